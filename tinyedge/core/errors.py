@@ -1,0 +1,76 @@
+"""Errors in three families: the caller's input, the device, and our own bugs.
+
+Every error has a stable `id` (shared with the other runtimes where they can meet the same fault), names its
+subject, and says the cause, what is supported and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class TinyedgeError(Exception):
+    """Base of everything tinyedge raises on purpose.
+
+    id: a stable dotted identifier such as `bundle.hash`.
+    subject: what it is about: a node, a file, an input.
+    because: the cause.  supported: what would have worked.  next: the user's next step.
+    """
+
+    family = "tinyedge"
+
+    def __init__(
+        self,
+        subject: str,
+        because: str,
+        *,
+        id: str,
+        supported: str = "",
+        next: str = "",
+    ) -> None:
+        self.id = id
+        self.subject = subject
+        self.because = because
+        self.supported = supported
+        self.next = next
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        lines = [f"{type(self).__name__}: {self.subject} [{self.id}]", f"  because    {self.because}"]
+        if self.supported:
+            lines.append(f"  supported  {self.supported}")
+        if self.next:
+            lines.append(f"  next       {self.next}")
+        return "\n".join(lines)
+
+
+class InputError(TinyedgeError):
+    """Something the caller gave is wrong: a model, a bundle, an array, an option."""
+
+    family = "input"
+
+
+class ModelError(InputError):
+    """A model file that is damaged, hostile or inconsistent."""
+
+
+class UnsupportedOp(ModelError):
+    """A valid model with an operator, or a use of one, that cannot be imported."""
+
+
+class BundleError(InputError):
+    """A bundle that fails verification."""
+
+
+class RunError(InputError):
+    """A wrong input name, dtype or shape at run time."""
+
+
+class DeviceError(TinyedgeError):
+    """No device, a device that is too small, or one that was lost."""
+
+    family = "device"
+
+
+class InternalError(TinyedgeError):
+    """A bug in tinyedge: please report it with the model and the command."""
+
+    family = "bug"

@@ -1,0 +1,244 @@
+"""The Program: what the compiler produces, `export` writes, `load` reads back and the one replay loop runs.
+
+All of it is plain data. Integers that depend on symbolic sizes are *expressions*: an int, a symbol's name, or
+a prefix tuple such as `("ceildiv", ("mul", "H", 4), 64)` over add mul sub floordiv ceildiv mod min max.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+import numpy as np
+
+Expression = Union[int, str, tuple[Any, ...]]
+
+EXPRESSION_LIMIT = 2**53
+EXPRESSION_OPERATORS = ("add", "mul", "sub", "floordiv", "ceildiv", "mod", "min", "max")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size chosen at run time: `min <= value <= max` and `value % step == min % step`."""
+
+    name: str
+    min: int
+    max: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One allocation that many buffers share. `bytes` is a multiple of 256."""
+
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A range of memory a kernel can bind: a range of an arena, or a whole weight.
+
+    Exactly one of `arena` and `weight` is an index, the other is -1. `offset` is a multiple of 256.
+    `bytes` is the size at the symbols' maxima, a multiple of 4.
+    """
+
+    arena: int = -1
+    offset: int = 0
+    bytes: int = 0
+    weight: int = -1
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A named part of an output: elements [start, start + size) along `axis`."""
+
+    name: str
+    axis: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output. `dtype` is what the caller sees; `storage` is the element type in the buffer.
+
+    Elements lie in row-major order, `storage` elements without gaps; `float16` storage packs two a word.
+    `storage` differs from `dtype` where a device has no such type (int64 kept as int32, bool as int32, ...).
+    `count` names an output whose one element is the number of valid leading entries, or is empty.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expression, ...]
+    storage: str
+    buffer: int
+    slices: tuple[Slice, ...] = ()
+    count: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """A buffer that survives between runs. `initial` is a weight's index, or -1 for zeros.
+
+    update: "replace" (the entry's steps write the new value in place or by a copy) or "shift" along `axis`.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expression, ...]
+    storage: str
+    buffer: int
+    initial: int = -1
+    update: Literal["replace", "shift"] = "replace"
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant. `dtype` and `shape` are the model's; `storage` and `data` are as the kernels read it.
+
+    `data` is a flat little-endian byte array (length a multiple of 4) or None in a bundle not yet read.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    storage: str
+    data: np.ndarray[Any, Any] | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One buffer argument of a kernel: its access and element type."""
+
+    access: Literal["read", "read_write"]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One distinct kernel. `source` is readable text of the target's language.
+
+    workgroup: threads a workgroup along x, y, z. moves: the schedule moves as JSON-able records.
+    nodes: names of the model's nodes that it computes (of its first launch). symbols: whether the kernel
+    takes the symbols' uniform (all symbols of the program, in order, as int32).
+    flops: arithmetic operations a launch, an estimate, at the symbols' maxima.
+    """
+
+    name: str
+    source: str
+    workgroup: tuple[int, int, int]
+    bindings: tuple[Binding, ...]
+    moves: tuple[Mapping[str, Any], ...] = ()
+    symbols: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Run `kernel` over `counts` workgroups with `buffers` bound in order."""
+
+    kernel: int
+    buffers: tuple[int, ...]
+    counts: tuple[Expression, Expression, Expression]
+    nodes: tuple[str, ...] = ()
+    flops: int = 0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy `bytes` from one buffer to another; both offsets are multiples of 4."""
+
+    source: int
+    destination: int
+    bytes: Expression
+    source_offset: int = 0
+    destination_offset: int = 0
+
+
+@dataclass(frozen=True)
+class If:
+    """Run `then` where the int32 at the start of `condition` is not zero, else `otherwise`."""
+
+    condition: int
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Repeat `body` while the int32 at the start of `condition` is not zero, at most `bound` times."""
+
+    condition: int
+    bound: int
+    body: tuple[Step, ...]
+
+
+Step = Union[Launch, Copy, If, Loop]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One callable: which ports it takes and gives, and its steps."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled model for one target. See the module's text."""
+
+    target: str
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    states: tuple[State, ...]
+    arenas: tuple[Arena, ...]
+    buffers: tuple[Buffer, ...]
+    weights: tuple[Weight, ...]
+    kernels: tuple[Kernel, ...]
+    entries: tuple[Entry, ...]
+    requirements: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def evaluate(expression: Expression, symbols: Mapping[str, int]) -> int:
+    """The value of an expression, with every intermediate checked to lie within +-2**53.
+
+    Raises KeyError for an unknown symbol, ValueError for a bad operator, ZeroDivisionError for a division
+    by zero and OverflowError beyond 53 bits.
+    """
+    if isinstance(expression, int):
+        value = expression
+    elif isinstance(expression, str):
+        value = symbols[expression]
+    else:
+        operator, *operands = expression
+        values = [evaluate(operand, symbols) for operand in operands]
+        value = _apply(operator, values)
+    if not -EXPRESSION_LIMIT <= value <= EXPRESSION_LIMIT:
+        raise OverflowError(f"{expression!r} is {value}, beyond 53 bits")
+    return value
+
+
+def _apply(operator: str, values: list[int]) -> int:
+    if operator not in EXPRESSION_OPERATORS or len(values) != 2:
+        raise ValueError(f"no operator {operator!r} of {len(values)} operands")
+    a, b = values
+    if operator == "add":
+        return a + b
+    if operator == "mul":
+        return a * b
+    if operator == "sub":
+        return a - b
+    if operator == "floordiv":
+        return a // b
+    if operator == "ceildiv":
+        return -(-a // b)
+    if operator == "mod":
+        return a % b
+    return min(a, b) if operator == "min" else max(a, b)
