@@ -190,7 +190,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled model for one target. See the module's text."""
+    """A compiled model for one target.
+
+    prelude: source text (helper functions, typedefs) that goes before every kernel's source when it is
+    compiled alone, and once before all of them when they are compiled as one file.
+    """
 
     target: str
     symbols: tuple[Symbol, ...]
@@ -202,6 +206,7 @@ class Program:
     weights: tuple[Weight, ...]
     kernels: tuple[Kernel, ...]
     entries: tuple[Entry, ...]
+    prelude: str = ""
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
