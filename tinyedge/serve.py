@@ -1,0 +1,200 @@
+"""A small loopback web server for looking at a bundle: `tinyedge serve model.tinyedge`.
+
+It serves one folder (and, for tests, pages held in memory) under the strictest content policy that the runtime
+needs, so whatever works here works on a site with a strict policy. It is not meant for the open network: it
+binds loopback only, answers only requests addressed to loopback, and reads nothing outside the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyedge.core.errors import InputError
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:"
+)
+
+MIME_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".ts": "text/plain; charset=utf-8",
+    ".json": "application/json",
+    ".wgsl": "text/plain; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".svg": "image/svg+xml",
+}
+
+
+def application(folder: str | Path, pages: Mapping[str, tuple[str, str]] | None = None) -> Flask:
+    """The Flask application that serves `folder`; `/` is its index.html.
+
+    pages: path (no leading slash) -> (MIME type, text), served from memory before the folder is looked at.
+    """
+    from flask import Flask, Response, abort, request, send_file
+
+    root = Path(folder).resolve()
+    extra = dict(pages or {})
+    app = Flask("tinyedge.serve", static_folder=None)
+
+    @app.before_request
+    def only_loopback_names() -> None:
+        # A page elsewhere that rebinds its own name to 127.0.0.1 arrives with that name in Host.
+        name = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
+        if not is_loopback(name.strip("[]")):
+            abort(403)
+
+    @app.after_request
+    def policy(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = CONTENT_POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    @app.get("/")
+    @app.get("/<path:name>")
+    def file(name: str = "index.html") -> Response:
+        if name in extra:
+            mime, text = extra[name]
+            return Response(text, content_type=mime)
+        try:
+            path = (root / name).resolve()
+            if path.is_dir():
+                path = path / "index.html"
+            allowed = path.is_relative_to(root) and path.is_file()
+        except (OSError, ValueError):
+            allowed = False
+        if not allowed:
+            abort(404)
+        mime = MIME_TYPES.get(path.suffix, "application/octet-stream")
+        response: Response = send_file(path, mimetype=mime, conditional=True)
+        response.headers["Content-Type"] = mime
+        return response
+
+    return app
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only be this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Server:
+    """A running server in a thread: `with Server(folder) as server: server.url`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        pages: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        try:
+            from werkzeug.serving import WSGIRequestHandler, make_server
+        except ImportError as error:
+            raise InputError(
+                "tinyedge serve",
+                "the web server needs the package flask, which is not installed",
+                id="serve.package",
+                next="pip install flask",
+            ) from error
+
+        class Quiet(WSGIRequestHandler):
+            def log_request(self, code: Any = "-", size: Any = "-") -> None:
+                pass
+
+        if not is_loopback(host):
+            raise InputError(
+                f"host {host!r}",
+                "the server is for this machine only and binds no address that others can reach",
+                id="serve.host",
+                supported="127.0.0.1, ::1, localhost",
+                next="copy the bundle to a real web server: it is a folder of static files",
+            )
+        app = application(folder, pages)
+        with _listen(host, port) as listening:
+            self._server = make_server(
+                host, port, app, threaded=True, request_handler=Quiet, fd=listening.fileno()
+            )
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_port}/"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def wait(self) -> None:
+        """Serve until interrupted."""
+        self._thread.join()
+
+
+def serve(bundle_path: str | Path, host: str = "127.0.0.1", port: int = 0) -> None:
+    """Serve a bundle on loopback, print the address and wait until interrupted. Port 0 takes a free one.
+
+    Raises InputError when the folder is no bundle, the host is not loopback or the port is taken.
+    """
+    folder = Path(bundle_path)
+    if not (folder / "manifest.json").is_file():
+        raise InputError(
+            str(bundle_path),
+            "there is no manifest.json in it, so it is not a bundle",
+            id="bundle.missing",
+            next="tinyedge export model.onnx --target webgpu writes one",
+        )
+    with Server(folder, host, port) as server:
+        print(f"serving {folder} at {server.url} (interrupt to stop)", flush=True)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            pass
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise _cannot_listen(host, port, error) from error
+    return listening
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> InputError:
+    number = getattr(error, "errno", None)
+    if number == errno.EACCES:
+        cause = "the system does not let this user listen there"
+    elif number == errno.EADDRINUSE:
+        cause = "another program already listens there"
+    else:
+        cause = str(error)
+    return InputError(
+        f"{host} port {port}",
+        cause,
+        id="serve.port",
+        next="leave --port out to take a free port, or name another one",
+    )
