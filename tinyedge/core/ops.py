@@ -1,0 +1,192 @@
+"""The table of primitive operations: one row each, from which printers, evaluator and tests are derived.
+
+A node of the graph (`uop.UOp`) refers to its row. Rows are compared by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Primitive:
+    """One primitive operation.
+
+    group: source, unary, binary, ternary, cast, movement, reduce, memory, kernel or statement.
+    numpy: its meaning on arrays, for elementwise rows.
+    c: default spelling in a C-like language, `{0}` is the first operand.
+    result: "same" as the operands, or "bool".
+    identity: the neutral element where the row can fold a reduction.
+    """
+
+    name: str
+    group: str
+    arity: int
+    numpy: Callable[..., Array] | None = None
+    c: str = ""
+    result: str = "same"
+    commutative: bool = False
+    identity: float | None = None
+    cost: int = 1
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def elementwise(self) -> bool:
+        return self.group in _ELEMENTWISE
+
+
+_ELEMENTWISE = frozenset(("unary", "binary", "ternary", "cast"))
+TABLE: dict[str, Primitive] = {}
+
+
+def _row(name: str, group: str, arity: int, **facts: Any) -> Primitive:
+    row = TABLE[name] = Primitive(name, group, arity, **facts)
+    return row
+
+
+def _quiet(function: Callable[..., Array]) -> Callable[..., Array]:
+    def call(*operands: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return function(*operands)
+
+    return call
+
+
+def _truncated_quotient(a: Array, b: Array) -> Array:
+    safe = np.where(b == 0, 1, b)
+    quotient = np.floor_divide(a, safe)
+    inexact = quotient * safe != a
+    return quotient + np.where(inexact & ((a < 0) != (safe < 0)), 1, 0).astype(quotient.dtype)
+
+
+def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
+    def call(a: Array, b: Array) -> Array:
+        return function(a, np.where(b == 0, np.ones_like(b), b))
+
+    return _quiet(call)
+
+
+# Sources.
+CONST = _row("const", "source", 0)  # arg: the value
+BUFFER = _row("buffer", "source", 0)  # arg: a Source
+SYMBOL = _row("symbol", "source", 0)  # arg: (name, min, max, step); dtype index
+IOTA = _row("iota", "source", 0)  # arg: (size,); 0, 1, 2, ...
+EMPTY = _row("empty", "source", 0)  # arg: shape; contents undefined until assigned
+
+# Elementwise, one operand.
+NEG = _row("neg", "unary", 1, numpy=_quiet(np.negative), c="(-{0})")
+NOT = _row("not", "unary", 1, numpy=np.invert, c="(~{0})")
+EXP = _row("exp", "unary", 1, numpy=_quiet(np.exp), c="exp({0})", cost=8)
+LOG = _row("log", "unary", 1, numpy=_quiet(np.log), c="log({0})", cost=8)
+SQRT = _row("sqrt", "unary", 1, numpy=_quiet(np.sqrt), c="sqrt({0})", cost=4)
+SIN = _row("sin", "unary", 1, numpy=_quiet(np.sin), c="sin({0})", cost=12)
+COS = _row("cos", "unary", 1, numpy=_quiet(np.cos), c="cos({0})", cost=12)
+TANH = _row("tanh", "unary", 1, numpy=_quiet(np.tanh), c="tanh({0})", cost=12)
+FLOOR = _row("floor", "unary", 1, numpy=np.floor, c="floor({0})")
+TRUNC = _row("trunc", "unary", 1, numpy=np.trunc, c="trunc({0})")
+ROUND = _row("round", "unary", 1, numpy=np.rint, c="rint({0})")  # half to even
+ABS = _row("abs", "unary", 1, numpy=_quiet(np.abs), c="abs({0})")
+ISNAN = _row("isnan", "unary", 1, numpy=np.isnan, c="isnan({0})", result="bool")
+
+# Elementwise, two operands.
+ADD = _row("add", "binary", 2, numpy=_quiet(np.add), c="({0} + {1})", commutative=True, identity=0)
+SUB = _row("sub", "binary", 2, numpy=_quiet(np.subtract), c="({0} - {1})")
+MUL = _row(
+    "mul", "binary", 2, numpy=_quiet(np.multiply), c="({0} * {1})", commutative=True, identity=1
+)
+DIV = _row("div", "binary", 2, numpy=_quiet(np.true_divide), c="({0} / {1})", cost=3)  # floats
+FLOORDIV = _row("floordiv", "binary", 2, numpy=_floored(np.floor_divide), cost=4)  # integers
+MOD = _row("mod", "binary", 2, numpy=_floored(np.mod), cost=4)  # integers, sign of the divisor
+TRUNCDIV = _row("truncdiv", "binary", 2, numpy=_quiet(_truncated_quotient), c="({0} / {1})", cost=4)
+POW = _row("pow", "binary", 2, numpy=_quiet(np.power), c="pow({0}, {1})", cost=16)
+MAX = _row(  # a NaN in either operand gives NaN
+    "max",
+    "binary",
+    2,
+    numpy=_quiet(np.maximum),
+    c="max({0}, {1})",
+    commutative=True,
+    identity=-np.inf,
+)
+MIN = _row(
+    "min",
+    "binary",
+    2,
+    numpy=_quiet(np.minimum),
+    c="min({0}, {1})",
+    commutative=True,
+    identity=np.inf,
+)
+LT = _row("lt", "binary", 2, numpy=_quiet(np.less), c="({0} < {1})", result="bool")
+LE = _row("le", "binary", 2, numpy=_quiet(np.less_equal), c="({0} <= {1})", result="bool")
+EQ = _row(
+    "eq", "binary", 2, numpy=_quiet(np.equal), c="({0} == {1})", result="bool", commutative=True
+)
+AND = _row("and", "binary", 2, numpy=np.bitwise_and, c="({0} & {1})", commutative=True)
+OR = _row("or", "binary", 2, numpy=np.bitwise_or, c="({0} | {1})", commutative=True)
+XOR = _row("xor", "binary", 2, numpy=np.bitwise_xor, c="({0} ^ {1})", commutative=True)
+SHL = _row("shl", "binary", 2, numpy=np.left_shift, c="({0} << {1})")
+SHR = _row("shr", "binary", 2, numpy=np.right_shift, c="({0} >> {1})")
+
+# Elementwise, three operands; conversions.
+WHERE = _row("where", "ternary", 3, numpy=np.where, c="({0} ? {1} : {2})")
+CAST = _row("cast", "cast", 1)  # numpy's conversion; out-of-range floats saturate, NaN gives 0
+BITCAST = _row("bitcast", "cast", 1)  # same bits, same width
+
+# Movement: free, index arithmetic only.
+RESHAPE = _row("reshape", "movement", 1)  # arg: shape
+PERMUTE = _row("permute", "movement", 1)  # arg: axes
+EXPAND = _row("expand", "movement", 1)  # arg: shape; axes of size 1 repeat
+PAD = _row("pad", "movement", 1)  # arg: ((before, after), ...); zeros
+SHRINK = _row("shrink", "movement", 1)  # arg: ((start, end), ...)
+FLIP = _row("flip", "movement", 1)  # arg: axes
+# arg: (axis, size, stride, dilation); a new last axis j: out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
+WINDOW = _row("window", "movement", 1)
+
+# Reduce, indexed access, assignment, materialisation.
+REDUCE = _row("reduce", "reduce", 1)  # arg: (Primitive, axes); the axes disappear
+GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices, axis); 0 outside
+ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
+REALISE = _row("realise", "memory", 1)  # the same values, in memory
+
+# Kernels: scalars (or short vectors) over ranges.
+RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop variable 0 <= r < size
+PARAM = _row("param", "kernel", 0)  # arg: a Param
+LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
+FOLD = _row("fold", "kernel", -1)  # arg: Primitive; src: value, ranges...: the reduction over the ranges
+STORE = _row("store", "kernel", -1)  # src: param, value, an index per axis (or one linear index)
+GUARD = _row("guard", "kernel", 2)  # src: condition, store
+SINK = _row("sink", "kernel", -1)  # src: stores
+VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per lane
+LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
+ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: number
+SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
+THREADS = _row("threads", "kernel", -1)  # arg: Primitive; src: value, thread range: reduce over threads
+
+# Statements of a lowered kernel.
+LET = _row("let", "statement", 1)
+BEGIN = _row("begin", "statement", 1)  # src: range
+END = _row("end", "statement", 1)
+SET = _row("set", "statement", 2)  # src: accumulator, value
+BARRIER = _row("barrier", "statement", 0)
+IF = _row("if", "statement", 1)
+ENDIF = _row("endif", "statement", 0)
+
+REDUCERS = (ADD, MUL, MAX, MIN)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where a BUFFER's values come from. kind: input, weight or state; data: a weight's array."""
+
+    kind: str
+    name: str
+    data: Array = field(default=None, repr=False)

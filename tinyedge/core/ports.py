@@ -1,0 +1,167 @@
+"""Ports: between the arrays a caller sees and the bytes a buffer holds, and the words for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dtypes
+from tinyedge.core.device import Bytes
+from tinyedge.core.errors import RunError
+from tinyedge.core.program import Expression, Port, State, Symbol, evaluate
+
+Array = np.ndarray[Any, Any]
+
+
+def encode(array: Array, storage: str, subject: str) -> Bytes:
+    """An array's bytes as a buffer holds them, padded with zeros to a multiple of 4.
+
+    Raises RunError if an integer does not fit the storage type.
+    """
+    target = dtypes.by_name(storage)
+    if array.dtype.kind in "iu" and target.is_int and array.size:
+        low, high = target.limits
+        least, greatest = int(array.min()), int(array.max())
+        if least < low or greatest > high:
+            culprit = least if least < low else greatest
+            raise RunError(
+                subject,
+                f"its value {culprit} does not fit the device's {storage}",
+                id="run.range",
+                supported=f"{low}..{high}",
+            )
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, target.numpy.newbyteorder("<"))
+    content = raw(converted)
+    return pad(content, padded(content.nbytes))
+
+
+def decode(content: Bytes, port: Port | State, shape: tuple[int, ...]) -> Array:
+    """A buffer's bytes as an array of the declared dtype and of `shape`."""
+    storage = dtypes.by_name(port.storage).numpy
+    elements = elements_of(shape)
+    stored = content[: elements * storage.itemsize].view(storage.newbyteorder("<"))
+    if port.dtype == "bool" and port.storage == "bool":
+        stored = stored.view(np.uint8)
+    values: Array = stored.astype(dtypes.by_name(port.dtype).numpy, copy=False)
+    return values.reshape(shape)
+
+
+def as_array(value: Any, dtype: str, subject: str) -> Array:
+    """A value as an array of exactly `dtype`; only Python's own numbers and lists are converted."""
+    wanted = dtypes.by_name(dtype).numpy
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.dtype.newbyteorder("=") != wanted:
+            raise RunError(
+                subject,
+                f"its dtype is {array.dtype.name}",
+                id="run.dtype",
+                supported=dtype,
+                next=f"convert it: array.astype(numpy.{dtype})",
+            )
+        return array
+    try:
+        natural = np.asarray(value)
+    except ValueError as error:
+        raise RunError(subject, str(error), id="run.shape", supported="a regular array") from None
+    if natural.size and not _rank(natural.dtype) <= _rank(wanted):
+        raise RunError(
+            subject,
+            f"its values are {natural.dtype.name}",
+            id="run.dtype",
+            supported=dtype,
+        )
+    if wanted.kind in "iu" and natural.size:
+        low, high = dtypes.by_name(dtype).limits
+        if int(natural.min()) < low or int(natural.max()) > high:
+            raise RunError(
+                subject,
+                f"its values do not fit {dtype}",
+                id="run.range",
+                supported=f"{low}..{high}",
+            )
+    return natural.astype(wanted)
+
+
+def _rank(dtype: np.dtype[Any]) -> int:
+    """bool < integer < float < anything else: Python's values may go up, never down."""
+    return {"b": 0, "i": 1, "u": 1, "f": 2}.get(dtype.kind, 3)
+
+
+def raw(array: Array) -> Bytes:
+    """The bytes of an array in row-major order."""
+    content: Bytes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return content
+
+
+def pad(content: Bytes, bytes: int) -> Bytes:
+    """Content followed by zeros, `bytes` long in all."""
+    if content.nbytes == bytes:
+        return content
+    longer = np.zeros(bytes, np.uint8)
+    longer[: content.nbytes] = content
+    return longer
+
+
+def padded(bytes: int) -> int:
+    """The next multiple of 4."""
+    return -(-bytes // 4) * 4
+
+
+# Sizes.
+
+
+def size_of(expression: Expression, values: Mapping[str, int], subject: str) -> int:
+    """An expression's value; RunError where it has none."""
+    try:
+        return evaluate(expression, values)
+    except (OverflowError, ZeroDivisionError) as error:
+        raise RunError(subject, str(error), id="run.shape") from None
+
+
+def shape_of(shape: tuple[Expression, ...], named: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(size_of(size, named, "an output's shape") for size in shape)
+
+
+def elements_of(shape: tuple[int, ...]) -> int:
+    elements = 1
+    for size in shape:
+        elements *= size
+    return elements
+
+
+def allowed(symbol: Symbol, size: int) -> bool:
+    return symbol.min <= size <= symbol.max and (size - symbol.min) % symbol.step == 0
+
+
+def describe_values(symbol: Symbol) -> str:
+    if symbol.min == symbol.max:
+        return f"{symbol.min}"
+    step = f" in steps of {symbol.step}" if symbol.step > 1 else ""
+    return f"{symbol.min}..{symbol.max}{step}"
+
+
+# Words for errors.
+
+
+def describe(port: Port) -> str:
+    return f"{port.name} {port.dtype} [{', '.join(say(size) for size in port.shape)}]"
+
+
+def say(expression: Expression) -> str:
+    """An expression as a person writes it: `ceildiv(4 * H, 64)`."""
+    if not isinstance(expression, tuple):
+        return str(expression)
+    operator, a, b = expression
+    infix = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}.get(operator)
+    if infix is None:
+        return f"{operator}({say(a)}, {say(b)})"
+    left, right = (f"({say(x)})" if isinstance(x, tuple) else say(x) for x in (a, b))
+    return f"{left} {infix} {right}"
+
+
+def quote(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, names)) or "none"

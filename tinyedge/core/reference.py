@@ -1,0 +1,213 @@
+"""The reference evaluator: what a tensor graph means, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.uop import Size, UOp, toposort
+
+Array = Any
+
+_REDUCERS = {
+    ops.ADD: np.add,
+    ops.MUL: np.multiply,
+    ops.MAX: np.maximum,
+    ops.MIN: np.minimum,
+}
+
+
+def evaluate(
+    outputs: Sequence[UOp], inputs: Mapping[str, Array], symbols: Mapping[str, int] | None = None
+) -> list[Array]:
+    """The outputs' values. inputs: by name; symbols: values of the symbolic sizes."""
+    sizes = symbols or {}
+    values: dict[UOp, Array] = {}
+    order = toposort(outputs)
+    remaining: dict[UOp, int] = {}
+    for node in order:
+        for source in node.src:
+            remaining[source] = remaining.get(source, 0) + 1
+    kept = set(outputs)
+    contractions = _contractions(order, remaining)
+    for node in order:
+        if node in contractions.values():
+            continue
+        if node in contractions:
+            product = contractions[node]
+            values[node] = _contract(node, [values[s] for s in product.src])
+            used: tuple[UOp, ...] = product.src
+        else:
+            values[node] = _value(node, [values[s] for s in node.src], inputs, sizes)
+            used = node.src
+        for source in used:
+            remaining[source] -= 1
+            if not remaining[source] and source not in kept:
+                values.pop(source, None)
+    return [values[node] for node in outputs]
+
+
+def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UOp]:
+    """Sums of products, mapped to their product: evaluated by einsum, without the broadcast array."""
+    found = {}
+    for node in order:
+        if node.op is ops.REDUCE and node.arg[0] is ops.ADD:
+            product = node.src[0]
+            if product.op is ops.MUL and uses[product] == 1 and product.dtype.is_float:
+                found[node] = product
+    return found
+
+
+def _contract(node: UOp, operands: Sequence[Array]) -> Array:
+    """sum(a * b) by einsum over views in which repeated axes have size 1."""
+    subscripts = []
+    arrays = []
+    for operand in operands:
+        axes = [
+            axis
+            for axis in range(operand.ndim)
+            if not (operand.strides[axis] == 0 and operand.shape[axis] > 1)
+        ]
+        key = tuple(slice(None) if axis in axes else 0 for axis in range(operand.ndim))
+        arrays.append(operand[key])
+        subscripts.append(axes)
+    out = [axis for axis in range(operands[0].ndim) if axis not in node.arg[1]]
+    covered = set(subscripts[0]) | set(subscripts[1])
+    scale = 1
+    for axis in range(operands[0].ndim):
+        if axis not in covered and axis in node.arg[1]:
+            scale *= operands[0].shape[axis]
+    present = [axis for axis in out if axis in covered]
+    result = np.einsum(
+        arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=True
+    )
+    shape = [operands[0].shape[axis] for axis in out]
+    key = tuple(slice(None) if axis in covered else None for axis in out)
+    full = np.broadcast_to(np.asarray(result)[key], shape)
+    return (full * scale).astype(operands[0].dtype) if scale != 1 else full
+
+
+def size_value(size: Size, symbols: Mapping[str, int]) -> int:
+    """A size as an int."""
+    if isinstance(size, int):
+        return size
+    values: dict[UOp, Any] = {}
+    for node in toposort((size,)):
+        if node.op is ops.SYMBOL:
+            values[node] = symbols[node.arg[0]]
+        elif node.op is ops.CONST:
+            values[node] = node.arg
+        else:
+            assert node.op.numpy is not None
+            values[node] = int(node.op.numpy(*(np.int64(values[s]) for s in node.src)))
+    return int(values[size])
+
+
+def _value(
+    node: UOp, src: list[Array], inputs: Mapping[str, Array], symbols: Mapping[str, int]
+) -> Array:
+    op, arg = node.op, node.arg
+
+    def sizes(items: Any) -> list[int]:
+        return [size_value(item, symbols) for item in items]
+
+    if op is ops.CONST:
+        return np.asarray(arg, node.dtype.numpy)
+    if op is ops.SYMBOL:
+        return np.asarray(symbols[arg[0]], np.int64)
+    if op is ops.BUFFER:
+        source = arg[0]
+        return source.data if source.data is not None else np.asarray(inputs[source.name])
+    if op is ops.IOTA:
+        return np.arange(size_value(arg[0], symbols))
+    if op is ops.EMPTY:
+        return np.zeros(sizes(arg), node.dtype.numpy)
+    if op is ops.CAST:
+        return cast_array(src[0], node.dtype)
+    if op is ops.BITCAST:
+        return np.ascontiguousarray(src[0]).view(node.dtype.numpy)
+    if op.elementwise:
+        assert op.numpy is not None
+        return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
+    if op is ops.RESHAPE:
+        return src[0].reshape(sizes(arg))
+    if op is ops.EXPAND:
+        return np.broadcast_to(src[0], sizes(arg))
+    if op is ops.PERMUTE:
+        return src[0].transpose(arg)
+    if op is ops.PAD:
+        return np.pad(src[0], [tuple(sizes(pair)) for pair in arg])
+    if op is ops.SHRINK:
+        return src[0][tuple(slice(*sizes(pair)) for pair in arg)]
+    if op is ops.FLIP:
+        return np.flip(src[0], arg)
+    if op is ops.WINDOW:
+        return _window(src[0], *arg)
+    if op is ops.REDUCE:
+        return _reduce(node, src[0])
+    if op is ops.GATHER:
+        return _gather(src[0], src[1], arg)
+    if op is ops.ASSIGN:
+        result = np.array(src[0])
+        result[tuple(slice(*sizes(pair)) for pair in arg)] = src[1]
+        return result
+    if op is ops.REALISE:
+        return src[0]
+    raise ValueError(f"the reference evaluator has no meaning for {node}")
+
+
+def cast_array(array: Array, dtype: DType) -> Array:
+    """numpy's conversion, except that floats out of an integer's range saturate and NaN gives 0."""
+    if dtype.is_int and array.dtype.kind == "f":
+        low, high = dtype.limits
+        whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0))
+        inside = np.clip(whole, low, high)
+        result = inside.astype(dtype.numpy)
+        result[whole >= high] = high
+        return np.where(whole <= low, np.asarray(low, dtype.numpy), result)
+    with np.errstate(all="ignore"):
+        return array.astype(dtype.numpy)
+
+
+def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> Array:
+    span = (size - 1) * dilation + 1
+    count = (array.shape[axis] - span) // stride + 1
+    shape = list(array.shape)
+    strides = list(array.strides)
+    step = strides[axis]
+    shape[axis] = count
+    strides[axis] = step * stride
+    return np.lib.stride_tricks.as_strided(
+        array, [*shape, size], [*strides, step * dilation], writeable=False
+    )
+
+
+def _reduce(node: UOp, array: Array) -> Array:
+    op, axes = node.arg
+    identity = reduce_identity(op, node.dtype)
+    with np.errstate(all="ignore"):
+        return _REDUCERS[op].reduce(array, axis=axes, dtype=array.dtype, initial=identity)
+
+
+def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
+    """The neutral element of a reduction in a type."""
+    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
+        return dtype.limits[0 if op is ops.MAX else 1]
+    return dtype.numpy.type(op.identity)
+
+
+def _gather(data: Array, indices: Array, axis: int) -> Array:
+    size = data.shape[axis]
+    inside = (indices >= 0) & (indices < size)
+    if size == 0:
+        shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
+        return np.zeros(shape, data.dtype)
+    taken = np.take(data, np.where(inside, indices, 0), axis=axis)
+    mask = inside.reshape((1,) * axis + indices.shape + (1,) * (data.ndim - axis - 1))
+    return np.where(mask, taken, np.zeros((), data.dtype))
+
+

@@ -1,0 +1,1 @@
+"""Equations: index arithmetic, algebra on values, decompositions."""
