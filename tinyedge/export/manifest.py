@@ -1,0 +1,92 @@
+"""The text of `manifest.json`: restricted JSON with exactly one spelling (see bundle.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tinyedge.core.errors import BundleError
+
+MANIFEST = "manifest.json"
+SIZE_LIMIT = 16 * 2**20
+DEPTH_LIMIT = 8
+INTEGER_LIMIT = 2**53 - 1
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def encode(manifest: dict[str, Any]) -> bytes:
+    """The canonical text of a manifest. Raises ValueError for what restricted JSON cannot say."""
+    _walk(manifest)
+    members = [f"{_compact(key)}:{_member(manifest[key])}" for key in sorted(manifest)]
+    return ("{\n" + ",\n".join(members) + "\n}\n").encode("ascii")
+
+
+def decode(text: bytes) -> dict[str, Any]:
+    """The value of a canonical text. Raises BundleError `bundle.manifest.syntax` or `.size`."""
+    if len(text) > SIZE_LIMIT:
+        raise refuse("bundle.manifest.size", f"it has {len(text)} bytes, more than {SIZE_LIMIT}")
+    try:
+        value = json.loads(text.decode("ascii"), parse_constant=_no_constant)
+        _walk(value)
+        if not isinstance(value, dict) or encode(value) != text:
+            raise ValueError("a repeated or unsorted key, white space, or another spelling")
+    except (ValueError, RecursionError) as error:
+        raise refuse("bundle.manifest.syntax", f"it is not canonical JSON: {error}") from error
+    return value
+
+
+def refuse(id: str, because: str, subject: str = MANIFEST) -> BundleError:
+    """The error for a bundle that breaks its format."""
+    return BundleError(
+        subject,
+        because,
+        id=id,
+        supported="bundles of format version 1, unchanged since their export",
+        next="export the model again, or fetch the bundle's files again",
+    )
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+
+
+def _member(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and value:
+        return "[\n" + ",\n".join(map(_compact, value)) + "\n]"
+    return _compact(value)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not allowed")
+
+
+def _walk(root: Any) -> None:
+    """Raise ValueError unless every value is one that restricted JSON allows."""
+    pending: list[tuple[Any, int]] = [(root, 1)]
+    while pending:
+        value, depth = pending.pop()
+        if isinstance(value, str):
+            _text(value)
+        elif isinstance(value, int):  # bool too: it lies within the limit
+            if abs(value) > INTEGER_LIMIT:
+                raise ValueError("an integer beyond 2^53 - 1")
+        elif isinstance(value, (dict, list, tuple)):
+            if depth > DEPTH_LIMIT:
+                raise ValueError(f"depth above {DEPTH_LIMIT}")
+            if isinstance(value, dict):
+                for key in value:
+                    if not isinstance(key, str) or not _KEY.fullmatch(key):
+                        raise ValueError(f"the key {key!r:.80}")
+                pending.extend((item, depth + 1) for item in value.values())
+            else:
+                pending.extend((item, depth + 1) for item in value)
+        else:
+            raise ValueError(f"a value of type {type(value).__name__}: {value!r:.80}")
+
+
+def _text(value: str) -> None:
+    if _FORBIDDEN.search(value):
+        raise ValueError(f"a control character or lone surrogate in {value!r:.80}")
