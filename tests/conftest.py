@@ -1,0 +1,49 @@
+"""Fixtures for all tests: one open device per target and session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tinyedge.core.device import Device
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder for compiled kernels, so that no test depends on an earlier session."""
+    folder = tmp_path_factory.mktemp("kernels")
+    folder.chmod(0o700)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cpu_device(kernel_cache: Path) -> Iterator[Device]:
+    from tinyedge.targets.cpu.device import open
+
+    device = open(cache=kernel_cache, guard=True)
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="session")
+def webgpu_device() -> Iterator[Device]:
+    from tinyedge.targets.webgpu.device import open
+
+    device = open()
+    yield device
+    device.close()
+
+
+@pytest.fixture(params=["cpu", "webgpu"])
+def target(request: pytest.FixtureRequest) -> str:
+    """The name of each target in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def device(target: str, request: pytest.FixtureRequest) -> Device:
+    """The open device of `target`."""
+    device: Device = request.getfixturevalue(f"{target}_device")
+    return device

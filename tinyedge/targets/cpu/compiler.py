@@ -1,0 +1,252 @@
+"""C source to a loaded shared library: the compiler found, run, and its results kept on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tinyedge.core.errors import DeviceError
+
+# C and mathematics as written: no contraction, no errno; -w because generated code has no reader
+# for warnings.
+FLAGS = (
+    *("-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-w"),
+    "-fvisibility=default",
+)
+DEFAULT_OPTIMISATION = ("-O2", "-march=native")
+
+# The cache is trimmed to this size, oldest use first, whenever something is added.
+CACHE_BYTES = 256 * 2**20
+
+# A compiler's message is cut to this many lines in an error.
+MESSAGE_LINES = 20
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: how it is called, and its version as it says it."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def find(command: str | Sequence[str] | None = None) -> Compiler:
+    """The compiler of that command line, else cc, gcc or clang on the PATH, else the ziglang wheel.
+
+    Raises DeviceError if there is none.
+    """
+    if command is not None:
+        words = tuple(shlex.split(command) if isinstance(command, str) else command)
+        return _identify(words)
+    for name in ("cc", "gcc", "clang"):
+        found = shutil.which(name)
+        if found:
+            return _identify((found,))
+    wheel = importlib.util.find_spec("ziglang")
+    if wheel is not None and wheel.origin is not None:
+        program = Path(wheel.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
+        if program.exists():
+            return _identify((str(program), "cc"))
+    raise DeviceError(
+        "the cpu device",
+        "it needs a C compiler, and there is none",
+        id="device.compiler",
+        supported="cc, gcc or clang on the PATH, or the ziglang package",
+        next="pip install 'tinyedge[cpu]', or install gcc or clang",
+    )
+
+
+@lru_cache
+def _identify(command: tuple[str, ...]) -> Compiler:
+    try:
+        result = subprocess.run(
+            [*command, "--version"], check=True, capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(
+            f"the C compiler {shlex.join(command)!r}",
+            f"it does not run: {error}",
+            id="device.compiler",
+            next="name another one, or none to let tinyedge choose",
+        ) from None
+    lines = result.stdout.strip().splitlines()
+    return Compiler(command, lines[0] if lines else "unknown")
+
+
+class Library:
+    """A loaded shared library; unloaded when nothing refers to it any more."""
+
+    def __init__(self, file: Path) -> None:
+        self._handle = ctypes.CDLL(str(file))
+
+    def __getitem__(self, name: str) -> ctypes._NamedFuncPointer:
+        return self._handle[name]
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None and os.name == "posix":
+            # Python has no public way to unload a library.
+            with contextlib.suppress(ImportError, OSError):
+                from _ctypes import dlclose
+
+                dlclose(handle._handle)
+
+
+def build(
+    units: Sequence[str],
+    compiler: Compiler,
+    optimisation: Sequence[str] = DEFAULT_OPTIMISATION,
+    cache: Path | None = None,
+) -> Library:
+    """Compile translation units, in parallel, and load them as one library.
+
+    cache: a folder of libraries by content; safe with other processes that use it. None: no cache.
+    Raises DeviceError with the compiler's message if the source does not compile.
+    """
+    if cache is not None and not _private(cache):
+        cache = None
+    flags = (*optimisation, *FLAGS)
+    if cache is None:
+        with tempfile.TemporaryDirectory(prefix="tinyedge-") as folder:
+            return _load(_compile(units, compiler, flags, Path(folder)))
+    kept = cache / f"{_key(units, compiler, flags)}.so"
+    with contextlib.suppress(OSError):
+        library = Library(kept)
+        os.utime(kept)
+        return library
+    # Loaded before it is moved: another process may trim the cache at any moment.
+    with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as folder:
+        file = _compile(units, compiler, flags, Path(folder))
+        library = _load(file)
+        with contextlib.suppress(OSError):
+            os.replace(file, kept)
+    _trim(cache, CACHE_BYTES)
+    return library
+
+
+def _load(file: Path) -> Library:
+    try:
+        return Library(file)
+    except OSError as error:
+        raise DeviceError(
+            "the kernels",
+            f"the compiled library does not load: {error}",
+            id="device.compile",
+            next="a temporary or cache folder that forbids execution is the usual cause",
+        ) from None
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: `tinyedge/kernels` in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "tinyedge" / "kernels"
+
+
+def _private(folder: Path) -> bool:
+    """Whether only this user can write there: what lies in the folder is loaded and run."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.name != "posix":
+            return True
+        status = folder.stat()
+        return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    except OSError:
+        return False
+
+
+def _key(units: Sequence[str], compiler: Compiler, flags: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for text in (*compiler.command, compiler.version, _machine(), *flags, "", *units):
+        digest.update(text.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+@lru_cache
+def _machine() -> str:
+    """What -march=native depends on: a cache folder may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    keys = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(keys)))
+
+
+def _compile(units: Sequence[str], compiler: Compiler, flags: Sequence[str], folder: Path) -> Path:
+    for index, unit in enumerate(units):
+        (folder / f"unit{index}.c").write_text(unit)
+    library = folder / "kernels.so"
+    if len(units) == 1:
+        _run([[*compiler.command, *flags, "-o", str(library), "unit0.c", "-lm"]], folder)
+        return library
+    compile_only = [flag for flag in flags if flag != "-shared"]
+    names = [f"unit{index}" for index in range(len(units))]
+    _run([[*compiler.command, *compile_only, "-c", f"{name}.c"] for name in names], folder)
+    objects = [f"{name}.o" for name in names]
+    _run([[*compiler.command, *flags, "-o", str(library), *objects, "-lm"]], folder)
+    return library
+
+
+def _run(commands: Sequence[Sequence[str]], folder: Path) -> None:
+    """Run commands at the same time; raise DeviceError with the first failure's message."""
+    running = []
+    try:
+        for command in commands:
+            running.append(
+                subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                )
+            )
+        results = [process.communicate()[0] for process in running]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    for process, output in zip(running, results, strict=True):
+        if process.returncode:
+            lines = output.strip().splitlines() or [f"it ended with status {process.returncode}"]
+            if len(lines) > MESSAGE_LINES:
+                lines = [*lines[:MESSAGE_LINES], "..."]
+            raise DeviceError(
+                "the kernels",
+                "the C compiler refused them:\n    " + "\n    ".join(lines),
+                id="device.compile",
+                next="report it with the model; another compiler may accept them",
+            )
+
+
+def _trim(cache: Path, limit: int) -> None:
+    """Delete the libraries used longest ago until the rest fits."""
+    files = []
+    for file in cache.glob("*.so"):
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            files.append((status.st_mtime, status.st_size, file))
+    files.sort(key=lambda entry: entry[:2], reverse=True)
+    total = 0
+    for _, size, file in files:
+        total += size
+        if total > limit:
+            with contextlib.suppress(OSError):
+                file.unlink()

@@ -1,0 +1,280 @@
+"""The cpu device: C kernels compiled by the system compiler, called through ctypes.
+
+A kernel is
+
+    void NAME(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end)
+
+and runs the workgroups begin..end of a one-dimensional grid. Workgroups are independent, so a large
+launch is divided among threads without changing its result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range
+from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.program import Kernel, Program
+from tinyedge.targets.cpu import compiler as compilers
+from tinyedge.targets.cpu.compiler import Compiler, Library
+
+ALIGNMENT = 64
+
+# A launch with less estimated work than this stays on one thread: waking another costs more.
+PARALLEL_FLOPS = 1_000_000
+
+# From this many kernels on, they are compiled as two files at the same time.
+PARALLEL_KERNELS = 8
+
+GUARD_BYTES = 4096
+GUARD_PATTERN = 0xA5
+
+
+class Memory:
+    """Aligned host memory, with a guard before and behind it if asked for."""
+
+    def __init__(self, bytes: int, guard: bool) -> None:
+        margin = GUARD_BYTES if guard else 0
+        self._whole = np.empty(bytes + 2 * margin + ALIGNMENT, np.uint8)
+        start = -self._whole.ctypes.data % ALIGNMENT + margin
+        self.array: Bytes = self._whole[start : start + bytes]
+        self.address = self._whole.ctypes.data + start
+        self._guards = [self._whole[:start], self._whole[start + bytes :]] if guard else []
+        for part in self._guards:
+            part.fill(GUARD_PATTERN)
+
+    def check(self) -> None:
+        """Raise InternalError if something wrote into a guard."""
+        for side, part in zip(("before", "behind"), self._guards, strict=False):
+            if (part != GUARD_PATTERN).any():
+                raise InternalError("a kernel", f"it wrote {side} its arena", id="device.guard")
+
+
+@dataclass(frozen=True, eq=False)
+class _Kernel:
+    """A compiled kernel; keeps its library loaded."""
+
+    name: str
+    function: Callable[..., None]
+    library: Library
+
+
+@dataclass(frozen=True, eq=False)
+class _Bound:
+    """A kernel and its arguments as C sees them. `memory` keeps them alive."""
+
+    kernel: _Kernel
+    buffers: ctypes.Array[ctypes.c_void_p]
+    symbols: ctypes.c_void_p
+    memory: tuple[Memory, ...]
+
+
+class CpuDevice:
+    """The machine's own processor. See `open` for the options."""
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        optimisation: Sequence[str],
+        threads: int,
+        cache: Path | None,
+        guard: bool,
+    ) -> None:
+        self.name = f"{_processor()}, {compiler.version}"
+        self._compiler = compiler
+        self._optimisation = tuple(optimisation)
+        self._threads = threads
+        self._cache = cache
+        self._guard = guard
+        self._memory: set[Memory] = set()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
+        """Host memory aligned to a cache line."""
+        try:
+            memory = Memory(bytes, self._guard)
+        except (MemoryError, ValueError):
+            raise DeviceError(
+                "the cpu device", f"it cannot allocate {bytes} bytes", id="device.memory"
+            ) from None
+        self._memory.add(memory)
+        return memory
+
+    def free(self, memory: Memory) -> None:
+        """Forget memory; it goes when the last binding to it does."""
+        self._memory.discard(memory)
+
+    def upload(self, destination: Range, data: Bytes) -> None:
+        """Copy bytes into memory."""
+        start = destination.offset
+        destination.memory.array[start : start + destination.bytes] = data
+
+    def compile(self, program: Program) -> list[_Kernel]:
+        """Compile all kernels of a program into one library and look them up."""
+        kernels = program.kernels
+        if not kernels:
+            return []
+        parts = 2 if len(kernels) >= PARALLEL_KERNELS and (os.cpu_count() or 1) > 1 else 1
+        units = [
+            "\n".join((program.prelude, *(kernel.source for kernel in group)))
+            for group in _divide(kernels, parts)
+        ]
+        library = compilers.build(units, self._compiler, self._optimisation, self._cache)
+        compiled = []
+        for kernel in kernels:
+            try:
+                function = library[kernel.name]
+            except AttributeError:
+                raise InternalError(
+                    f"kernel {kernel.name!r}",
+                    "its source defines no such function",
+                    id="device.kernel",
+                ) from None
+            function.restype = None
+            compiled.append(_Kernel(kernel.name, function, library))
+        return compiled
+
+    def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
+        """The argument arrays of a launch, made once."""
+        addresses = [place.memory.address + place.offset for place in ranges]
+        buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+        memory = tuple(place.memory for place in ranges)
+        if symbols is None:
+            return _Bound(kernel, buffers, ctypes.c_void_p(None), memory)
+        table = ctypes.c_void_p(symbols.memory.address + symbols.offset)
+        return _Bound(kernel, buffers, table, (*memory, symbols.memory))
+
+    def record(self, commands: Sequence[Command]) -> list[Callable[[], Any]]:
+        """The commands as calls without arguments."""
+        return [self._call(command) for command in commands]
+
+    def _call(self, command: Command) -> Callable[[], Any]:
+        if not isinstance(command, Dispatch):
+            source, destination = command.source, command.destination
+            to = ctypes.c_void_p(destination.memory.address + destination.offset)
+            origin = ctypes.c_void_p(source.memory.address + source.offset)
+            return partial(ctypes.memmove, to, origin, command.source.bytes)
+        x, y, z = command.counts
+        bound: _Bound = command.bound
+        if (y, z) != (1, 1) or not 0 <= x < 2**31:
+            raise InternalError(
+                f"kernel {bound.kernel.name!r}",
+                f"a launch of {(x, y, z)} workgroups; the cpu target has one dimension",
+                id="device.counts",
+            )
+        parts = self._threads if command.flops >= PARALLEL_FLOPS else 1
+        parts = min(parts, x)
+        edges = [x * part // parts for part in range(parts + 1)]
+        calls = [
+            partial(
+                bound.kernel.function,
+                bound.buffers,
+                bound.symbols,
+                ctypes.c_int32(begin),
+                ctypes.c_int32(end),
+            )
+            for begin, end in pairwise(edges)
+        ]
+        return calls[0] if parts == 1 else partial(self._together, bound, calls)
+
+    def _together(self, bound: _Bound, calls: Sequence[Callable[[], None]]) -> None:
+        """Run the parts of one launch at the same time, the first on this thread."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads - 1, "tinyedge")
+        others = [self._pool.submit(call) for call in calls[1:]]
+        calls[0]()
+        for other in others:
+            other.result()
+
+    def replay(self, recording: Sequence[Callable[[], Any]]) -> None:
+        """Run a recording to its end."""
+        for call in recording:
+            call()
+
+    def profile(self, recording: Sequence[Callable[[], Any]]) -> list[float]:
+        """Run a recording, timing each command by the host's clock."""
+        seconds = []
+        for call in recording:
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    def read(self, ranges: Sequence[Range]) -> list[Bytes]:
+        """Copies of the ranges; checks the guards."""
+        if self._guard:
+            for memory in self._memory:
+                memory.check()
+        return [
+            place.memory.array[place.offset : place.offset + place.bytes].copy() for place in ranges
+        ]
+
+    def close(self) -> None:
+        """End the threads, forget the memory."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        self._memory.clear()
+
+
+def open(
+    *,
+    compiler: str | Sequence[str] | None = None,
+    optimisation: Sequence[str] = compilers.DEFAULT_OPTIMISATION,
+    threads: int | None = None,
+    cache: Path | Literal["default"] | None = "default",
+    guard: bool = False,
+) -> CpuDevice:
+    """Open the cpu device.
+
+    compiler: a command line such as "clang"; default: what the machine has, else the ziglang wheel.
+    optimisation: compiler flags before the fixed ones. threads: default: the usable processors.
+    cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
+    guard: surround memory by a pattern and check it at every read.
+    Raises DeviceError if there is no C compiler.
+    """
+    folder = compilers.cache_folder() if cache == "default" else cache
+    count = max(1, _usable_processors() if threads is None else threads)
+    return CpuDevice(compilers.find(compiler), optimisation, count, folder, guard)
+
+
+def devices() -> list[DeviceInfo]:
+    """The processor, if there is a C compiler."""
+    try:
+        version = compilers.find().version
+    except DeviceError:
+        return []
+    return [DeviceInfo("cpu", _processor(), f"{_usable_processors()} threads", version)]
+
+
+def _usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    return platform.processor() or platform.machine() or "cpu"
+
+
+def _divide(kernels: Sequence[Kernel], parts: int) -> list[list[Kernel]]:
+    """Kernels in `parts` groups of about equal source length, in order within each."""
+    groups: list[list[Kernel]] = [[] for _ in range(parts)]
+    lengths = [0] * parts
+    for kernel in kernels:
+        least = lengths.index(min(lengths))
+        groups[least].append(kernel)
+        lengths[least] += len(kernel.source)
+    return groups
