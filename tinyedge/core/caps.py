@@ -1,0 +1,36 @@
+"""What a device can do: the record that passes read instead of a target's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Facts that the scheduler, the chooser and lowering read.
+
+    dtypes: element types that kernels can compute with. storage: element types that a buffer can hold.
+    vector: lanes of a 16-byte (or the device's natural) vector; vectors everywhere, or only for loads.
+    workgroup: most threads a workgroup along x, y, z and in all; (1, 1, 1), 1 where there are none.
+    grid: most workgroups along each dimension. shared: bytes of workgroup memory.
+    bindings: most buffers a kernel. binding_bytes, buffer_bytes: the largest binding and allocation.
+    alignment: of a buffer's offset in an arena, bytes.
+    robust: out-of-range reads are harmless (they return something), so a select may follow the load.
+    registers: 32-bit registers that a tile may fill. unit_cost: relative cost of launching a kernel.
+    """
+
+    dtypes: frozenset[str]
+    storage: frozenset[str]
+    vector: int = 4
+    workgroup: tuple[int, int, int] = (1, 1, 1)
+    threads: int = 1
+    grid: tuple[int, ...] = (2**31 - 1,)
+    shared: int = 0
+    bindings: int = 31
+    binding_bytes: int = 2**31
+    buffer_bytes: int = 2**31
+    alignment: int = 256
+    robust: bool = False
+    registers: int = 64
+    requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

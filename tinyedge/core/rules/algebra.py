@@ -1,0 +1,96 @@
+"""Equations on values, and the one `simplify` that every pass builds its nodes with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.rewrite import Bindings, Rule, RuleSet, any_, number, of
+from tinyedge.core.rules import index as ix
+from tinyedge.core.uop import UOp, const
+
+X, Y, Z, A, B = any_("x"), any_("y"), any_("z"), any_("a"), any_("b")
+
+
+def _integer(bindings: Bindings) -> bool:
+    return bindings["x"].dtype.kind in "iu"
+
+
+def _fold(node: UOp) -> UOp:
+    """An operation on constants, computed."""
+    if not node.op.elementwise or not node.src or any(s.op is not ops.CONST for s in node.src):
+        return node
+    if node.op is ops.BITCAST:
+        value = np.asarray(node.src[0].arg, node.src[0].dtype.numpy).view(node.dtype.numpy)
+        return const(value.item(), node.dtype)
+    if node.op is ops.CAST:
+        from tinyedge.core.reference import cast_array
+
+        value = cast_array(np.asarray(node.src[0].arg, node.src[0].dtype.numpy), node.dtype)
+        return const(value.item(), node.dtype)
+    assert node.op.numpy is not None
+    operands = [np.asarray(s.arg, s.dtype.numpy) for s in node.src]
+    result = np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy)
+    return const(result.item(), node.dtype)
+
+
+def _index_or_constant(node: UOp) -> UOp:
+    if node.src and node.src[0].dtype is dt.index and node.dtype.lanes == 1:
+        new = ix.rebuild(node)
+        if new is not node:
+            return new
+    return _fold(node)
+
+
+def _conjunction(bindings: Bindings) -> UOp:
+    condition = ix.both(bindings["a"], bindings["b"])
+    return simplify(UOp(ops.WHERE, bindings["x"].dtype, (condition, bindings["x"], bindings["y"])))
+
+
+def _cast_chain(bindings: Bindings) -> UOp | None:
+    """cast(cast(x)) where the inner cast loses nothing the outer would keep."""
+    x, root = bindings["x"], bindings["root"]
+    inner = root.src[0].dtype
+    if x.dtype.kind == "b" or (
+        x.dtype.kind == inner.kind and inner.bits >= x.dtype.bits and root.dtype.kind == inner.kind
+    ):
+        return simplify(UOp(ops.CAST, root.dtype, (x,))) if root.dtype is not x.dtype else x
+    return None
+
+
+RULES = [
+    Rule("add-zero", of(ops.ADD, X, number(0)), X),
+    Rule("sub-zero", of(ops.SUB, X, number(0)), X),
+    Rule("sub-self", of(ops.SUB, X, X), number(0), _integer),
+    Rule("mul-one", of(ops.MUL, X, number(1)), X),
+    Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),
+    Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X)),
+    Rule("div-one", of(ops.DIV, X, number(1)), X),
+    Rule("floordiv-one", of(ops.FLOORDIV, X, number(1)), X),
+    Rule("truncdiv-one", of(ops.TRUNCDIV, X, number(1)), X),
+    Rule("neg-neg", of(ops.NEG, of(ops.NEG, X)), X),
+    Rule("add-neg", of(ops.ADD, X, of(ops.NEG, Y)), of(ops.SUB, X, Y)),
+    Rule("sub-neg", of(ops.SUB, X, of(ops.NEG, Y)), of(ops.ADD, X, Y)),
+    Rule("not-not", of(ops.NOT, of(ops.NOT, X)), X),
+    Rule("and-true", of(ops.AND, X, number(True)), X),
+    Rule("and-false", of(ops.AND, X, number(False)), number(False)),
+    Rule("and-self", of(ops.AND, X, X), X),
+    Rule("or-true", of(ops.OR, X, number(True)), number(True)),
+    Rule("or-false", of(ops.OR, X, number(False)), X),
+    Rule("or-self", of(ops.OR, X, X), X),
+    Rule("max-self", of(ops.MAX, X, X), X),
+    Rule("min-self", of(ops.MIN, X, X), X),
+    Rule("where-true", of(ops.WHERE, number(True), X, Y), X),
+    Rule("where-false", of(ops.WHERE, number(False), X, Y), Y),
+    Rule("where-same", of(ops.WHERE, A, X, X), X),
+    Rule("where-not", of(ops.WHERE, of(ops.NOT, A), X, Y), of(ops.WHERE, A, Y, X)),
+    Rule("where-known-true", of(ops.WHERE, A, of(ops.WHERE, A, X, Y), Z), of(ops.WHERE, A, X, Z)),
+    Rule("where-known-false", of(ops.WHERE, A, X, of(ops.WHERE, A, Y, Z)), of(ops.WHERE, A, X, Z)),
+    Rule("where-and", of(ops.WHERE, A, of(ops.WHERE, B, X, Y), Y), _conjunction),
+    Rule("cast-cast", of(ops.CAST, of(ops.CAST, X)), _cast_chain),
+    Rule("cast-same", of(ops.CAST, X), X, lambda b: b["root"].dtype is b["x"].dtype),
+]
+
+SIMPLIFY = RuleSet(RULES, _index_or_constant)
+simplify = SIMPLIFY.apply
