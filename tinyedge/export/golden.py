@@ -89,10 +89,13 @@ def mix(words: Words) -> Words:
 
 def words(seed: int, run: int, position: int, elements: int) -> Words:
     """One hash an element of input number `position` in run `run`."""
-    start = np.array([seed], np.uint32)
+    start: Words = np.array([seed], np.uint32)
     for part in (run, position):
-        start = mix(start) + np.uint32(part)
-    return mix(mix(start) + np.arange(elements, dtype=np.uint32))
+        start = mix(start)
+        start += np.uint32(part)
+    hashes: Words = np.arange(elements, dtype=np.uint32)
+    hashes += mix(start)
+    return mix(hashes)
 
 
 def generate(
