@@ -1,0 +1,167 @@
+"""Export as one act: the whole bundle is written beside its place, then renamed into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from tinyedge.core.errors import InputError
+from tinyedge.core.program import Program
+from tinyedge.export.bundle import Progress, write
+from tinyedge.export.check import FILE_NAME, FORMAT
+from tinyedge.export.golden import Golden
+from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT
+
+# An export that was killed leaves a folder with this suffix; the next one removes it, once old.
+PARTIAL = ".partial"
+STALE_SECONDS = 24 * 3600
+
+
+def write_bundle(
+    program: Program,
+    out: str | Path,
+    *,
+    goldens: Sequence[Golden] = (),
+    extras: Mapping[str, Path | bytes] | None = None,
+    tool: str = "",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a program as a bundle at `out` and return its path.
+
+    extras: what a target's user needs beside it (runtime, page, headers): name -> file to copy or
+    content; a name may hold folders. progress(done, total) counts bytes. An existing bundle is
+    replaced; with force=True even if it holds files that this export does not write. Whatever
+    goes wrong, `out` holds the old bundle, the new one or nothing. Raises InputError if `out` is
+    something else than a bundle or an empty folder, or cannot be written.
+    """
+    place = Path(os.path.realpath(out))
+    content = dict(extras or {})
+    for name in content:
+        _check_name(name)
+    _check_place(place, content, force)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(place)
+        with _partial(place) as folder:
+            write(program, folder, goldens=goldens, tool=tool, progress=progress)
+            for name, source in content.items():
+                _add(folder / name, source)
+            _check_place(place, content, force)
+            _move(folder, place)
+    except OSError as error:
+        raise InputError(
+            f"bundle {str(place)!r}",
+            f"it cannot be written: {error.strerror or error}",
+            id="export.write",
+            next="free some space, or choose another place",
+        ) from error
+    return place
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a folder is a bundle of any version, sound or not: its manifest says so."""
+    try:
+        with open(path / MANIFEST, "rb") as file:
+            manifest = json.loads(file.read(SIZE_LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def _check_name(name: str) -> None:
+    parts = PurePosixPath(name).parts
+    usual = all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", part) for part in parts)
+    reserved = name == MANIFEST or FILE_NAME.fullmatch(name)
+    if not parts or not usual or reserved or "/".join(parts) != name:
+        raise InputError(f"extra file {name!r}", "a bundle cannot hold it", id="export.extra")
+
+
+def _check_place(place: Path, extras: Mapping[str, Path | bytes], force: bool) -> None:
+    """Raise InputError unless `place` may be replaced as a whole."""
+    if not os.path.lexists(place):
+        return
+    subject = f"bundle {str(place)!r}"
+    if not place.is_dir():
+        raise InputError(
+            subject,
+            "there is a file in its place",
+            id="export.exists",
+            supported="a new folder, an empty one or an existing bundle",
+            next="remove it, or choose another place",
+        )
+    present = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
+    if not present and not any(place.iterdir()):
+        return
+    if not is_bundle(place):
+        raise InputError(
+            subject,
+            "the folder is not empty and no bundle",
+            id="export.exists",
+            supported="a new folder, an empty one or an existing bundle",
+            next="remove it, or choose another place",
+        )
+    names = [path.relative_to(place).as_posix() for path in present]
+    known = {MANIFEST, *extras}
+    foreign = sorted(name for name in names if name not in known and not FILE_NAME.fullmatch(name))
+    if foreign and not force:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise InputError(
+            subject,
+            f"the old bundle's folder also holds {', '.join(foreign[:3])}{more}",
+            id="export.foreign",
+            next="move these away, choose another place, or use --force to delete them",
+        )
+
+
+def _prefix(place: Path) -> str:
+    return f".{place.name[:100]}-"
+
+
+def _remove_stale(place: Path) -> None:
+    for name in os.listdir(place.parent):
+        if name.startswith(_prefix(place)) and name.endswith(PARTIAL):
+            path = place.parent / name
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(path)
+
+
+@contextmanager
+def _partial(place: Path) -> Iterator[Path]:
+    """A new folder beside `place`, gone at the end unless it was moved."""
+    folder = place.with_name(f"{_prefix(place)}{secrets.token_hex(4)}{PARTIAL}")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move(folder: Path, place: Path) -> None:
+    """Rename `folder` to `place`; what was there goes away only after the new one is in place."""
+    old = folder.with_name(folder.name.removesuffix(PARTIAL) + "-old" + PARTIAL)
+    if place.exists():
+        place.rename(old)
+    try:
+        folder.rename(place)
+    except BaseException:
+        if old.exists() and not place.exists():
+            old.rename(place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _add(path: Path, source: Path | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, bytes):
+        path.write_bytes(source)
+    else:
+        shutil.copyfile(source, path)

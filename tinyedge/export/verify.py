@@ -1,0 +1,236 @@
+"""Verification of a bundle's results: against its goldens, and against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core.device import Device
+from tinyedge.core.errors import DeviceError, InputError
+from tinyedge.core.program import Program
+from tinyedge.core.replay import Replay
+from tinyedge.export.bundle import Bundle, read
+from tinyedge.export.golden import (
+    FLOAT16_TOLERANCE,
+    FLOAT32_TOLERANCE,
+    Comparison,
+    Golden,
+    GoldenInput,
+    Run,
+    case_inputs,
+    compare,
+    compare_case,
+    default_range,
+    find_port,
+    play,
+)
+
+Array = np.ndarray[Any, Any]
+
+FRESH_SEED = 0x7E57
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison of all outputs of an entry. `reference` is what made the expected values."""
+
+    entry: str
+    reference: str
+    symbols: Mapping[str, int]
+    outputs: tuple[Comparison, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(output.agrees for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found: the goldens' cases, then those against onnxruntime."""
+
+    bundle: Path
+    device: str
+    cases: tuple[Case, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(case.agrees for case in self.cases)
+
+    def __str__(self) -> str:
+        lines = [f"{self.bundle} on {self.device}"]
+        for case in self.cases:
+            sizes = "".join(f", {name}={size}" for name, size in case.symbols.items())
+            lines.append(f"  {case.entry}{sizes}, against {case.reference}")
+            for output in case.outputs:
+                verdict = "agrees" if output.agrees else f"DIFFERS: {output.because}"
+                lines.append(f"    {output.output}: error {output.error:.2g}, {verdict}")
+        return "\n".join(lines)
+
+
+def verify(
+    path: str | Path,
+    device: Device | None = None,
+    against: str | Path | None = None,
+    *,
+    run: Run | None = None,
+    reset: Callable[[], None] | None = None,
+) -> Report:
+    """Run a bundle on a device and compare with its goldens and, given `against`, with onnxruntime.
+
+    against: the ONNX model the bundle was exported from; it is compared on fresh inputs, at the
+    greatest and at the least sizes. run, reset: what replays the program in place of a Replay on
+    `device`. Raises BundleError for a damaged bundle, DeviceError without a device, InputError
+    when there is nothing to compare or onnxruntime is not installed.
+    """
+    bundle = read(path)
+    goldens = bundle.goldens()
+    if not goldens and against is None:
+        raise InputError(
+            f"bundle {str(path)!r}",
+            "it holds no goldens",
+            id="verify.nothing",
+            next="compare with the model instead: --against model.onnx",
+        )
+    reference = _Reference(against) if against is not None else None
+    with ExitStack() as stack:
+        if run is None:
+            if device is None:
+                raise DeviceError(
+                    f"bundle {str(path)!r}",
+                    f"no device of target {bundle.program.target} was given",
+                    id="device.missing",
+                )
+            replay = stack.enter_context(Replay(bundle.program, device))
+            run, reset = replay.run, replay.reset
+        cases = [_golden_case(bundle.program, golden, run, reset) for golden in goldens]
+        if reference is not None:
+            for fresh in _fresh_cases(bundle, goldens):
+                cases.append(_fresh_case(bundle.program, fresh, run, reset, reference))
+    return Report(Path(path), device.name if device else bundle.program.target, tuple(cases))
+
+
+def _golden_case(
+    program: Program, golden: Golden, run: Run, reset: Callable[[], None] | None
+) -> Case:
+    outputs = compare_case(program, golden, play(program, golden, run, reset))
+    return Case(golden.entry, golden.made, golden.symbols, outputs)
+
+
+def _fresh_cases(bundle: Bundle, goldens: Sequence[Golden]) -> list[Golden]:
+    """Cases without outputs: new inputs in the goldens' ranges, at the most and least sizes."""
+    program = bundle.program
+    if program.states:
+        raise InputError(
+            "--against",
+            "the bundle keeps state between runs, which an ONNX model does not",
+            id="verify.state",
+            next="leave --against away: the goldens cover the state",
+        )
+    entry = program.entries[0]
+    known = {
+        name: record
+        for golden in reversed(goldens)
+        for name, record in zip(_inputs(program, golden.entry), golden.inputs, strict=True)
+    }
+    inputs = []
+    for name in entry.inputs:
+        least, most = default_range(find_port(program.inputs, name).dtype)
+        record = known.get(name)
+        if record is not None and record.data is None:
+            least, most = record.minimum, record.maximum
+        elif record is not None and record.data is not None and record.data.dtype.kind in "iu":
+            least, most = int(record.data.min(initial=most)), int(record.data.max(initial=least))
+        inputs.append(GoldenInput(min(least, most), max(least, most)))
+    tolerance = max((golden.tolerance for golden in goldens), default=_tolerance(program))
+    greatest = {symbol.name: symbol.max for symbol in program.symbols}
+    smallest = {symbol.name: symbol.min for symbol in program.symbols}
+    sizes = [greatest] if greatest == smallest else [greatest, smallest]
+    return [
+        Golden(entry.name, FRESH_SEED, 1, size, tolerance, "onnxruntime", tuple(inputs), ())
+        for size in sizes
+    ]
+
+
+def _inputs(program: Program, entry: str) -> tuple[str, ...]:
+    return next(each.inputs for each in program.entries if each.name == entry)
+
+
+def _tolerance(program: Program) -> int:
+    """The agreement asked of a bundle without goldens: that of half storage if it has any."""
+    stored = (*program.inputs, *program.outputs, *program.weights)
+    half = any(record.storage == "float16" for record in stored)
+    return FLOAT16_TOLERANCE if half else FLOAT32_TOLERANCE
+
+
+def _fresh_case(
+    program: Program,
+    fresh: Golden,
+    run: Run,
+    reset: Callable[[], None] | None,
+    reference: _Reference,
+) -> Case:
+    actual = play(program, fresh, run, reset)
+    expected = reference.run(case_inputs(program, fresh))
+    names = next(entry.outputs for entry in program.entries if entry.name == fresh.entry)
+    shared = [name for name in names if name in expected]
+    if not shared:
+        raise InputError(
+            f"model {str(reference.path)!r}",
+            f"it has none of the bundle's outputs {', '.join(names)}",
+            id="verify.model",
+            supported=", ".join(expected),
+            next="give the model that the bundle was exported from",
+        )
+    outputs = tuple(
+        compare(name, np.asarray(actual[name]), expected[name], fresh.tolerance) for name in shared
+    )
+    return Case(fresh.entry, fresh.made, fresh.symbols, outputs)
+
+
+class _Reference:
+    """An ONNX model in onnxruntime, on the CPU. Raises InputError where it cannot be run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InputError(f"model {str(path)!r}", "there is no such file", id="verify.model")
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(
+                "--against",
+                "onnxruntime is not installed",
+                id="verify.onnxruntime",
+                next="pip install onnxruntime",
+            ) from error
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(self.path), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's own errors share no narrower base
+            raise self._failed(error) from error
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The model's outputs by name, for those of `inputs` that it has."""
+        wanted = {item.name for item in self._session.get_inputs()}
+        names = [item.name for item in self._session.get_outputs()]
+        try:
+            values = self._session.run(
+                names, {name: value for name, value in inputs.items() if name in wanted}
+            )
+        except Exception as error:  # as above
+            raise self._failed(error) from error
+        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+
+    def _failed(self, error: Exception) -> InputError:
+        return InputError(
+            f"model {str(self.path)!r}",
+            f"onnxruntime cannot run it: {error}",
+            id="verify.model",
+            next="give the model that the bundle was exported from",
+        )
