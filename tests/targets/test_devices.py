@@ -104,12 +104,6 @@ def test_profile_names_every_launch(device: Device, target: str) -> None:
         assert replay.time({"a": ones, "b:0": ones}) > 0
 
 
-def test_copy_inside_one_arena_of_neighbouring_ranges(device: Device, target: str) -> None:
-    program = programs.counter(target)
-    with Replay(program, device) as replay:
-        assert replay.run({}, "peek")["total"].tolist() == [10] * 64
-
-
 def test_a_wrong_input_leaves_the_state_alone(device: Device, target: str) -> None:
     with Replay(programs.counter(target), device) as replay:
         with pytest.raises(RunError):

@@ -1,0 +1,163 @@
+"""What only the cpu device has: the compiler, its cache, threads, guards."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets import programs
+from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.program import Launch, Program
+from tinyedge.core.replay import Replay
+from tinyedge.targets.cpu import compiler as compilers
+from tinyedge.targets.cpu import device as cpu
+
+ONES = np.ones((4, 64), np.float32)
+
+
+def run_addition(device: cpu.CpuDevice, program: Program | None = None) -> float:
+    with Replay(program or programs.addition("cpu"), device) as replay:
+        return float(replay.run({"a": ONES, "b:0": ONES})["c"][0, 0])
+
+
+def with_source(source: str) -> Program:
+    program = programs.addition("cpu")
+    kernel = dataclasses.replace(program.kernels[0], source=source)
+    return dataclasses.replace(program, kernels=(kernel,))
+
+
+def test_a_refused_kernel_carries_the_message_of_the_compiler() -> None:
+    with pytest.raises(DeviceError, match="no_such_variable") as caught:
+        run_addition(cpu.open(cache=None), with_source("void add(void) { no_such_variable = 1; }"))
+    assert caught.value.id == "device.compile"
+
+
+def test_a_source_without_its_function_is_our_bug() -> None:
+    with pytest.raises(InternalError, match="defines no such function"):
+        run_addition(cpu.open(cache=None), with_source("void subtract(void) {}"))
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match=r"pip install 'tinyedge\[cpu\]'"):
+        cpu.open()
+    assert cpu.devices() == []
+
+
+def test_a_compiler_that_does_not_run(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="does not run"):
+        cpu.open(compiler=[str(tmp_path / "nothing")])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang not installed")
+def test_the_ziglang_wheel_replaces_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    device = cpu.open(cache=None)
+    assert device.name.count("clang") == 1
+    assert run_addition(device) == 2
+
+
+def test_the_cache_is_used_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "kernels"
+    assert run_addition(cpu.open(cache=cache)) == 2
+    (kept,) = cache.iterdir()
+    assert kept.suffix == ".so"
+    os.utime(kept, (1, 1))
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("compiled again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compilers, "_compile", refuse)
+        assert run_addition(cpu.open(cache=cache)) == 2
+    assert kept.stat().st_mtime > 1, "a hit counts as a use"
+
+    monkeypatch.setattr(compilers, "CACHE_BYTES", kept.stat().st_size)
+    os.utime(kept, (1, 1))
+    assert run_addition(cpu.open(cache=cache, optimisation=["-O1"])) == 2
+    (newer,) = cache.iterdir()
+    assert newer != kept
+
+
+def test_a_damaged_cache_entry_is_replaced(tmp_path: Path) -> None:
+    cache = tmp_path / "kernels"
+    run_addition(cpu.open(cache=cache))
+    (kept,) = cache.iterdir()
+    # A new file: the old one may still be mapped.
+    kept.unlink()
+    kept.write_bytes(b"not a library")
+    assert run_addition(cpu.open(cache=cache)) == 2
+    assert kept.stat().st_size > 100
+
+
+def test_concurrent_users_of_one_cache(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda _: run_addition(cpu.open(cache=tmp_path / "kernels")), range(8))
+        assert list(results) == [2] * 8
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permission bits")
+def test_a_cache_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "kernels"
+    cache.mkdir()
+    cache.chmod(0o777)
+    assert run_addition(cpu.open(cache=cache)) == 2
+    assert list(cache.iterdir()) == []
+
+
+def test_cache_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert compilers.cache_folder() == tmp_path / "tinyedge" / "kernels"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert compilers.cache_folder() == Path.home() / ".cache" / "tinyedge" / "kernels"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_threads_do_not_change_the_result(threads: int, kernel_cache: Path) -> None:
+    program = programs.addition("cpu")
+    launch = dataclasses.replace(program.entries[0].steps[0], flops=10**9)
+    assert isinstance(launch, Launch)
+    entry = dataclasses.replace(program.entries[0], steps=(launch,))
+    program = dataclasses.replace(program, entries=(entry,))
+    device = cpu.open(threads=threads, cache=kernel_cache)
+    with Replay(program, device) as replay:
+        result = replay.run({"a": ONES, "b:0": ONES})["c"]
+    np.testing.assert_array_equal(result.reshape(-1), 2 + np.arange(256))
+    device.close()
+    device.close()
+
+
+def test_a_write_outside_the_arena_is_found() -> None:
+    launch = Launch(0, (0, 1, 3, 2), (programs.ARENA // 256 + 1, 1, 1))
+    program = programs.addition("cpu")
+    entry = dataclasses.replace(program.entries[0], steps=(launch,))
+    kernel = programs.kernel(
+        "cpu", "add", "wwrw", f"if (i >= {programs.ARENA // 4 - 512}) b3[i] = 0;"
+    )
+    program = dataclasses.replace(program, kernels=(kernel,), entries=(entry,))
+    with pytest.raises(InternalError, match="behind its arena"):
+        run_addition(cpu.open(guard=True, cache=None), program)
+
+
+def test_a_grid_of_two_dimensions_is_refused(cpu_device: cpu.CpuDevice) -> None:
+    program = programs.addition("cpu")
+    launch = Launch(0, (0, 1, 3, 2), (1, 2, 1))
+    entry = dataclasses.replace(program.entries[0], steps=(launch,))
+    with pytest.raises(InternalError, match="one dimension"):
+        run_addition(cpu_device, dataclasses.replace(program, entries=(entry,)))
+
+
+def test_too_much_memory(cpu_device: cpu.CpuDevice) -> None:
+    with pytest.raises(DeviceError, match="cannot allocate") as caught:
+        cpu_device.alloc(2**60)
+    assert caught.value.id == "device.memory"
