@@ -1,0 +1,36 @@
+# The two commands of the README are `make demo` and `make test`; both set up what they need first.
+
+PYTHON := .venv/bin/python
+
+.PHONY: help setup demo test test-all check format clean
+
+help:
+	@echo "make demo      export a real model, verify it, run it in Python and in headless Chromium"
+	@echo "make test      install what the tests need, then run the checks and the tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make check     only the checks: ruff, mypy, tsc"
+	@echo "make format    format the Python files"
+	@echo "make clean     remove caches and build outputs, keep .venv"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@$(PYTHON) scripts/demo.py
+
+check: setup
+	@scripts/check
+
+test: check
+	@$(PYTHON) -m pytest -m "not slow"
+
+test-all: check
+	@$(PYTHON) -m pytest
+
+format: setup
+	@.venv/bin/ruff format
+	@.venv/bin/ruff check --fix
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
