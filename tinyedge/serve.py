@@ -130,11 +130,12 @@ class Server:
             )
         app = application(folder, pages)
         with _listen(host, port) as listening:
+            port = listening.getsockname()[1]
             self._server = make_server(
                 host, port, app, threaded=True, request_handler=Quiet, fd=listening.fileno()
             )
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_port}/"
+        self.url = f"http://{shown}:{port}/"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Server:

@@ -1,0 +1,120 @@
+// Types of tinyedge.js. In a bundle the part between the marks names the model's own inputs and outputs.
+
+export type DType =
+  | "bool" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64"
+  | "float16" | "float32" | "float64";
+
+export type Data =
+  | Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | BigUint64Array | BigInt64Array
+  | Float32Array | Float64Array;
+
+export type Values = Data | Uint8ClampedArray | number[] | bigint[] | boolean[];
+
+/**
+ * What an input may be: values in row-major order, with their shape where the model's sizes vary, or a GPU buffer on
+ * the model's device that holds them as the input's `storage` type. Values are read before `run` returns.
+ */
+export type InputValue =
+  | Values
+  | {data: Values; shape?: ArrayLike<number>}
+  | GPUBuffer
+  | {buffer: GPUBuffer; offset?: number; shape?: ArrayLike<number>};
+
+export interface Output<Array = Data> {
+  name: string;
+  dtype: DType;
+  shape: number[];
+  /** float16 comes as a Float16Array, or as a Float32Array of the same values where the browser has none. */
+  data: Array;
+  /** Parts that the model names. */
+  slices: Record<string, {data: Array; shape: number[]}>;
+  /** Only for outputs named in `keep` (which then have no `data`): where it lies, valid until the next run. */
+  gpu: {buffer: GPUBuffer; offset: number; size: number};
+}
+
+// <model>
+export type Inputs = Record<string, InputValue>;
+export type Outputs = Record<string, Output<any>>;
+// </model>
+
+export interface Port {
+  name: string;
+  dtype: DType;
+  /** The element type in GPU buffers. */
+  storage: DType;
+  /** Sizes; text such as "H" or "mul(H, 4)" where they vary. */
+  shape: (number | string)[];
+}
+
+export interface LoadOptions {
+  /** Called as files arrive and kernels compile; `loaded` of `total` bytes. */
+  onProgress?: (progress: {loaded: number; total: number; compiled: number; pipelines: number}) => void;
+  /** Aborting makes `load` reject with the signal's reason. */
+  signal?: AbortSignal;
+  /** A device to share. By default the model opens its own and destroys it in `dispose`. */
+  device?: GPUDevice;
+  /** Limits to ask for beyond those that the model needs, for a device it opens. */
+  limits?: Record<string, number>;
+}
+
+export interface RunOptions {
+  /** Which entry point; the first by default. */
+  entry?: string;
+  /** Sizes that no input's shape gives; their maxima by default. */
+  symbols?: Record<string, number>;
+  /** Outputs to leave on the GPU: names, or true for all. */
+  keep?: readonly string[] | true;
+}
+
+export interface VerifyReport {
+  passed: boolean;
+  /** One for each golden of the bundle; empty when it has none. */
+  cases: {
+    entry: string;
+    seed: number;
+    made: string;
+    tolerance: number;
+    passed: boolean;
+    /** error: the greatest difference over the greatest expected value; wrong: elements that had to be equal. */
+    outputs: {name: string; passed: boolean; wrong: number; error: number}[];
+  }[];
+}
+
+export interface Model {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
+  readonly symbols: readonly {name: string; min: number; max: number; step: number}[];
+  readonly entries: readonly {name: string; inputs: string[]; outputs: string[]}[];
+  readonly device: GPUDevice;
+  readonly manifest: Record<string, any>;
+  readonly stats: Readonly<{
+    bytesFetched: number; bufferBytes: number; pipelines: number; bindGroups: number;
+    runs: number; launches: number; passes: number; submits: number; uniformWrites: number;
+  }>;
+  /** Runs the model once. Runs asked for while another is going on happen in order. */
+  run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
+  /** Generated inputs, the same everywhere for the same seed. */
+  example(options?: {entry?: string; seed?: number; symbols?: Record<string, number>}):
+    Record<string, {data: Values; shape: number[]}>;
+  /** Runs the bundle's goldens and compares. States are reset before and after. */
+  verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
+  /** The GPU's time for each launch of one run; needs a device with timestamps. */
+  profile(inputs?: Inputs, options?: RunOptions):
+    Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
+  /** States back to their initial values. */
+  reset(): Promise<void>;
+  /** Frees all GPU memory. The model cannot be used afterwards. */
+  dispose(): void;
+}
+
+/** Loads the bundle in a folder. Rejects with TinyedgeError, or with the signal's reason. */
+export function load(url: string | URL, options?: LoadOptions): Promise<Model>;
+
+export class TinyedgeError extends Error {
+  constructor(id: string, subject: string, because: string, next: string);
+  /** Stable, such as "bundle.file.hash" or "run.shape". */
+  readonly id: string;
+  readonly subject: string;
+  readonly because: string;
+  readonly next: string;
+}

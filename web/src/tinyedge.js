@@ -1,0 +1,1266 @@
+// tinyedge: replays a bundle (see bundle.md, format version 1) on WebGPU. One file, no dependencies, no eval.
+//
+//   const model = await load("./model.tinyedge/");
+//   const out = await model.run({image: new Float32Array(3 * 224 * 224)});
+//   out.scores.data, out.scores.shape;
+//   model.dispose();
+//
+// Parts: errors | element types | expressions | reading the manifest | checking it | fetching | the device | Model.
+
+/** @typedef {Record<string, any>} Json */
+/** @typedef {import("./tinyedge.js").Output} Output */
+
+// ---- errors ------------------------------------------------------------------------------------------------
+
+/** Everything thrown on purpose. `id` is stable; for faults of a bundle it is the one that C and Python give. */
+export class TinyedgeError extends Error {
+  /** @param {string} id @param {string} subject @param {string} because @param {string} next */
+  constructor(id, subject, because, next) {
+    super(`${subject} [${id}]\n  because    ${because}\n  next       ${next}`);
+    this.name = "TinyedgeError";
+    this.id = id;
+    this.subject = subject;
+    this.because = because;
+    this.next = next;
+  }
+}
+
+/** @param {string} id @param {string} subject @param {string} because @param {string} [next] @returns {never} */
+function fail(id, subject, because, next = "export the bundle again, and copy all of its files") {
+  throw new TinyedgeError(id, subject, because, next);
+}
+
+// ---- element types -----------------------------------------------------------------------------------------
+
+/** @type {any} */
+const Float16 = (globalThis).Float16Array;
+
+/** How the elements of a storage type lie in memory. @type {Record<string, any>} */
+const ARRAYS = {
+  bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array,
+  int32: Int32Array, uint32: Uint32Array, float32: Float32Array,
+  int64: BigInt64Array, uint64: BigUint64Array, float64: Float64Array,
+};
+
+/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, any[]>} */
+const ALSO = {
+  bool: [], uint8: [Uint8ClampedArray], int64: [Int32Array], uint64: [Uint32Array], float64: [Float32Array],
+  float16: [Float32Array],
+};
+
+/** The storage types a dtype may be kept as. @type {Record<string, string[]>} */
+const STORAGES = {
+  bool: ["bool", "uint8", "int32", "uint32"], int8: ["int8", "int16", "int32"], int16: ["int16", "int32"],
+  int32: ["int32"], int64: ["int64", "int32"], uint8: ["uint8", "uint16", "uint32", "int32"],
+  uint16: ["uint16", "uint32", "int32"], uint32: ["uint32"], uint64: ["uint64", "uint32"],
+  float16: ["float16", "float32"], float32: ["float32", "float16"], float64: ["float64", "float32", "float16"],
+};
+
+const itemSize = (type) => ARRAYS[type].BYTES_PER_ELEMENT;
+const isFloat = (type) => type.startsWith("float");
+const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+const align4 = (bytes) => Math.ceil(bytes / 4) * 4;
+
+/** @param {number} half bits @returns {number} */
+function fromHalf(half) {
+  const exponent = (half >> 10) & 31, fraction = half & 1023;
+  const size = exponent === 31 ? (fraction ? NaN : Infinity)
+    : exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction;
+  return half & 0x8000 ? -size : size;
+}
+
+/** Nearest half, ties to even. @param {number} value @returns {number} bits */
+function toHalf(value) {
+  if (Number.isNaN(value)) return 0x7e00;
+  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0, size = Math.abs(value);
+  if (size >= 65520) return sign | 0x7c00;
+  let exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
+  if (2 ** exponent > size && exponent > -14) exponent--;
+  const scaled = size * 2 ** (10 - exponent);
+  let rounded = Math.round(scaled);
+  if (rounded - scaled === 0.5 && rounded % 2) rounded--;
+  return sign | (rounded + (exponent + 14) * 1024);
+}
+
+/**
+ * The bytes of a caller's array as the buffer holds them, padded to whole words.
+ * @param {any} data @param {Json} port @returns {Uint8Array<ArrayBuffer>}
+ */
+function toStorage(data, port) {
+  const {dtype, storage, name} = port;
+  const accepted = [ARRAYS[dtype], ...(ALSO[dtype] ?? []), ...(dtype === "float16" && Float16 ? [Float16] : [])];
+  if (!Array.isArray(data) && !accepted.includes(data?.constructor)) {
+    fail("run.dtype", `input "${name}"`, `it holds ${dtype}, but a ${data?.constructor?.name ?? typeof data} was given`,
+      `give a ${accepted.map((type) => type.name).join(", a ")} or an array of numbers`);
+  }
+  const bits = dtype === "float16" && data instanceof Uint16Array;
+  if (data.constructor === ARRAYS[storage] && (dtype === storage || (bits && storage === "float16"))
+      && dtype !== "bool" && data.byteLength % 4 === 0) {
+    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  }
+  const bytes = new Uint8Array(align4(data.length * itemSize(storage)));
+  const array = new ARRAYS[storage](bytes.buffer, 0, data.length);
+  if (isFloat(dtype)) {
+    if (bits && storage === "float16") array.set(data);
+    else if (storage === "float16" && Float16) new Float16(bytes.buffer, 0, data.length).set(data);
+    else for (let i = 0; i < data.length; i++) {
+      const value = bits ? fromHalf(data[i]) : Number(data[i]);
+      array[i] = storage === "float16" ? toHalf(value) : value;
+    }
+    return bytes;
+  }
+  const big = itemSize(storage) === 8;
+  for (let i = 0; i < data.length; i++) {
+    const value = dtype === "bool" ? Number(!!data[i]) : data[i];
+    // Loose equality compares a BigInt with a number by value, which is what is meant.
+    array[i] = big ? BigInt(value) : Number(value);
+    if (array[i] != value) {
+      fail("run.range", `input "${name}"`, `element ${i} is ${value}, and this model keeps ${dtype} as ${storage}`,
+        `keep the values within ${storage}`);
+    }
+  }
+  return bytes;
+}
+
+/**
+ * The elements of an output as the caller's type. float16 comes as a Float16Array, or as a Float32Array of the
+ * same values where the browser has none.
+ * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any}
+ */
+function fromStorage(buffer, offset, length, {dtype, storage}) {
+  const stored = new ARRAYS[storage](buffer.slice(offset, offset + length * itemSize(storage)));
+  if (dtype === storage && dtype !== "float16") return stored;
+  const Result = dtype === "float16" ? Float16 ?? Float32Array : ARRAYS[dtype];
+  if (storage === "float16") return Float16 ? new Result(new Float16(stored.buffer)) : Result.from(stored, fromHalf);
+  if (Result === BigInt64Array || Result === BigUint64Array) return Result.from(stored, BigInt);
+  return dtype === "bool" ? Result.from(stored, Boolean) : new Result(stored);
+}
+
+// ---- expressions -------------------------------------------------------------------------------------------
+
+const LIMIT = Number.MAX_SAFE_INTEGER;
+
+/** @type {Record<string, (a: number, b: number) => number>} */
+const OPERATORS = {
+  add: (a, b) => a + b,
+  mul: (a, b) => a * b,
+  sub: (a, b) => a - b,
+  floordiv: (a, b) => Math.floor(a / b),
+  ceildiv: (a, b) => Math.ceil(a / b),
+  mod: (a, b) => ((a % b) + b) % b,
+  min: Math.min,
+  max: Math.max,
+};
+
+/**
+ * A double is exact here: beyond 2^53 - 1 it can only round to something that is still beyond.
+ * @param {any} expression @param {Map<string, number>} values @param {string} at @param {string} id of the error
+ */
+function evaluate(expression, values, at, id = "bundle.expression") {
+  if (!Array.isArray(expression)) return expression;
+  /** @type {number[]} */
+  const stack = [];
+  for (let i = expression.length; i--;) {
+    const token = expression[i];
+    let value = token;
+    if (typeof token === "string") {
+      if (token[0] === "$") value = values.get(token.slice(1));
+      else if (Object.hasOwn(OPERATORS, token) && stack.length > 1) {
+        const a = (stack.pop()), b = (stack.pop());
+        if (/div|mod/.test(token) && b < 1) fail(id, at, `a division by ${b}`);
+        value = OPERATORS[token](a, b) + 0;
+      } else value = undefined;
+    }
+    if (value === undefined) fail(id, at, `"${token}" is no symbol and no operator with two operands`);
+    if (Math.abs(value) > LIMIT) fail(id, at, "a value beyond 53 bits");
+    stack.push(value);
+  }
+  if (stack.length !== 1) fail(id, at, `the expression leaves ${stack.length} values, not one`);
+  return stack[0];
+}
+
+// ---- reading the manifest ----------------------------------------------------------------------------------
+
+const MANIFEST_BYTES = 2 ** 24;
+
+const ascii = (value) => JSON.stringify(value)
+  .replace(/[\x7f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** Restricted, canonical JSON: whatever is not spelt exactly as it would be written again is refused.
+ * @param {Uint8Array} bytes @returns {Json} */
+function parseManifest(bytes) {
+  const refuse = (because) => fail("bundle.manifest.syntax", "manifest.json", because);
+  const walk = (value, depth) => {
+    if (typeof value === "string") {
+      if (/[\0-\x1f\x7f]|\p{Surrogate}/u.test(value)) refuse("a string holds a control character or half a pair");
+    } else if (typeof value === "number") {
+      if (!Number.isSafeInteger(value)) refuse(`the number ${value} is no integer of 53 bits`);
+    } else if (value === null) refuse("null is not allowed");
+    else if (typeof value === "object") {
+      if (depth > 8) refuse("nested deeper than 8");
+      if (Array.isArray(value)) for (const item of value) walk(item, depth + 1);
+      else {
+        let last = "";
+        for (const key of Object.keys(value)) {
+          if (!/^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/.test(key) || key <= last) refuse(`the key ${ascii(key)} is out of place`);
+          last = key;
+          walk(value[key], depth + 1);
+        }
+      }
+    }
+  };
+  let manifest, same;
+  try {
+    if (bytes.some((byte) => byte > 126)) refuse("a byte is not ASCII");
+    const text = new TextDecoder().decode(bytes);
+    manifest = JSON.parse(text);
+    walk(manifest, 1);
+    const line = (value) => Array.isArray(value) && value.length
+      ? "[\n" + value.map(ascii).join(",\n") + "\n]" : ascii(value);
+    same = isObject(manifest) && text === "{\n" + Object.keys(manifest).map((key) => ascii(key) + ":" + line(manifest[key])).join(",\n") + "\n}\n";
+  } catch (error) {
+    if (error instanceof TinyedgeError) throw error;
+    refuse(`it is not JSON: ${/** @type {Error} */ (error).message}`);
+  }
+  if (!same) refuse("it is not written in the canonical form (was it edited?)");
+  return manifest;
+}
+
+// ---- checking the manifest ---------------------------------------------------------------------------------
+
+const FEATURES = ["count", "entries", "if", "loop", "state", "symbols"];
+const SYMBOL_LIMIT = 2 ** 31 - 1;
+
+/** @typedef {(value: any, at: string) => void} Check */
+
+/** @type {(test: (value: any) => boolean) => Check} */
+const is = (test) => (value, at) => {
+  if (!test(value)) fail("bundle.field", at, `${ascii(value)?.slice(0, 80)} is not allowed`);
+};
+const int = (low = 0, high = LIMIT) => is((value) => Number.isInteger(value) && value >= low && value <= high);
+const text = (least = 0, most = 4096) =>
+  is((value) => typeof value === "string" && value.length >= least && value.length <= most);
+const matches = (pattern) => is((value) => typeof value === "string" && pattern.test(value));
+const oneOf = (...values) => is((value) => values.includes(value));
+/** @type {(item: Check, most: number, least?: number) => Check} */
+const list = (item, most, least = 0) => (value, at) => {
+  is(Array.isArray)(value, at);
+  if (value.length < least || value.length > most) fail("bundle.count", at, `it has ${value.length} elements, not ${least}..${most}`);
+  value.forEach((element, i) => item(element, `${at}[${i}]`));
+};
+/** Exactly these members, or at least these and at most 64. @type {(members: Record<string, Check>, free?: boolean) => Check} */
+const record = (members, free) => {
+  const keys = Object.keys(members).sort();
+  return (value, at) => {
+    is(isObject)(value, at);
+    const given = Object.keys(value);
+    const odd = keys.find((key) => !given.includes(key)) ?? (free ? undefined : given.find((key) => !keys.includes(key)));
+    if (odd) fail("bundle.field", `${at}.${odd}`, "the key is missing or unknown");
+    if (free && given.length > 64) fail("bundle.count", at, "it has more than 64 keys");
+    for (const key of keys) members[key](value[key], `${at}.${key}`);
+  };
+};
+
+const NAME = text(1, 1024), TEXT = text(), INDEX = int(-1), INT = int(), SIZE = int(0, SYMBOL_LIMIT);
+const DTYPE = oneOf(...Object.keys(ARRAYS)), FREE = record({}, true);
+const PIECE = {file: INDEX, offset: INT, bytes: INT};
+const TOKENS = list(is((token) => typeof token === "string" || Number.isInteger(token)), 255, 1);
+/** @type {Check} */
+const EXPRESSION = (value, at) => (Array.isArray(value) ? TOKENS : int(-LIMIT))(value, at);
+/** A port or a state. @type {(members: Record<string, Check>) => Check} */
+const port = (members) => {
+  const check = record({name: NAME, dtype: DTYPE, storage: DTYPE, shape: list(EXPRESSION, 8), buffer: INDEX, ...members});
+  return (value, at) => {
+    check(value, at);
+    oneOf(...STORAGES[value.dtype])(value.storage, at);
+  };
+};
+const SLICES = list(record({name: NAME, axis: int(0, 7), start: INT, size: INT}), 256);
+const INPUT = port({slices: SLICES, count: INDEX});
+const STEPS = {
+  launch: record({op: TEXT, kernel: INDEX, buffers: list(INDEX, 64), counts: list(EXPRESSION, 3, 3), flops: INT,
+    nodes: list(TEXT, 1024)}),
+  copy: record({op: TEXT, source: INDEX, source_offset: INT, destination: INDEX, destination_offset: INT,
+    bytes: EXPRESSION}),
+  if: record({op: TEXT, condition: INDEX, then: INT, otherwise: INT}),
+  loop: record({op: TEXT, condition: INDEX, bound: int(1, SYMBOL_LIMIT), body: INT}),
+};
+
+const ROOT = record({
+  format: TEXT, version: INT, features: list(text(0, 64), 64), tool: text(0, 64), target: TEXT, options: FREE,
+  requirements: record({bindings: INT, binding_bytes: INT, buffer_bytes: INT, invocations: INT, workgroups: INT,
+    workgroup_bytes: INT}, true),
+  peak_bytes: INT,
+  symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: int(1, SYMBOL_LIMIT)}), 32),
+  inputs: list((value, at) => {
+    INPUT(value, at);
+    oneOf(-1)(value.count, at);
+    oneOf(0)(value.slices.length, at);
+  }, 1024),
+  outputs: list(INPUT, 1024),
+  states: list(port({initial: INDEX, update: oneOf("replace", "shift"), axis: int(0, 7)}), 1024),
+  entries: list(record({name: NAME, inputs: list(INDEX, 1024), outputs: list(INDEX, 1024), steps: list(INT, 2, 2)}), 64, 1),
+  arenas: list(record({bytes: int(0, 2 ** 40)}), 64),
+  buffers: list(record({arena: INDEX, weight: INDEX, offset: INT, bytes: INT}), 262144),
+  weights: list(record({name: NAME, dtype: DTYPE, storage: DTYPE, shape: list(INT, 8), bytes: INT,
+    segments: list(record(PIECE), 4096, 1)}), 65536),
+  prelude: record(PIECE),
+  kernels: list(record({...PIECE, entry: matches(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), workgroup: list(int(1, 65536), 3, 3),
+    bindings: list(record({access: oneOf("read", "read_write"), dtype: matches(/^[a-z0-9_]{1,32}$/)}), 64, 1),
+    moves: list(FREE, 256), symbols: oneOf(true, false)}), 16384),
+  steps: list((value, at) => {
+    is((step) => isObject(step) && Object.hasOwn(STEPS, step.op))(value, at);
+    STEPS[value.op](value, at);
+  }, 262144),
+  golden: list(record({entry: INDEX, seed: int(0, 2 ** 32 - 1), steps: int(1, 1024), symbols: list(SIZE, 32),
+    tolerance: INT, made: TEXT,
+    inputs: list(record({...PIECE, min: int(-(2 ** 31), 2 ** 32 - 1), max: int(-(2 ** 31), 2 ** 32 - 1)}), 1024),
+    outputs: list(record({...PIECE, stride: int(1)}), 1024)}), 64),
+  files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[0-9a-f]{64}$/)}), 4096),
+});
+
+/** A checker of one stage: `need(condition, where)`. */
+const stage = (id) => (good, at, because = "it does not fit the rest of the manifest") => {
+  if (!good) fail(id, at, because);
+};
+
+/** Stages 2 to 10 of bundle.md. @param {Json} m the manifest */
+function checkManifest(m) {
+  const file = "manifest.json", next = "use the tinyedge.js that lies in the bundle";
+  if (m.format !== "tinyedge-bundle") fail("bundle.format", file, "it is no tinyedge bundle");
+  if (m.version !== 1) fail("bundle.version", file, `its format version is ${ascii(m.version)}, this runtime reads 1`, next);
+  for (const feature of Array.isArray(m.features) ? m.features : [undefined]) {
+    if (!FEATURES.includes(feature)) fail("bundle.feature", file, `it needs the feature ${ascii(feature)}`, next);
+  }
+  if (m.target !== "webgpu") fail("bundle.target", file, `it is for ${ascii(m.target)}`, "export it with --target webgpu");
+  ROOT(m, "manifest");
+  checkNames(m);
+  checkIndices(m);
+  const used = new Set(m.steps.map((step) => step.op));
+  if (m.outputs.some((output) => output.count >= 0)) used.add("count");
+  if (m.entries.length > 1) used.add("entries");
+  if (m.states.length) used.add("state");
+  if (m.symbols.length) used.add("symbols");
+  for (const f of FEATURES) stage("bundle.feature")(!used.has(f) || m.features.includes(f), file, `${f} is used, not listed`);
+  const ends = ["min", "max"].map((end) => evaluateAll(m, m.symbols.map((symbol) => symbol[end]), "bundle.expression"));
+  checkBounds(m, ends);
+  checkOverlaps(m, ends);
+  checkRequirements(m, ends);
+}
+
+/** @param {Json} m */
+function checkNames(m) {
+  const need = stage("bundle.name");
+  const unique = (names, at) => need(new Set(names).size === names.length, at, "a name is used twice");
+  const increasing = (names, at) => need(names.every((name, i) => !i || names[i - 1] < name), at, "the names do not increase");
+  const names = (items) => items.map((item) => item.name);
+  increasing(m.features, "features");
+  for (const key of ["inputs", "outputs", "states", "symbols", "entries"]) unique(names(m[key]), key);
+  for (const output of m.outputs) unique(names(output.slices), output.name);
+  unique(m.kernels.map((kernel) => kernel.entry), "kernels");
+  for (const name of names(m.files)) need(/^(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}$/.test(name), name, "no name of ours");
+  increasing(names(m.files), "files");
+}
+
+/** @param {Json} m */
+function checkIndices(m) {
+  const need = stage("bundle.index");
+  const index = (value, array, at) => need(value >= 0 && value < m[array].length, at, `there is no ${array}[${value}]`);
+  const maybe = (value, array, at) => value === -1 || index(value, array, at);
+  const file = ({file}, kind, at) => {
+    index(file, "files", at);
+    need(m.files[file].name.startsWith(kind), at, `${m.files[file].name} is no file of ${kind}`);
+  };
+  file(m.prelude, "kernels", "prelude");
+  for (const p of [...m.inputs, ...m.outputs, ...m.states]) index(p.buffer, "buffers", p.name);
+  for (const o of m.outputs) maybe(o.count, "outputs", o.name);
+  for (const s of m.states) maybe(s.initial, "weights", s.name);
+  for (const e of m.entries) {
+    for (const key of ["inputs", "outputs"]) {
+      for (const i of e[key]) index(i, key, e.name);
+      need(new Set(e[key]).size === e[key].length, e.name);
+    }
+    for (const i of e.outputs) need(m.outputs[i].count < 0 || e.outputs.includes(m.outputs[i].count), e.name);
+  }
+  for (const b of m.buffers) {
+    need((b.arena < 0) !== (b.weight < 0), "buffers");
+    maybe(b.arena, "arenas", "buffers");
+    maybe(b.weight, "weights", "buffers");
+  }
+  for (const w of m.weights) for (const segment of w.segments) file(segment, "weights", w.name);
+  for (const k of m.kernels) file(k, "kernels", k.entry);
+  m.steps.forEach((step, i) => {
+    if (step.op === "launch") {
+      index(step.kernel, "kernels", `steps[${i}]`);
+      need(step.buffers.length === m.kernels[step.kernel].bindings.length, `steps[${i}]`);
+    }
+    for (const buffer of step.buffers ?? (step.op === "copy" ? [step.source, step.destination] : [step.condition])) {
+      index(buffer, "buffers", `steps[${i}]`);
+    }
+  });
+  for (const g of m.golden) {
+    index(g.entry, "entries", "golden");
+    const e = m.entries[g.entry];
+    need(g.symbols.length === m.symbols.length && g.inputs.length === e.inputs.length
+      && g.outputs.length === e.outputs.length, "golden");
+    for (const piece of g.inputs) if (piece.file !== -1) file(piece, "golden", "golden");
+    for (const piece of g.outputs) file(piece, "golden", "golden");
+  }
+}
+
+/**
+ * The values of all expressions for one choice of the symbols' sizes.
+ * @typedef {{inputs: number[][], outputs: number[][], states: number[][], steps: number[][]}} Sizes
+ * @param {Json} m @param {number[]} sizes @param {string} id of the error @returns {Sizes}
+ */
+function evaluateAll(m, sizes, id) {
+  const values = new Map(m.symbols.map((symbol, i) => [symbol.name, sizes[i]]));
+  const all = (expressions, at) => expressions.map((expression) => evaluate(expression, values, at, id));
+  const shapes = (ports) => ports.map((p) => all(p.shape, p.name));
+  return {
+    inputs: shapes(m.inputs), outputs: shapes(m.outputs), states: shapes(m.states),
+    steps: m.steps.map((step, i) => all(step.counts ?? (step.op === "copy" ? [step.bytes] : []), `steps[${i}]`)),
+  };
+}
+
+/** What stage 8 says of sizes. @param {Json} m @param {Sizes} sizes */
+function checkSizes(m, sizes, need) {
+  for (const key of ["inputs", "outputs", "states"]) {
+    m[key].forEach((p, i) => {
+      const shape = sizes[key][i];
+      need(shape.every((size) => size >= 0) && product(shape) * itemSize(p.storage) <= m.buffers[p.buffer].bytes,
+        p.name, `the shape [${shape}] does not fit its buffer`);
+      if (p.count >= 0) need(product(sizes.outputs[p.count]) === 1, p.name);
+    });
+  }
+  m.steps.forEach((step, i) => {
+    const values = sizes.steps[i], at = `steps[${i}]`;
+    if (step.op === "launch") need(values.every((count) => count >= 0 && count <= SYMBOL_LIMIT), at, `it has counts of ${values}`);
+    else if (step.op === "copy") {
+      const inside = (buffer, offset) => offset % 4 === 0 && offset + values[0] <= m.buffers[buffer].bytes;
+      need(values[0] >= 0 && values[0] % 4 === 0 && inside(step.source, step.source_offset)
+        && inside(step.destination, step.destination_offset), at);
+    }
+  });
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkBounds(m, ends) {
+  const need = stage("bundle.bounds"), aligned = (bytes) => bytes % 256 === 0;
+  const inFile = ({file, offset, bytes}) => offset + bytes <= m.files[file].bytes;
+  const inArena = (buffer) => m.buffers[buffer].arena >= 0;
+  const suits = (value, {min, max, step}) => value >= min && value <= max && (value - min) % step === 0;
+  for (const s of m.symbols) need(suits(s.max, s), s.name);
+  for (const {bytes} of m.arenas) need(bytes > 0 && aligned(bytes), "arenas");
+  need([...m.arenas, ...m.weights].reduce((sum, item) => sum + item.bytes, 0) === m.peak_bytes, "peak_bytes");
+  for (const f of m.files) need(f.bytes <= (f.name.startsWith("kernels") ? 2 ** 26 : 2 ** 25), f.name);
+  for (const w of m.weights) {
+    need(w.bytes > 0 && w.bytes % 4 === 0 && w.segments.reduce((sum, s) => sum + s.bytes, 0) === w.bytes, w.name);
+    w.segments.forEach((s, i) => need(
+      aligned(s.offset) && s.bytes > 0 && inFile(s) && (i === w.segments.length - 1 || aligned(s.bytes)), w.name));
+  }
+  for (const k of [m.prelude, ...m.kernels]) need(inFile(k) && (k === m.prelude || k.bytes > 0), k.entry ?? "prelude");
+  m.buffers.forEach((b, i) => {
+    const whole = (m.arenas[b.arena] ?? m.weights[b.weight]).bytes;
+    need(aligned(b.offset) && b.bytes > 0 && b.bytes % 4 === 0 && b.offset + b.bytes <= whole
+      && (b.arena >= 0 || b.bytes === whole), `buffers[${i}]`);
+  });
+  for (const p of [...m.inputs, ...m.outputs, ...m.states]) need(inArena(p.buffer), p.name);
+  for (const sizes of ends) checkSizes(m, sizes, need);
+  m.outputs.forEach((o, i) => {
+    for (const s of o.slices) need(s.start + s.size <= ends[0].outputs[i][s.axis], `${o.name}.${s.name}`);
+    if (o.count >= 0) need(o.shape.length && /^u?int/.test(m.outputs[o.count].dtype), o.name);
+  });
+  for (const s of m.states) need(s.initial < 0 || m.weights[s.initial].bytes <= m.buffers[s.buffer].bytes, s.name);
+  const block = (i, end, depth) => {
+    while (i < end) {
+      const step = m.steps[i], at = `steps[${i++}]`;
+      if (step.op === "copy") need(inArena(step.destination), at);
+      else if (step.op === "launch") {
+        m.kernels[step.kernel].bindings.forEach(({access}, n) => need(access === "read" || inArena(step.buffers[n]), at));
+      } else {
+        need(inArena(step.condition) && depth < 8, at);
+        for (const length of step.op === "if" ? [step.then, step.otherwise] : [step.body]) {
+          need(i + length <= end, at);
+          block(i, i + length, depth + 1);
+          i += length;
+        }
+      }
+    }
+  };
+  let reached = 0;
+  for (const {name, steps: [first, count]} of m.entries) {
+    need(first === reached && first + count <= m.steps.length, name);
+    block(first, reached = first + count, 0);
+  }
+  need(reached === m.steps.length, "steps");
+  for (const g of m.golden) {
+    m.symbols.forEach((s, i) => need(suits(g.symbols[i], s), "golden"));
+    const sizes = evaluateAll(m, g.symbols, "bundle.bounds"), entry = m.entries[g.entry];
+    const bytes = (p, shape, stride = 1) => Math.ceil(product(shape) / stride) * itemSize(p.dtype);
+    g.inputs.forEach((v, n) => {
+      const i = entry.inputs[n], p = m.inputs[i];
+      need(v.file >= 0 ? v.min === 0 && v.max === 0 && aligned(v.offset) && inFile(v) && v.bytes === bytes(p, sizes.inputs[i])
+        : v.offset === 0 && v.bytes === 0 && suitsRange(p.dtype, v), "golden");
+    });
+    g.outputs.forEach((v, n) => {
+      const i = entry.outputs[n];
+      need(aligned(v.offset) && inFile(v) && v.bytes === bytes(m.outputs[i], sizes.outputs[i], v.stride), "golden");
+    });
+  }
+}
+
+/** Whether the generator can make this range of a dtype. */
+function suitsRange(dtype, {min, max}) {
+  if (dtype === "float16") return max === 1 && (min === 0 || min === -1);
+  const size = 8 * itemSize(dtype);
+  const [low, high] = isFloat(dtype) ? [-(2 ** 20), 2 ** 20] : dtype === "bool" ? [0, 1]
+    : dtype[0] === "u" ? [0, 2 ** size - 1] : [-(2 ** (size - 1)), 2 ** (size - 1) - 1];
+  return low <= min && min <= max && max <= high && max - min < 2 ** 32;
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkOverlaps(m, ends) {
+  const need = stage("bundle.overlap");
+  const range = (buffer, offset = 0, bytes = m.buffers[buffer].bytes) => {
+    const {arena, weight, offset: start} = m.buffers[buffer];
+    return {space: arena < 0 ? -1 - weight : arena, start: start + offset, end: start + offset + bytes};
+  };
+  const apart = (a, b) => a.space !== b.space || a.start >= b.end || b.start >= a.end;
+  const same = (a, b) => a.space === b.space && a.start === b.start && a.end === b.end;
+  for (const pieces of [m.weights.flatMap((w) => w.segments), [m.prelude, ...m.kernels]]) {
+    pieces.forEach((b, i) => {
+      const a = pieces[i - 1];
+      need(!i || a.file < b.file || (a.file === b.file && a.offset + a.bytes <= b.offset), m.files[b.file].name);
+    });
+  }
+  const pairs = (ranges, at, allow = (a, b) => false) => ranges.forEach((a, i) => {
+    for (let j = 0; j < i; j++) need(apart(a, ranges[j]) || allow(a, ranges[j]), at, "two ranges overlap");
+  });
+  const ports = (key, indices) => indices.map((i) => range(m[key][i].buffer));
+  for (const e of m.entries) {
+    pairs(ports("inputs", e.inputs), e.name);
+    pairs(ports("outputs", e.outputs), e.name, same);
+  }
+  m.states.forEach((s, i) => {
+    for (const p of [...m.inputs, ...m.outputs, ...m.states.slice(0, i)]) need(apart(range(s.buffer), range(p.buffer)), s.name);
+  });
+  m.steps.forEach((step, i) => {
+    if (step.op === "launch") {
+      const {bindings} = m.kernels[step.kernel];
+      const bound = step.buffers.map((buffer, n) => ({...range(buffer), reads: bindings[n].access === "read"}));
+      pairs(bound, `steps[${i}]`, (a, b) => a.reads && b.reads);
+    } else if (step.op === "copy") {
+      for (const {steps: {[i]: [bytes]}} of ends) {
+        need(bytes === 0 || apart(range(step.source, step.source_offset, bytes),
+          range(step.destination, step.destination_offset, bytes)), `steps[${i}]`);
+      }
+    }
+  });
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkRequirements(m, ends) {
+  const need = stage("bundle.requirement"), r = m.requirements;
+  for (const {bytes} of [...m.arenas, ...m.weights]) need(bytes <= r.buffer_bytes, "buffer_bytes");
+  for (const k of m.kernels) need(k.bindings.length <= r.bindings && product(k.workgroup) <= r.invocations, k.entry);
+  m.steps.forEach((step, i) => {
+    if (step.op !== "launch") return;
+    for (const {steps} of ends) need(Math.max(...steps[i]) <= r.workgroups, `steps[${i}]`);
+    step.buffers.forEach((buffer, n) => {
+      const {bytes, arena} = m.buffers[buffer];
+      need(bytes <= r.binding_bytes && m.kernels[step.kernel].bindings[n].access === (arena < 0 ? "read" : "read_write"), `steps[${i}]`);
+    });
+  });
+}
+
+// ---- fetching ----------------------------------------------------------------------------------------------
+
+/**
+ * @param {URL} url @param {string} name @param {number} most bytes @param {AbortSignal | undefined} signal
+ * @param {{missing: string, size: string}} ids @param {(bytes: number) => void} [received]
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ */
+async function fetchBytes(url, name, most, signal, ids, received) {
+  const broken = (error) => {
+    signal?.throwIfAborted();
+    fail("load.network", name, `the request to ${url.href} failed (${error.message})`,
+      "check the connection; from another origin the server must allow it (CORS), and so must this page's connect-src");
+  };
+  const response = await fetch(url, {signal}).catch(broken);
+  if (!response.ok || !response.body) {
+    fail(ids.missing, name, `${url.href} answered ${response.status}`, "serve the whole folder of the bundle, and check the address");
+  }
+  const large = () => fail(ids.size, name, `it has more than ${most} bytes`);
+  let bytes = new Uint8Array(Math.min(most, 2 ** 16)), length = 0;
+  const reader = response.body.getReader();
+  for (;;) {
+    const {done, value} = await reader.read().catch(broken);
+    if (done) return bytes.subarray(0, length);
+    if (length + value.length > most) {
+      reader.cancel().catch(() => {});
+      large();
+    }
+    if (length + value.length > bytes.length) {
+      const grown = new Uint8Array(Math.min(most, Math.max(length + value.length, 4 * bytes.length)));
+      grown.set(bytes.subarray(0, length));
+      bytes = grown;
+    }
+    bytes.set(value, length);
+    length += value.length;
+    received?.(value.length);
+  }
+}
+
+/** A file of the bundle with its length and hash checked. @param {URL} base @param {Json} file
+ * @param {AbortSignal} [signal] @param {(bytes: number) => void} [received] */
+async function fetchFile(base, file, signal, received) {
+  const ids = {missing: "bundle.file.missing", size: "bundle.file.size"};
+  const bytes = await fetchBytes(new URL(file.name, base), file.name, file.bytes, signal, ids, received);
+  if (bytes.length !== file.bytes) fail(ids.size, file.name, `it has ${bytes.length} bytes, not ${file.bytes}`);
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const text = Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (text !== file.sha256) fail("bundle.file.hash", file.name, "its contents are not those that were exported");
+  return bytes;
+}
+
+// ---- the device --------------------------------------------------------------------------------------------
+
+/** The limits of a device that a bundle needs. @param {Json} m @returns {Record<string, number>} */
+function neededLimits(m) {
+  const r = m.requirements, side = (axis) =>
+    Math.max(1, ...m.kernels.map((k) => k.workgroup[axis]));
+  return {
+    maxStorageBuffersPerShaderStage: r.bindings, maxStorageBufferBindingSize: r.binding_bytes, maxBufferSize: r.buffer_bytes,
+    maxComputeInvocationsPerWorkgroup: r.invocations, maxComputeWorkgroupsPerDimension: r.workgroups,
+    maxComputeWorkgroupStorageSize: r.workgroup_bytes,
+    maxComputeWorkgroupSizeX: side(0), maxComputeWorkgroupSizeY: side(1), maxComputeWorkgroupSizeZ: side(2),
+  };
+}
+
+/** @type {Record<string, number>} */
+const DEFAULT_LIMITS = {
+  maxStorageBuffersPerShaderStage: 8, maxStorageBufferBindingSize: 2 ** 27, maxBufferSize: 2 ** 28,
+  maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupsPerDimension: 65535, maxComputeWorkgroupStorageSize: 16384,
+  maxComputeWorkgroupSizeX: 256, maxComputeWorkgroupSizeY: 256, maxComputeWorkgroupSizeZ: 64,
+};
+
+/** @param {Record<string, number>} needed @param {any} offered @param {string} subject */
+function checkLimits(needed, offered, subject) {
+  for (const [name, value] of Object.entries(needed)) {
+    if (value > offered[name]) {
+      fail("device.limits", subject, `the model needs ${name} of ${value}, this has ${offered[name]}`,
+        subject === "the device" ? "request the device with this limit, or let load() open one"
+          : "use a device with a larger GPU, or export a smaller model");
+    }
+  }
+}
+
+/** @param {Json} m @param {Record<string, number>} extra @returns {Promise<GPUDevice>} */
+async function openDevice(m, extra) {
+  const gpu = globalThis.navigator?.gpu;
+  if (!gpu) {
+    if (globalThis.isSecureContext === false) {
+      fail("device.insecure", "WebGPU", "the browser gives it only to pages from https or localhost", "serve the page over https");
+    }
+    fail("device.webgpu", "WebGPU", "this browser does not have it",
+      "use Chrome or Edge 113 or later (121 on Android), Safari 26, or Firefox 141 or later");
+  }
+  const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
+  if (!adapter) {
+    fail("device.adapter", "WebGPU", "the browser found no GPU that it will use",
+      "turn on hardware acceleration, update the graphics driver, or try another browser");
+  }
+  const needed = {...neededLimits(m), ...extra};
+  checkLimits(needed, adapter.limits, "the GPU");
+  const requiredLimits = Object.fromEntries(
+    Object.entries(needed).filter(([name, value]) => value > (DEFAULT_LIMITS[name] ?? 0)));
+  /** @type {GPUFeatureName[]} */
+  const requiredFeatures = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
+  try {
+    return await adapter.requestDevice({label: "tinyedge", requiredFeatures, requiredLimits});
+  } catch (error) {
+    fail("device.request", "the GPU", /** @type {Error} */ (error).message, "reload the page, or restart the browser");
+  }
+}
+
+// ---- loading -----------------------------------------------------------------------------------------------
+
+const DOWNLOADS = 3;
+
+/** @type {import("./tinyedge.js").load} */
+export async function load(url, {onProgress, signal, device: given, limits = {}} = {}) {
+  signal?.throwIfAborted();
+  const base = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
+  base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
+  const ids = {missing: "bundle.manifest.missing", size: "bundle.manifest.size"};
+  const bytes = await fetchBytes(new URL("manifest.json", base), "manifest.json", MANIFEST_BYTES, signal, ids);
+  const manifest = parseManifest(bytes);
+  checkManifest(manifest);
+
+  const device = given ?? await openDevice(manifest, limits);
+  const model = new Model(manifest, base, device, !given);
+  model.stats.bytesFetched = bytes.length;
+  // After a failure the other downloads must stop too.
+  const stop = new AbortController(), abort = () => stop.abort(signal?.reason);
+  signal?.addEventListener("abort", abort);
+  const stopped = new Promise((_, reject) => stop.signal.addEventListener("abort", () => reject(stop.signal.reason)));
+  try {
+    signal?.throwIfAborted();
+    checkLimits(neededLimits(manifest), device.limits, "the device");
+    await Promise.race([model.start(stop.signal, onProgress), model.gone, stopped]);
+    return model;
+  } catch (error) {
+    stopped.catch(() => {});
+    stop.abort();
+    model.dispose();
+    throw error;
+  } finally {
+    signal?.removeEventListener("abort", abort);
+  }
+}
+
+// ---- the model ---------------------------------------------------------------------------------------------
+
+/** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
+class Model {
+  constructor(manifest, base, device, owned) {
+    const m = this.manifest = manifest, names = (key, indices) => indices.map((i) => m[key][i].name);
+    const shown = (p) => ({name: p.name, dtype: p.dtype, storage: p.storage, shape: p.shape.map(spell)});
+    this.base = base;
+    this.device = device;
+    this.owned = owned;
+    this.disposed = false;
+    this.inputs = m.inputs.map(shown);
+    this.outputs = m.outputs.map(shown);
+    this.symbols = m.symbols;
+    this.entries = m.entries.map((e) => (
+      {name: e.name, inputs: names("inputs", e.inputs), outputs: names("outputs", e.outputs)}));
+    this.stats = {bytesFetched: 0, bufferBytes: 0, pipelines: 0, bindGroups: 0, runs: 0, launches: 0, passes: 0,
+      submits: 0, uniformWrites: 0};
+    this.owns = [];
+    // Work in order: each run starts when the one before has its outputs.
+    this.tail = Promise.resolve();
+    this.waiting = 0;
+    this.gone = device.lost.then(({message}) => {
+      this.lost = message || "the browser took it back";
+      this.check();
+    });
+    this.gone.catch(() => {});
+  }
+
+  /** Throws when the model can run no more. */
+  check() {
+    if (this.disposed) fail("run.disposed", "the model", "it was disposed", "load it again");
+    if (this.lost) fail("device.lost", "the device", `it was lost: ${this.lost}`, "load the model again");
+  }
+
+  /** Weights arrive while the pipelines compile. */
+  async start(signal, onProgress) {
+    const {manifest: m, stats, device} = this;
+    const needed = m.files.filter(({name}) => !name.startsWith("golden"));
+    const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
+    let loaded = 0;
+    const report = () => onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
+    report();
+    await this.guard(() => this.allocate());
+    const uploads = m.files.map(() => []);
+    m.weights.forEach(({segments}, i) => {
+      let {buffer, offset: at} = this.weights[i];
+      for (const segment of segments) {
+        uploads[segment.file].push({...segment, buffer, at});
+        at += segment.bytes;
+      }
+    });
+    const sources = [], tasks = [];
+    for (const file of needed) {
+      const number = m.files.indexOf(file);
+      const task = Promise.resolve(tasks.at(-DOWNLOADS)).then(() => fetchFile(this.base, file, signal, (count) => {
+        loaded += count;
+        stats.bytesFetched += count;
+        report();
+      })).then((bytes) => {
+        this.check();
+        for (const piece of uploads[number]) device.queue.writeBuffer(piece.buffer, piece.at, bytes, piece.offset, piece.bytes);
+        if (file.name.startsWith("kernels")) sources[number] = bytes;
+      });
+      task.catch(() => {});
+      tasks.push(task);
+    }
+    const arrived = async (prefix) => {
+      // Awaited one by one: of several faults the first in the files' order is the one told.
+      for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
+    };
+    await Promise.all([arrived(""), arrived("kernels").then(() => this.compile(sources, report))]);
+    if (m.states.some(({initial}) => initial >= 0)) this.restore();
+  }
+
+  /** Do a synchronous piece of set-up and turn what the device says of it into an error. */
+  async guard(work) {
+    const {device} = this;
+    device.pushErrorScope("validation");
+    device.pushErrorScope("out-of-memory");
+    work();
+    const [memory, validation] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
+    this.check();
+    if (memory) fail("device.memory", "the GPU", `it has no room: ${memory.message}`, "dispose of other models, or export a smaller one");
+    if (validation) fail("device.refused", "the GPU", validation.message, "report this with the bundle: it is a fault of ours");
+  }
+
+  /** Buffers, layouts and bind groups: all but the pipelines. */
+  allocate() {
+    const {manifest: m, device, stats} = this;
+    const {COPY_SRC, COPY_DST, STORAGE, UNIFORM, MAP_READ} = GPUBufferUsage, memory = STORAGE | COPY_SRC | COPY_DST;
+    const create = (label, size, usage) => {
+      if (!size) return null;
+      const buffer = device.createBuffer({label: `tinyedge ${label}`, size, usage});
+      stats.bufferBytes += size;
+      this.owns.push(buffer);
+      return buffer;
+    };
+    const arenas = m.arenas.map(({bytes}, i) => create(`arena ${i}`, bytes, memory));
+    // Weights lie one after the other in few buffers.
+    const pools = [];
+    const places = m.weights.map(({bytes}) => {
+      const last = pools.length - 1, offset = Math.ceil(pools[last] / 256) * 256;
+      if (offset + bytes <= device.limits.maxBufferSize) pools[last] = offset + bytes;
+      else return {pool: pools.push(bytes) - 1, offset: 0};
+      return {pool: last, offset};
+    });
+    const filled = pools.map((bytes, i) => create(`weights ${i}`, bytes, memory));
+    this.weights = places.map(({pool, offset}) => ({buffer: filled[pool], offset}));
+    this.ranges = m.buffers.map(({arena, weight, offset, bytes: size}) => arena < 0
+      ? {...this.weights[weight], size} : {buffer: arenas[arena], offset, size});
+    this.values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4);
+    const needsSymbols = m.kernels.some(({symbols}) => symbols);
+    this.uniform = create("symbols", needsSymbols ? this.values.byteLength || 16 : 0, UNIFORM | COPY_DST);
+
+    // Where each entry's outputs are copied to be read.
+    let staged = m.steps.some(({condition}) => condition >= 0) ? 4 : 0;
+    this.staging = m.entries.map(({outputs}) => {
+      let end = 0;
+      const offsets = outputs.map((i) => (end += m.buffers[m.outputs[i].buffer].bytes) - m.buffers[m.outputs[i].buffer].bytes);
+      staged = Math.max(staged, end);
+      return offsets;
+    });
+    this.readback = create("readback", staged, MAP_READ | COPY_DST);
+    // A copy inside one GPU buffer is not allowed: it goes by way of another.
+    const within = m.steps.filter(({op, source, destination}) => op === "copy" && this.ranges[source].buffer === this.ranges[destination].buffer);
+    this.transfer = create("transfer", Math.max(0, ...within.map(({source}) => this.ranges[source].size)), COPY_SRC | COPY_DST);
+
+    const made = new Map(), once = (key, make) => made.get(key) ?? made.set(key, make()).get(key);
+    const signature = ({bindings, symbols}) => bindings.map(({access}) => access) + (symbols ? ",symbols" : "");
+    this.layouts = m.kernels.map((kernel) => once(signature(kernel), () => {
+      const types = kernel.bindings.map(({access}) => access === "read" ? "read-only-storage" : "storage");
+      if (kernel.symbols) types.push("uniform");
+      const group = device.createBindGroupLayout({
+        entries: types.map((type, binding) => ({binding, visibility: GPUShaderStage.COMPUTE, buffer: {type}})),
+      });
+      return {group, pipeline: device.createPipelineLayout({bindGroupLayouts: [group]})};
+    }));
+    this.groups = m.steps.map((step) => step.op === "launch" && once(`${signature(m.kernels[step.kernel])}:${step.buffers}`, () => {
+      const resources = step.buffers.map((buffer) => this.ranges[buffer]);
+      if (m.kernels[step.kernel].symbols) resources.push({buffer: this.uniform});
+      stats.bindGroups++;
+      return device.createBindGroup({
+        layout: this.layouts[step.kernel].group, entries: resources.map((resource, binding) => ({binding, resource})),
+      });
+    }));
+  }
+
+  async compile(sources, report) {
+    const {manifest: m, device, stats} = this;
+    const source = ({file, offset, bytes}) => {
+      const part = sources[file].subarray(offset, offset + bytes);
+      if (part.some((byte) => byte > 127)) fail("bundle.file.text", m.files[file].name, "a kernel is not ASCII");
+      return new TextDecoder().decode(part);
+    };
+    const prelude = source(m.prelude), codes = m.kernels.map((kernel) => prelude + source(kernel));
+    // Faults of a module come back with its pipeline; the scope keeps them off the page's console.
+    device.pushErrorScope("validation");
+    const modules = codes.map((code, i) => device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code}));
+    device.popErrorScope().catch(() => {});
+    this.pipelines = await Promise.all(m.kernels.map(async ({entry}, i) => {
+      const module = modules[i], layout = this.layouts[i].pipeline;
+      try {
+        const pipeline = await device.createComputePipelineAsync(
+          {label: `tinyedge ${entry}`, layout, compute: {module, entryPoint: entry}});
+        stats.pipelines++;
+        report();
+        return pipeline;
+      } catch (error) {
+        this.check();
+        const fault = (await module.getCompilationInfo()).messages.find(({type}) => type === "error");
+        fail("device.kernel", `kernel ${entry}`, fault ? `line ${fault.lineNum}: ${fault.message}` : error.message,
+          "report this with the bundle: it is a fault of ours");
+      }
+    }));
+  }
+
+  /** Do `work` after all the work before; at once when there is none. */
+  enqueue(work) {
+    const result = this.waiting++ ? this.tail.then(work) : work();
+    const done = () => void this.waiting--;
+    this.tail = result.then(done, done);
+    return result;
+  }
+
+  /** @type {import("./tinyedge.js").Model["run"]} */
+  async run(inputs, {entry, symbols, keep = []} = {}) {
+    const plan = this.plan(inputs, entry, symbols);
+    // The caller may change its arrays as soon as run returns.
+    if (this.waiting) for (const write of plan.writes) write.bytes = write.bytes?.slice();
+    return this.enqueue(() => this.replay(plan, keep));
+  }
+
+  /** Check what the caller gave; nothing reaches the device before all of it is right. */
+  plan(inputs, name = this.entries[0].name, named = {}) {
+    this.check();
+    const m = this.manifest, index = m.entries.findIndex((e) => e.name === name), entry = m.entries[index];
+    if (!entry) fail("run.entry", `entry "${name}"`, "the model has no such entry", `use one of ${this.entries.map((e) => e.name)}`);
+    const names = this.entries[index].inputs, takes = `give ${names.join(", ") || "none"}`;
+    for (const given of Object.keys(inputs)) {
+      if (!names.includes(given)) fail("run.input", `input "${given}"`, "the model has no such input", takes);
+    }
+    const given = names.map((key) => {
+      const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
+      if (value === null || value === undefined) fail("run.input", `input "${key}"`, "it is missing", takes);
+      if (value instanceof GPUBuffer) return {buffer: value};
+      return Array.isArray(value) || ArrayBuffer.isView(value) ? {data: value} : value;
+    });
+    const ports = entry.inputs.map((i) => m.inputs[i]);
+    const symbols = this.resolve(ports, given.map(({shape}) => shape && Array.from(shape)), named), key = symbols.join();
+    if (this.key !== key) {
+      this.sizes = evaluateAll(m, symbols, "run.shape");
+      checkSizes(m, this.sizes, stage("run.shape"));
+      this.key = key;
+    }
+    const writes = ports.map((p, n) => {
+      const {data, buffer, offset = 0, shape} = given[n], whole = this.sizes.inputs[entry.inputs[n]], elements = product(whole);
+      const need = (good, because) => good || fail("run.shape", `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
+      const size = align4(elements * itemSize(p.storage));
+      need(!shape || Array.from(shape).join() === whole.join(), `its shape is [${shape}]`);
+      if (buffer) {
+        need(offset % 4 === 0 && offset + size <= buffer.size, `a GPU buffer of ${buffer.size} bytes has no ${size} at ${offset}`);
+        return {to: this.ranges[p.buffer], buffer, offset, size};
+      }
+      const bytes = toStorage(data, p);
+      need(data.length === elements, `it has ${data.length} elements, not ${elements}`);
+      return {to: this.ranges[p.buffer], bytes, size};
+    });
+    return {index, entry, symbols, key, sizes: this.sizes, writes};
+  }
+
+  /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
+  resolve(ports, shapes, named) {
+    const {symbols} = this, found = new Map();
+    const need = (good, subject, because, next) => good || fail("run.shape", subject, because, next);
+    const set = (name, size, subject) => {
+      const symbol = symbols.find((s) => s.name === name);
+      need(symbol, subject, "the model has no such size", `it has ${symbols.map((s) => s.name)}`);
+      const {min, max, step} = symbol;
+      need(size >= min && size <= max && (size - min) % step === 0, subject, `${name} cannot be ${size}`, `give ${min}..${max} in steps of ${step}`);
+      need((found.get(name) ?? size) === size, subject, `${name} is both ${size} and ${found.get(name)}`, "make them equal");
+      found.set(name, size);
+    };
+    for (const name of Object.keys(named)) set(name, named[name], `size "${name}"`);
+    ports.forEach(({name: input, shape: sizes}, i) => {
+      const shape = shapes[i], subject = `input "${input}"`;
+      need(!shape || shape.length === sizes.length, subject, `its shape is [${shape}]`, `give ${sizes.length} axes`);
+      sizes.forEach((size, axis) => {
+        if (!Array.isArray(size) || size.length > 1) return;
+        const name = size[0].slice(1), {min, max} = symbols.find((s) => s.name === name);
+        if (shape) set(name, shape[axis], subject);
+        else need(found.has(name) || min === max, subject, `its size ${name} is not known`, "give {data, shape}");
+      });
+    });
+    return symbols.map(({name, max}) => found.get(name) ?? max);
+  }
+
+  /** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
+  async replay({index, entry, symbols, key, sizes, writes}, keep, queries) {
+    this.check();
+    const {manifest: m, device, stats} = this, run = {sizes, queries, encoder: null, pass: null};
+    if (this.uniform && this.written !== key) {
+      this.values.set(symbols);
+      device.queue.writeBuffer(this.uniform, 0, this.values);
+      this.written = key;
+      stats.uniformWrites++;
+    }
+    run.encoder = device.createCommandEncoder();
+    for (const {to, bytes, buffer, offset, size} of writes) {
+      if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
+      else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
+    }
+    await this.walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
+    let end = 0;
+    const outputs = entry.outputs.map((i, n) => {
+      const p = m.outputs[i], shape = sizes.outputs[i], from = this.ranges[p.buffer], offset = this.staging[index][n];
+      const size = align4(product(shape) * itemSize(p.storage)), kept = keep === true || keep.includes(p.name);
+      if (!kept && size) this.copy(run, from, from.offset, {buffer: this.readback}, offset, size);
+      if (!kept) end = Math.max(end, offset + size);
+      return {i, p, shape, offset, kept: kept && {...from, size}};
+    });
+    this.submit(run);
+    stats.runs++;
+    const bytes = end ? await this.read(end) : new ArrayBuffer(0), results = {}, arrays = new Map();
+    for (const {i, p, shape, offset, kept} of outputs) if (!kept) arrays.set(i, fromStorage(bytes, offset, product(shape), p));
+    for (const {i, p, shape: whole, kept} of outputs) {
+      const {name, dtype, storage} = p, shape = [...whole];
+      if (kept) {
+        results[name] = {name, dtype, storage, shape, gpu: kept};
+        continue;
+      }
+      let data = arrays.get(i);
+      if (arrays.has(p.count)) {
+        shape[0] = Math.max(0, Math.min(shape[0], Number(arrays.get(p.count)[0])));
+        data = data.subarray(0, product(shape));
+      }
+      results[name] = {name, dtype, shape, data, get slices() {
+        return cut(this, p.slices);
+      }};
+    }
+    return results;
+  }
+
+  /** Record steps [i, end). Only a branch, which must read its condition, waits. */
+  async walk(run, i, end) {
+    const {manifest: m, stats} = this;
+    while (i < end) {
+      const step = m.steps[i], values = run.sizes.steps[i];
+      if (step.op === "launch") {
+        if (values.every((count) => count > 0)) {
+          if (run.queries || !run.pass) this.begin(run, step);
+          run.pass.setPipeline(this.pipelines[step.kernel]);
+          run.pass.setBindGroup(0, this.groups[i]);
+          run.pass.dispatchWorkgroups(values[0], values[1], values[2]);
+          stats.launches++;
+        }
+      } else if (step.op === "copy") {
+        const from = this.ranges[step.source], to = this.ranges[step.destination];
+        const source = from.offset + step.source_offset, destination = to.offset + step.destination_offset, [size] = values;
+        if (size && from.buffer === to.buffer) {
+          this.copy(run, from, source, {buffer: this.transfer}, 0, size);
+          this.copy(run, {buffer: this.transfer}, 0, to, destination, size);
+        } else if (size) this.copy(run, from, source, to, destination, size);
+      } else if (step.op === "if") {
+        const first = i + 1, second = first + step.then, after = second + step.otherwise;
+        if (await this.condition(run, step)) await this.walk(run, first, second);
+        else await this.walk(run, second, after);
+        i = after - 1;
+      } else {
+        for (let turn = 0; turn < step.bound && await this.condition(run, step); turn++) {
+          await this.walk(run, i + 1, i + 1 + step.body);
+        }
+        i += step.body;
+      }
+      i++;
+    }
+  }
+
+  begin(run, step) {
+    run.pass?.end();
+    const {set, launches} = run.queries ?? {}, n = launches?.length;
+    const timed = set && n < set.count / 2;
+    if (timed) launches.push({kernel: this.manifest.kernels[step.kernel].entry, nodes: step.nodes, flops: step.flops});
+    run.pass = run.encoder.beginComputePass(timed
+      ? {timestampWrites: {querySet: set, beginningOfPassWriteIndex: 2 * n, endOfPassWriteIndex: 2 * n + 1}} : undefined);
+    this.stats.passes++;
+  }
+
+  copy(run, from, offset, to, at, size) {
+    run.pass?.end();
+    run.pass = null;
+    run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
+  }
+
+  submit(run) {
+    run.pass?.end();
+    run.pass = null;
+    this.device.queue.submit([run.encoder.finish()]);
+    this.stats.submits++;
+  }
+
+  /** The first bytes of the readback buffer. @returns {Promise<ArrayBuffer>} */
+  async read(size, buffer = this.readback) {
+    try {
+      await buffer.mapAsync(GPUMapMode.READ, 0, size);
+      const bytes = buffer.getMappedRange(0, size).slice(0);
+      buffer.unmap();
+      return bytes;
+    } catch (error) {
+      // The news of a lost device may come a moment after the failure that it causes.
+      await Promise.race([this.gone, new Promise((resolve) => setTimeout(resolve, 200))]);
+      this.check();
+      fail("device.read", "the GPU", error.message, "load the model again");
+    }
+  }
+
+  /** Whether the int32 at the start of a step's condition is not 0. */
+  async condition(run, step) {
+    const {buffer, offset} = this.ranges[step.condition];
+    this.copy(run, {buffer}, offset, {buffer: this.readback}, 0, 4);
+    this.submit(run);
+    const bytes = await this.read(4);
+    this.check();
+    run.encoder = this.device.createCommandEncoder();
+    return new Int32Array(bytes)[0] !== 0;
+  }
+
+  /** States back to their initial values, after the runs already asked for. */
+  async reset() {
+    this.check();
+    return this.enqueue(async () => this.restore());
+  }
+
+  restore() {
+    this.check();
+    const encoder = this.device.createCommandEncoder();
+    for (const {buffer, initial} of this.manifest.states) {
+      const to = this.ranges[buffer], from = this.weights[initial];
+      encoder.clearBuffer(to.buffer, to.offset, to.size);
+      if (from) encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, this.manifest.weights[initial].bytes);
+    }
+    this.device.queue.submit([encoder.finish()]);
+  }
+
+  /** @type {import("./tinyedge.js").Model["example"]} */
+  example({entry: name = this.entries[0].name, seed = 1, symbols = {}} = {}) {
+    const m = this.manifest, index = m.entries.findIndex((e) => e.name === name), golden = m.golden.find((g) => g.entry === index);
+    const sizes = evaluateAll(m, m.symbols.map((s) => symbols[s.name] ?? s.max), "run.shape");
+    return Object.fromEntries(m.entries[index].inputs.map((i, n) => {
+      const p = m.inputs[i], shape = sizes.inputs[i], made = golden?.inputs[n];
+      const range = made && made.file < 0 ? made : isFloat(p.dtype) ? {min: -1, max: 1} : {min: 0, max: p.dtype === "bool" ? 1 : 7};
+      return [p.name, {data: generate(p.dtype, product(shape), seed, 0, n, range), shape}];
+    }));
+  }
+
+  /** @type {import("./tinyedge.js").Model["verify"]} */
+  async verify({signal} = {}) {
+    const m = this.manifest, files = new Map();
+    for (const {inputs, outputs} of m.golden) for (const {file} of [...inputs, ...outputs]) if (file >= 0) files.set(file, null);
+    for (const file of files.keys()) files.set(file, await fetchFile(this.base, m.files[file], signal, (n) => void (this.stats.bytesFetched += n)));
+    const stored = ({file, offset, bytes}, {dtype}) =>
+      fromStorage(files.get(file).buffer, files.get(file).byteOffset + offset, bytes / itemSize(dtype), {dtype, storage: dtype});
+    return this.enqueue(async () => {
+      const cases = [];
+      for (const golden of m.golden) {
+        const entry = m.entries[golden.entry], {inputs: shapes} = evaluateAll(m, golden.symbols, "run.shape");
+        const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
+        let results = {};
+        this.restore();
+        for (let step = 0; step < golden.steps; step++) {
+          const inputs = Object.fromEntries(entry.inputs.map((i, n) => {
+            const p = m.inputs[i], shape = shapes[i], v = golden.inputs[n];
+            const data = v.file >= 0 ? stored(v, p) : generate(p.dtype, product(shape), golden.seed, step, n, v);
+            return [p.name, {data, shape}];
+          }));
+          results = await this.replay(this.plan(inputs, entry.name, symbols), []);
+        }
+        const outputs = entry.outputs.map((i, n) => {
+          const p = m.outputs[i], v = golden.outputs[n];
+          return {name: p.name, ...compare(results[p.name].data, stored(v, p), v.stride, golden.tolerance / 1e6)};
+        });
+        cases.push({entry: entry.name, seed: golden.seed, made: golden.made, tolerance: golden.tolerance / 1e6,
+          passed: outputs.every(({passed}) => passed), outputs});
+      }
+      this.restore();
+      return {passed: cases.every(({passed}) => passed), cases};
+    });
+  }
+
+  /** @type {import("./tinyedge.js").Model["profile"]} */
+  async profile(inputs = this.example(), {entry, symbols} = {}) {
+    const plan = this.plan(inputs, entry, symbols), {device} = this;
+    if (!device.features.has("timestamp-query")) {
+      fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs, or use a browser that gives them");
+    }
+    return this.enqueue(async () => {
+      const {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage, launches = [], bytes = 32768;
+      const set = device.createQuerySet({type: "timestamp", count: bytes / 8});
+      const resolved = device.createBuffer({size: bytes, usage: QUERY_RESOLVE | COPY_SRC});
+      const mapped = device.createBuffer({size: bytes, usage: COPY_DST | MAP_READ});
+      try {
+        await this.replay(plan, true, {set, launches});
+        const encoder = device.createCommandEncoder();
+        encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
+        encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
+        device.queue.submit([encoder.finish()]);
+        const times = new BigUint64Array(await this.read(bytes, mapped));
+        return launches.map((launch, i) => ({...launch, milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6}));
+      } finally {
+        for (const made of [set, resolved, mapped]) made.destroy();
+      }
+    });
+  }
+
+  dispose() {
+    this.disposed = true;
+    for (const buffer of this.owns) buffer.destroy();
+    if (this.owned) this.device.destroy();
+  }
+}
+
+// ---- outputs and goldens -----------------------------------------------------------------------------------
+
+/** A size as a number or as text: "H", "ceildiv(mul(H, 4), 64)". */
+function spell(expression) {
+  if (!Array.isArray(expression)) return expression;
+  const stack = [];
+  for (const token of [...expression].reverse()) {
+    stack.push(Object.hasOwn(OPERATORS, token) ? `${token}(${stack.pop()}, ${stack.pop()})` : String(token).replace(/^\$/, ""));
+  }
+  return stack[0];
+}
+
+/** The named parts of an output. */
+function cut({data, shape}, slices) {
+  return Object.fromEntries(slices.map(({name, axis, start, size}) => {
+    const outer = product(shape.slice(0, axis)), inner = product(shape.slice(axis + 1));
+    const part = new data.constructor(outer * size * inner);
+    for (let i = 0; i < outer; i++) {
+      const from = (i * shape[axis] + start) * inner;
+      part.set(data.subarray(from, from + size * inner), i * size * inner);
+    }
+    return [name, {data: part, shape: shape.with(axis, size)}];
+  }));
+}
+
+/** The 32-bit finaliser of MurmurHash3. */
+function mix(x) {
+  x = (x + 0x9e3779b9) | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+
+/** An input of a golden case: bundle.md has the formulas. */
+function generate(dtype, elements, seed, run, position, {min, max}) {
+  const start = mix(mix(mix(seed) + run) + position), big = itemSize(dtype) === 8 && !isFloat(dtype);
+  const bits = dtype === "float16" ? 11 : 24, span = max - min;
+  const data = dtype === "float16" ? new Float32Array(elements) : new ARRAYS[dtype](elements);
+  for (let e = 0; e < elements; e++) {
+    const h = mix(start + e);
+    const value = isFloat(dtype) ? min + (h >>> (32 - bits)) * span / 2 ** bits : min + h % (span + 1);
+    data[e] = big ? BigInt(value) : value;
+  }
+  return data;
+}
+
+/** Whether outputs agree with every stride-th expected value. */
+function compare(actual, expected, stride, tolerance) {
+  const exact = !/Float/.test(expected.constructor.name);
+  let worst = 0, scale = 0, wrong = 0;
+  for (let i = 0; i < expected.length && i * stride < actual.length; i++) {
+    const a = actual[i * stride], b = expected[i];
+    if (exact || !Number.isFinite(b)) wrong += Number(!Object.is(a, b));
+    else {
+      worst = Math.max(worst, Math.abs(a - b));
+      scale = Math.max(scale, Math.abs(b));
+    }
+  }
+  const passed = !wrong && worst <= tolerance * scale;
+  return {passed, wrong, error: worst / (scale || 1)};
+}
