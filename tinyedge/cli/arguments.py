@@ -1,0 +1,124 @@
+"""Arguments that several commands take: sizes, input arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from tinyedge.core.errors import RunError
+from tinyedge.core.ports import Array, describe
+from tinyedge.core.program import Entry, Program, evaluate
+
+
+def split_dims(dims: Sequence[str]) -> dict[str, str]:
+    """`NAME=V` arguments, split at the last `=`."""
+    result: dict[str, str] = {}
+    for dim in dims:
+        name, equals, value = dim.rpartition("=")
+        if not equals or not name or not value:
+            raise click.BadParameter(f"{dim!r} is not NAME=SIZE", param_hint="--dim")
+        if name in result:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--dim")
+        result[name] = value
+    return result
+
+
+def sizes(dims: Sequence[str]) -> dict[str, int]:
+    """`NAME=NUMBER` arguments."""
+    result: dict[str, int] = {}
+    for name, value in split_dims(dims).items():
+        if not value.isascii() or not value.isdigit():
+            raise click.BadParameter(f"{value!r} is not a size", param_hint="--dim")
+        result[name] = int(value)
+    return result
+
+
+def find_entry(program: Program, name: str | None) -> Entry:
+    """The entry of that name, or the first."""
+    for entry in program.entries:
+        if name is None or entry.name == name:
+            return entry
+    names = ", ".join(repr(entry.name) for entry in program.entries)
+    raise RunError(f"entry {name!r}", "there is no such entry", id="run.entry", supported=names)
+
+
+def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[str, Array]:
+    """Arrays from `NAME=FILE.npy` arguments; with one input, `FILE.npy` alone will do.
+
+    Names may contain `=`: the split is where the text before it names an input.
+    """
+    arrays: dict[str, Array] = {}
+    for argument in given:
+        name, file = _split_input(entry, argument)
+        if name in arrays:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--input")
+        arrays[name] = _read_array(Path(file), name)
+    return arrays
+
+
+def _split_input(entry: Entry, argument: str) -> tuple[str, str]:
+    if len(entry.inputs) == 1 and "=" not in argument:
+        return entry.inputs[0], argument
+    parts = argument.split("=")
+    for cut in range(1, len(parts)):
+        name = "=".join(parts[:cut])
+        if name in entry.inputs:
+            return name, "=".join(parts[cut:])
+    if len(parts) == 1:
+        raise click.BadParameter(f"{argument!r} is not NAME=FILE.npy", param_hint="--input")
+    return parts[0], "=".join(parts[1:])
+
+
+def _read_array(path: Path, name: str) -> Array:
+    subject = f"input {name!r}, file {str(path)!r}"
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise RunError(subject, "there is no such file", id="run.file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise RunError(
+            subject,
+            f"it cannot be read as an array: {error}",
+            id="run.file",
+            supported="a file written by numpy.save",
+        ) from None
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
+        raise RunError(
+            subject,
+            "it is an archive of arrays",
+            id="run.file",
+            supported="a file written by numpy.save",
+        )
+    return loaded
+
+
+def generated_inputs(
+    program: Program, entry: Entry, symbols: Mapping[str, int], seed: int
+) -> dict[str, Array]:
+    """Reproducible inputs for an entry, from the goldens' generator; sizes default to maxima."""
+    from tinyedge.export.golden import generate
+
+    named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
+    ports = {port.name: port for port in program.inputs}
+    arrays: dict[str, Array] = {}
+    for position, name in enumerate(entry.inputs):
+        shape = tuple(evaluate(size, named) for size in ports[name].shape)
+        arrays[name] = generate(ports[name].dtype, shape, seed=seed, position=position)
+    return arrays
+
+
+def free_sizes(program: Program, entry: Entry, given: Mapping[str, int]) -> dict[str, int]:
+    """The given sizes that no input's shape determines."""
+    shown = {size for port in program.inputs if port.name in entry.inputs for size in port.shape}
+    return {name: size for name, size in given.items() if name not in shown}
+
+
+def signature(program: Program, entry: Entry) -> str:
+    """The inputs of an entry in words."""
+    ports: dict[str, Any] = {port.name: port for port in program.inputs}
+    return "; ".join(describe(ports[name]) for name in entry.inputs) or "no inputs"

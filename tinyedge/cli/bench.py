@@ -1,0 +1,107 @@
+"""`tinyedge bench`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import click
+
+from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
+from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, stages, table
+from tinyedge.core.program import Launch
+from tinyedge.core.replay import Replay
+
+
+@click.command("bench")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="A symbolic size.")
+@click.option("--entry", help="Which entry to run. Default: the first.")
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows shown.")
+@device_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    bundle: Path,
+    inputs: tuple[str, ...],
+    dims: tuple[str, ...],
+    entry: str | None,
+    runs: int,
+    top: int,
+    device: str | None,
+    as_json: bool,
+) -> int:
+    """Measure BUNDLE: latency, and time per kernel by the model's nodes.
+
+    Inputs that are not given are generated. Latency is from arrays to arrays on the host; the
+    kernels' times are the device's own where it has a clock.
+    """
+    from tinyedge.export.bundle import read
+
+    program = read(bundle).program
+    chosen = find_entry(program, entry)
+    symbols = sizes(dims)
+    arrays = read_inputs(program, chosen, inputs)
+    arrays = generated_inputs(program, chosen, symbols, 1) | arrays
+    free = free_sizes(program, chosen, symbols)
+    with stages() as progress:
+        progress.report("compiling kernels")
+        begin = time.perf_counter()
+        with opened(program, device) as running, Replay(program, running) as replay:
+            ready = time.perf_counter() - begin
+            first = replay.time(arrays, chosen.name, free)
+            times = []
+            for index in range(runs):
+                progress.report("running", index, runs)
+                times.append(replay.time(arrays, chosen.name, free))
+            profiles = []
+            for index in range(min(runs, 5)):
+                progress.report("timing kernels", index, min(runs, 5))
+                profiles.append(replay.profile(arrays, chosen.name, free))
+            name = running.name
+    launches = []
+    for column in zip(*profiles, strict=True):
+        step = column[0][0]
+        if isinstance(step, Launch):
+            seconds = statistics.median(each for _, each in column)
+            launches.append((step, program.kernels[step.kernel].name, seconds))
+    total = sum(seconds for _, _, seconds in launches)
+    if as_json:
+        say_json(
+            {
+                "device": name,
+                "ready_seconds": ready,
+                "first_seconds": first,
+                "run_seconds": times,
+                "kernels": [
+                    {"kernel": kernel, "nodes": step.nodes, "flops": step.flops, "seconds": seconds}
+                    for step, kernel, seconds in launches
+                ],
+            }
+        )
+        return 0
+    launches.sort(key=lambda item: -item[2])
+    rows = [
+        (
+            seconds_of(seconds),
+            f"{100 * seconds / total:.1f}%" if total else "-",
+            f"{step.flops / seconds * 1e-9:.2f}" if seconds and step.flops else "-",
+            kernel,
+            ", ".join(step.nodes[:3]) + (" ..." if len(step.nodes) > 3 else ""),
+        )
+        for step, kernel, seconds in launches[:top]
+    ]
+    table((">time", ">share", ">GFLOP/s", "kernel", "nodes"), rows)
+    if len(launches) > top:
+        say(f"and {len(launches) - top} more launches (--top)")
+    say(f"device       {name}")
+    say(f"ready        {seconds_of(ready)} (open, compile, upload)")
+    say(f"first run    {seconds_of(first)}")
+    median, least = statistics.median(times), min(times)
+    say(f"median run   {seconds_of(median)} of {runs}, least {seconds_of(least)}")
+    say(f"kernels      {seconds_of(total)} in {len(launches)} launches")
+    say(f"memory       {bytes_of(sum(arena.bytes for arena in program.arenas))} and weights")
+    return 0

@@ -1,0 +1,229 @@
+"""`tinyedge inspect`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tinyedge.cli.output import bytes_of, say, say_json, table
+from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.ports import describe_values
+from tinyedge.core.ports import say as say_size
+from tinyedge.core.program import Port, Program, Symbol
+
+
+@click.command("inspect")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--kernel", type=int, metavar="N", help="Print the source of kernel N of a bundle.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(path: Path, kernel: int | None, as_json: bool) -> int:
+    """Show what PATH holds: a model (an ONNX file) or a bundle (a folder).
+
+    A model: inputs, outputs, symbolic sizes, operators and whether each can be exported.
+    A bundle: inputs, outputs, kernels, launches, weights, peak memory; its files are verified.
+    """
+    if path.is_dir():
+        return _bundle(path, kernel, as_json)
+    if not path.exists():
+        raise InputError(str(path), "there is no such file or folder", id="inspect.missing")
+    return _model(path, as_json)
+
+
+# A bundle.
+
+
+def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
+    from tinyedge.export.bundle import read
+
+    bundle = read(path)
+    program = bundle.program
+    if kernel is not None:
+        return _kernel(program, kernel)
+    uses = Counter(step["kernel"] for step in bundle.manifest["steps"] if step["op"] == "launch")
+    facts = {
+        "target": program.target,
+        "tool": bundle.manifest["tool"],
+        "inputs": [_port(port) for port in program.inputs],
+        "outputs": [_port(port) for port in program.outputs],
+        "symbols": [vars(symbol) for symbol in program.symbols],
+        "states": [state.name for state in program.states],
+        "entries": [entry.name for entry in program.entries],
+        "kernels": [
+            {"name": kernel.name, "launches": uses[index], "workgroup": kernel.workgroup}
+            for index, kernel in enumerate(program.kernels)
+        ],
+        "launches": sum(uses.values()),
+        "weights": len(program.weights),
+        "weight_bytes": sum(weight.bytes for weight in program.weights),
+        "arena_bytes": sum(arena.bytes for arena in program.arenas),
+        "peak_bytes": bundle.manifest["peak_bytes"],
+        "goldens": len(bundle.manifest["golden"]),
+        "requirements": dict(program.requirements),
+        "options": dict(program.options),
+    }
+    if as_json:
+        say_json(facts)
+        return 0
+    say(f"{path}: bundle for {program.target}, made by {facts['tool']}")
+    say()
+    _print_ports(program.inputs, program.outputs, program.symbols)
+    for state in program.states:
+        say(f"state    {state.name} {state.dtype} [{_sizes(state.shape)}]")
+    if len(program.entries) > 1:
+        say(f"entries  {', '.join(entry.name for entry in program.entries)}")
+    say()
+    flops = _flops(bundle.manifest["steps"])
+    rows = [
+        (
+            index,
+            kernel.name,
+            uses[index],
+            "x".join(map(str, kernel.workgroup)),
+            len(kernel.bindings),
+            f"{flops[index] / 1e6:.2f}",
+        )
+        for index, kernel in enumerate(program.kernels)
+    ]
+    table((">", "kernel", ">launches", "workgroup", ">buffers", ">MFLOP"), rows)
+    say()
+    say(f"launches {facts['launches']} of {len(program.kernels)} kernels")
+    say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
+    say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
+    say(f"goldens  {facts['goldens']}")
+    return 0
+
+
+def _kernel(program: Program, index: int) -> int:
+    if not 0 <= index < len(program.kernels):
+        raise click.BadParameter(
+            f"there are kernels 0..{len(program.kernels) - 1}", param_hint="--kernel"
+        )
+    kernel = program.kernels[index]
+    for move in kernel.moves:
+        say(f"// {dict(move)}")
+    say(program.prelude + kernel.source)
+    return 0
+
+
+def _flops(steps: Iterable[dict[str, Any]]) -> Counter[int]:
+    flops: Counter[int] = Counter()
+    for step in steps:
+        if step["op"] == "launch":
+            flops[step["kernel"]] += step["flops"]
+    return flops
+
+
+def _port(port: Port) -> dict[str, Any]:
+    shape = [say_size(size) if isinstance(size, tuple) else size for size in port.shape]
+    return {"name": port.name, "dtype": port.dtype, "shape": shape}
+
+
+def _sizes(shape: Iterable[Any]) -> str:
+    return ", ".join(say_size(size) for size in shape)
+
+
+def _print_ports(
+    inputs: Iterable[Port], outputs: Iterable[Port], symbols: Iterable[Symbol]
+) -> None:
+    for kind, ports in (("input", inputs), ("output", outputs)):
+        for port in ports:
+            say(f"{kind:<8} {port.name} {port.dtype} [{_sizes(port.shape)}]")
+            for part in port.slices:
+                last = part.start + part.size
+                say(f"{'':<8}   {part.name}: {part.start}..{last} of axis {part.axis}")
+    for symbol in symbols:
+        say(f"size     {symbol.name}: {describe_values(symbol)}")
+
+
+# A model.
+
+
+def _model(path: Path, as_json: bool) -> int:
+    from tinyedge.export.onnx.reader import Limits, read
+
+    model = read(path, Limits())
+    graph = model.proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [_value(value) for value in graph.input if value.name not in constants]
+    outputs = [_value(value) for value in graph.output]
+    symbols = sorted({size for value in inputs for size in value["shape"] if _symbolic(size)})
+    counts = _operators(graph)
+    supported = {key: _supported(key, model.opsets) for key in counts}
+    unsupported = sorted(_name(key) for key, known in supported.items() if not known)
+    if as_json:
+        say_json(
+            {
+                "opsets": model.opsets,
+                "inputs": inputs,
+                "outputs": outputs,
+                "symbols": symbols,
+                "operators": {_name(key): count for key, count in counts.items()},
+                "unsupported": unsupported,
+            }
+        )
+        return 0
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in model.opsets.items())
+    producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
+    made = f", made by {producer}" if producer else ""
+    say(f"{path}: ONNX model, operator set {opsets}{made}")
+    say()
+    for kind, values in (("input", inputs), ("output", outputs)):
+        for value in values:
+            sizes = ", ".join(map(str, value["shape"]))
+            say(f"{kind:<8} {value['name']} {value['dtype']} [{sizes}]")
+    if symbols:
+        say(f"symbolic {', '.join(symbols)}: fix or bound each by --dim NAME=V")
+    say()
+    rows = [(_name(key), count, "yes" if supported[key] else "NO") for key, count in counts.items()]
+    table(("operator", ">nodes", "supported"), rows)
+    if unsupported:
+        say()
+        say(f"cannot be exported: {', '.join(unsupported)}")
+    return 0
+
+
+def _value(value: Any) -> dict[str, Any]:
+    from tinyedge.export.onnx.reader import element_type
+
+    tensor = value.type.tensor_type
+    try:
+        dtype = element_type(tensor.elem_type, value.name).name
+    except UnsupportedOp:
+        dtype = "unsupported"
+    shape: list[int | str] = []
+    for dim in tensor.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            shape.append(dim.dim_value)
+        else:
+            shape.append(dim.dim_param or "?")
+    return {"name": value.name, "dtype": dtype, "shape": shape}
+
+
+def _symbolic(size: int | str) -> bool:
+    return isinstance(size, str) and size != "?"
+
+
+def _operators(graph: Any) -> dict[tuple[str, str], int]:
+    """How often each operator occurs, subgraphs included, most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    pending = [graph]
+    while pending:
+        for node in pending.pop().node:
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            counts[domain, node.op_type] += 1
+            pending += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _supported(key: tuple[str, str], opsets: dict[str, int]) -> bool:
+    from tinyedge.export.onnx import registry
+
+    return registry.find(*key, opsets.get(key[0], 1)) is not None
+
+
+def _name(key: tuple[str, str]) -> str:
+    return f"{key[0]}.{key[1]}" if key[0] else key[1]

@@ -1,0 +1,128 @@
+"""`tinyedge run`."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from tinyedge.cli.arguments import (
+    find_entry,
+    free_sizes,
+    generated_inputs,
+    read_inputs,
+    signature,
+    sizes,
+)
+from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
+from tinyedge.core.errors import RunError
+from tinyedge.core.ports import Array
+from tinyedge.core.replay import Replay
+
+
+@click.command("run")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array.")
+@click.option("--random", is_flag=True, help="Generate the inputs that are not given.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The seed of --random.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="A size for --random.")
+@click.option("--entry", help="Which entry to run. Default: the first.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("outputs"),
+    show_default=True,
+    help="The folder for the outputs, one .npy file each.",
+)
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Run so many times.")
+@device_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    bundle: Path,
+    inputs: tuple[str, ...],
+    random: bool,
+    seed: int,
+    dims: tuple[str, ...],
+    entry: str | None,
+    out: Path,
+    repeat: int,
+    device: str | None,
+    as_json: bool,
+) -> int:
+    """Run BUNDLE on arrays from files, write its outputs, print their shapes and the time.
+
+    An input is a file written by numpy.save; with a single input its name may be left out.
+    """
+    from tinyedge.export.bundle import read
+
+    program = read(bundle).program
+    chosen = find_entry(program, entry)
+    arrays = read_inputs(program, chosen, inputs)
+    symbols = sizes(dims)
+    missing = [name for name in chosen.inputs if name not in arrays]
+    if random:
+        arrays = generated_inputs(program, chosen, symbols, seed) | arrays
+    elif missing:
+        raise RunError(
+            f"input {missing[0]!r}",
+            "it is missing",
+            id="run.input",
+            supported=signature(program, chosen),
+            next=f"add --input '{missing[0]}=FILE.npy', or --random to try without one",
+        )
+    with stages() as progress:
+        progress.report("compiling kernels")
+        with opened(program, device) as running, Replay(program, running) as replay:
+            progress.report("running")
+            times = []
+            for _ in range(repeat):
+                start = time.perf_counter()
+                results = replay.run(arrays, chosen.name, free_sizes(program, chosen, symbols))
+                times.append(time.perf_counter() - start)
+            name = running.name
+    files = write_outputs(results, out)
+    if as_json:
+        shapes = {
+            key: {"dtype": value.dtype.name, "shape": value.shape, "file": str(files[key])}
+            for key, value in results.items()
+        }
+        say_json({"device": name, "seconds": times, "outputs": shapes})
+        return 0
+    rows = [
+        (key, value.dtype.name, list(value.shape), preview(value), files[key])
+        for key, value in results.items()
+    ]
+    table(("output", "dtype", "shape", "values", "file"), rows)
+    best = f", best {seconds_of(min(times))} of {repeat}" if repeat > 1 else ""
+    say(f"{seconds_of(times[0])}{best} on {name}")
+    if any(value.dtype.kind == "f" and np.isnan(value).any() for value in results.values()):
+        complain("note: some outputs hold NaN")
+    return 0
+
+
+def write_outputs(results: dict[str, Array], folder: Path) -> dict[str, Path]:
+    """One .npy file per output; names that cannot be file names are changed until they can."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Path] = {}
+    taken: set[str] = set()
+    for name, value in results.items():
+        stem = re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".")[:100] or "output"
+        unique, number = stem, 1
+        while unique.lower() in taken:
+            number += 1
+            unique = f"{stem}-{number}"
+        taken.add(unique.lower())
+        files[name] = folder / f"{unique}.npy"
+        np.save(files[name], value, allow_pickle=False)
+    return files
+
+
+def preview(value: Array) -> str:
+    """The first values of an array."""
+    first = ", ".join(f"{item:.4g}" for item in value.reshape(-1)[:4].tolist())
+    return first + (", ..." if value.size > 4 else "")

@@ -1,0 +1,100 @@
+"""`tinyedge verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.output import say, say_json, stages, table
+
+if TYPE_CHECKING:
+    from tinyedge.export.verify import Report
+
+
+@click.command("verify")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--browser", is_flag=True, help="Run it in headless Chromium by its own tinyedge.js.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="MODEL.onnx",
+    help="Compare fresh inputs with onnxruntime too.",
+)
+@device_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    bundle: Path, browser: bool, against: Path | None, device: str | None, as_json: bool
+) -> int:
+    """Run BUNDLE on its golden inputs and compare with the expected outputs it holds.
+
+    Exits with 0 if all agree, 1 if not or the bundle is damaged, 3 if there is no device.
+    """
+    with stages() as progress:
+        progress.report("running")
+        report = _in_browser(bundle, against) if browser else _here(bundle, against, device)
+    if as_json:
+        say_json({"agrees": report.agrees, "device": report.device, "cases": _cases(report)})
+    else:
+        rows = [
+            (
+                case["entry"],
+                ", ".join(f"{name}={size}" for name, size in case["symbols"].items()) or "-",
+                case["reference"],
+                output["name"],
+                f"{output['error']:.2g}",
+                "agrees" if output["agrees"] else f"DIFFERS: {output['because']}",
+            )
+            for case in _cases(report)
+            for output in case["outputs"]
+        ]
+        table(("entry", "sizes", "against", "output", ">error", "result"), rows)
+        verdict = "agrees" if report.agrees else "DIFFERS"
+        say(f"{bundle} {verdict} on {report.device}")
+    return 0 if report.agrees else 1
+
+
+def _here(bundle: Path, against: Path | None, device: str | None) -> Report:
+    from tinyedge.export.bundle import read
+    from tinyedge.export.verify import verify
+
+    with opened(read(bundle).program, device) as running:
+        return verify(bundle, running, against)
+
+
+def _in_browser(bundle: Path, against: Path | None) -> Report:
+    """Every run is a fresh page: slow, but exactly what a user's page does."""
+    from tinyedge.export.browser import open_browser
+    from tinyedge.export.verify import verify
+
+    chromium = open_browser()
+    try:
+
+        def run(inputs: Any, entry: str = "", symbols: Any = None) -> Any:
+            return chromium.run_in_page(bundle, inputs, entry=entry)[0]
+
+        return verify(bundle, None, against, run=run)
+    finally:
+        chromium.close()
+
+
+def _cases(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "entry": case.entry,
+            "symbols": dict(case.symbols),
+            "reference": case.reference,
+            "outputs": [
+                {
+                    "name": output.output,
+                    "agrees": output.agrees,
+                    "error": output.error,
+                    "because": output.because,
+                }
+                for output in case.outputs
+            ],
+        }
+        for case in report.cases
+    ]
