@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tinyedge.core.program import (
     Symbol,
     Weight,
 )
+from tinyedge.export import golden
 
 READ = Binding("read", "float32")
 WRITE = Binding("read_write", "float32")
@@ -126,3 +128,25 @@ def everything() -> Program:
         requirements={"workgroup_bytes": 4096, "features": ["f16"]},
         options={"precision": "fp16", "dims": ["x[0]=1..65:4"], "profile": {"name": "default"}},
     )
+
+
+def run(inputs: Mapping[str, Any], entry: str, symbols: Mapping[str, int]) -> dict[str, Any]:
+    """What the programs above pretend to compute."""
+    if "x" in inputs:
+        return {"y": inputs["x"] * np.float32(2)}
+    if entry == "again":
+        return {"how many": np.array([1], np.int64)}
+    half = inputs["input:0"][: symbols["batch size"] // 2]
+    return {"häuser/0": half * np.float32(0.5), "how many": np.array([len(half)], np.int64)}
+
+
+def goldens(program: Program) -> list[golden.Golden]:
+    """One case an entry, and one with given inputs."""
+    cases = [
+        golden.make(program, run, made="a test", entry=entry.name, seed=number)
+        for number, entry in enumerate(program.entries)
+    ]
+    if "x" in program.entries[0].inputs:
+        given = {"x": np.arange(16, dtype=np.float32).reshape(4, 4)}
+        cases.append(golden.make(program, run, made="a test", given=given))
+    return cases

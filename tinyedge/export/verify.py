@@ -143,9 +143,10 @@ def _fresh_cases(bundle: Bundle, goldens: Sequence[Golden]) -> list[Golden]:
         record = known.get(name)
         if record is not None and record.data is None:
             least, most = record.minimum, record.maximum
-        elif record is not None and record.data is not None and record.data.dtype.kind in "iu":
-            least, most = int(record.data.min(initial=most)), int(record.data.max(initial=least))
-        inputs.append(GoldenInput(min(least, most), max(least, most)))
+        elif record is not None and record.data is not None and record.data.size:
+            if record.data.dtype.kind in "iu":
+                least, most = int(record.data.min()), int(record.data.max())
+        inputs.append(GoldenInput(least, most))
     tolerance = max((golden.tolerance for golden in goldens), default=_tolerance(program))
     greatest = {symbol.name: symbol.max for symbol in program.symbols}
     smallest = {symbol.name: symbol.min for symbol in program.symbols}
@@ -162,8 +163,8 @@ def _inputs(program: Program, entry: str) -> tuple[str, ...]:
 
 def _tolerance(program: Program) -> int:
     """The agreement asked of a bundle without goldens: that of half storage if it has any."""
-    stored = (*program.inputs, *program.outputs, *program.weights)
-    half = any(record.storage == "float16" for record in stored)
+    storages = {port.storage for port in (*program.inputs, *program.outputs)}
+    half = "float16" in storages | {weight.storage for weight in program.weights}
     return FLOAT16_TOLERANCE if half else FLOAT32_TOLERANCE
 
 
