@@ -20,6 +20,10 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 def encode(manifest: dict[str, Any]) -> bytes:
     """The canonical text of a manifest. Raises ValueError for what restricted JSON cannot say."""
     _walk(manifest)
+    return _spell(manifest)
+
+
+def _spell(manifest: dict[str, Any]) -> bytes:
     members = [f"{_compact(key)}:{_member(manifest[key])}" for key in sorted(manifest)]
     return ("{\n" + ",\n".join(members) + "\n}\n").encode("ascii")
 
@@ -31,7 +35,7 @@ def decode(text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text.decode("ascii"), parse_constant=_no_constant)
         _walk(value)
-        if not isinstance(value, dict) or encode(value) != text:
+        if not isinstance(value, dict) or _spell(value) != text:
             raise ValueError("a repeated or unsorted key, white space, or another spelling")
     except (ValueError, RecursionError) as error:
         raise refuse("bundle.manifest.syntax", f"it is not canonical JSON: {error}") from error
@@ -65,28 +69,26 @@ def _no_constant(text: str) -> Any:
 
 def _walk(root: Any) -> None:
     """Raise ValueError unless every value is one that restricted JSON allows."""
-    pending: list[tuple[Any, int]] = [(root, 1)]
-    while pending:
-        value, depth = pending.pop()
-        if isinstance(value, str):
-            _text(value)
-        elif isinstance(value, int):  # bool too: it lies within the limit
-            if abs(value) > INTEGER_LIMIT:
-                raise ValueError("an integer beyond 2^53 - 1")
-        elif isinstance(value, (dict, list, tuple)):
-            if depth > DEPTH_LIMIT:
-                raise ValueError(f"depth above {DEPTH_LIMIT}")
-            if isinstance(value, dict):
+    level: list[Any] = [root]
+    for depth in range(1, DEPTH_LIMIT + 2):
+        below: list[Any] = []
+        for value in level:
+            kind = type(value)
+            if kind is str:
+                if _FORBIDDEN.search(value):
+                    raise ValueError(f"a control character or lone surrogate in {value!r:.80}")
+            elif kind is int:
+                if not -INTEGER_LIMIT <= value <= INTEGER_LIMIT:
+                    raise ValueError("an integer beyond 2^53 - 1")
+            elif kind is list or kind is tuple:
+                below += value
+            elif kind is dict:
                 for key in value:
-                    if not isinstance(key, str) or not _KEY.fullmatch(key):
+                    if type(key) is not str or not _KEY.fullmatch(key):
                         raise ValueError(f"the key {key!r:.80}")
-                pending.extend((item, depth + 1) for item in value.values())
-            else:
-                pending.extend((item, depth + 1) for item in value)
-        else:
-            raise ValueError(f"a value of type {type(value).__name__}: {value!r:.80}")
-
-
-def _text(value: str) -> None:
-    if _FORBIDDEN.search(value):
-        raise ValueError(f"a control character or lone surrogate in {value!r:.80}")
+                below += value.values()
+            elif kind is not bool:
+                raise ValueError(f"a value of type {kind.__name__}: {value!r:.80}")
+            if depth > DEPTH_LIMIT and kind in (list, tuple, dict):
+                raise ValueError(f"depth above {DEPTH_LIMIT}")
+        level = below
