@@ -22,7 +22,6 @@ COMMANDS = {
     "verify": ("verify", "Compare a bundle's results with its goldens."),
     "run": ("run", "Run a bundle on arrays from files."),
     "bench": ("bench", "Measure a bundle: latency, time per kernel."),
-    "explain": ("explain", "Print a model's intermediate form after any stage."),
     "serve": ("serve", "Serve the page that runs a bundle in the browser."),
     "devices": ("devices", "List the devices of every target."),
 }
@@ -39,7 +38,8 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"tinyedge.cli.{COMMANDS[name][0]}")
         command: click.Command = module.command
-        command.params.append(debug_option())
+        if all(option.name != "debug" for option in command.params):
+            command.params.append(debug_option())
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -83,10 +83,10 @@ def tinyedge() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    sys.exit(run(arguments))
+    sys.exit(execute(arguments))
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def execute(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are printed, never raised."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinyedge.cli.arguments import split_dims
 from tinyedge.cli.output import bytes_of, say, say_json, table
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Port, Program, Symbol
 
+if TYPE_CHECKING:
+    from tinyedge.export.onnx.importer import OperatorReport
+
 
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size of a model.")
 @click.option("--kernel", type=int, metavar="N", help="Print the source of kernel N of a bundle.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(path: Path, kernel: int | None, as_json: bool) -> int:
+def command(path: Path, dims: tuple[str, ...], kernel: int | None, as_json: bool) -> int:
     """Show what PATH holds: a model (an ONNX file) or a bundle (a folder).
 
     A model: inputs, outputs, symbolic sizes, operators and whether each can be exported.
@@ -30,7 +35,7 @@ def command(path: Path, kernel: int | None, as_json: bool) -> int:
         return _bundle(path, kernel, as_json)
     if not path.exists():
         raise InputError(str(path), "there is no such file or folder", id="inspect.missing")
-    return _model(path, as_json)
+    return _model(path, dims, as_json)
 
 
 # A bundle.
@@ -142,7 +147,8 @@ def _print_ports(
 # A model.
 
 
-def _model(path: Path, as_json: bool) -> int:
+def _model(path: Path, dims: tuple[str, ...], as_json: bool) -> int:
+    from tinyedge.export.onnx.importer import check_model
     from tinyedge.export.onnx.reader import Limits, read
 
     model = read(path, Limits())
@@ -151,9 +157,14 @@ def _model(path: Path, as_json: bool) -> int:
     inputs = [_value(value) for value in graph.input if value.name not in constants]
     outputs = [_value(value) for value in graph.output]
     symbols = sorted({size for value in inputs for size in value["shape"] if _symbolic(size)})
-    counts = _operators(graph)
-    supported = {key: _supported(key, model.opsets) for key in counts}
-    unsupported = sorted(_name(key) for key, known in supported.items() if not known)
+    reports = sorted(
+        check_model(path, dims=split_dims(dims)), key=lambda report: (-report.count, report.op)
+    )
+    refused = {
+        f"{_name(report)}, node {node!r}": reason
+        for report in reports
+        for node, reason in report.refused.items()
+    }
     if as_json:
         say_json(
             {
@@ -161,8 +172,8 @@ def _model(path: Path, as_json: bool) -> int:
                 "inputs": inputs,
                 "outputs": outputs,
                 "symbols": symbols,
-                "operators": {_name(key): count for key, count in counts.items()},
-                "unsupported": unsupported,
+                "operators": {_name(report): report.count for report in reports},
+                "unsupported": refused,
             }
         )
         return 0
@@ -178,11 +189,15 @@ def _model(path: Path, as_json: bool) -> int:
     if symbols:
         say(f"symbolic {', '.join(symbols)}: fix or bound each by --dim NAME=V")
     say()
-    rows = [(_name(key), count, "yes" if supported[key] else "NO") for key, count in counts.items()]
+    rows = [
+        (_name(report), report.count, "yes" if report.supported else "NO") for report in reports
+    ]
     table(("operator", ">nodes", "supported"), rows)
-    if unsupported:
+    if refused:
         say()
-        say(f"cannot be exported: {', '.join(unsupported)}")
+        say("cannot be exported:")
+        for subject, reason in refused.items():
+            say(f"  {subject}: {reason}")
     return 0
 
 
@@ -207,23 +222,5 @@ def _symbolic(size: int | str) -> bool:
     return isinstance(size, str) and size != "?"
 
 
-def _operators(graph: Any) -> dict[tuple[str, str], int]:
-    """How often each operator occurs, subgraphs included, most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    pending = [graph]
-    while pending:
-        for node in pending.pop().node:
-            domain = "" if node.domain == "ai.onnx" else node.domain
-            counts[domain, node.op_type] += 1
-            pending += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _supported(key: tuple[str, str], opsets: dict[str, int]) -> bool:
-    from tinyedge.export.onnx import registry
-
-    return registry.find(*key, opsets.get(key[0], 1)) is not None
-
-
-def _name(key: tuple[str, str]) -> str:
-    return f"{key[0]}.{key[1]}" if key[0] else key[1]
+def _name(report: OperatorReport) -> str:
+    return f"{report.domain}.{report.op}" if report.domain else report.op

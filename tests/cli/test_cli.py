@@ -1,0 +1,312 @@
+"""The command line, on hand-written bundles: what it prints, its exit codes, its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets import programs
+from tinyedge import cli
+from tinyedge.cli.output import bytes_of, plain, seconds_of
+from tinyedge.core.errors import DeviceError, InternalError, RunError
+from tinyedge.core.program import Program
+from tinyedge.core.replay import Replay
+from tinyedge.export import golden
+from tinyedge.export.package import write_bundle
+from tinyedge.targets.cpu import device as cpu
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tinyedge(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs the command line in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.execute([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def bundle(
+    tmp_path: Path, program: Program, device: cpu.CpuDevice, name: str = "model.tinyedge"
+) -> Path:
+    with Replay(program, device) as replay:
+        goldens = [golden.make(program, replay.run, made="test")]
+    return write_bundle(program, tmp_path / name, goldens=goldens)
+
+
+@pytest.fixture
+def addition(tmp_path: Path, cpu_device: cpu.CpuDevice) -> Path:
+    return bundle(tmp_path, programs.addition("cpu"), cpu_device)
+
+
+def test_run_writes_outputs(tinyedge: Command, addition: Path, tmp_path: Path) -> None:
+    np.save("a=1.npy", np.ones((4, 64), np.float32))
+    np.save("b.npy", np.zeros((4, 64), np.float32))
+    code, out, err = tinyedge(
+        "run", addition, "--input", "a=a=1.npy", "--input", "b:0=b.npy", "-o", "results"
+    )
+    assert (code, err) == (0, "")
+    assert "[4, 64]" in out and "s on " in out
+    expected = 1 + np.arange(256, dtype=np.float32).reshape(4, 64)
+    np.testing.assert_array_equal(np.load("results/c.npy"), expected)
+    np.testing.assert_array_equal(np.load("results/tail.npy"), expected[3:])
+
+
+def test_run_as_json(tinyedge: Command, addition: Path) -> None:
+    code, out, _ = tinyedge("run", addition, "--random", "--repeat", "3", "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["outputs"]["half"] == {
+        "dtype": "float32",
+        "shape": [2, 64],
+        "file": str(Path("outputs/half.npy")),
+    }
+    assert len(answer["seconds"]) == 3
+
+
+def test_outputs_with_hostile_names_stay_in_their_folder(
+    tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice
+) -> None:
+    program = programs.addition("cpu")
+    names = ("../../escape", "a\u202eb/../c[31m")
+    outputs = tuple(
+        replace(port, name=name) for port, name in zip(program.outputs, names, strict=True)
+    )
+    entry = replace(program.entries[0], outputs=names)
+    program = replace(program, outputs=outputs, entries=(entry,))
+    path = bundle(tmp_path, program, cpu_device)
+    code, out, _ = tinyedge("run", path, "--random")
+    assert code == 0
+    assert "\u202e" not in out
+    written = sorted(file.name for file in Path("outputs").iterdir())
+    assert written == ["_.._escape.npy", "a_b_.._c_31m.npy", "tail.npy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--input", "a=none.npy"], 1, "there is no such file"),
+        (["--input", "a=text.npy"], 1, "cannot be read as an array"),
+        (["--input", "a=pickle.npy"], 1, "cannot be read as an array"),
+        (["--input", "z=wrong.npy"], 1, "no such input"),
+        (["--input", "a=wrong.npy"], 1, "--input 'b:0=FILE.npy', or --random"),
+        (["--input", "a=wrong.npy", "--random"], 1, "float64"),
+        (["--input", "a"], 2, "'a' is not NAME=FILE.npy"),
+        (["--input", "a=wrong.npy", "--input", "a=wrong.npy"], 2, "given twice"),
+        (["--random", "--entry", "other"], 1, "'main'"),
+        (["--random", "--dim", "N=x"], 2, "not a size"),
+        (["--random", "--device", "tpu"], 3, "one device"),
+    ],
+)
+def test_wrong_arguments_of_run(
+    tinyedge: Command, addition: Path, arguments: list[str], code: int, message: str
+) -> None:
+    np.save("wrong.npy", np.ones(3))
+    Path("text.npy").write_text("hello")
+    np.save("pickle.npy", np.array([{}], object), allow_pickle=True)
+    if arguments[:2] == ["--input", "z=wrong.npy"]:
+        arguments = [*arguments, "--random"]
+    result, _, err = tinyedge("run", addition, *arguments)
+    assert result == code
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_verify(tinyedge: Command, addition: Path) -> None:
+    code, out, err = tinyedge("verify", addition)
+    assert (code, err) == (0, "")
+    assert "agrees" in out and "DIFFERS" not in out
+    code, out, _ = tinyedge("verify", addition, "--json")
+    assert json.loads(out)["agrees"] is True
+
+
+def test_verify_finds_a_mismatch(
+    tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice
+) -> None:
+    program = programs.addition("cpu")
+    with Replay(program, cpu_device) as replay:
+        goldens = [golden.make(program, replay.run, made="test")]
+    kernel = replace(
+        program.kernels[0], source=program.kernels[0].source.replace("b0[i] +", "b0[i] -")
+    )
+    path = write_bundle(
+        replace(program, kernels=(kernel,)), tmp_path / "wrong.tinyedge", goldens=goldens
+    )
+    code, out, err = tinyedge("verify", path)
+    assert (code, err) == (1, "")
+    assert "DIFFERS" in out
+
+
+def test_a_damaged_bundle(tinyedge: Command, addition: Path) -> None:
+    kernels = addition / "kernels.c"
+    kernels.write_text(kernels.read_text().replace("b0[i]", "b1[i]"))
+    for command in ("verify", "run", "inspect", "bench"):
+        code, _, err = tinyedge(command, addition)
+        assert code == 1
+        assert "bundle.file.hash" in err and "Traceback" not in err
+
+
+def test_inspect_a_bundle(tinyedge: Command, addition: Path) -> None:
+    code, out, err = tinyedge("inspect", addition)
+    assert (code, err) == (0, "")
+    assert "input    b:0 float32 [4, 64]" in out
+    assert "tail: 3..4 of axis 0" in out
+    assert "launches 1 of 1 kernels" in out
+    code, out, _ = tinyedge("inspect", addition, "--json")
+    facts = json.loads(out)
+    assert facts["kernels"] == [{"name": "add", "launches": 1, "workgroup": [64, 1, 1]}]
+    assert facts["peak_bytes"] == programs.ARENA + 1024
+    code, out, _ = tinyedge("inspect", addition, "--kernel", "0")
+    assert "void add(" in out and "#include <stdint.h>" in out
+    assert tinyedge("inspect", addition, "--kernel", "1")[0] == 2
+
+
+def test_inspect_symbols(tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice) -> None:
+    path = bundle(tmp_path, programs.symbolic("cpu"), cpu_device)
+    _, out, _ = tinyedge("inspect", path)
+    assert "output   y float32 [N * M]" in out
+    assert "size     M: 4..16 in steps of 4" in out
+    code, out, _ = tinyedge("run", path, "--random", "--dim", "N=3", "--dim", "M=8")
+    assert code == 0 and "[24]" in out
+    code, _, err = tinyedge("run", path, "--random", "--dim", "N=9")
+    assert code == 1 and "run.shape" in err
+
+
+def test_bench(tinyedge: Command, addition: Path) -> None:
+    code, out, _ = tinyedge("bench", addition, "--runs", "3")
+    assert code == 0
+    assert "Add_0" in out and "median run" in out
+    answer = json.loads(tinyedge("bench", addition, "--runs", "2", "--json")[1])
+    assert [kernel["nodes"] for kernel in answer["kernels"]] == [["Add_0"]]
+    assert len(answer["run_seconds"]) == 2
+
+
+def test_devices(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = tinyedge("devices")
+    assert code == 0
+    assert {"cpu", "webgpu"} <= set(out.split())
+    assert json.loads(tinyedge("devices", "--json")[1])
+    monkeypatch.setattr("tinyedge.cli.devices.list_devices", lambda target: [])
+    assert tinyedge("devices")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RunError("x", "y", id="run.z"), 1),
+        (DeviceError("x", "y", id="device.z"), 3),
+        (InternalError("x", "y", id="z"), 4),
+        (RuntimeError("boom"), 4),
+        (OSError(28, "No space left on device"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(
+    tinyedge: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def fail(target: str) -> None:
+        raise error
+
+    monkeypatch.setattr("tinyedge.cli.devices.list_devices", fail)
+    result, out, err = tinyedge("devices")
+    assert (result, out) == (code, "")
+    assert "Traceback" not in err and err.strip()
+    for debug in (("--debug", "devices"), ("devices", "--debug")):
+        result, _, err = tinyedge(*debug)
+        assert result == code
+        assert ("Traceback" in err) == (code != 130)
+
+
+def test_usage_errors(tinyedge: Command) -> None:
+    assert tinyedge("frobnicate")[0] == 2
+    assert tinyedge("run")[0] == 2
+    assert tinyedge("export", "model.onnx", "--dim", "N")[0] == 2
+    code, _, err = tinyedge("export", "model.onnx", "--target", "abacus")
+    assert code == 2 and "webgpu" in err
+    assert tinyedge("verify", "nothing.tinyedge")[0] == 1
+    assert tinyedge("inspect", "nothing.tinyedge")[0] == 1
+
+
+def test_help_documents_the_exit_codes(tinyedge: Command) -> None:
+    code, out, _ = tinyedge("--help")
+    assert code == 0
+    assert "3    no device" in out
+    for command in cli.COMMANDS:
+        code, out, _ = tinyedge(command, "--help")
+        assert code == 0 and "--debug" in out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tinyedge import cli; cli.execute(['--help']);"
+        "print(sorted({'onnx', 'wgpu', 'numpy', 'rich'} & set(sys.modules)), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert "onnx" not in result.stderr and "wgpu" not in result.stderr
+
+
+def test_the_module_runs(addition: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "tinyedge", "inspect", str(addition)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0 and "bundle for cpu" in result.stdout
+
+
+def test_a_closed_pipe_is_no_error(addition: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tinyedge", "inspect", str(addition)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    _, err = process.communicate()
+    assert err == ""
+
+
+def test_words() -> None:
+    assert plain("a\x1b[31m\u202e\n") == "a\\x1b[31m\\u202e\n"
+    assert [bytes_of(n) for n in (0, 1023, 1536, 5 * 2**20)] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.5 KiB",
+        "5.0 MiB",
+    ]
+    assert [seconds_of(t) for t in (2, 0.0032, 4e-6)] == ["2.00 s", "3.20 ms", "4.0 us"]
+
+
+def test_progress_measures_stages() -> None:
+    from tinyedge.cli.output import Stages
+
+    stages = Stages(None)
+    stages.report("one", 0, 2)
+    time.sleep(0.01)
+    stages.report("one", 1, 2)
+    stages.report("two")
+    stages.finish()
+    assert list(stages.times) == ["one", "two"]
+    assert stages.times["one"] >= 0.01
