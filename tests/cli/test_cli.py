@@ -17,12 +17,14 @@ import pytest
 from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
+from tinyedge.core.device import Device
 from tinyedge.core.errors import DeviceError, InternalError, RunError
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.export import golden
 from tinyedge.export.package import write_bundle
 from tinyedge.targets.cpu import device as cpu
+from tinyedge.targets.webgpu import device as webgpu
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -43,9 +45,7 @@ def tinyedge(
     return run
 
 
-def bundle(
-    tmp_path: Path, program: Program, device: cpu.CpuDevice, name: str = "model.tinyedge"
-) -> Path:
+def bundle(tmp_path: Path, program: Program, device: Device, name: str = "model.tinyedge") -> Path:
     with Replay(program, device) as replay:
         goldens = [golden.make(program, replay.run, made="test")]
     return write_bundle(program, tmp_path / name, goldens=goldens)
@@ -135,6 +135,27 @@ def test_verify(tinyedge: Command, addition: Path) -> None:
     assert "agrees" in out and "DIFFERS" not in out
     code, out, _ = tinyedge("verify", addition, "--json")
     assert json.loads(out)["agrees"] is True
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("make", [programs.addition, programs.counter, programs.symbolic])
+def test_verify_in_a_browser(
+    tinyedge: Command,
+    tmp_path: Path,
+    webgpu_device: webgpu.WebgpuDevice,
+    make: Callable[[str], Program],
+) -> None:
+    """States too: the page runs a case's steps one after the other."""
+    program = make("webgpu")
+    with Replay(program, webgpu_device) as replay:
+        steps = 3 if program.states else 1
+        goldens = [golden.make(program, replay.run, made="test", steps=steps)]
+    path = write_bundle(program, tmp_path / "model.tinyedge", goldens=goldens)
+    for where in ((), ("--browser",)):
+        code, out, err = tinyedge("verify", path, *where, "--json")
+        answer = json.loads(out)
+        assert (code, answer["agrees"]) == (0, True), err
+        assert len(answer["cases"]) == 1
 
 
 def test_verify_finds_a_mismatch(

@@ -34,9 +34,13 @@ def command(
     """
     with stages() as progress:
         progress.report("running")
-        report = _in_browser(bundle, against) if browser else _here(bundle, against, device)
+        if browser:
+            where, cases = _in_browser(bundle, against)
+        else:
+            where, cases = _here(bundle, against, device)
+    agrees = all(output["agrees"] for case in cases for output in case["outputs"])
     if as_json:
-        say_json({"agrees": report.agrees, "device": report.device, "cases": _cases(report)})
+        say_json({"agrees": agrees, "device": where, "cases": cases})
     else:
         rows = [
             (
@@ -47,35 +51,54 @@ def command(
                 f"{output['error']:.2g}",
                 "agrees" if output["agrees"] else f"DIFFERS: {output['because']}",
             )
-            for case in _cases(report)
+            for case in cases
             for output in case["outputs"]
         ]
         table(("entry", "sizes", "against", "output", ">error", "result"), rows)
-        verdict = "agrees" if report.agrees else "DIFFERS"
-        say(f"{bundle} {verdict} on {report.device}")
-    return 0 if report.agrees else 1
+        say(f"{bundle} {'agrees' if agrees else 'DIFFERS'} on {where}")
+    return 0 if agrees else 1
 
 
-def _here(bundle: Path, against: Path | None, device: str | None) -> Report:
+def _here(
+    bundle: Path, against: Path | None, device: str | None
+) -> tuple[str, list[dict[str, Any]]]:
     from tinyedge.export.bundle import read
     from tinyedge.export.verify import verify
 
     with opened(read(bundle).program, device) as running:
-        return verify(bundle, running, against)
+        return running.name, _cases(verify(bundle, running, against))
 
 
-def _in_browser(bundle: Path, against: Path | None) -> Report:
-    """Every run is a fresh page: slow, but exactly what a user's page does."""
+def _in_browser(bundle: Path, against: Path | None) -> tuple[str, list[dict[str, Any]]]:
+    """The goldens by the page's own comparison; against a model, each run in a fresh page."""
     from tinyedge.export.browser import open_browser
+    from tinyedge.export.bundle import read
     from tinyedge.export.verify import verify
 
+    goldens = read(bundle).goldens()
     chromium = open_browser()
     try:
 
         def run(inputs: Any, entry: str = "", symbols: Any = None) -> Any:
             return chromium.run_in_page(bundle, inputs, entry=entry)[0]
 
-        return verify(bundle, None, against, run=run)
+        if against is not None or not goldens:
+            return "Chromium", _cases(verify(bundle, None, against, run=run))
+        cases = []
+        answers = chromium.verify(bundle)["cases"]
+        for golden, answer in zip(goldens, answers, strict=True):
+            outputs = [
+                {
+                    "name": output["name"],
+                    "agrees": output["passed"],
+                    "error": output["error"],
+                    "because": f"{output['wrong']} wrong elements" if output["wrong"] else "",
+                }
+                for output in answer["outputs"]
+            ]
+            case = {"entry": golden.entry, "symbols": dict(golden.symbols), "outputs": outputs}
+            cases.append({**case, "reference": golden.made})
+        return "Chromium", cases
     finally:
         chromium.close()
 
