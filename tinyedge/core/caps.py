@@ -17,6 +17,7 @@ class Caps:
     bindings: most buffers a kernel. binding_bytes, buffer_bytes: the largest binding and allocation.
     alignment: of a buffer's offset in an arena, bytes.
     robust: out-of-range reads are harmless (they return something), so a select may follow the load.
+    unaligned: vectors may be loaded from any element. typed_buffers: a buffer has one element type a kernel.
     registers: 32-bit registers that a tile may fill. unit_cost: relative cost of launching a kernel.
     """
 
@@ -32,5 +33,7 @@ class Caps:
     buffer_bytes: int = 2**31
     alignment: int = 256
     robust: bool = False
+    unaligned: bool = False
+    typed_buffers: bool = False
     registers: int = 64
     requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

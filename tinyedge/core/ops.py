@@ -159,6 +159,7 @@ REALISE = _row("realise", "memory", 1)  # the same values, in memory
 
 # Kernels: scalars (or short vectors) over ranges.
 RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop variable 0 <= r < size
+SPECIAL = _row("special", "kernel", 0)  # arg: ("group" | "thread", dimension): a thread's position
 PARAM = _row("param", "kernel", 0)  # arg: a Param
 LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
 FOLD = _row("fold", "kernel", -1)  # arg: Primitive; src: value, ranges...: the reduction over the ranges
@@ -172,7 +173,6 @@ SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
 THREADS = _row("threads", "kernel", -1)  # arg: Primitive; src: value, thread range: reduce over threads
 
 # Statements of a lowered kernel.
-LET = _row("let", "statement", 1)
 BEGIN = _row("begin", "statement", 1)  # src: range
 END = _row("end", "statement", 1)
 SET = _row("set", "statement", 2)  # src: accumulator, value

@@ -40,7 +40,23 @@ def _index_or_constant(node: UOp) -> UOp:
         new = ix.rebuild(node)
         if new is not node:
             return new
+    if node.op is ops.WHERE and node.src[0].op is not ops.CONST:
+        return _where(node)
+    if node.op is ops.LOAD and node.arg and node.src[-1].op is ops.CONST:
+        if not node.src[-1].arg:
+            return const(0, node.dtype)
+        return UOp(ops.LOAD, node.dtype, node.src[:-1], False)
     return _fold(node)
+
+
+def _where(node: UOp) -> UOp:
+    """A guarded load is 0 where its guard is false, so a select of it or 0 under that guard is the load."""
+    condition, yes, no = node.src
+    if no.op is ops.CONST and not no.arg:
+        load = yes.src[0] if yes.op is ops.CAST else yes
+        if load.op is ops.LOAD and load.arg and load.src[-1] is condition:
+            return yes
+    return node
 
 
 def _conjunction(bindings: Bindings) -> UOp:
@@ -83,6 +99,7 @@ RULES = [
     Rule("min-self", of(ops.MIN, X, X), X),
     Rule("where-true", of(ops.WHERE, number(True), X, Y), X),
     Rule("where-false", of(ops.WHERE, number(False), X, Y), Y),
+    Rule("where-bool", of(ops.WHERE, X, number(True), number(False)), X),
     Rule("where-same", of(ops.WHERE, A, X, X), X),
     Rule("where-not", of(ops.WHERE, of(ops.NOT, A), X, Y), of(ops.WHERE, A, Y, X)),
     Rule("where-known-true", of(ops.WHERE, A, of(ops.WHERE, A, X, Y), Z), of(ops.WHERE, A, X, Z)),

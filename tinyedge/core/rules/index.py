@@ -452,6 +452,11 @@ def less(a: UOp, b: UOp) -> UOp:
     return UOp(ops.LT, dt.bool_, (a, b))
 
 
+def at_most(a: UOp, b: UOp) -> UOp:
+    """a <= b, as a constant where it can be proved or refuted."""
+    return less(a, add(b, ONE))
+
+
 def equal(a: UOp, b: UOp) -> UOp:
     """a == b, as a constant where it can be proved or refuted."""
     if a is b:
@@ -498,6 +503,7 @@ _CONSTRUCTORS = {
     ops.MIN: minimum,
     ops.MAX: maximum,
     ops.LT: less,
+    ops.LE: at_most,
     ops.EQ: equal,
 }
 

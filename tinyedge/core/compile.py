@@ -1,0 +1,382 @@
+"""The pipeline: a tensor graph to a Program, as one visible list of stages."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops, program
+from tinyedge.core.caps import Caps
+from tinyedge.core.dtype import DType
+from tinyedge.core.lower.expand import expand, flatten, one_type_per_buffer
+from tinyedge.core.lower.geometry import geometry
+from tinyedge.core.lower.linear import linearise
+from tinyedge.core.optimize.choose import plain
+from tinyedge.core.optimize.moves import Move
+from tinyedge.core.options import Options
+from tinyedge.core.rules.decompose import retype
+from tinyedge.core.schedule.buffers import Storage
+from tinyedge.core.schedule.buffers import plain as plain_layout
+from tinyedge.core.schedule.constants import fold_constants
+from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
+from tinyedge.core.schedule.memory import Lifetime, plan
+from tinyedge.core.target import Argument, KernelText, Target
+from tinyedge.core.uop import Size, UOp, maximum, toposort
+
+WIDE_TYPES = {"float32": "float64", "float16": "float64"}
+WIDE_STORAGE = {"float64": "float32"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """A named input or output of a graph with the element type that callers see."""
+
+    name: str
+    dtype: DType
+    node: UOp
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What is compiled. names: the model's name of a node's tensor."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    names: Mapping[UOp, str] = field(default_factory=dict)
+
+
+@dataclass
+class Compilation:
+    """Everything between a graph and its program; stages fill it in, `explain` prints it."""
+
+    graph: Graph
+    target: Target
+    options: Options
+    caps: Caps
+    outputs: dict[str, UOp] = field(default_factory=dict)
+    names: dict[UOp, str] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+    kernels: dict[UOp, Kernel] = field(default_factory=dict)
+    program: program.Program | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Kernel:
+    """One distinct kernel on its way: meaning, moves, and what was printed."""
+
+    name: str
+    sink: UOp
+    moved: UOp
+    moves: list[Move]
+    text: KernelText | None = None
+    source: str = ""
+    flops: int = 0
+
+
+def compile_graph(
+    graph: Graph,
+    target: Target,
+    options: Options | None = None,
+    *,
+    stop_after: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Compilation:
+    """Run the stages in order; with `stop_after`, only up to the named one."""
+    chosen = options or Options()
+    state = Compilation(graph, target, chosen, target.caps(chosen.profile))
+    for name, stage in STAGES:
+        if progress is not None:
+            progress(name)
+        start = time.perf_counter()
+        stage(state)
+        state.seconds[name] = time.perf_counter() - start
+        if name == stop_after:
+            break
+    return state
+
+
+def _types(state: Compilation) -> tuple[dict[str, str], dict[str, str]]:
+    narrow, storage = dict(state.target.narrow), dict(state.target.storage)
+    if state.options.wide:
+        narrow.update(WIDE_TYPES)
+        storage.update(WIDE_STORAGE)
+    return narrow, storage
+
+
+def _retype(state: Compilation) -> None:
+    """Element types that the target lacks become others."""
+    roots = tuple(port.node for port in state.graph.outputs)
+    done = retype(roots, _types(state)[0])
+    state.outputs = {port.name: done[port.node] for port in state.graph.outputs}
+    state.names = {done[n]: name for n, name in state.graph.names.items() if n in done}
+
+
+def _fold(state: Compilation) -> None:
+    """What depends on weights alone is computed."""
+    done = fold_constants(tuple(state.outputs.values()))
+    state.outputs = {name: done[node] for name, node in state.outputs.items()}
+    state.names = {done[n]: name for n, name in state.names.items() if n in done}
+
+
+def _schedule(state: Compilation) -> None:
+    """Tensors to kernels and buffers."""
+    state.schedule = schedule(state.outputs, state.caps, state.names, _types(state)[1])
+
+
+def _optimise(state: Compilation) -> None:
+    """Schedule moves for every distinct kernel."""
+    for launch in state.schedule.launches:
+        if launch.sink not in state.kernels:
+            name = _kernel_name(len(state.kernels), launch)
+            moved, moves = plain(launch.sink, state.caps)
+            state.kernels[launch.sink] = Kernel(name, launch.sink, moved, moves)
+
+
+def _lower(state: Compilation) -> None:
+    """Ranges to loops, expressions to statements."""
+    for kernel in state.kernels.values():
+        kernel.text = lower(kernel.name, kernel.moved, state.caps)
+
+
+def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
+    """A kernel after its moves, as statements."""
+    sink = expand(flatten(sink), caps)
+    if caps.typed_buffers:
+        sink = one_type_per_buffer(sink)
+    nodes = toposort((sink,))
+    params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
+    arguments = tuple(
+        Argument(param, param.arg.written, param.arg.weight) for _, param in sorted(params.items())
+    )
+    shape = geometry(sink, caps)
+    used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL}
+    return KernelText(name, linearise(sink), shape, arguments, tuple(sorted(used)))
+
+
+def _render(state: Compilation) -> None:
+    """Statements to text."""
+    symbols = tuple(sorted(_symbols(state)))
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        text = kernel.text
+        if text.symbols:
+            text = KernelText(text.name, text.linear, text.geometry, text.arguments, symbols)
+        kernel.text = text
+        kernel.source = state.target.render(text)
+
+
+def _symbols(state: Compilation) -> dict[str, UOp]:
+    found: dict[str, UOp] = {}
+    shapes = [s.shape for launch in state.schedule.launches for s in launch.storages]
+    sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
+    roots = [launch.sink for launch in state.schedule.launches]
+    for node in toposort((*sizes, *roots)):
+        if node.op is ops.SYMBOL:
+            found[node.arg[0]] = node
+    return found
+
+
+def _assemble(state: Compilation) -> None:
+    """Buffers to memory, launches to steps: the Program."""
+    state.program = _Assembler(state).program()
+
+
+STAGES: list[tuple[str, Callable[[Compilation], None]]] = [
+    ("retype", _retype),
+    ("fold", _fold),
+    ("fuse", _schedule),
+    ("optimise", _optimise),
+    ("lower", _lower),
+    ("render", _render),
+    ("assemble", _assemble),
+]
+
+
+def _kernel_name(number: int, launch: Launch) -> str:
+    label = launch.nodes[-1] if launch.nodes else ""
+    words = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")[:32]
+    return f"k{number}_{words}" if words else f"k{number}"
+
+
+def expression(size: Size) -> program.Expression:
+    """A size as the Program writes it."""
+    if isinstance(size, int):
+        return size
+    texts: dict[UOp, program.Expression] = {}
+    for node in toposort((size,)):
+        if node.op is ops.CONST:
+            texts[node] = int(node.arg)
+        elif node.op is ops.SYMBOL:
+            texts[node] = node.arg[0]
+        else:
+            texts[node] = (node.op.name, *(texts[s] for s in node.src))
+    return texts[size]
+
+
+class _Assembler:
+    def __init__(self, state: Compilation) -> None:
+        self.state = state
+        self.launches = state.schedule.launches
+        self.weights: list[program.Weight] = []
+        self.buffers: list[program.Buffer] = []
+        self.numbers: dict[Storage, int] = {}
+
+    def program(self) -> program.Program:
+        state = self.state
+        arenas = self._place()
+        kernels = list(state.kernels.values())
+        numbers = {kernel.sink: i for i, kernel in enumerate(kernels)}
+        steps = tuple(
+            program.Launch(
+                numbers[launch.sink],
+                tuple(self.numbers[s] for s in launch.storages),
+                self._counts(kernels[numbers[launch.sink]]),
+                launch.nodes,
+                kernels[numbers[launch.sink]].flops,
+            )
+            for launch in self.launches
+        )
+        entry = program.Entry(
+            "main",
+            tuple(port.name for port in state.graph.inputs),
+            tuple(port.name for port in state.graph.outputs),
+            steps,
+        )
+        symbols = tuple(
+            program.Symbol(*node.arg) for _, node in sorted(_symbols(state).items())
+        )
+        return program.Program(
+            target=state.target.name,
+            symbols=symbols,
+            inputs=tuple(self._input(port) for port in state.graph.inputs),
+            outputs=tuple(self._output(port) for port in state.graph.outputs),
+            states=(),
+            arenas=arenas,
+            buffers=tuple(self.buffers),
+            weights=tuple(self.weights),
+            kernels=tuple(self._kernel(kernel) for kernel in kernels),
+            entries=(entry,),
+            prelude=state.target.prelude,
+            requirements={},
+            options={
+                "optimize": state.options.optimize,
+                "precision": state.options.precision,
+                "profile": state.options.profile,
+            },
+        )
+
+    def _place(self) -> tuple[program.Arena, ...]:
+        """Give every storage a buffer: weights their own, the rest a range of an arena."""
+        first: dict[Storage, int] = {}
+        last: dict[Storage, int] = {}
+        for storage in self._inputs():
+            first[storage] = last[storage] = 0
+        for step, launch in enumerate(self.launches):
+            for storage in launch.storages:
+                first.setdefault(storage, step)
+                last[storage] = step
+        for storage in self.state.schedule.outputs.values():
+            last[storage] = len(self.launches)
+        scratch = [s for s in first if s.role != "weight"]
+        lifetimes = [
+            Lifetime(self._bytes(storage), first[storage], last[storage]) for storage in scratch
+        ]
+        caps = self.state.caps
+        placed = plan(lifetimes, caps.alignment, min(caps.buffer_bytes, caps.binding_bytes))
+        for storage, (arena, offset) in zip(scratch, placed.places, strict=True):
+            self.numbers[storage] = len(self.buffers)
+            self.buffers.append(program.Buffer(arena, offset, self._bytes(storage)))
+        for storage in first:
+            if storage.role == "weight":
+                self._weight(storage)
+        return tuple(program.Arena(size) for size in placed.arenas)
+
+    def _inputs(self) -> list[Storage]:
+        found = []
+        for port in self.state.graph.inputs:
+            storage = self.state.schedule.inputs.get(port.name)
+            if storage is None:
+                dtype = self._storage_type(port.dtype)
+                shape = port.node.shape
+                storage = Storage("input", port.name, dtype, shape, plain_layout(shape), port.node)
+                self.state.schedule.inputs[port.name] = storage
+            found.append(storage)
+        return found
+
+    def _storage_type(self, dtype: DType) -> DType:
+        narrow, storage = _types(self.state)
+        computed = narrow.get(dtype.name, dtype.name)
+        return dt.by_name(storage.get(computed, computed))
+
+    def _bytes(self, storage: Storage) -> int:
+        count = maximum(storage.layout.count(storage.shape))
+        return max(4, -(-count * storage.dtype.itemsize // 4) * 4)
+
+    def _weight(self, storage: Storage) -> None:
+        assert storage.node is not None
+        data = np.ascontiguousarray(stored_array(storage))
+        raw = data.reshape(-1).view(np.uint8)
+        padding = -len(raw) % 4
+        if padding or not len(raw):
+            raw = np.concatenate([raw, np.zeros(padding or 4, np.uint8)])
+        self.numbers[storage] = len(self.buffers)
+        self.buffers.append(program.Buffer(-1, 0, len(raw), len(self.weights)))
+        shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
+        self.weights.append(
+            program.Weight(
+                storage.name, storage.node.dtype.name, shape, storage.dtype.name, raw, len(raw)
+            )
+        )
+
+    def _counts(self, kernel: Kernel) -> tuple[Any, Any, Any]:
+        assert kernel.text is not None
+        counts = [expression(size) for size in kernel.text.geometry.counts]
+        while len(counts) < 3:
+            counts.append(1)
+        return counts[0], counts[1], counts[2]
+
+    def _kernel(self, kernel: Kernel) -> program.Kernel:
+        assert kernel.text is not None
+        bindings = tuple(
+            program.Binding("read" if a.weight else "read_write", a.param.dtype.name)
+            for a in kernel.text.arguments
+        )
+        return program.Kernel(
+            kernel.name,
+            kernel.source,
+            kernel.text.geometry.workgroup,
+            bindings,
+            tuple(move.record() for move in kernel.moves),
+            bool(kernel.text.symbols),
+        )
+
+    def _input(self, port: Port) -> program.Port:
+        storage = self.state.schedule.inputs[port.name]
+        return self._port(port, storage)
+
+    def _output(self, port: Port) -> program.Port:
+        return self._port(port, self.state.schedule.outputs[port.name])
+
+    def _port(self, port: Port, storage: Storage) -> program.Port:
+        shape = tuple(expression(size) for size in port.node.shape)
+        return program.Port(
+            port.name, port.dtype.name, shape, storage.dtype.name, self.numbers[storage]
+        )
+
+
+def stored_array(storage: Storage) -> np.ndarray:  # type: ignore[type-arg]
+    """A weight's values as they lie in memory: converted, in its layout's order, padded with zeros."""
+    data = np.asarray(storage.data).astype(storage.dtype.numpy)
+    layout = storage.layout
+    ordered = data.transpose(layout.order) if data.ndim else data
+    if layout.pad > 1:
+        extra = -ordered.shape[-1] % layout.pad
+        ordered = np.pad(ordered, [(0, 0)] * (ordered.ndim - 1) + [(0, extra)])
+    return ordered

@@ -1,0 +1,19 @@
+"""The one frozen record of choices that goes down the call chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the target.
+
+    precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32 in double
+    precision, for reference values.
+    """
+
+    optimize: bool = True
+    profile: str = "default"
+    precision: str = "fp32"
+    wide: bool = False

@@ -1,0 +1,270 @@
+"""The printer of C-like languages: a linear kernel as text. Targets say what their language spells otherwise."""
+
+from __future__ import annotations
+
+import struct
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.lower.geometry import Geometry
+from tinyedge.core.lower.linear import Linear
+from tinyedge.core.rules import index as ix
+from tinyedge.core.uop import UOp
+
+INDENT = "    "
+LANES = "xyzw"
+
+
+class Printer:
+    """Prints one kernel. A target's printer overrides the spellings that differ."""
+
+    def __init__(self, linear: Linear, geometry: Geometry) -> None:
+        self.linear = linear
+        self.geometry = geometry
+        self.names: dict[UOp, str] = {}
+        self.counters: dict[str, int] = {}
+        self.lines: list[str] = []
+        self.depth = 1
+
+    # The language.
+
+    def type(self, dtype: DType) -> str:
+        raise NotImplementedError
+
+    def declare(self, dtype: DType, name: str, value: str) -> str:
+        """A named value that does not change."""
+        raise NotImplementedError
+
+    def variable(self, dtype: DType, name: str, value: str) -> str:
+        """A variable with its first value."""
+        raise NotImplementedError
+
+    def loop(self, name: str, count: str) -> str:
+        raise NotImplementedError
+
+    def load(self, node: UOp) -> str:
+        raise NotImplementedError
+
+    def store(self, node: UOp) -> str:
+        raise NotImplementedError
+
+    def special(self, kind: str, dimension: int) -> str:
+        raise NotImplementedError
+
+    def symbol(self, node: UOp) -> str:
+        return f"size_{self.symbol_number(node)}"
+
+    def symbol_number(self, node: UOp) -> int:
+        raise NotImplementedError
+
+    def convert(self, node: UOp, value: str) -> str:
+        raise NotImplementedError
+
+    def bitcast(self, node: UOp, value: str) -> str:
+        raise NotImplementedError
+
+    def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
+        return f"({condition} ? {yes} : {no})"
+
+    def vector(self, node: UOp, lanes: list[str]) -> str:
+        raise NotImplementedError
+
+    def lane(self, node: UOp, value: str) -> str:
+        raise NotImplementedError
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        raise NotImplementedError
+
+    def operation(self, node: UOp, operands: list[str]) -> str:
+        """An elementwise operation; by default the spelling of its row."""
+        op = node.op
+        if op in (ops.FLOORDIV, ops.MOD):
+            return self.division(node, operands)
+        if not op.c:
+            raise ValueError(f"no spelling for {op}")
+        return op.c.format(*operands)
+
+    def division(self, node: UOp, operands: list[str]) -> str:
+        signed = node.dtype.kind == "i"
+        nonnegative = not signed or (
+            node.dtype is dt.index
+            and ix.bounds(node.src[0])[0] >= 0
+            and ix.bounds(node.src[1])[0] > 0
+        )
+        sign = "/" if node.op is ops.FLOORDIV else "%"
+        if nonnegative or _known_nonnegative(node.src[0]):
+            return f"({operands[0]} {sign} {operands[1]})"
+        name = "te_floordiv" if node.op is ops.FLOORDIV else "te_mod"
+        return f"{name}_{node.dtype.name}({operands[0]}, {operands[1]})"
+
+    # The kernel.
+
+    def body(self) -> list[str]:
+        """The lines of the kernel's body."""
+        for r, expression in self.geometry.positions:
+            name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
+            self.line(self.declare(dt.index, name, self.bare(expression)))
+            self.names[r] = name
+        for statement in self.linear.statements:
+            self.statement(statement)
+        return self.lines
+
+    def line(self, text: str) -> None:
+        self.lines.append(INDENT * self.depth + text)
+
+    def statement(self, node: UOp) -> None:
+        op = node.op
+        if op is ops.BEGIN:
+            r = node.src[0]
+            self.names[r] = f"r{r.arg[0]}"
+            self.line(self.loop(self.names[r], self.bare(r.src[0])) + " {")
+            self.depth += 1
+        elif op is ops.END:
+            self.depth -= 1
+            self.line("}")
+        elif op is ops.ACCUMULATOR:
+            self._accumulator(node)
+        elif op is ops.SET:
+            self._set(node)
+        elif op is ops.STORE:
+            self.line(self.store(node))
+        elif op is ops.GUARD:
+            self.line(f"if ({self.bare(node.src[0])}) {{ {self.store(node.src[1])} }}")
+        elif op is ops.THREADS:
+            self.threads(node)
+        else:
+            name = self.name(node)
+            self.line(self.declare(node.dtype, name, self.bare(node)))
+            self.names[node] = name
+
+    def threads(self, node: UOp) -> None:
+        raise NotImplementedError
+
+    def _accumulator(self, node: UOp) -> None:
+        number, op = node.arg
+        name = f"acc{number}"
+        self.names[node] = name
+        self.line(self.variable(node.dtype, name, self.identity(op, node.dtype)))
+
+    def identity(self, op: ops.Primitive, dtype: DType) -> str:
+        """The first value of an accumulator."""
+        scalar = dtype.scalar if dtype.lanes > 1 else dtype
+        value: int | float = op.identity if op.identity is not None else 0
+        if op in (ops.MAX, ops.MIN) and scalar.kind != "f":
+            value = scalar.limits[0 if op is ops.MAX else 1]
+        text = self.number(value, scalar)
+        if dtype.lanes == 1:
+            return text
+        return self.vector(UOp(ops.VECTOR, dtype, (UOp(ops.CONST, scalar, (), value),)), [text])
+
+    def _set(self, node: UOp) -> None:
+        accumulator, part = node.src
+        name = self.names[accumulator]
+        combined = UOp(node.arg, node.dtype, (accumulator, part))
+        self.line(f"{name} = {self.bare(combined)};")
+
+    def name(self, node: UOp) -> str:
+        """A new name for a value."""
+        letter = "x" if node.op is ops.LOAD else "i" if node.dtype is dt.index else "v"
+        number = self.counters.get(letter, 0)
+        self.counters[letter] = number + 1
+        return f"{letter}{number}"
+
+    def bare(self, node: UOp) -> str:
+        """An expression without parentheses around the whole."""
+        return bare(self.expression(node))
+
+    def expression(self, root: UOp) -> str:
+        """An expression, from names and from what is written in place. No recursion beyond one expression."""
+        texts: dict[UOp, str] = {}
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in texts:
+                stack.pop()
+                continue
+            known = self.known(node)
+            if known is not None:
+                texts[node] = known
+                stack.pop()
+                continue
+            operands = self.operands(node)
+            missing = [s for s in operands if s not in texts]
+            if missing:
+                stack.extend(missing)
+                continue
+            texts[node] = self.compose(node, [texts[s] for s in operands])
+            stack.pop()
+        return texts[root]
+
+    def known(self, node: UOp) -> str | None:
+        if node in self.names:
+            return self.names[node]
+        if node.op in (ops.FOLD,):
+            return self.names[self.linear.values[node]]
+        if node.op is ops.CONST:
+            return self.number(node.arg, node.dtype)
+        if node.op is ops.SYMBOL:
+            return self.symbol(node)
+        if node.op is ops.SPECIAL:
+            return self.special(*node.arg)
+        return None
+
+    def operands(self, node: UOp) -> tuple[UOp, ...]:
+        return node.src[1:] if node.op is ops.LOAD else node.src
+
+    def compose(self, node: UOp, operands: list[str]) -> str:
+        op = node.op
+        if op is ops.LOAD:
+            return self.load_text(node, operands)
+        if op is ops.WHERE:
+            return self.select(node, *operands)
+        if op is ops.CAST:
+            return self.convert(node, operands[0])
+        if op is ops.BITCAST:
+            return self.bitcast(node, operands[0])
+        if op is ops.VECTOR:
+            return self.vector(node, operands)
+        if op is ops.LANE:
+            return self.lane(node, operands[0])
+        return self.operation(node, operands)
+
+    def load_text(self, node: UOp, operands: list[str]) -> str:
+        raise NotImplementedError
+
+
+def _known_nonnegative(node: UOp) -> bool:
+    return node.op is ops.SPECIAL or (
+        node.op in (ops.FLOORDIV, ops.MOD) and _known_nonnegative(node.src[0])
+    )
+
+
+def bare(text: str) -> str:
+    """The text without the pair of parentheses around the whole."""
+    return text[1:-1] if _enclosed(text) else text
+
+
+def _enclosed(text: str) -> bool:
+    """Whether one pair of parentheses encloses the whole text."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return position == len(text) - 1
+    return False
+
+
+def float_text(value: float, single: bool = True) -> str:
+    """The shortest decimal that reads back as the same float (32 or 64 bits)."""
+    if single:
+        rounded = struct.unpack("<f", struct.pack("<f", value))[0] if abs(value) < 3.5e38 else value
+        for digits in range(1, 18):
+            text = f"{rounded:.{digits}g}"
+            if struct.pack("<f", float(text)) == struct.pack("<f", rounded):
+                break
+    else:
+        text = repr(value)
+    return text if any(c in text for c in ".en") else text + ".0"

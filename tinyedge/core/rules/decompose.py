@@ -1,0 +1,108 @@
+"""Rewrites of a tensor graph into the element types that a device can compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InputError
+from tinyedge.core.uop import UOp, cast, const, toposort
+
+WRAPPING = (ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.SHL, ops.NOT, ops.XOR)
+
+
+def retype(roots: tuple[UOp, ...], types: Mapping[str, str]) -> dict[UOp, UOp]:
+    """Every node of the graph, mapped to one that computes with other element types.
+
+    types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they would;
+    64-bit constants that do not fit 32 bits raise InputError.
+    """
+    done: dict[UOp, UOp] = {}
+    sources: dict[ops.Source, ops.Source] = {}
+    for node in toposort(roots):
+        done[node] = _retyped(node, tuple(done[s] for s in node.src), types, sources)
+    return done
+
+
+def _target(dtype: DType, types: Mapping[str, str]) -> DType:
+    return dt.by_name(types[dtype.name]) if dtype.name in types else dtype
+
+
+def _retyped(
+    node: UOp,
+    src: tuple[UOp, ...],
+    types: Mapping[str, str],
+    sources: dict[ops.Source, ops.Source],
+) -> UOp:
+    dtype = _target(node.dtype, types)
+    op = node.op
+    if op is ops.BUFFER:
+        return node if dtype is node.dtype else _retyped_buffer(node, dtype, sources)
+    if op is ops.CONST:
+        return node if dtype is node.dtype else const(_fitting(node.arg, node.dtype, dtype), dtype)
+    if op is ops.CAST:
+        return _wrapped(cast(src[0], dtype), node.dtype, dtype)
+    if op is ops.BITCAST and node.src[0].dtype.name in types:
+        raise InputError(
+            f"bitcast of {node.src[0].dtype} to {node.dtype}",
+            f"the target computes {node.src[0].dtype} as {types[node.src[0].dtype.name]}",
+            id="compile.bitcast",
+            supported="bitcasts between 32-bit types",
+        )
+    new = node if src == node.src and dtype is node.dtype else UOp(op, dtype, src, node.arg)
+    if op in WRAPPING or (op is ops.REDUCE and node.arg[0] in WRAPPING):
+        return _wrapped(new, node.dtype, dtype)
+    return new
+
+
+def _retyped_buffer(node: UOp, dtype: DType, sources: dict[ops.Source, ops.Source]) -> UOp:
+    source, shape = node.arg
+    if source not in sources:
+        data = source.data
+        if data is not None:
+            data = _fitting_array(data, node.dtype, dtype, source.name)
+        sources[source] = ops.Source(source.kind, source.name, data)
+    return UOp(ops.BUFFER, dtype, (), (sources[source], shape))
+
+
+def _fitting(value: int | float, old: DType, new: DType) -> int | float:
+    if new.kind in "iu" and not new.limits[0] <= value <= new.limits[1]:
+        raise InputError(
+            f"a constant {value} of type {old}",
+            f"the target computes {old} as {new}, which cannot hold it",
+            id="compile.integer.range",
+            next="use a target with 64-bit integers (cpu), or smaller constants in the model",
+        )
+    return value
+
+
+def _fitting_array(
+    data: np.ndarray, old: DType, new: DType, name: str  # type: ignore[type-arg]
+) -> np.ndarray:  # type: ignore[type-arg]
+    if new.kind in "iu" and data.size:
+        for value in (int(data.min()), int(data.max())):
+            if not new.limits[0] <= value <= new.limits[1]:
+                raise InputError(
+                    f"weight {name!r} of type {old}",
+                    f"it holds {value}; the target computes {old} as {new}",
+                    id="compile.integer.range",
+                    next="use a target with 64-bit integers (cpu)",
+                )
+    return data.astype(new.numpy)
+
+
+def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
+    """The value as the narrower integer type would hold it."""
+    if old.kind not in "iu" or old.bits >= 32 or new.bits < 32:
+        return node
+    from tinyedge.core.tensor import Tensor
+
+    value = Tensor(node)
+    if old.kind == "u":
+        return (value & (2**old.bits - 1)).node
+    shift = 32 - old.bits
+    return ((value << shift) >> shift).node

@@ -1,0 +1,87 @@
+"""Buffers of a schedule, and how a tensor's elements lie in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinyedge.core.dtype import DType
+from tinyedge.core.rules import index as ix
+from tinyedge.core.uop import Shape, Size, UOp, as_node, product
+
+
+@dataclass(frozen=True)
+class Layout:
+    """order: the axes from outermost to innermost; the innermost is padded to a multiple of `pad`."""
+
+    order: tuple[int, ...]
+    pad: int = 1
+
+    def stored(self, shape: Shape) -> Shape:
+        """Sizes in memory, in memory's order."""
+        sizes = [shape[axis] for axis in self.order]
+        if self.pad > 1:
+            sizes[-1] = ix.size_mul(ix.size_ceildiv(sizes[-1], self.pad), self.pad)
+        return tuple(sizes)
+
+    def count(self, shape: Shape) -> Size:
+        """Elements in memory, padding included."""
+        return product(self.stored(shape))
+
+    def flatten(self, shape: Shape, indices: tuple[UOp, ...]) -> UOp:
+        """The linear address of an element."""
+        address = ix.ZERO
+        stride: Size = 1
+        for axis, size in zip(reversed(self.order), reversed(self.stored(shape)), strict=True):
+            address = ix.add(address, ix.mul(indices[axis], as_node(stride)))
+            stride = ix.size_mul(stride, size)
+        return address
+
+    @property
+    def plain(self) -> bool:
+        return self.pad == 1 and self.order == tuple(range(len(self.order)))
+
+
+def plain(shape: Shape) -> Layout:
+    """Row-major order."""
+    return Layout(tuple(range(len(shape))))
+
+
+@dataclass(eq=False)
+class Storage:
+    """One buffer of the program. role: input, output, weight, state or scratch.
+
+    dtype is the element type in memory. node is the tensor it holds; data a weight's values.
+    """
+
+    role: str
+    name: str
+    dtype: DType
+    shape: Shape
+    layout: Layout
+    node: UOp | None = None
+    data: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A kernel's buffer argument: its slot, and the shape and layout of what it holds."""
+
+    slot: int
+    shape: Shape
+    layout: Layout
+    written: bool = False
+    weight: bool = False
+
+
+@dataclass(eq=False)
+class Placement:
+    """Where a realised tensor lies: in `storage`, shifted by `offset` along each axis (a part of a concat)."""
+
+    storage: Storage
+    offset: tuple[Size, ...] | None = None
+
+    def indices(self, indices: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        if self.offset is None:
+            return indices
+        return tuple(ix.add(i, as_node(o)) for i, o in zip(indices, self.offset, strict=True))

@@ -1,0 +1,275 @@
+"""Which tensors get a buffer of their own: everything else is computed where it is used.
+
+One pass over the graph from the outputs up knows, for every node, in which kernels and through which views
+its value will be computed and how often an element is computed there. A node whose computation would be
+repeated, and is worth more than a load, is realised. A second pass, downward, cuts what would exceed the
+device's bindings or grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tinyedge.core import ops
+from tinyedge.core.caps import Caps
+from tinyedge.core.uop import Shape, UOp, consumers, maximum, product, toposort
+
+LARGE_KERNEL = 200  # nodes
+CHEAP_COST = 2  # operations that are recomputed rather than kept
+GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
+
+ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
+ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
+VIEWED = "viewed"  # read through other views
+
+
+@dataclass(frozen=True)
+class Use:
+    """One way in which a kernel uses a node: through which views, how often an element is computed."""
+
+    kernel: UOp
+    path: tuple[object, ...] = ()
+    repeats: float = 1.0
+    kind: str = ALIGNED
+
+
+@dataclass
+class Decision:
+    """What `decide` found.
+
+    realised: nodes with a buffer, in order. parts: for a realised chain of assignments on an empty tensor,
+    its assignments in order; each is a kernel of its own that writes its region.
+    """
+
+    realised: dict[UOp, None] = field(default_factory=dict)
+    parts: dict[UOp, list[UOp]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """What computing a node from sources takes. reduction: a reduction is part of it.
+
+    row: the node depends on a reduction that came back over the axes it reduced.
+    """
+
+    cost: float = 0
+    loads: int = 0
+    reduction: bool = False
+    row: bool = False
+
+
+def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
+    """Choose the realised nodes of a graph."""
+    fusion = _Fusion(list(outputs))
+    fusion.upward()
+    return fusion.downward(caps)
+
+
+def is_source(node: UOp) -> bool:
+    return node.op.group == "source"
+
+
+class _Fusion:
+    def __init__(self, roots: list[UOp]) -> None:
+        self.order = toposort(roots)
+        self.users = consumers(self.order)
+        self.rows = _row_shapes(self.order)
+        self.cones = self._cones()
+        self.realised: set[UOp] = {root for root in roots if not is_source(root)}
+        self.contexts: dict[UOp, list[Use]] = {}
+        self.reductions: dict[UOp, list[str]] = {}
+        self.parts: dict[UOp, list[UOp]] = {}
+        self.part_of: dict[UOp, UOp] = {}
+
+    # Facts from the sources down.
+
+    def _cones(self) -> dict[UOp, Cone]:
+        cones: dict[UOp, Cone] = {}
+        for node in self.order:
+            op = node.op
+            if is_source(node):
+                cones[node] = Cone(loads=int(op is ops.BUFFER))
+                continue
+            if op is ops.REALISE or _on_empty(node):
+                cones[node] = Cone(loads=1)
+                continue
+            inputs = [cones[s] for s in dict.fromkeys(node.src)]
+            back = op is ops.EXPAND and self._comes_back(node.src[0], node)
+            cones[node] = Cone(
+                cost=min(1e6, (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)),
+                loads=min(1000, sum(c.loads for c in inputs) + (op is ops.GATHER)),
+                reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
+                row=back or (op is not ops.REDUCE and any(c.row for c in inputs)),
+            )
+        return cones
+
+    def _comes_back(self, node: UOp, expand: UOp) -> bool:
+        return self.rows.get(node) == expand.shape
+
+    # Uses, from the outputs up.
+
+    def upward(self) -> None:
+        for node in reversed(self.order):
+            if is_source(node):
+                continue
+            found = self.contexts[node] = self._uses(node)
+            if node not in self.realised and self._worth_keeping(node, found):
+                self.realised.add(node)
+            if node in self.realised and _on_empty(node):
+                self._take_parts(node)
+            if node.op is ops.REDUCE:
+                kernels = {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
+                for kernel, kind in kernels.items():
+                    self.reductions.setdefault(kernel, []).append(kind)
+
+    def _take_parts(self, top: UOp) -> None:
+        chain = []
+        node = top
+        while node.op is ops.ASSIGN and (node is top or node not in self.realised):
+            chain.append(node)
+            self.part_of[node] = top
+            node = node.src[0]
+        self.parts[top] = chain[::-1]
+
+    def _uses(self, node: UOp) -> list[Use]:
+        found: dict[tuple[UOp, tuple[object, ...]], Use] = {}
+        for user in self.users.get(node, []):
+            if user in self.part_of:
+                if node is user.src[0] and node is not user.src[1]:
+                    continue
+                inherited = [Use(user)]
+                steps = inherited
+            else:
+                inherited = [Use(user)] if user in self.realised else self.contexts[user]
+                steps = [self._step(node, user, use) for use in inherited]
+            for step in steps:
+                key = (step.kernel, step.path)
+                if key not in found or found[key].repeats < step.repeats:
+                    found[key] = step
+        return list(found.values())
+
+    def _step(self, node: UOp, user: UOp, use: Use) -> Use:
+        """The use of `node` through `user`, given a use of `user`."""
+        op = user.op
+        if op.elementwise or op is ops.REALISE:
+            return use
+        if op is ops.REDUCE:
+            return Use(use.kernel, (*use.path, user), use.repeats, use.kind)
+        if op is ops.EXPAND:
+            if use.kind != VIEWED and self._comes_back(node, user):
+                return Use(use.kernel, (ROW,), use.repeats, ROW)
+            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
+            return Use(use.kernel, (*use.path, user.shape), repeats, VIEWED)
+        if op is ops.WINDOW:
+            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
+            return Use(use.kernel, (*use.path, user.arg), repeats, VIEWED)
+        if op is ops.GATHER:
+            repeats = use.repeats * GATHER_REPEATS
+            return Use(use.kernel, (*use.path, user), repeats, VIEWED)
+        kind = use.kind if op is ops.RESHAPE else VIEWED
+        return Use(use.kernel, (*use.path, op, user.arg), use.repeats, kind)
+
+    def _worth_keeping(self, node: UOp, found: list[Use]) -> bool:
+        op = node.op
+        if op is ops.REALISE:
+            return True
+        if op is ops.ASSIGN and _on_empty(node):
+            return node not in self.part_of
+        if op.group == "movement" or self._is_padding(node):
+            return False
+        repeats = sum(use.repeats for use in found)
+        if op is ops.REDUCE:
+            return repeats > 1 or any(self._refuses(use) for use in found)
+        if repeats <= 1:
+            return False
+        cone = self.cones[node]
+        if len({use.kernel for use in found}) == 1 and cone.row:
+            if all(use.kind != VIEWED for use in found):
+                return False
+        if cone.reduction:
+            return True
+        if cone.loads == 0:
+            return False
+        return cone.cost * (repeats - 1) > CHEAP_COST * repeats or cone.loads > 2
+
+    def _is_padding(self, node: UOp) -> bool:
+        """A select between a tensor and a constant under a condition that reads no memory."""
+        if node.op is not ops.WHERE:
+            return False
+        condition, yes, no = (self.cones[s] for s in node.src)
+        return condition.loads == 0 and 0 in (yes.loads + yes.cost, no.loads + no.cost)
+
+    def _refuses(self, use: Use) -> bool:
+        """Whether the kernel has reductions beside which this one cannot be computed."""
+        return use.kind != ROW and bool(self.reductions.get(use.kernel))
+
+    # Limits, from the sources down.
+
+    def downward(self, caps: Caps) -> Decision:
+        reads: dict[UOp, frozenset[UOp]] = {}
+        sizes: dict[UOp, int] = {}
+        limit = caps.bindings - 1
+        for node in self.order:
+            if is_source(node):
+                reads[node] = frozenset((node,)) if node.op is ops.BUFFER else frozenset()
+                sizes[node] = 0
+                continue
+            sources = dict.fromkeys(node.src)
+            total = frozenset().union(*(self._read(s, reads) for s in sources))
+            while len(total) > limit:
+                largest = max(sources, key=lambda s: len(self._read(s, reads)))
+                self.realised.add(_computed(largest))
+                total = frozenset().union(*(self._read(s, reads) for s in sources))
+            sizes[node] = 1 + sum(sizes[s] for s in sources)
+            reads[node] = total
+            if sizes[node] > LARGE_KERNEL and node.op.elementwise:
+                self.realised.add(node)
+            if node in self.realised or node in self.part_of:
+                sizes[node] = 0
+        return Decision({n: None for n in self.order if n in self.realised}, self.parts)
+
+    def _read(self, node: UOp, reads: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+        if node in self.realised or node in self.part_of:
+            return frozenset((self.part_of.get(node, node),))
+        if node.op.group == "movement":
+            return self._read(node.src[0], reads)
+        return reads[node]
+
+
+def _computed(node: UOp) -> UOp:
+    """The node below movement operations."""
+    while node.op.group == "movement":
+        node = node.src[0]
+    return node
+
+
+def _on_empty(node: UOp) -> bool:
+    """Whether a chain of assignments starts on an empty tensor."""
+    if node.op is not ops.ASSIGN:
+        return False
+    while node.op is ops.ASSIGN:
+        node = node.src[0]
+    return node.op is ops.EMPTY
+
+
+def _row_shapes(order: list[UOp]) -> dict[UOp, Shape]:
+    """For nodes computed elementwise from a reduction: the shape of what was reduced."""
+    rows: dict[UOp, Shape] = {}
+    for node in order:
+        op = node.op
+        if op is ops.REDUCE:
+            rows[node] = node.src[0].shape
+        elif op.elementwise:
+            shapes = {rows[s] for s in node.src if s in rows}
+            if len(shapes) == 1:
+                rows[node] = shapes.pop()
+        elif op is ops.RESHAPE and node.src[0] in rows:
+            source = node.src[0]
+            if [s for s in source.shape if s != 1] == [s for s in node.shape if s != 1]:
+                rows[node] = rows[source]
+    return rows
+
+
+def _ratio(new: Shape, old: Shape) -> float:
+    return maximum(product(new)) / max(1, maximum(product(old)))

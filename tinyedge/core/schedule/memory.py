@@ -1,0 +1,79 @@
+"""Lifetimes to offsets: buffers that are never alive together share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of `bytes`, alive from step `first` to step `last`, both included."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """places: arena and offset of each buffer. arenas: bytes of each. live: the largest sum alive at once."""
+
+    places: tuple[tuple[int, int], ...]
+    arenas: tuple[int, ...]
+    live: int
+
+
+def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
+    """Offsets in as few arenas as the limit (bytes an arena) allows.
+
+    Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020):
+    the largest buffer first, each at the lowest offset where it meets no buffer alive at the same time.
+    """
+    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].bytes, lifetimes[i].first, i))
+    arenas: list[list[tuple[int, int, Lifetime]]] = []
+    places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
+    for i in order:
+        item = lifetimes[i]
+        size = _rounded(item.bytes, alignment)
+        for number in range(len(arenas) + 1):
+            if number == len(arenas):
+                arenas.append([])
+            offset = _lowest(arenas[number], item, size)
+            if offset + size <= limit or not arenas[number]:
+                arenas[number].append((offset, size, item))
+                places[i] = (number, offset)
+                break
+    sizes = tuple(max(offset + size for offset, size, _ in arena) for arena in arenas)
+    return Plan(tuple(places), sizes, _live(lifetimes, alignment))
+
+
+def _rounded(size: int, alignment: int) -> int:
+    return max(alignment, -(-size // alignment) * alignment)
+
+
+def _lowest(arena: list[tuple[int, int, Lifetime]], item: Lifetime, size: int) -> int:
+    taken = sorted(
+        (offset, offset + length)
+        for offset, length, other in arena
+        if other.first <= item.last and item.first <= other.last
+    )
+    position = 0
+    for start, end in taken:
+        if start - position >= size:
+            break
+        position = max(position, end)
+    return position
+
+
+def _live(lifetimes: Sequence[Lifetime], alignment: int) -> int:
+    changes: dict[int, int] = {}
+    for item in lifetimes:
+        size = _rounded(item.bytes, alignment)
+        changes[item.first] = changes.get(item.first, 0) + size
+        changes[item.last + 1] = changes.get(item.last + 1, 0) - size
+    live = most = 0
+    for step in sorted(changes):
+        live += changes[step]
+        most = max(most, live)
+    return most

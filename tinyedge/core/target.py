@@ -1,0 +1,56 @@
+"""The contract between the compiler and a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tinyedge.core.caps import Caps
+from tinyedge.core.lower.geometry import Geometry
+from tinyedge.core.lower.linear import Linear
+from tinyedge.core.uop import UOp
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A kernel's buffer argument: the PARAM node as the kernel uses it, and whether it is written."""
+
+    param: UOp
+    written: bool
+    weight: bool
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """What a target prints: one kernel's text, given its lowered form."""
+
+    name: str
+    linear: Linear
+    geometry: Geometry
+    arguments: tuple[Argument, ...]
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target: its facts, its rewrites and its printer.
+
+    profiles: caps by profile name, "default" being what every device of the kind guarantees.
+    narrow: element types that are computed as others ("int64" -> "int32"), before scheduling.
+    storage: element types that are kept in memory as others ("bool" -> "int32").
+    rules: a rewrite of a kernel that makes it sayable in the language.
+    render: text of a kernel. prelude: text that goes before all kernels.
+    """
+
+    name: str
+    extension: str
+    profiles: Mapping[str, Caps]
+    narrow: Mapping[str, str]
+    storage: Mapping[str, str]
+    render: Callable[[KernelText], str]
+    prelude: str
+    rules: Callable[[UOp, Caps], UOp] = field(default=lambda sink, caps: sink)
+
+    def caps(self, profile: str = "default") -> Caps:
+        """The facts of a profile. Raises KeyError."""
+        return self.profiles[profile]

@@ -1,0 +1,1 @@
+"""C for the system's compiler."""

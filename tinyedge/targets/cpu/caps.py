@@ -1,0 +1,20 @@
+"""What a CPU can do, as the compiler sees it through C."""
+
+from __future__ import annotations
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.caps import Caps
+
+TYPES = frozenset(dtype.name for dtype in dt.ALL)
+
+PROFILES = {
+    "default": Caps(
+        dtypes=TYPES,
+        storage=TYPES,
+        vector=8,
+        grid=(2**31 - 1,),
+        unaligned=True,
+        registers=16,
+        alignment=256,
+    )
+}

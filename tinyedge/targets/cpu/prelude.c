@@ -1,0 +1,162 @@
+/* Helpers of generated kernels. Vectors are gcc and clang's; masks are vectors of int32 (0 or -1). */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TE_INLINE static inline __attribute__((unused, always_inline))
+
+#define TE_FLOAT(suffix, type, math)                                                                \
+    TE_INLINE type te_exp_##suffix(type x) { return exp##math(x); }                                 \
+    TE_INLINE type te_log_##suffix(type x) { return log##math(x); }                                 \
+    TE_INLINE type te_sqrt_##suffix(type x) { return sqrt##math(x); }                               \
+    TE_INLINE type te_sin_##suffix(type x) { return sin##math(x); }                                 \
+    TE_INLINE type te_cos_##suffix(type x) { return cos##math(x); }                                 \
+    TE_INLINE type te_tanh_##suffix(type x) { return tanh##math(x); }                               \
+    TE_INLINE type te_floor_##suffix(type x) { return floor##math(x); }                             \
+    TE_INLINE type te_trunc_##suffix(type x) { return trunc##math(x); }                             \
+    TE_INLINE type te_rint_##suffix(type x) { return rint##math(x); }                               \
+    TE_INLINE type te_abs_##suffix(type x) { return fabs##math(x); }                                \
+    TE_INLINE int32_t te_isnan_##suffix(type x) { return isnan(x) != 0; }                           \
+    TE_INLINE type te_pow_##suffix(type x, type y) { return pow##math(x, y); }                      \
+    TE_INLINE type te_max_##suffix(type a, type b) { return (a < b || b != b) ? b : a; }            \
+    TE_INLINE type te_min_##suffix(type a, type b) { return (a > b || b != b) ? b : a; }
+TE_FLOAT(f32, float, f)
+TE_FLOAT(f64, double, )
+
+#define TE_INTEGER(suffix, type)                                                                    \
+    TE_INLINE type te_max_##suffix(type a, type b) { return a < b ? b : a; }                        \
+    TE_INLINE type te_min_##suffix(type a, type b) { return a > b ? b : a; }
+TE_INTEGER(i8, int8_t)
+TE_INTEGER(i16, int16_t)
+TE_INTEGER(i32, int32_t)
+TE_INTEGER(i64, int64_t)
+TE_INTEGER(u8, uint8_t)
+TE_INTEGER(u16, uint16_t)
+TE_INTEGER(u32, uint32_t)
+TE_INTEGER(u64, uint64_t)
+
+/* Quotients: a zero divisor counts as one, the least integer by -1 wraps. */
+#define TE_SIGNED(suffix, name, type, unsigned_type, bits)                                          \
+    TE_INLINE type te_abs_##suffix(type a) { return a < 0 ? (type)(0 - (unsigned_type)a) : a; }     \
+    TE_INLINE type te_truncdiv_##suffix(type a, type b) {                                           \
+        if (b == 0) return a;                                                                       \
+        return b == -1 ? (type)(0 - (unsigned_type)a) : (type)(a / b);                              \
+    }                                                                                               \
+    TE_INLINE type te_floordiv_##name(type a, type b) {                                             \
+        const type q = te_truncdiv_##suffix(a, b);                                                  \
+        const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                       \
+        return (type)(q - ((r != 0) & ((r < 0) != (b < 0))));                                       \
+    }                                                                                               \
+    TE_INLINE type te_mod_##name(type a, type b) {                                                  \
+        const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                       \
+        return (type)(r != 0 && (r < 0) != (b < 0) ? r + b : r);                                    \
+    }                                                                                               \
+    TE_INLINE type te_shl_##suffix(type a, type b) {                                                \
+        return b < 0 || b >= bits ? 0 : (type)((unsigned_type)a << b);                              \
+    }                                                                                               \
+    TE_INLINE type te_shr_##suffix(type a, type b) {                                                \
+        return (type)(a >> (b < 0 || b >= bits ? bits - 1 : b));                                    \
+    }
+TE_SIGNED(i8, int8, int8_t, uint8_t, 8)
+TE_SIGNED(i16, int16, int16_t, uint16_t, 16)
+TE_SIGNED(i32, int32, int32_t, uint32_t, 32)
+TE_SIGNED(i64, int64, int64_t, uint64_t, 64)
+#define te_floordiv_index te_floordiv_int32
+#define te_mod_index te_mod_int32
+
+#define TE_UNSIGNED(suffix, name, type, bits)                                                       \
+    TE_INLINE type te_truncdiv_##suffix(type a, type b) { return b == 0 ? a : (type)(a / b); }      \
+    TE_INLINE type te_shl_##suffix(type a, type b) { return b >= bits ? 0 : (type)(a << b); }       \
+    TE_INLINE type te_shr_##suffix(type a, type b) { return b >= bits ? 0 : (type)(a >> b); }
+TE_UNSIGNED(u8, uint8, uint8_t, 8)
+TE_UNSIGNED(u16, uint16, uint16_t, 16)
+TE_UNSIGNED(u32, uint32, uint32_t, 32)
+TE_UNSIGNED(u64, uint64, uint64_t, 64)
+
+/* Floats to integers truncate and saturate; NaN gives 0. */
+#define TE_FROM_FLOAT(name, type, low, high)                                                        \
+    TE_INLINE type te_to_##name(double x) {                                                         \
+        if (x != x) return 0;                                                                       \
+        if (x <= (double)low) return low;                                                           \
+        return x >= (double)high ? high : (type)x;                                                  \
+    }
+TE_FROM_FLOAT(int8, int8_t, INT8_MIN, INT8_MAX)
+TE_FROM_FLOAT(int16, int16_t, INT16_MIN, INT16_MAX)
+TE_FROM_FLOAT(int32, int32_t, INT32_MIN, INT32_MAX)
+TE_FROM_FLOAT(int64, int64_t, INT64_MIN, INT64_MAX)
+TE_FROM_FLOAT(uint8, uint8_t, 0, UINT8_MAX)
+TE_FROM_FLOAT(uint16, uint16_t, 0, UINT16_MAX)
+TE_FROM_FLOAT(uint32, uint32_t, 0, UINT32_MAX)
+TE_FROM_FLOAT(uint64, uint64_t, 0, UINT64_MAX)
+TE_FROM_FLOAT(index, int32_t, INT32_MIN, INT32_MAX)
+
+#define TE_BITS(from, to, source, target)                                                           \
+    TE_INLINE target te_bits_##from##_to_##to(source x) {                                           \
+        target y;                                                                                   \
+        memcpy(&y, &x, sizeof y);                                                                   \
+        return y;                                                                                   \
+    }
+TE_BITS(f32, i32, float, int32_t)
+TE_BITS(f32, u32, float, uint32_t)
+TE_BITS(i32, f32, int32_t, float)
+TE_BITS(u32, f32, uint32_t, float)
+TE_BITS(i32, u32, int32_t, uint32_t)
+TE_BITS(u32, i32, uint32_t, int32_t)
+TE_BITS(f64, i64, double, int64_t)
+TE_BITS(i64, f64, int64_t, double)
+
+#define TE_VECTOR_TYPE(name, element, lanes)                                                        \
+    typedef element name __attribute__((vector_size(lanes * 4), may_alias));                        \
+    TE_INLINE name te_load_##name(const void *p) {                                                  \
+        name x;                                                                                     \
+        memcpy(&x, p, sizeof x);                                                                    \
+        return x;                                                                                   \
+    }                                                                                               \
+    TE_INLINE void te_store_##name(void *p, name x) { memcpy(p, &x, sizeof x); }                    \
+    TE_INLINE name te_splat_##name(element x) { return x - (name){0}; }
+
+#define TE_EACH(result, lanes, expression)                                                          \
+    result y;                                                                                       \
+    for (int i = 0; i < lanes; i++) y[i] = expression;                                              \
+    return y
+
+#define TE_VECTOR(f, m, u, lanes)                                                                   \
+    TE_VECTOR_TYPE(f, float, lanes)                                                                 \
+    TE_VECTOR_TYPE(m, int32_t, lanes)                                                               \
+    TE_VECTOR_TYPE(u, uint32_t, lanes)                                                              \
+    TE_INLINE f te_select_##f(m c, f a, f b) { return (f)((c & (m)a) | (~c & (m)b)); }              \
+    TE_INLINE m te_select_##m(m c, m a, m b) { return (c & a) | (~c & b); }                         \
+    TE_INLINE u te_select_##u(m c, u a, u b) { return ((u)c & a) | (~(u)c & b); }                   \
+    TE_INLINE f te_max_##f(f a, f b) { return te_select_##f((a < b) | (b != b), b, a); }            \
+    TE_INLINE f te_min_##f(f a, f b) { return te_select_##f((a > b) | (b != b), b, a); }            \
+    TE_INLINE m te_max_##m(m a, m b) { return te_select_##m(a < b, b, a); }                         \
+    TE_INLINE m te_min_##m(m a, m b) { return te_select_##m(a > b, b, a); }                         \
+    TE_INLINE u te_max_##u(u a, u b) { return te_select_##u(a < b, b, a); }                         \
+    TE_INLINE u te_min_##u(u a, u b) { return te_select_##u(a > b, b, a); }                         \
+    TE_INLINE m te_isnan_##f(f x) { return x != x; }                                                \
+    TE_INLINE f te_abs_##f(f x) { return (f)((m)x & 0x7fffffff); }                                  \
+    TE_INLINE m te_abs_##m(m x) { return te_select_##m(x < 0, 0 - x, x); }                          \
+    TE_INLINE f te_exp_##f(f x) { TE_EACH(f, lanes, expf(x[i])); }                                  \
+    TE_INLINE f te_log_##f(f x) { TE_EACH(f, lanes, logf(x[i])); }                                  \
+    TE_INLINE f te_sqrt_##f(f x) { TE_EACH(f, lanes, sqrtf(x[i])); }                                \
+    TE_INLINE f te_sin_##f(f x) { TE_EACH(f, lanes, sinf(x[i])); }                                  \
+    TE_INLINE f te_cos_##f(f x) { TE_EACH(f, lanes, cosf(x[i])); }                                  \
+    TE_INLINE f te_tanh_##f(f x) { TE_EACH(f, lanes, tanhf(x[i])); }                                \
+    TE_INLINE f te_floor_##f(f x) { TE_EACH(f, lanes, floorf(x[i])); }                              \
+    TE_INLINE f te_trunc_##f(f x) { TE_EACH(f, lanes, truncf(x[i])); }                              \
+    TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }                                \
+    TE_INLINE f te_pow_##f(f x, f z) { TE_EACH(f, lanes, powf(x[i], z[i])); }                       \
+    TE_INLINE m te_truncdiv_##m(m a, m b) { TE_EACH(m, lanes, te_truncdiv_i32(a[i], b[i])); }       \
+    TE_INLINE m te_shl_##m(m a, m b) { TE_EACH(m, lanes, te_shl_i32(a[i], b[i])); }                 \
+    TE_INLINE m te_shr_##m(m a, m b) { TE_EACH(m, lanes, te_shr_i32(a[i], b[i])); }                 \
+    TE_INLINE m te_##f##_to_##m(f x) { TE_EACH(m, lanes, te_to_int32(x[i])); }                      \
+    TE_INLINE u te_##f##_to_##u(f x) { TE_EACH(u, lanes, te_to_uint32(x[i])); }                     \
+    TE_INLINE f te_##m##_to_##f(m x) { TE_EACH(f, lanes, (float)x[i]); }                            \
+    TE_INLINE f te_##u##_to_##f(u x) { TE_EACH(f, lanes, (float)x[i]); }                            \
+    TE_INLINE u te_##m##_to_##u(m x) { return (u)x; }                                               \
+    TE_INLINE m te_##u##_to_##m(u x) { return (m)x; }                                               \
+    TE_INLINE m te_bits_##f##_to_##m(f x) { return (m)x; }                                          \
+    TE_INLINE f te_bits_##m##_to_##f(m x) { return (f)x; }
+TE_VECTOR(f32x2, i32x2, u32x2, 2)
+TE_VECTOR(f32x4, i32x4, u32x4, 4)
+TE_VECTOR(f32x8, i32x8, u32x8, 8)

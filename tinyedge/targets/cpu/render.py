@@ -1,0 +1,181 @@
+"""Kernels as C (gcc and clang): vectors by the vector extension, masks as vectors of int."""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.render import Printer, bare, float_text
+from tinyedge.core.target import KernelText
+from tinyedge.core.uop import UOp
+
+TYPES = {
+    "bool": "int32_t",
+    "index": "int32_t",
+    "float16": "_Float16",
+    "float32": "float",
+    "float64": "double",
+}
+FUNCTIONS = {
+    ops.EXP: "exp",
+    ops.LOG: "log",
+    ops.SQRT: "sqrt",
+    ops.SIN: "sin",
+    ops.COS: "cos",
+    ops.TANH: "tanh",
+    ops.FLOOR: "floor",
+    ops.TRUNC: "trunc",
+    ops.ROUND: "rint",
+    ops.ABS: "abs",
+    ops.ISNAN: "isnan",
+    ops.POW: "pow",
+    ops.MAX: "max",
+    ops.MIN: "min",
+    ops.TRUNCDIV: "truncdiv",
+}
+
+
+def short(dtype: DType) -> str:
+    """The suffix of helper functions and vector types: f32, i32x8, ..."""
+    name = {"index": "i32", "bool": "i32"}.get(dtype.name, f"{dtype.kind}{dtype.bits}")
+    return name if dtype.lanes == 1 else f"{name}x{dtype.lanes}"
+
+
+class CPrinter(Printer):
+    """The spellings of C."""
+
+    def __init__(self, kernel: KernelText) -> None:
+        super().__init__(kernel.linear, kernel.geometry)
+        self.kernel = kernel
+        self.depth = 2
+
+    def type(self, dtype: DType) -> str:
+        if dtype.lanes > 1:
+            return short(dtype)
+        return TYPES.get(dtype.name, f"{dtype.name}_t")
+
+    def declare(self, dtype: DType, name: str, value: str) -> str:
+        return f"const {self.type(dtype)} {name} = {value};"
+
+    def variable(self, dtype: DType, name: str, value: str) -> str:
+        return f"{self.type(dtype)} {name} = {value};"
+
+    def loop(self, name: str, count: str) -> str:
+        return f"for (int32_t {name} = 0; {name} < {count}; {name}++)"
+
+    def special(self, kind: str, dimension: int) -> str:
+        return "group" if kind == "group" else "0"
+
+    def symbol(self, node: UOp) -> str:
+        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
+
+    def load_text(self, node: UOp, operands: list[str]) -> str:
+        name = f"b{node.src[0].arg.slot}"
+        if node.dtype.lanes == 1:
+            text = f"{name}[{bare(operands[0])}]"
+        else:
+            text = f"te_load_{short(node.dtype)}({name} + {operands[0]})"
+        if node.arg:
+            return f"({operands[1]} ? {text} : {self._zero(node.dtype)})"
+        return text
+
+    def _zero(self, dtype: DType) -> str:
+        return "0" if dtype.lanes == 1 else f"({short(dtype)}){{0}}"
+
+    def store(self, node: UOp) -> str:
+        param, value, address = node.src
+        name = f"b{param.arg.slot}"
+        text = self.bare(value)
+        if value.dtype.lanes == 1:
+            return f"{name}[{self.bare(address)}] = {text};"
+        return f"te_store_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        if dtype.kind == "f":
+            if math.isnan(value):
+                return "NAN"
+            if math.isinf(value):
+                return "INFINITY" if value > 0 else "(-INFINITY)"
+            single = dtype.bits <= 32
+            text = float_text(float(value), single) + ("f" if single else "")
+            return f"({text})" if text.startswith("-") else text
+        if dtype.kind == "b":
+            return "1" if value else "0"
+        suffix = {("i", 64): "LL", ("u", 64): "ULL", ("u", 32): "u"}.get((dtype.kind, dtype.bits), "")
+        if dtype.kind == "i" and value == dtype.limits[0] and dtype.bits >= 32:
+            return f"({value + 1}{suffix} - 1)"
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+    def convert(self, node: UOp, value: str) -> str:
+        source, target = node.src[0].dtype, node.dtype
+        if target.kind == "b":
+            return f"({value} != 0)"
+        if target.lanes > 1:
+            if source.kind == "b":
+                value = f"(-{value})"
+            if short(source) == short(target) or (source.kind == "b" and target.kind == "i"):
+                return value
+            return f"te_{short(source)}_to_{short(target)}({bare(value)})"
+        if target.kind in "iu" and source.kind == "f":
+            return f"te_to_{target.name}({bare(value)})"
+        return f"(({self.type(target)}){value})"
+
+    def bitcast(self, node: UOp, value: str) -> str:
+        return f"te_bits_{short(node.src[0].dtype)}_to_{short(node.dtype)}({bare(value)})"
+
+    def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
+        if node.dtype.lanes > 1:
+            return f"te_select_{short(node.dtype)}({bare(condition)}, {bare(yes)}, {bare(no)})"
+        return f"({condition} ? {yes} : {no})"
+
+    def vector(self, node: UOp, lanes: list[str]) -> str:
+        name = short(node.dtype)
+        if node.dtype.kind == "b":
+            lanes = [f"-({lane})" for lane in lanes]
+        if len(lanes) == 1:
+            return f"te_splat_{name}({bare(lanes[0])})"
+        return f"({name}){{{', '.join(bare(lane) for lane in lanes)}}}"
+
+    def lane(self, node: UOp, value: str) -> str:
+        text = f"{value}[{node.arg}]"
+        return f"(-{text})" if node.dtype.kind == "b" else text
+
+    def operation(self, node: UOp, operands: list[str]) -> str:
+        op = node.op
+        source = node.src[0].dtype
+        if op is ops.NOT and source.kind == "b" and source.lanes == 1:
+            return f"(!{operands[0]})"
+        if op in FUNCTIONS:
+            inner = ", ".join(bare(o) for o in operands)
+            return f"te_{FUNCTIONS[op]}_{short(source)}({inner})"
+        if op in (ops.SHL, ops.SHR):
+            return f"te_{op.name}_{short(source)}({', '.join(operands)})"
+        if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.bits < 32 and source.kind in "iu":
+            return f"(({self.type(source)}){super().operation(node, operands)})"
+        return super().operation(node, operands)
+
+
+def render(kernel: KernelText) -> str:
+    """A kernel as a C function over workgroups [begin, end)."""
+    printer = CPrinter(kernel)
+    lines = [
+        f"void {kernel.name}(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {{"
+    ]
+    lines.append("    (void)symbols;")
+    for argument in kernel.arguments:
+        dtype = argument.param.dtype.scalar
+        qualifier = "" if argument.written else "const "
+        name = f"b{argument.param.arg.slot}"
+        pointer = f"{qualifier}{printer.type(dtype)} *restrict {name}"
+        lines.append(f"    {pointer} = buffers[{argument.param.arg.slot}];")
+    lines.append("    for (int32_t group = begin; group < end; group++) {")
+    lines.extend(printer.body())
+    lines.extend(["    }", "}", ""])
+    return "\n".join(lines)
+
+
+def prelude() -> str:
+    """Helper functions that go before the kernels."""
+    return resources.files(__package__).joinpath("prelude.c").read_text(encoding="ascii")

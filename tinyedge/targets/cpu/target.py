@@ -1,0 +1,17 @@
+"""The cpu target."""
+
+from __future__ import annotations
+
+from tinyedge.core.target import Target
+from tinyedge.targets.cpu.caps import PROFILES
+from tinyedge.targets.cpu.render import prelude, render
+
+TARGET = Target(
+    name="cpu",
+    extension="c",
+    profiles=PROFILES,
+    narrow={},
+    storage={"bool": "int32"},
+    render=render,
+    prelude=prelude(),
+)

@@ -1,0 +1,1 @@
+"""WGSL for browsers and for wgpu."""

@@ -1,0 +1,178 @@
+"""Kernels as WGSL."""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.target import KernelText
+from tinyedge.core.uop import UOp
+
+TYPES = {"bool": "bool", "index": "i32", "int32": "i32", "uint32": "u32", "float32": "f32"}
+HELPERS = {
+    ops.EXP: "exp",
+    ops.TANH: "tanh",
+    ops.ISNAN: "isnan",
+    ops.MAX: "max",
+    ops.MIN: "min",
+    ops.TRUNCDIV: "truncdiv",
+    ops.SHL: "shl",
+    ops.SHR: "shr",
+}
+BUILT_IN = {ops.ROUND: "round"}
+
+
+def short(dtype: DType) -> str:
+    """The suffix of helper functions: f32, f32x4, ..."""
+    name = TYPES[dtype.name]
+    return name if dtype.lanes == 1 else f"{name}x{dtype.lanes}"
+
+
+class WgslPrinter(Printer):
+    """The spellings of WGSL."""
+
+    def __init__(self, kernel: KernelText) -> None:
+        super().__init__(kernel.linear, kernel.geometry)
+        self.kernel = kernel
+
+    def type(self, dtype: DType) -> str:
+        name = TYPES[dtype.name]
+        return name if dtype.lanes == 1 else f"vec{dtype.lanes}<{name}>"
+
+    def declare(self, dtype: DType, name: str, value: str) -> str:
+        return f"let {name} = {value};"
+
+    def variable(self, dtype: DType, name: str, value: str) -> str:
+        return f"var {name} = {value};"
+
+    def loop(self, name: str, count: str) -> str:
+        return f"for (var {name} = 0; {name} < {count}; {name}++)"
+
+    def special(self, kind: str, dimension: int) -> str:
+        return f"i32(group.{LANES[dimension]})" if kind == "group" else "i32(thread)"
+
+    def symbol(self, node: UOp) -> str:
+        number = self.kernel.symbols.index(node.arg[0])
+        return f"sizes[{number // 4}].{LANES[number % 4]}"
+
+    def load_text(self, node: UOp, operands: list[str]) -> str:
+        text = f"b{node.src[0].arg.slot}[{bare(operands[0])}]"
+        if node.arg:
+            return f"select({self._zero(node.dtype)}, {text}, {bare(operands[1])})"
+        return text
+
+    def _zero(self, dtype: DType) -> str:
+        zero = self.number(0, dtype.scalar if dtype.lanes > 1 else dtype)
+        return zero if dtype.lanes == 1 else f"{self.type(dtype)}({zero})"
+
+    def store(self, node: UOp) -> str:
+        param, value, address = node.src
+        return f"b{param.arg.slot}[{self.bare(address)}] = {self.bare(value)};"
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        if dtype.kind == "f":
+            if math.isnan(value):
+                return "te_nan()"
+            if math.isinf(value):
+                return "te_infinity()" if value > 0 else "(-te_infinity())"
+            text = float_text(float(value)) + "f"
+            return f"({text})" if text.startswith("-") else text
+        if dtype.kind == "b":
+            return "true" if value else "false"
+        if dtype.kind == "u":
+            return f"{value}u"
+        if value == -(2**31):
+            return "(-2147483647 - 1)"
+        return f"({value})" if value < 0 else f"{value}"
+
+    def convert(self, node: UOp, value: str) -> str:
+        source, target = node.src[0].dtype, node.dtype
+        if source.kind == "f" and target.kind in "iu":
+            name = f"te_f32_to_{TYPES[target.name]}"
+            if target.lanes == 1:
+                return f"{name}({bare(value)})"
+            lanes = ", ".join(f"{name}({value}.{LANES[i]})" for i in range(target.lanes))
+            return f"{self.type(target)}({lanes})"
+        if self.type(source) == self.type(target):
+            return value
+        return f"{self.type(target)}({bare(value)})"
+
+    def bitcast(self, node: UOp, value: str) -> str:
+        return f"bitcast<{self.type(node.dtype)}>({bare(value)})"
+
+    def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
+        return f"select({bare(no)}, {bare(yes)}, {bare(condition)})"
+
+    def vector(self, node: UOp, lanes: list[str]) -> str:
+        return f"{self.type(node.dtype)}({', '.join(bare(lane) for lane in lanes)})"
+
+    def lane(self, node: UOp, value: str) -> str:
+        return f"{value}.{LANES[node.arg]}"
+
+    def operation(self, node: UOp, operands: list[str]) -> str:
+        op = node.op
+        source = node.src[0].dtype
+        if op is ops.NOT and source.kind == "b":
+            return f"(!{operands[0]})"
+        if op is ops.XOR and source.kind == "b":
+            return f"({operands[0]} != {operands[1]})"
+        inner = ", ".join(bare(o) for o in operands)
+        if op in (ops.MAX, ops.MIN) and source.kind != "f":
+            return f"{op.name}({inner})"
+        if op in (ops.MAX, ops.MIN) and _plain_constant(node.src[1]):
+            sign = "<" if op is ops.MAX else ">"
+            return f"select({operands[0]}, {operands[1]}, {operands[0]} {sign} {operands[1]})"
+        if op in HELPERS:
+            return f"te_{HELPERS[op]}_{short(source)}({inner})"
+        if op in BUILT_IN:
+            return f"{BUILT_IN[op]}({inner})"
+        return super().operation(node, operands)
+
+    def division(self, node: UOp, operands: list[str]) -> str:
+        text = super().division(node, operands)
+        return text.replace(f"_{node.dtype.name}(", f"_{TYPES[node.dtype.name]}(")
+
+
+def _plain_constant(node: UOp) -> bool:
+    """Whether the node is a constant that is no NaN (or a vector of it)."""
+    if node.op is ops.VECTOR and len(node.src) == 1:
+        node = node.src[0]
+    return node.op is ops.CONST and not math.isnan(node.arg)
+
+
+def render(kernel: KernelText) -> str:
+    """A kernel as a WGSL entry point with its bindings."""
+    printer = WgslPrinter(kernel)
+    lines = []
+    for position, argument in enumerate(kernel.arguments):
+        access = "read" if argument.weight else "read_write"
+        slot = argument.param.arg.slot
+        element = printer.type(argument.param.dtype)
+        lines.append(
+            f"@group(0) @binding({position}) var<storage, {access}> b{slot}: array<{element}>;"
+        )
+    if kernel.symbols:
+        vectors = -(-len(kernel.symbols) // 4)
+        lines.append(
+            f"@group(0) @binding({len(kernel.arguments)}) "
+            f"var<uniform> sizes: array<vec4<i32>, {vectors}>;"
+        )
+    x, y, z = kernel.geometry.workgroup
+    lines.append(f"@compute @workgroup_size({x}, {y}, {z})")
+    lines.append(
+        f"fn {kernel.name}(@builtin(workgroup_id) group: vec3<u32>, "
+        "@builtin(local_invocation_index) thread: u32) {"
+    )
+    lines.extend(printer.body())
+    lines.extend(["}", ""])
+    return "\n".join(lines)
+
+
+def prelude() -> str:
+    """Helper functions that go before every kernel."""
+    return resources.files(__package__).joinpath("prelude.wgsl").read_text(encoding="ascii")
+
+
