@@ -1,0 +1,1 @@
+"""Targets, one folder each. The table of names is in the package's root."""
