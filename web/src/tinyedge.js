@@ -61,79 +61,48 @@ const isFloat = (type) => type.startsWith("float");
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 const align4 = (bytes) => Math.ceil(bytes / 4) * 4;
 
-/** @param {number} half bits @returns {number} */
-function fromHalf(half) {
-  const exponent = (half >> 10) & 31, fraction = half & 1023;
-  const size = exponent === 31 ? (fraction ? NaN : Infinity)
-    : exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction;
-  return half & 0x8000 ? -size : size;
-}
-
-/** Nearest half, ties to even. @param {number} value @returns {number} bits */
-function toHalf(value) {
-  if (Number.isNaN(value)) return 0x7e00;
-  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0, size = Math.abs(value);
-  if (size >= 65520) return sign | 0x7c00;
-  let exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
-  if (2 ** exponent > size && exponent > -14) exponent--;
-  const scaled = size * 2 ** (10 - exponent);
-  let rounded = Math.round(scaled);
-  if (rounded - scaled === 0.5 && rounded % 2) rounded--;
-  return sign | (rounded + (exponent + 14) * 1024);
-}
+/** The array to convert a storage or a dtype through. */
+const arrayOf = (type) => type !== "float16" ? ARRAYS[type]
+  : Float16 ?? fail("device.float16", "float16", "this browser has no Float16Array", "use one released since 2025");
 
 /**
  * The bytes of a caller's array as the buffer holds them, padded to whole words.
  * @param {any} data @param {Json} port @returns {Uint8Array<ArrayBuffer>}
  */
-function toStorage(data, port) {
-  const {dtype, storage, name} = port;
-  const accepted = [ARRAYS[dtype], ...(ALSO[dtype] ?? []), ...(dtype === "float16" && Float16 ? [Float16] : [])];
+function toStorage(data, {dtype, storage, name}) {
+  const accepted = [ARRAYS[dtype], ...(ALSO[dtype] ?? [])], subject = `input "${name}"`;
+  if (dtype === "float16" && Float16) accepted.push(Float16);
   if (!Array.isArray(data) && !accepted.includes(data?.constructor)) {
-    fail("run.dtype", `input "${name}"`, `it holds ${dtype}, but a ${data?.constructor?.name ?? typeof data} was given`,
+    fail("run.dtype", subject, `it takes ${dtype}, not a ${data?.constructor?.name ?? typeof data}`,
       `give a ${accepted.map((type) => type.name).join(", a ")} or an array of numbers`);
   }
-  const bits = dtype === "float16" && data instanceof Uint16Array;
-  if (data.constructor === ARRAYS[storage] && (dtype === storage || (bits && storage === "float16"))
-      && dtype !== "bool" && data.byteLength % 4 === 0) {
+  const Stored = arrayOf(storage);
+  // A Uint16Array of a float16 input holds bits.
+  if (dtype === "float16" && data instanceof Uint16Array) data = new Float16(data.buffer, data.byteOffset, data.length);
+  if (data.constructor === Stored && dtype !== "bool" && data.byteLength % 4 === 0) {
     return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   }
-  const bytes = new Uint8Array(align4(data.length * itemSize(storage)));
-  const array = new ARRAYS[storage](bytes.buffer, 0, data.length);
-  if (isFloat(dtype)) {
-    if (bits && storage === "float16") array.set(data);
-    else if (storage === "float16" && Float16) new Float16(bytes.buffer, 0, data.length).set(data);
-    else for (let i = 0; i < data.length; i++) {
-      const value = bits ? fromHalf(data[i]) : Number(data[i]);
-      array[i] = storage === "float16" ? toHalf(value) : value;
-    }
-    return bytes;
-  }
-  const big = itemSize(storage) === 8;
+  const bytes = new Uint8Array(align4(data.length * itemSize(storage))), array = new Stored(bytes.buffer, 0, data.length);
+  const big = storage.endsWith("64") && !isFloat(storage);
   for (let i = 0; i < data.length; i++) {
-    const value = dtype === "bool" ? Number(!!data[i]) : data[i];
-    // Loose equality compares a BigInt with a number by value, which is what is meant.
+    const value = dtype === "bool" ? +!!data[i] : data[i];
     array[i] = big ? BigInt(value) : Number(value);
-    if (array[i] != value) {
-      fail("run.range", `input "${name}"`, `element ${i} is ${value}, and this model keeps ${dtype} as ${storage}`,
-        `keep the values within ${storage}`);
+    // Loose: a BigInt equals a number of the same value.
+    if (!isFloat(dtype) && array[i] != value) {
+      fail("run.range", subject, `element ${i} is ${value}, and this model keeps ${dtype} as ${storage}`, "keep within its range");
     }
   }
   return bytes;
 }
 
-/**
- * The elements of an output as the caller's type. float16 comes as a Float16Array, or as a Float32Array of the
- * same values where the browser has none.
- * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any}
- */
+/** The elements of an output as the caller's type.
+ * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any} */
 function fromStorage(buffer, offset, length, {dtype, storage}) {
-  const stored = new ARRAYS[storage](buffer.slice(offset, offset + length * itemSize(storage)));
-  if (dtype === storage && dtype !== "float16") return stored;
-  const Result = dtype === "float16" ? Float16 ?? Float32Array : ARRAYS[dtype];
-  if (storage === "float16") return Float16 ? new Result(new Float16(stored.buffer)) : Result.from(stored, fromHalf);
-  if (Result === BigInt64Array || Result === BigUint64Array) return Result.from(stored, BigInt);
-  return dtype === "bool" ? Result.from(stored, Boolean) : new Result(stored);
+  const stored = new (arrayOf(storage))(buffer.slice(offset, offset + length * itemSize(storage)));
+  if (dtype === storage) return stored;
+  const Result = arrayOf(dtype);
+  return dtype === "bool" ? Result.from(stored, Boolean) : dtype.endsWith("64") && !isFloat(dtype) ? Result.from(stored, BigInt)
+    : new Result(stored);
 }
 
 // ---- expressions -------------------------------------------------------------------------------------------
@@ -156,26 +125,21 @@ const OPERATORS = {
  * A double is exact here: beyond 2^53 - 1 it can only round to something that is still beyond.
  * @param {any} expression @param {Map<string, number>} values @param {string} at @param {string} id of the error
  */
-function evaluate(expression, values, at, id = "bundle.expression") {
+function evaluate(expression, values, at, id) {
   if (!Array.isArray(expression)) return expression;
-  /** @type {number[]} */
   const stack = [];
-  for (let i = expression.length; i--;) {
-    const token = expression[i];
+  for (const token of expression.toReversed()) {
     let value = token;
-    if (typeof token === "string") {
-      if (token[0] === "$") value = values.get(token.slice(1));
-      else if (Object.hasOwn(OPERATORS, token) && stack.length > 1) {
-        const a = (stack.pop()), b = (stack.pop());
-        if (/div|mod/.test(token) && b < 1) fail(id, at, `a division by ${b}`);
-        value = OPERATORS[token](a, b) + 0;
-      } else value = undefined;
+    if (token[0] === "$") value = values.get(token.slice(1));
+    else if (typeof token === "string") {
+      const a = stack.pop(), b = stack.pop();
+      value = Object.hasOwn(OPERATORS, token) && (b >= 1 || !/div|mod/.test(token)) ? OPERATORS[token](a, b) + 0 : NaN;
     }
-    if (value === undefined) fail(id, at, `"${token}" is no symbol and no operator with two operands`);
-    if (Math.abs(value) > LIMIT) fail(id, at, "a value beyond 53 bits");
+    // What is missing makes a NaN.
+    if (!(Math.abs(value) <= LIMIT)) fail(id, at, `${ascii(expression)} is malformed, divides by less than 1 or needs more than 53 bits`);
     stack.push(value);
   }
-  if (stack.length !== 1) fail(id, at, `the expression leaves ${stack.length} values, not one`);
+  if (stack.length > 1) fail(id, at, `${ascii(expression)} has too many operands`);
   return stack[0];
 }
 
@@ -183,48 +147,31 @@ function evaluate(expression, values, at, id = "bundle.expression") {
 
 const MANIFEST_BYTES = 2 ** 24;
 
-const ascii = (value) => JSON.stringify(value)
+const ascii = (value) => String(JSON.stringify(value))
   .replace(/[\x7f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Restricted, canonical JSON: whatever is not spelt exactly as it would be written again is refused.
+/** Restricted, canonical JSON: what is not spelt exactly as it would be written again is refused.
  * @param {Uint8Array} bytes @returns {Json} */
 function parseManifest(bytes) {
-  const refuse = (because) => fail("bundle.manifest.syntax", "manifest.json", because);
-  const walk = (value, depth) => {
-    if (typeof value === "string") {
-      if (/[\0-\x1f\x7f]|\p{Surrogate}/u.test(value)) refuse("a string holds a control character or half a pair");
-    } else if (typeof value === "number") {
-      if (!Number.isSafeInteger(value)) refuse(`the number ${value} is no integer of 53 bits`);
-    } else if (value === null) refuse("null is not allowed");
-    else if (typeof value === "object") {
-      if (depth > 8) refuse("nested deeper than 8");
-      if (Array.isArray(value)) for (const item of value) walk(item, depth + 1);
-      else {
-        let last = "";
-        for (const key of Object.keys(value)) {
-          if (!/^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/.test(key) || key <= last) refuse(`the key ${ascii(key)} is out of place`);
-          last = key;
-          walk(value[key], depth + 1);
-        }
-      }
-    }
+  const plain = (value, depth) => {
+    if (typeof value === "string") return !/[\0-\x1f\x7f]|\p{Surrogate}/u.test(value);
+    if (typeof value !== "object") return typeof value === "boolean" || Number.isSafeInteger(value);
+    return value && depth <= 8 && Object.values(value).every((item) => plain(item, depth + 1)) && (Array.isArray(value)
+      || Object.keys(value).every((key, i, keys) => /^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/.test(key) && (!i || keys[i - 1] < key)));
   };
-  let manifest, same;
+  const line = (value) => Array.isArray(value) && value.length ? `[\n${value.map(ascii).join(",\n")}\n]` : ascii(value);
+  let good = false, because = "was it edited?", manifest;
   try {
-    if (bytes.some((byte) => byte > 126)) refuse("a byte is not ASCII");
-    const text = new TextDecoder().decode(bytes);
+    const text = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
     manifest = JSON.parse(text);
-    walk(manifest, 1);
-    const line = (value) => Array.isArray(value) && value.length
-      ? "[\n" + value.map(ascii).join(",\n") + "\n]" : ascii(value);
-    same = isObject(manifest) && text === "{\n" + Object.keys(manifest).map((key) => ascii(key) + ":" + line(manifest[key])).join(",\n") + "\n}\n";
+    good = isObject(manifest) && plain(manifest, 1) &&
+      text === `{\n${Object.keys(manifest).map((key) => `${ascii(key)}:${line(manifest[key])}`).join(",\n")}\n}\n`;
   } catch (error) {
-    if (error instanceof TinyedgeError) throw error;
-    refuse(`it is not JSON: ${/** @type {Error} */ (error).message}`);
+    because = error.message;
   }
-  if (!same) refuse("it is not written in the canonical form (was it edited?)");
+  if (!good) fail("bundle.manifest.syntax", "manifest.json", `it is not canonical JSON: ${because}`);
   return manifest;
 }
 
@@ -579,34 +526,27 @@ function checkRequirements(m, ends) {
 // ---- fetching ----------------------------------------------------------------------------------------------
 
 /**
- * @param {URL} url @param {string} name @param {number} most bytes @param {AbortSignal | undefined} signal
- * @param {{missing: string, size: string}} ids @param {(bytes: number) => void} [received]
- * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * A file of at most `most` bytes. `id` is what the errors' ids begin with.
+ * @param {URL} base @param {string} name @param {number} most @param {AbortSignal | undefined} signal @param {string} id
+ * @param {(bytes: number) => void} [received] @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-async function fetchBytes(url, name, most, signal, ids, received) {
+async function fetchBytes(base, name, most, signal, id, received) {
+  const url = new URL(name, base);
   const broken = (error) => {
     signal?.throwIfAborted();
-    fail("load.network", name, `the request to ${url.href} failed (${error.message})`,
-      "check the connection; from another origin the server must allow it (CORS), and so must this page's connect-src");
+    fail("load.network", name, `the request to ${url} failed: ${error.message}`,
+      "check the connection; another origin must allow it (CORS), and so must this page's connect-src");
   };
   const response = await fetch(url, {signal}).catch(broken);
-  if (!response.ok || !response.body) {
-    fail(ids.missing, name, `${url.href} answered ${response.status}`, "serve the whole folder of the bundle, and check the address");
-  }
-  const large = () => fail(ids.size, name, `it has more than ${most} bytes`);
-  let bytes = new Uint8Array(Math.min(most, 2 ** 16)), length = 0;
-  const reader = response.body.getReader();
+  if (!response.ok || !response.body) fail(`${id}.missing`, name, `${url} answered ${response.status}`, "serve the whole folder, and check the address");
+  const bytes = new Uint8Array(most), reader = response.body.getReader();
+  let length = 0;
   for (;;) {
     const {done, value} = await reader.read().catch(broken);
     if (done) return bytes.subarray(0, length);
     if (length + value.length > most) {
       reader.cancel().catch(() => {});
-      large();
-    }
-    if (length + value.length > bytes.length) {
-      const grown = new Uint8Array(Math.min(most, Math.max(length + value.length, 4 * bytes.length)));
-      grown.set(bytes.subarray(0, length));
-      bytes = grown;
+      fail(`${id}.size`, name, `it has more than ${most} bytes`);
     }
     bytes.set(value, length);
     length += value.length;
@@ -614,76 +554,62 @@ async function fetchBytes(url, name, most, signal, ids, received) {
   }
 }
 
-/** A file of the bundle with its length and hash checked. @param {URL} base @param {Json} file
- * @param {AbortSignal} [signal] @param {(bytes: number) => void} [received] */
-async function fetchFile(base, file, signal, received) {
-  const ids = {missing: "bundle.file.missing", size: "bundle.file.size"};
-  const bytes = await fetchBytes(new URL(file.name, base), file.name, file.bytes, signal, ids, received);
-  if (bytes.length !== file.bytes) fail(ids.size, file.name, `it has ${bytes.length} bytes, not ${file.bytes}`);
+/** A file of the bundle, with its length and hash checked. */
+async function fetchFile(base, {name, bytes: size, sha256}, signal, received) {
+  const bytes = await fetchBytes(base, name, size, signal, "bundle.file", received);
+  if (bytes.length !== size) fail("bundle.file.size", name, `it has ${bytes.length} bytes, not ${size}`);
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const text = Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (text !== file.sha256) fail("bundle.file.hash", file.name, "its contents are not those that were exported");
+  if (Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("") !== sha256) {
+    fail("bundle.file.hash", name, "its contents are not those that were exported");
+  }
   return bytes;
 }
 
 // ---- the device --------------------------------------------------------------------------------------------
 
-/** The limits of a device that a bundle needs. @param {Json} m @returns {Record<string, number>} */
-function neededLimits(m) {
-  const r = m.requirements, side = (axis) =>
-    Math.max(1, ...m.kernels.map((k) => k.workgroup[axis]));
+/** Limit -> what every device has, and what the bundle needs. @param {Json} m @returns {Record<string, number[]>} */
+function neededLimits({requirements: r, kernels}) {
+  const side = (axis) => Math.max(1, ...kernels.map(({workgroup}) => workgroup[axis]));
   return {
-    maxStorageBuffersPerShaderStage: r.bindings, maxStorageBufferBindingSize: r.binding_bytes, maxBufferSize: r.buffer_bytes,
-    maxComputeInvocationsPerWorkgroup: r.invocations, maxComputeWorkgroupsPerDimension: r.workgroups,
-    maxComputeWorkgroupStorageSize: r.workgroup_bytes,
-    maxComputeWorkgroupSizeX: side(0), maxComputeWorkgroupSizeY: side(1), maxComputeWorkgroupSizeZ: side(2),
+    maxStorageBuffersPerShaderStage: [8, r.bindings],
+    maxStorageBufferBindingSize: [2 ** 27, r.binding_bytes],
+    maxBufferSize: [2 ** 28, r.buffer_bytes],
+    maxComputeInvocationsPerWorkgroup: [256, r.invocations],
+    maxComputeWorkgroupsPerDimension: [65535, r.workgroups],
+    maxComputeWorkgroupStorageSize: [16384, r.workgroup_bytes],
+    maxComputeWorkgroupSizeX: [256, side(0)],
+    maxComputeWorkgroupSizeY: [256, side(1)],
+    maxComputeWorkgroupSizeZ: [64, side(2)],
   };
 }
 
-/** @type {Record<string, number>} */
-const DEFAULT_LIMITS = {
-  maxStorageBuffersPerShaderStage: 8, maxStorageBufferBindingSize: 2 ** 27, maxBufferSize: 2 ** 28,
-  maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupsPerDimension: 65535, maxComputeWorkgroupStorageSize: 16384,
-  maxComputeWorkgroupSizeX: 256, maxComputeWorkgroupSizeY: 256, maxComputeWorkgroupSizeZ: 64,
-};
-
-/** @param {Record<string, number>} needed @param {any} offered @param {string} subject */
+/** @param {Record<string, number[]>} needed @param {any} offered @param {string} subject */
 function checkLimits(needed, offered, subject) {
-  for (const [name, value] of Object.entries(needed)) {
-    if (value > offered[name]) {
-      fail("device.limits", subject, `the model needs ${name} of ${value}, this has ${offered[name]}`,
-        subject === "the device" ? "request the device with this limit, or let load() open one"
-          : "use a device with a larger GPU, or export a smaller model");
-    }
+  for (const [name, [, value]] of Object.entries(needed)) {
+    if (value > offered[name]) fail("device.limits", subject, `the model needs ${name} ${value}, it has ${offered[name]}`,
+      "request a device with this limit, use a larger GPU, or export a smaller model");
   }
 }
 
 /** @param {Json} m @param {Record<string, number>} extra @returns {Promise<GPUDevice>} */
 async function openDevice(m, extra) {
-  const gpu = globalThis.navigator?.gpu;
+  const gpu = globalThis.navigator?.gpu, subject = "WebGPU";
   if (!gpu) {
-    if (globalThis.isSecureContext === false) {
-      fail("device.insecure", "WebGPU", "the browser gives it only to pages from https or localhost", "serve the page over https");
-    }
-    fail("device.webgpu", "WebGPU", "this browser does not have it",
-      "use Chrome or Edge 113 or later (121 on Android), Safari 26, or Firefox 141 or later");
+    fail("device.webgpu", subject, isSecureContext ? "this browser does not have it" : "only pages from https or localhost have it",
+      "use Chrome or Edge 113 (on Android 121), Safari 26, Firefox 141, or later ones");
   }
   const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
-  if (!adapter) {
-    fail("device.adapter", "WebGPU", "the browser found no GPU that it will use",
-      "turn on hardware acceleration, update the graphics driver, or try another browser");
+  if (!adapter) fail("device.adapter", subject, "the browser found no GPU that it will use", "turn on hardware acceleration, or update the graphics driver");
+  const needed = neededLimits(m), {features, limits} = adapter;
+  checkLimits(needed, limits, "the GPU");
+  const requiredLimits = {...extra};
+  for (const [name, [usual, value]] of Object.entries(needed)) {
+    if (value > usual) requiredLimits[name] = Math.max(value, extra[name] ?? 0);
   }
-  const needed = {...neededLimits(m), ...extra};
-  checkLimits(needed, adapter.limits, "the GPU");
-  const requiredLimits = Object.fromEntries(
-    Object.entries(needed).filter(([name, value]) => value > (DEFAULT_LIMITS[name] ?? 0)));
   /** @type {GPUFeatureName[]} */
-  const requiredFeatures = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
-  try {
-    return await adapter.requestDevice({label: "tinyedge", requiredFeatures, requiredLimits});
-  } catch (error) {
-    fail("device.request", "the GPU", /** @type {Error} */ (error).message, "reload the page, or restart the browser");
-  }
+  const requiredFeatures = features.has("timestamp-query") ? ["timestamp-query"] : [];
+  return adapter.requestDevice({label: "tinyedge", requiredFeatures, requiredLimits}).catch(({message}) =>
+    fail("device.request", subject, message, "reload the page, or restart the browser"));
 }
 
 // ---- loading -----------------------------------------------------------------------------------------------
@@ -691,48 +617,53 @@ async function openDevice(m, extra) {
 const DOWNLOADS = 3;
 
 /** @type {import("./tinyedge.js").load} */
-export async function load(url, {onProgress, signal, device: given, limits = {}} = {}) {
-  signal?.throwIfAborted();
-  const base = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
-  base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
-  const ids = {missing: "bundle.manifest.missing", size: "bundle.manifest.size"};
-  const bytes = await fetchBytes(new URL("manifest.json", base), "manifest.json", MANIFEST_BYTES, signal, ids);
-  const manifest = parseManifest(bytes);
-  checkManifest(manifest);
-
-  const device = given ?? await openDevice(manifest, limits);
-  const model = new Model(manifest, base, device, !given);
-  model.stats.bytesFetched = bytes.length;
-  // After a failure the other downloads must stop too.
-  const stop = new AbortController(), abort = () => stop.abort(signal?.reason);
-  signal?.addEventListener("abort", abort);
-  const stopped = new Promise((_, reject) => stop.signal.addEventListener("abort", () => reject(stop.signal.reason)));
-  try {
-    signal?.throwIfAborted();
-    checkLimits(neededLimits(manifest), device.limits, "the device");
-    await Promise.race([model.start(stop.signal, onProgress), model.gone, stopped]);
-    return model;
-  } catch (error) {
-    stopped.catch(() => {});
-    stop.abort();
-    model.dispose();
-    throw error;
-  } finally {
-    signal?.removeEventListener("abort", abort);
-  }
-}
+export const load = (url, options) => Model.load(url, options);
 
 // ---- the model ---------------------------------------------------------------------------------------------
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 class Model {
+  #base; #owned; #disposed = false; #lost = ""; #gone;
+  /** Work in order: each run starts when the one before has its outputs. */
+  #tail = Promise.resolve(); #waiting = 0;
+  #owns = []; #weights; #ranges; #values; #uniform; #staging; #readback; #transfer; #layouts; #groups; #pipelines;
+  /** The symbols' sizes last evaluated, and last written to the GPU. */
+  #sizes; #key; #written;
+
+  static async load(url, {onProgress, signal, device: given, limits = {}} = {}) {
+    signal?.throwIfAborted();
+    const base = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
+    base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
+    const bytes = await fetchBytes(base, "manifest.json", MANIFEST_BYTES, signal, "bundle.manifest");
+    const manifest = parseManifest(bytes);
+    checkManifest(manifest);
+
+    const device = given ?? await openDevice(manifest, limits);
+    const model = new Model(manifest, base, device, !given);
+    model.stats.bytesFetched = bytes.length;
+    // After a failure the other downloads must stop too.
+    const stop = new AbortController(), either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+    const stopped = new Promise((_, reject) => either.addEventListener("abort", () => reject(either.reason)));
+    stopped.catch(() => {});
+    try {
+      either.throwIfAborted();
+      checkLimits(neededLimits(manifest), device.limits, "the device");
+      await Promise.race([model.#start(either, onProgress), model.#gone, stopped]);
+      return model;
+    } catch (error) {
+      stop.abort();
+      model.dispose();
+      throw error;
+    }
+  }
+
   constructor(manifest, base, device, owned) {
     const m = this.manifest = manifest, names = (key, indices) => indices.map((i) => m[key][i].name);
-    const shown = (p) => ({name: p.name, dtype: p.dtype, storage: p.storage, shape: p.shape.map(spell)});
-    this.base = base;
+    const shown = ({name, dtype, storage, shape}) => ({name, dtype, storage, shape: shape.map(
+      (size) => Array.isArray(size) ? size.join(" ").replaceAll("$", "") : size)});
+    this.#base = base;
     this.device = device;
-    this.owned = owned;
-    this.disposed = false;
+    this.#owned = owned;
     this.inputs = m.inputs.map(shown);
     this.outputs = m.outputs.map(shown);
     this.symbols = m.symbols;
@@ -740,35 +671,31 @@ class Model {
       {name: e.name, inputs: names("inputs", e.inputs), outputs: names("outputs", e.outputs)}));
     this.stats = {bytesFetched: 0, bufferBytes: 0, pipelines: 0, bindGroups: 0, runs: 0, launches: 0, passes: 0,
       submits: 0, uniformWrites: 0};
-    this.owns = [];
-    // Work in order: each run starts when the one before has its outputs.
-    this.tail = Promise.resolve();
-    this.waiting = 0;
-    this.gone = device.lost.then(({message}) => {
-      this.lost = message || "the browser took it back";
-      this.check();
+    this.#gone = device.lost.then(({message}) => {
+      this.#lost = message || "the browser took it back";
+      this.#check();
     });
-    this.gone.catch(() => {});
+    this.#gone.catch(() => {});
   }
 
   /** Throws when the model can run no more. */
-  check() {
-    if (this.disposed) fail("run.disposed", "the model", "it was disposed", "load it again");
-    if (this.lost) fail("device.lost", "the device", `it was lost: ${this.lost}`, "load the model again");
+  #check() {
+    if (this.#disposed) fail("run.disposed", "the model", "it was disposed", "load it again");
+    if (this.#lost) fail("device.lost", "the device", `it was lost: ${this.#lost}`, "load the model again");
   }
 
   /** Weights arrive while the pipelines compile. */
-  async start(signal, onProgress) {
+  async #start(signal, onProgress) {
     const {manifest: m, stats, device} = this;
     const needed = m.files.filter(({name}) => !name.startsWith("golden"));
     const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
     let loaded = 0;
     const report = () => onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
     report();
-    await this.guard(() => this.allocate());
+    await this.#guard(() => this.#allocate());
     const uploads = m.files.map(() => []);
     m.weights.forEach(({segments}, i) => {
-      let {buffer, offset: at} = this.weights[i];
+      let {buffer, offset: at} = this.#weights[i];
       for (const segment of segments) {
         uploads[segment.file].push({...segment, buffer, at});
         at += segment.bytes;
@@ -777,12 +704,12 @@ class Model {
     const sources = [], tasks = [];
     for (const file of needed) {
       const number = m.files.indexOf(file);
-      const task = Promise.resolve(tasks.at(-DOWNLOADS)).then(() => fetchFile(this.base, file, signal, (count) => {
+      const task = Promise.resolve(tasks.at(-DOWNLOADS)).then(() => fetchFile(this.#base, file, signal, (count) => {
         loaded += count;
         stats.bytesFetched += count;
         report();
       })).then((bytes) => {
-        this.check();
+        this.#check();
         for (const piece of uploads[number]) device.queue.writeBuffer(piece.buffer, piece.at, bytes, piece.offset, piece.bytes);
         if (file.name.startsWith("kernels")) sources[number] = bytes;
       });
@@ -793,31 +720,31 @@ class Model {
       // Awaited one by one: of several faults the first in the files' order is the one told.
       for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
     };
-    await Promise.all([arrived(""), arrived("kernels").then(() => this.compile(sources, report))]);
-    if (m.states.some(({initial}) => initial >= 0)) this.restore();
+    await Promise.all([arrived(""), arrived("kernels").then(() => this.#compile(sources, report))]);
+    if (m.states.some(({initial}) => initial >= 0)) this.#restore();
   }
 
   /** Do a synchronous piece of set-up and turn what the device says of it into an error. */
-  async guard(work) {
+  async #guard(work) {
     const {device} = this;
     device.pushErrorScope("validation");
     device.pushErrorScope("out-of-memory");
     work();
     const [memory, validation] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
-    this.check();
+    this.#check();
     if (memory) fail("device.memory", "the GPU", `it has no room: ${memory.message}`, "dispose of other models, or export a smaller one");
     if (validation) fail("device.refused", "the GPU", validation.message, "report this with the bundle: it is a fault of ours");
   }
 
   /** Buffers, layouts and bind groups: all but the pipelines. */
-  allocate() {
+  #allocate() {
     const {manifest: m, device, stats} = this;
     const {COPY_SRC, COPY_DST, STORAGE, UNIFORM, MAP_READ} = GPUBufferUsage, memory = STORAGE | COPY_SRC | COPY_DST;
     const create = (label, size, usage) => {
       if (!size) return null;
       const buffer = device.createBuffer({label: `tinyedge ${label}`, size, usage});
       stats.bufferBytes += size;
-      this.owns.push(buffer);
+      this.#owns.push(buffer);
       return buffer;
     };
     const arenas = m.arenas.map(({bytes}, i) => create(`arena ${i}`, bytes, memory));
@@ -830,29 +757,29 @@ class Model {
       return {pool: last, offset};
     });
     const filled = pools.map((bytes, i) => create(`weights ${i}`, bytes, memory));
-    this.weights = places.map(({pool, offset}) => ({buffer: filled[pool], offset}));
-    this.ranges = m.buffers.map(({arena, weight, offset, bytes: size}) => arena < 0
-      ? {...this.weights[weight], size} : {buffer: arenas[arena], offset, size});
-    this.values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4);
+    this.#weights = places.map(({pool, offset}) => ({buffer: filled[pool], offset}));
+    this.#ranges = m.buffers.map(({arena, weight, offset, bytes: size}) => arena < 0
+      ? {...this.#weights[weight], size} : {buffer: arenas[arena], offset, size});
+    this.#values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4);
     const needsSymbols = m.kernels.some(({symbols}) => symbols);
-    this.uniform = create("symbols", needsSymbols ? this.values.byteLength || 16 : 0, UNIFORM | COPY_DST);
+    this.#uniform = create("symbols", needsSymbols ? this.#values.byteLength || 16 : 0, UNIFORM | COPY_DST);
 
     // Where each entry's outputs are copied to be read.
     let staged = m.steps.some(({condition}) => condition >= 0) ? 4 : 0;
-    this.staging = m.entries.map(({outputs}) => {
+    this.#staging = m.entries.map(({outputs}) => {
       let end = 0;
       const offsets = outputs.map((i) => (end += m.buffers[m.outputs[i].buffer].bytes) - m.buffers[m.outputs[i].buffer].bytes);
       staged = Math.max(staged, end);
       return offsets;
     });
-    this.readback = create("readback", staged, MAP_READ | COPY_DST);
+    this.#readback = create("readback", staged, MAP_READ | COPY_DST);
     // A copy inside one GPU buffer is not allowed: it goes by way of another.
-    const within = m.steps.filter(({op, source, destination}) => op === "copy" && this.ranges[source].buffer === this.ranges[destination].buffer);
-    this.transfer = create("transfer", Math.max(0, ...within.map(({source}) => this.ranges[source].size)), COPY_SRC | COPY_DST);
+    const within = m.steps.filter(({op, source, destination}) => op === "copy" && this.#ranges[source].buffer === this.#ranges[destination].buffer);
+    this.#transfer = create("transfer", Math.max(0, ...within.map(({source}) => this.#ranges[source].size)), COPY_SRC | COPY_DST);
 
     const made = new Map(), once = (key, make) => made.get(key) ?? made.set(key, make()).get(key);
     const signature = ({bindings, symbols}) => bindings.map(({access}) => access) + (symbols ? ",symbols" : "");
-    this.layouts = m.kernels.map((kernel) => once(signature(kernel), () => {
+    this.#layouts = m.kernels.map((kernel) => once(signature(kernel), () => {
       const types = kernel.bindings.map(({access}) => access === "read" ? "read-only-storage" : "storage");
       if (kernel.symbols) types.push("uniform");
       const group = device.createBindGroupLayout({
@@ -860,17 +787,17 @@ class Model {
       });
       return {group, pipeline: device.createPipelineLayout({bindGroupLayouts: [group]})};
     }));
-    this.groups = m.steps.map((step) => step.op === "launch" && once(`${signature(m.kernels[step.kernel])}:${step.buffers}`, () => {
-      const resources = step.buffers.map((buffer) => this.ranges[buffer]);
-      if (m.kernels[step.kernel].symbols) resources.push({buffer: this.uniform});
+    this.#groups = m.steps.map((step) => step.op === "launch" && once(`${signature(m.kernels[step.kernel])}:${step.buffers}`, () => {
+      const resources = step.buffers.map((buffer) => this.#ranges[buffer]);
+      if (m.kernels[step.kernel].symbols) resources.push({buffer: this.#uniform});
       stats.bindGroups++;
       return device.createBindGroup({
-        layout: this.layouts[step.kernel].group, entries: resources.map((resource, binding) => ({binding, resource})),
+        layout: this.#layouts[step.kernel].group, entries: resources.map((resource, binding) => ({binding, resource})),
       });
     }));
   }
 
-  async compile(sources, report) {
+  async #compile(sources, report) {
     const {manifest: m, device, stats} = this;
     const source = ({file, offset, bytes}) => {
       const part = sources[file].subarray(offset, offset + bytes);
@@ -882,8 +809,8 @@ class Model {
     device.pushErrorScope("validation");
     const modules = codes.map((code, i) => device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code}));
     device.popErrorScope().catch(() => {});
-    this.pipelines = await Promise.all(m.kernels.map(async ({entry}, i) => {
-      const module = modules[i], layout = this.layouts[i].pipeline;
+    this.#pipelines = await Promise.all(m.kernels.map(async ({entry}, i) => {
+      const module = modules[i], layout = this.#layouts[i].pipeline;
       try {
         const pipeline = await device.createComputePipelineAsync(
           {label: `tinyedge ${entry}`, layout, compute: {module, entryPoint: entry}});
@@ -891,7 +818,7 @@ class Model {
         report();
         return pipeline;
       } catch (error) {
-        this.check();
+        this.#check();
         const fault = (await module.getCompilationInfo()).messages.find(({type}) => type === "error");
         fail("device.kernel", `kernel ${entry}`, fault ? `line ${fault.lineNum}: ${fault.message}` : error.message,
           "report this with the bundle: it is a fault of ours");
@@ -900,24 +827,24 @@ class Model {
   }
 
   /** Do `work` after all the work before; at once when there is none. */
-  enqueue(work) {
-    const result = this.waiting++ ? this.tail.then(work) : work();
-    const done = () => void this.waiting--;
-    this.tail = result.then(done, done);
+  #enqueue(work) {
+    const result = this.#waiting++ ? this.#tail.then(work) : work();
+    const done = () => void this.#waiting--;
+    this.#tail = result.then(done, done);
     return result;
   }
 
   /** @type {import("./tinyedge.js").Model["run"]} */
   async run(inputs, {entry, symbols, keep = []} = {}) {
-    const plan = this.plan(inputs, entry, symbols);
+    const plan = this.#plan(inputs, entry, symbols);
     // The caller may change its arrays as soon as run returns.
-    if (this.waiting) for (const write of plan.writes) write.bytes = write.bytes?.slice();
-    return this.enqueue(() => this.replay(plan, keep));
+    if (this.#waiting) for (const write of plan.writes) write.bytes = write.bytes?.slice();
+    return this.#enqueue(() => this.#replay(plan, keep));
   }
 
   /** Check what the caller gave; nothing reaches the device before all of it is right. */
-  plan(inputs, name = this.entries[0].name, named = {}) {
-    this.check();
+  #plan(inputs, name = this.entries[0].name, named = {}) {
+    this.#check();
     const m = this.manifest, index = m.entries.findIndex((e) => e.name === name), entry = m.entries[index];
     if (!entry) fail("run.entry", `entry "${name}"`, "the model has no such entry", `use one of ${this.entries.map((e) => e.name)}`);
     const names = this.entries[index].inputs, takes = `give ${names.join(", ") || "none"}`;
@@ -931,30 +858,30 @@ class Model {
       return Array.isArray(value) || ArrayBuffer.isView(value) ? {data: value} : value;
     });
     const ports = entry.inputs.map((i) => m.inputs[i]);
-    const symbols = this.resolve(ports, given.map(({shape}) => shape && Array.from(shape)), named), key = symbols.join();
-    if (this.key !== key) {
-      this.sizes = evaluateAll(m, symbols, "run.shape");
-      checkSizes(m, this.sizes, stage("run.shape"));
-      this.key = key;
+    const symbols = this.#resolve(ports, given.map(({shape}) => shape && Array.from(shape)), named), key = symbols.join();
+    if (this.#key !== key) {
+      this.#sizes = evaluateAll(m, symbols, "run.shape");
+      checkSizes(m, this.#sizes, stage("run.shape"));
+      this.#key = key;
     }
     const writes = ports.map((p, n) => {
-      const {data, buffer, offset = 0, shape} = given[n], whole = this.sizes.inputs[entry.inputs[n]], elements = product(whole);
+      const {data, buffer, offset = 0, shape} = given[n], whole = this.#sizes.inputs[entry.inputs[n]], elements = product(whole);
       const need = (good, because) => good || fail("run.shape", `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
       const size = align4(elements * itemSize(p.storage));
       need(!shape || Array.from(shape).join() === whole.join(), `its shape is [${shape}]`);
       if (buffer) {
         need(offset % 4 === 0 && offset + size <= buffer.size, `a GPU buffer of ${buffer.size} bytes has no ${size} at ${offset}`);
-        return {to: this.ranges[p.buffer], buffer, offset, size};
+        return {to: this.#ranges[p.buffer], buffer, offset, size};
       }
       const bytes = toStorage(data, p);
       need(data.length === elements, `it has ${data.length} elements, not ${elements}`);
-      return {to: this.ranges[p.buffer], bytes, size};
+      return {to: this.#ranges[p.buffer], bytes, size};
     });
-    return {index, entry, symbols, key, sizes: this.sizes, writes};
+    return {index, entry, symbols, key, sizes: this.#sizes, writes};
   }
 
   /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
-  resolve(ports, shapes, named) {
+  #resolve(ports, shapes, named) {
     const {symbols} = this, found = new Map();
     const need = (good, subject, because, next) => good || fail("run.shape", subject, because, next);
     const set = (name, size, subject) => {
@@ -980,13 +907,13 @@ class Model {
   }
 
   /** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
-  async replay({index, entry, symbols, key, sizes, writes}, keep, queries) {
-    this.check();
+  async #replay({index, entry, symbols, key, sizes, writes}, keep, queries) {
+    this.#check();
     const {manifest: m, device, stats} = this, run = {sizes, queries, encoder: null, pass: null};
-    if (this.uniform && this.written !== key) {
-      this.values.set(symbols);
-      device.queue.writeBuffer(this.uniform, 0, this.values);
-      this.written = key;
+    if (this.#uniform && this.#written !== key) {
+      this.#values.set(symbols);
+      device.queue.writeBuffer(this.#uniform, 0, this.#values);
+      this.#written = key;
       stats.uniformWrites++;
     }
     run.encoder = device.createCommandEncoder();
@@ -994,18 +921,18 @@ class Model {
       if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
       else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
     }
-    await this.walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
+    await this.#walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
     let end = 0;
     const outputs = entry.outputs.map((i, n) => {
-      const p = m.outputs[i], shape = sizes.outputs[i], from = this.ranges[p.buffer], offset = this.staging[index][n];
+      const p = m.outputs[i], shape = sizes.outputs[i], from = this.#ranges[p.buffer], offset = this.#staging[index][n];
       const size = align4(product(shape) * itemSize(p.storage)), kept = keep === true || keep.includes(p.name);
-      if (!kept && size) this.copy(run, from, from.offset, {buffer: this.readback}, offset, size);
+      if (!kept && size) this.#copy(run, from, from.offset, {buffer: this.#readback}, offset, size);
       if (!kept) end = Math.max(end, offset + size);
       return {i, p, shape, offset, kept: kept && {...from, size}};
     });
-    this.submit(run);
+    this.#submit(run);
     stats.runs++;
-    const bytes = end ? await this.read(end) : new ArrayBuffer(0), results = {}, arrays = new Map();
+    const bytes = end ? await this.#read(end) : new ArrayBuffer(0), results = {}, arrays = new Map();
     for (const {i, p, shape, offset, kept} of outputs) if (!kept) arrays.set(i, fromStorage(bytes, offset, product(shape), p));
     for (const {i, p, shape: whole, kept} of outputs) {
       const {name, dtype, storage} = p, shape = [...whole];
@@ -1026,33 +953,33 @@ class Model {
   }
 
   /** Record steps [i, end). Only a branch, which must read its condition, waits. */
-  async walk(run, i, end) {
+  async #walk(run, i, end) {
     const {manifest: m, stats} = this;
     while (i < end) {
       const step = m.steps[i], values = run.sizes.steps[i];
       if (step.op === "launch") {
         if (values.every((count) => count > 0)) {
-          if (run.queries || !run.pass) this.begin(run, step);
-          run.pass.setPipeline(this.pipelines[step.kernel]);
-          run.pass.setBindGroup(0, this.groups[i]);
+          if (run.queries || !run.pass) this.#begin(run, step);
+          run.pass.setPipeline(this.#pipelines[step.kernel]);
+          run.pass.setBindGroup(0, this.#groups[i]);
           run.pass.dispatchWorkgroups(values[0], values[1], values[2]);
           stats.launches++;
         }
       } else if (step.op === "copy") {
-        const from = this.ranges[step.source], to = this.ranges[step.destination];
+        const from = this.#ranges[step.source], to = this.#ranges[step.destination];
         const source = from.offset + step.source_offset, destination = to.offset + step.destination_offset, [size] = values;
         if (size && from.buffer === to.buffer) {
-          this.copy(run, from, source, {buffer: this.transfer}, 0, size);
-          this.copy(run, {buffer: this.transfer}, 0, to, destination, size);
-        } else if (size) this.copy(run, from, source, to, destination, size);
+          this.#copy(run, from, source, {buffer: this.#transfer}, 0, size);
+          this.#copy(run, {buffer: this.#transfer}, 0, to, destination, size);
+        } else if (size) this.#copy(run, from, source, to, destination, size);
       } else if (step.op === "if") {
         const first = i + 1, second = first + step.then, after = second + step.otherwise;
-        if (await this.condition(run, step)) await this.walk(run, first, second);
-        else await this.walk(run, second, after);
+        if (await this.#condition(run, step)) await this.#walk(run, first, second);
+        else await this.#walk(run, second, after);
         i = after - 1;
       } else {
-        for (let turn = 0; turn < step.bound && await this.condition(run, step); turn++) {
-          await this.walk(run, i + 1, i + 1 + step.body);
+        for (let turn = 0; turn < step.bound && await this.#condition(run, step); turn++) {
+          await this.#walk(run, i + 1, i + 1 + step.body);
         }
         i += step.body;
       }
@@ -1060,7 +987,7 @@ class Model {
     }
   }
 
-  begin(run, step) {
+  #begin(run, step) {
     run.pass?.end();
     const {set, launches} = run.queries ?? {}, n = launches?.length;
     const timed = set && n < set.count / 2;
@@ -1070,13 +997,13 @@ class Model {
     this.stats.passes++;
   }
 
-  copy(run, from, offset, to, at, size) {
+  #copy(run, from, offset, to, at, size) {
     run.pass?.end();
     run.pass = null;
     run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
   }
 
-  submit(run) {
+  #submit(run) {
     run.pass?.end();
     run.pass = null;
     this.device.queue.submit([run.encoder.finish()]);
@@ -1084,7 +1011,7 @@ class Model {
   }
 
   /** The first bytes of the readback buffer. @returns {Promise<ArrayBuffer>} */
-  async read(size, buffer = this.readback) {
+  async #read(size, buffer = this.#readback) {
     try {
       await buffer.mapAsync(GPUMapMode.READ, 0, size);
       const bytes = buffer.getMappedRange(0, size).slice(0);
@@ -1092,34 +1019,34 @@ class Model {
       return bytes;
     } catch (error) {
       // The news of a lost device may come a moment after the failure that it causes.
-      await Promise.race([this.gone, new Promise((resolve) => setTimeout(resolve, 200))]);
-      this.check();
+      await Promise.race([this.#gone, new Promise((resolve) => setTimeout(resolve, 200))]);
+      this.#check();
       fail("device.read", "the GPU", error.message, "load the model again");
     }
   }
 
   /** Whether the int32 at the start of a step's condition is not 0. */
-  async condition(run, step) {
-    const {buffer, offset} = this.ranges[step.condition];
-    this.copy(run, {buffer}, offset, {buffer: this.readback}, 0, 4);
-    this.submit(run);
-    const bytes = await this.read(4);
-    this.check();
+  async #condition(run, step) {
+    const {buffer, offset} = this.#ranges[step.condition];
+    this.#copy(run, {buffer}, offset, {buffer: this.#readback}, 0, 4);
+    this.#submit(run);
+    const bytes = await this.#read(4);
+    this.#check();
     run.encoder = this.device.createCommandEncoder();
     return new Int32Array(bytes)[0] !== 0;
   }
 
   /** States back to their initial values, after the runs already asked for. */
   async reset() {
-    this.check();
-    return this.enqueue(async () => this.restore());
+    this.#check();
+    return this.#enqueue(async () => this.#restore());
   }
 
-  restore() {
-    this.check();
+  #restore() {
+    this.#check();
     const encoder = this.device.createCommandEncoder();
     for (const {buffer, initial} of this.manifest.states) {
-      const to = this.ranges[buffer], from = this.weights[initial];
+      const to = this.#ranges[buffer], from = this.#weights[initial];
       encoder.clearBuffer(to.buffer, to.offset, to.size);
       if (from) encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, this.manifest.weights[initial].bytes);
     }
@@ -1141,23 +1068,23 @@ class Model {
   async verify({signal} = {}) {
     const m = this.manifest, files = new Map();
     for (const {inputs, outputs} of m.golden) for (const {file} of [...inputs, ...outputs]) if (file >= 0) files.set(file, null);
-    for (const file of files.keys()) files.set(file, await fetchFile(this.base, m.files[file], signal, (n) => void (this.stats.bytesFetched += n)));
+    for (const file of files.keys()) files.set(file, await fetchFile(this.#base, m.files[file], signal, (n) => void (this.stats.bytesFetched += n)));
     const stored = ({file, offset, bytes}, {dtype}) =>
       fromStorage(files.get(file).buffer, files.get(file).byteOffset + offset, bytes / itemSize(dtype), {dtype, storage: dtype});
-    return this.enqueue(async () => {
+    return this.#enqueue(async () => {
       const cases = [];
       for (const golden of m.golden) {
         const entry = m.entries[golden.entry], {inputs: shapes} = evaluateAll(m, golden.symbols, "run.shape");
         const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
         let results = {};
-        this.restore();
+        this.#restore();
         for (let step = 0; step < golden.steps; step++) {
           const inputs = Object.fromEntries(entry.inputs.map((i, n) => {
             const p = m.inputs[i], shape = shapes[i], v = golden.inputs[n];
             const data = v.file >= 0 ? stored(v, p) : generate(p.dtype, product(shape), golden.seed, step, n, v);
             return [p.name, {data, shape}];
           }));
-          results = await this.replay(this.plan(inputs, entry.name, symbols), []);
+          results = await this.#replay(this.#plan(inputs, entry.name, symbols), []);
         }
         const outputs = entry.outputs.map((i, n) => {
           const p = m.outputs[i], v = golden.outputs[n];
@@ -1166,29 +1093,29 @@ class Model {
         cases.push({entry: entry.name, seed: golden.seed, made: golden.made, tolerance: golden.tolerance / 1e6,
           passed: outputs.every(({passed}) => passed), outputs});
       }
-      this.restore();
+      this.#restore();
       return {passed: cases.every(({passed}) => passed), cases};
     });
   }
 
   /** @type {import("./tinyedge.js").Model["profile"]} */
   async profile(inputs = this.example(), {entry, symbols} = {}) {
-    const plan = this.plan(inputs, entry, symbols), {device} = this;
+    const plan = this.#plan(inputs, entry, symbols), {device} = this;
     if (!device.features.has("timestamp-query")) {
       fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs, or use a browser that gives them");
     }
-    return this.enqueue(async () => {
+    return this.#enqueue(async () => {
       const {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage, launches = [], bytes = 32768;
       const set = device.createQuerySet({type: "timestamp", count: bytes / 8});
       const resolved = device.createBuffer({size: bytes, usage: QUERY_RESOLVE | COPY_SRC});
       const mapped = device.createBuffer({size: bytes, usage: COPY_DST | MAP_READ});
       try {
-        await this.replay(plan, true, {set, launches});
+        await this.#replay(plan, true, {set, launches});
         const encoder = device.createCommandEncoder();
         encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
         encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
         device.queue.submit([encoder.finish()]);
-        const times = new BigUint64Array(await this.read(bytes, mapped));
+        const times = new BigUint64Array(await this.#read(bytes, mapped));
         return launches.map((launch, i) => ({...launch, milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6}));
       } finally {
         for (const made of [set, resolved, mapped]) made.destroy();
@@ -1197,23 +1124,13 @@ class Model {
   }
 
   dispose() {
-    this.disposed = true;
-    for (const buffer of this.owns) buffer.destroy();
-    if (this.owned) this.device.destroy();
+    this.#disposed = true;
+    for (const buffer of this.#owns) buffer.destroy();
+    if (this.#owned) this.device.destroy();
   }
 }
 
 // ---- outputs and goldens -----------------------------------------------------------------------------------
-
-/** A size as a number or as text: "H", "ceildiv(mul(H, 4), 64)". */
-function spell(expression) {
-  if (!Array.isArray(expression)) return expression;
-  const stack = [];
-  for (const token of [...expression].reverse()) {
-    stack.push(Object.hasOwn(OPERATORS, token) ? `${token}(${stack.pop()}, ${stack.pop()})` : String(token).replace(/^\$/, ""));
-  }
-  return stack[0];
-}
 
 /** The named parts of an output. */
 function cut({data, shape}, slices) {
