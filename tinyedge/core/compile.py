@@ -27,7 +27,7 @@ from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
 from tinyedge.core.target import Argument, KernelText, Target
-from tinyedge.core.uop import Size, UOp, maximum, toposort
+from tinyedge.core.uop import Shape, Size, UOp, maximum, toposort
 
 WIDE_TYPES = {"float32": "float64", "float16": "float64"}
 WIDE_STORAGE = {"float64": "float32"}
@@ -35,11 +35,12 @@ WIDE_STORAGE = {"float64": "float32"}
 
 @dataclass(frozen=True)
 class Port:
-    """A named input or output of a graph with the element type that callers see."""
+    """A named input or output of a graph with the element type that callers see. node: of an output."""
 
     name: str
     dtype: DType
-    node: UOp
+    shape: Shape
+    node: UOp | None = None
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ def _types(state: Compilation) -> tuple[dict[str, str], dict[str, str]]:
 
 def _retype(state: Compilation) -> None:
     """Element types that the target lacks become others."""
-    roots = tuple(port.node for port in state.graph.outputs)
-    done = retype(roots, _types(state)[0])
-    state.outputs = {port.name: done[port.node] for port in state.graph.outputs}
+    roots = {port.name: port.node for port in state.graph.outputs if port.node is not None}
+    done = retype(tuple(roots.values()), _types(state)[0])
+    state.outputs = {name: done[node] for name, node in roots.items()}
     state.names = {done[n]: name for n, name in state.graph.names.items() if n in done}
 
 
@@ -304,8 +305,8 @@ class _Assembler:
             storage = self.state.schedule.inputs.get(port.name)
             if storage is None:
                 dtype = self._storage_type(port.dtype)
-                shape = port.node.shape
-                storage = Storage("input", port.name, dtype, shape, plain_layout(shape), port.node)
+                layout = plain_layout(port.shape)
+                storage = Storage("input", port.name, dtype, port.shape, layout)
                 self.state.schedule.inputs[port.name] = storage
             found.append(storage)
         return found
@@ -365,7 +366,7 @@ class _Assembler:
         return self._port(port, self.state.schedule.outputs[port.name])
 
     def _port(self, port: Port, storage: Storage) -> program.Port:
-        shape = tuple(expression(size) for size in port.node.shape)
+        shape = tuple(expression(size) for size in port.shape)
         return program.Port(
             port.name, port.dtype.name, shape, storage.dtype.name, self.numbers[storage]
         )
