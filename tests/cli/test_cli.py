@@ -331,3 +331,45 @@ def test_progress_measures_stages() -> None:
     stages.finish()
     assert list(stages.times) == ["one", "two"]
     assert stages.times["one"] >= 0.01
+
+
+def test_export_passes_its_options_on(
+    tinyedge: Command, addition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tinyedge as package
+
+    seen: dict[str, object] = {}
+
+    def export_onnx(model: Path, *, progress: Callable[..., None], **options: object) -> None:
+        seen.update(options, model=model)
+        progress("import")
+        progress("kernels", 1, 2)
+
+    monkeypatch.setattr(package, "export_onnx", export_onnx, raising=False)
+    options = ("--dim", "H=32..64:32", "--dim", "a=b[0]=2", "--precision", "fp16", "--no-optimize")
+    code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
+    assert (code, err) == (0, "")
+    assert seen == {
+        "model": Path("m.onnx"),
+        "target": "webgpu",
+        "out": addition,
+        "dims": {"H": "32..64:32", "a=b[0]": "2"},
+        "precision": "fp16",
+        "optimize": False,
+        "force": False,
+    }
+    assert "1 kernels, 1 launches" in out
+    stages = [line.split()[0] for line in out.splitlines() if line]
+    assert stages[1:4] == ["import", "kernels", "total"]
+
+
+def test_export_chooses_a_name(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tinyedge as package
+
+    def export_onnx(model: Path, **options: object) -> None:
+        raise RunError(str(options["out"]), "enough", id="test")
+
+    monkeypatch.setattr(package, "export_onnx", export_onnx, raising=False)
+    code, _, err = tinyedge("export", "folder/some.model.onnx", "--golden-input", "x=y.npy")
+    assert code == 1
+    assert "some.model.tinyedge [test]" in err
