@@ -1,0 +1,42 @@
+"""tinyedge: an ONNX model compiled ahead of time into a folder that runs in a page or on a device.
+
+    tinyedge.export_onnx("model.onnx", target="webgpu", out="model.tinyedge")
+    model = tinyedge.load("model.tinyedge")
+    scores = model.run({"image": array})["scores"]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Model": "tinyedge.api",
+    "export_function": "tinyedge.api",
+    "export_onnx": "tinyedge.api",
+    "load": "tinyedge.api",
+    "Tensor": "tinyedge.core.tensor",
+    "BundleError": "tinyedge.core.errors",
+    "DeviceError": "tinyedge.core.errors",
+    "InputError": "tinyedge.core.errors",
+    "InternalError": "tinyedge.core.errors",
+    "ModelError": "tinyedge.core.errors",
+    "RunError": "tinyedge.core.errors",
+    "TinyedgeError": "tinyedge.core.errors",
+    "UnsupportedOp": "tinyedge.core.errors",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load what they need when they are first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tinyedge' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,259 @@
+"""What the package offers: export a model or a function, load a bundle and run it.
+
+With the command line, this is the only place that turns a target's name into a target.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dtypes
+from tinyedge.core.compile import Compilation, Graph, Port, compile_graph
+from tinyedge.core.errors import DeviceError, InputError
+from tinyedge.core.options import Options
+from tinyedge.core.program import Program
+from tinyedge.core.replay import Replay
+from tinyedge.core.target import Target
+from tinyedge.core.tensor import Tensor
+
+TARGETS = ("webgpu", "cpu")
+RUNTIME_FILES = {"webgpu": ("tinyedge.js", "tinyedge.d.ts", "index.html", "page.js", "page.css")}
+
+Progress = Callable[..., None]
+
+
+def find_target(name: str) -> Target:
+    """The target called `name`. Raises InputError."""
+    if name not in TARGETS:
+        raise InputError(
+            f"target {name!r}",
+            "there is no such target",
+            id="target.name",
+            supported=", ".join(TARGETS),
+        )
+    target: Target = importlib.import_module(f"tinyedge.targets.{name}.target").TARGET
+    return target
+
+
+def open_device(program: Program, device: str | None = None) -> Any:
+    """A device that can run the program. Raises DeviceError."""
+    if program.target not in TARGETS:
+        raise DeviceError(
+            f"target {program.target!r}",
+            "this version of tinyedge cannot run it",
+            id="device.target",
+            supported=", ".join(TARGETS),
+        )
+    module = importlib.import_module(f"tinyedge.targets.{program.target}.device")
+    if program.target == "cpu":
+        if device not in (None, "cpu"):
+            raise DeviceError(
+                f"device {device!r}",
+                "the cpu target has one device",
+                id="device.adapter",
+                supported="cpu",
+            )
+        return module.open()
+    return module.open(device, requirements=program.requirements)
+
+
+class Model:
+    """A loaded bundle on a device. Use as a context manager, or call close()."""
+
+    def __init__(self, program: Program, device: str | None = None) -> None:
+        self.program = program
+        self._device = open_device(program, device)
+        self._replay = Replay(program, self._device)
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The inputs: each with name, dtype and shape (sizes are ints or expressions of symbols)."""
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The outputs, as `inputs`."""
+        return self.program.outputs
+
+    def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
+        """The outputs by name. inputs: arrays of the declared dtype and shape. Raises RunError."""
+        return self._replay.run(inputs, entry)
+
+    def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
+        """(launch, seconds) of every launch of one run."""
+        return self._replay.profile(inputs, entry)
+
+    def close(self) -> None:
+        self._replay.close()
+        self._device.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(path: str | Path, device: str | None = None) -> Model:
+    """Verify a bundle and make it ready to run. Raises BundleError or DeviceError."""
+    from tinyedge.export.bundle import read
+
+    return Model(read(path).program, device)
+
+
+def import_graph(path: str | Path, dims: Mapping[str, int | str] | None = None) -> tuple[Graph, tuple[str, ...]]:
+    """An ONNX file as a graph to compile, and what had to be assumed."""
+    from tinyedge.export.onnx import import_model
+
+    model = import_model(path, dims=dims or {})
+    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in model.inputs)
+    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in model.outputs.items())
+    return Graph(inputs, outputs, model.names), model.warnings
+
+
+def export_onnx(
+    path: str | Path,
+    *,
+    target: str = "webgpu",
+    out: str | Path | None = None,
+    dims: Mapping[str, int | str] | None = None,
+    precision: str = "fp32",
+    optimize: bool = True,
+    profile: str = "default",
+    golden: bool = True,
+    golden_inputs: Mapping[str, str | Path] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Compile an ONNX file into a bundle and return the bundle's path.
+
+    out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of symbolic
+    dimensions, see the documentation of `--dim`. golden_inputs: .npy files by input name for the golden case.
+    Raises ModelError for the model, InputError for the options.
+    """
+    report = progress or _silent
+    report("import")
+    graph, _ = import_graph(path, dims)
+    place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
+    options = Options(optimize=optimize, profile=profile, precision=precision)
+    given = {name: np.load(file) for name, file in (golden_inputs or {}).items()}
+    return export_graph(graph, target, place, options, golden=golden, given=given, force=force, progress=report)
+
+
+def export_function(
+    function: Callable[..., Any],
+    example_inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    target: str = "webgpu",
+    out: str | Path = "function.tinyedge",
+    precision: str = "fp32",
+    optimize: bool = True,
+    profile: str = "default",
+    golden: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Compile a Python function over tensors into a bundle.
+
+    function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs: arrays whose
+    dtypes and shapes the inputs get, by parameter name or in order.
+    """
+    graph = trace(function, example_inputs)
+    options = Options(optimize=optimize, profile=profile, precision=precision)
+    return export_graph(graph, target, Path(out), options, golden=golden, force=force, progress=progress or _silent)
+
+
+def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:
+    """A function's graph, from one call with lazy tensors."""
+    if isinstance(example_inputs, Mapping):
+        named = {name: np.asarray(array) for name, array in example_inputs.items()}
+    else:
+        named = {f"input_{i}": np.asarray(array) for i, array in enumerate(example_inputs)}
+    ports = [Port(n, dtypes.from_numpy(a.dtype), a.shape) for n, a in named.items()]
+    tensors = {p.name: Tensor.input(p.name, p.shape, p.dtype) for p in ports}
+    if isinstance(example_inputs, Mapping):
+        result = function(**tensors)
+    else:
+        result = function(*tensors.values())
+    if isinstance(result, Tensor):
+        results = {"output": result}
+    elif isinstance(result, Mapping):
+        results = dict(result)
+    else:
+        results = {f"output_{i}": tensor for i, tensor in enumerate(result)}
+    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in results.items())
+    return Graph(tuple(ports), outputs)
+
+
+def export_graph(
+    graph: Graph,
+    target: str,
+    out: Path,
+    options: Options,
+    *,
+    golden: bool = True,
+    given: Mapping[str, Any] | None = None,
+    force: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Path:
+    """Compile a graph and write the bundle with its golden case."""
+    from tinyedge.export.package import write_bundle
+
+    compiled = compile_graph(graph, find_target(target), options, progress=progress)
+    assert compiled.program is not None
+    program = compiled.program
+    goldens = []
+    if golden:
+        progress("golden")
+        case = make_golden(graph, program, given)
+        goldens = [case] if case is not None else []
+    progress("write")
+    return write_bundle(program, out, goldens=goldens, extras=runtime_files(target), force=force)
+
+
+def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None = None) -> Any:
+    """Expected outputs by plain C kernels in double precision; None where there is no C compiler."""
+    from tinyedge.export import golden
+
+    compiled = compile_graph(graph, find_target("cpu"), Options(optimize=False, wide=True))
+    assert compiled.program is not None
+    try:
+        device = open_device(compiled.program)
+    except DeviceError:
+        return None
+    with Replay(compiled.program, device) as replay:
+        return golden.make(program, replay.run, made="cpu, unoptimised, double", given=given)
+
+
+def runtime_files(target: str) -> dict[str, Path]:
+    """What a target's user needs beside the bundle: name -> file, from a checkout or an installed package."""
+    package = Path(__file__).resolve().parent
+    for folder in (package.parent / "web" / "src", package / "web" / "src"):
+        if folder.is_dir():
+            return {
+                name: folder / name
+                for name in RUNTIME_FILES.get(target, ())
+                if (folder / name).is_file()
+            }
+    return {}
+
+
+def compile_model(path: str | Path, target: str, options: Options, **more: Any) -> Compilation:
+    """An ONNX file through the compiler's stages, without writing anything."""
+    graph, _ = import_graph(path, more.pop("dims", None))
+    return compile_graph(graph, find_target(target), options, **more)
+
+
+def _silent(*_: Any) -> None:
+    """No progress wanted."""
