@@ -1,0 +1,118 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("Relu")
+def relu(node: Node, x: Tensor) -> Tensor:
+    return x.relu()
+
+
+@operator("LeakyRelu")
+def leaky_relu(node: Node, x: Tensor) -> Tensor:
+    return (x < 0).where(x * node.number("alpha", 0.01), x)
+
+
+@operator("PRelu")
+def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    return (x < 0).where(x * slope, x)
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(node: Node, x: Tensor) -> Tensor:
+    return (x > node.number("alpha", 1.0)).where(x, 0)
+
+
+@operator("Sigmoid")
+def sigmoid(node: Node, x: Tensor) -> Tensor:
+    return x.sigmoid()
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
+    return _hard_sigmoid(x, node.number("alpha", 0.2), node.number("beta", 0.5))
+
+
+def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    return (x * alpha + beta).clip(0.0, 1.0)
+
+
+@operator("HardSwish")
+def hard_swish(node: Node, x: Tensor) -> Tensor:
+    return x * _hard_sigmoid(x, 1 / 6, 0.5)
+
+
+@operator("Swish")
+def swish(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.0)
+    return x.silu() if alpha == 1.0 else x * (x * alpha).sigmoid()
+
+
+@operator("Softplus")
+def softplus(node: Node, x: Tensor) -> Tensor:
+    return x.softplus()
+
+
+@operator("Softsign")
+def softsign(node: Node, x: Tensor) -> Tensor:
+    return x / (1.0 + x.abs())
+
+
+@operator("Mish")
+def mish(node: Node, x: Tensor) -> Tensor:
+    return x * x.softplus().tanh()
+
+
+@operator("Gelu")
+def gelu(node: Node, x: Tensor) -> Tensor:
+    approximate = node.text("approximate", "none")
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+        return 0.5 * x * (1.0 + inner.tanh())
+    if approximate != "none":
+        raise node.invalid(f"approximate is {approximate!r}")
+    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
+
+
+@operator("Elu")
+def elu(node: Node, x: Tensor) -> Tensor:
+    return _elu(x, node.number("alpha", 1.0))
+
+
+def _elu(x: Tensor, alpha: float) -> Tensor:
+    """The exponential sees only x <= 0: kernels evaluate both branches."""
+    return (x < 0).where(alpha * _expm1(x.minimum(0.0)), x)
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1 for x <= 0, as 2 t / (1 - t) with t = tanh(x / 2), which keeps small x."""
+    t = (x * 0.5).tanh()
+    return 2.0 * t / (1.0 - t)
+
+
+@operator("Selu")
+def selu(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.67326319217681884765625)
+    gamma = node.number("gamma", 1.05070102214813232421875)
+    return gamma * _elu(x, alpha)
+
+
+@operator("Celu")
+def celu(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.0)
+    return (x < 0).where(alpha * _expm1((x * (1 / alpha)).minimum(0.0)), x)
+
+
+@operator("Shrink")
+def shrink(node: Node, x: Tensor) -> Tensor:
+    bias, limit = node.number("bias", 0.0), node.number("lambd", 0.5)
+    dtype = x.dtype
+    if not dtype.is_float:
+        raise node.unsupported(f"its input is {dtype}", supported="floats")
+    below = (x < -limit).where(x + bias, 0)
+    return (x > limit).where(x - bias, below)

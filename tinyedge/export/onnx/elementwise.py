@@ -1,0 +1,405 @@
+"""Arithmetic, comparison, logic and rounding, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.tensor import Tensor, broadcast
+from tinyedge.core.uop import elementwise
+from tinyedge.export.onnx.folding import absorb, per_channel
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("Add")
+def add(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
+        shift = per_channel(node, x, constant)
+        if shift is not None:
+            absorbed = absorb(node, x, name, np.ones(1), shift)
+            if absorbed is not None:
+                return absorbed
+    return a + b
+
+
+@operator("Sub")
+def sub(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    shift = per_channel(node, a, b)
+    if shift is not None:
+        absorbed = absorb(node, a, node.inputs[0], np.ones(1), -shift)
+        if absorbed is not None:
+            return absorbed
+    return a - b
+
+
+@operator("Mul")
+def mul(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
+        scale = per_channel(node, x, constant)
+        if scale is not None:
+            absorbed = absorb(node, x, name, scale, np.zeros(1))
+            if absorbed is not None:
+                return absorbed
+    return a * b
+
+
+@operator("Div")
+def div(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a / b
+
+
+@operator("Mod")
+def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    if node.integer("fmod", 0):
+        if a.dtype.is_float:
+            return _float_remainder(a, b)
+        return a - (a / b) * b
+    if a.dtype.is_float:
+        raise node.invalid("floats need the attribute fmod=1")
+    return a % b
+
+
+def _float_remainder(a: Tensor, b: Tensor) -> Tensor:
+    """C's fmod: the dividend's sign; an infinite divisor leaves the dividend."""
+    remainder = a.fmod(b)
+    return (b.isinf() & ~a.isinf()).where(a, remainder)
+
+
+@operator("Pow")
+def power(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    exponent = node.known(b)
+    if exponent is not None and exponent.size == 1 and a.dtype.is_float:
+        value = float(exponent.reshape(-1)[0])
+        shape = broadcast(a, b.cast(a.dtype))[0].shape
+        return (a**value).broadcast_to(shape)
+    if a.dtype.is_int:
+        return _integer_power(node, a, b)
+    return a ** b.cast(a.dtype)
+
+
+def _integer_power(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    if b.dtype.is_float:
+        return (a.cast(dt.float64) ** b.cast(dt.float64)).cast(a.dtype)
+    exponent = node.known(b)
+    if exponent is not None and exponent.size and 0 <= exponent.min() and exponent.max() <= 64:
+        wide = broadcast(a, b.cast(a.dtype))
+        result = Tensor.full(wide[0].shape, 1, a.dtype)
+        for step in range(1, int(exponent.max()) + 1):
+            result = (wide[1] >= step).where(result * wide[0], result)
+        return result
+    return (a.cast(dt.float64) ** b.cast(dt.float64)).cast(a.dtype)
+
+
+@operator("Neg")
+def neg(node: Node, x: Tensor) -> Tensor:
+    return -x
+
+
+@operator("Abs")
+def absolute(node: Node, x: Tensor) -> Tensor:
+    return x.abs()
+
+
+@operator("Sign")
+def sign(node: Node, x: Tensor) -> Tensor:
+    return x.sign()
+
+
+@operator("Reciprocal")
+def reciprocal(node: Node, x: Tensor) -> Tensor:
+    return 1.0 / x
+
+
+@operator("Sqrt")
+def sqrt(node: Node, x: Tensor) -> Tensor:
+    return x.sqrt()
+
+
+@operator("Exp")
+def exp(node: Node, x: Tensor) -> Tensor:
+    return x.exp()
+
+
+@operator("Log")
+def log(node: Node, x: Tensor) -> Tensor:
+    return x.log()
+
+
+@operator("Floor")
+def floor(node: Node, x: Tensor) -> Tensor:
+    return x.floor()
+
+
+@operator("Ceil")
+def ceil(node: Node, x: Tensor) -> Tensor:
+    return x.ceil()
+
+
+@operator("Round")
+def round_half_even(node: Node, x: Tensor) -> Tensor:
+    return x.round()
+
+
+@operator("Erf")
+def erf(node: Node, x: Tensor) -> Tensor:
+    return x.erf()
+
+
+# Trigonometry and hyperbolic functions.
+
+
+@operator("Sin")
+def sin(node: Node, x: Tensor) -> Tensor:
+    return x.sin()
+
+
+@operator("Cos")
+def cos(node: Node, x: Tensor) -> Tensor:
+    return x.cos()
+
+
+@operator("Tan")
+def tan(node: Node, x: Tensor) -> Tensor:
+    return x.sin() / x.cos()
+
+
+@operator("Tanh")
+def tanh(node: Node, x: Tensor) -> Tensor:
+    return x.tanh()
+
+
+@operator("Sinh")
+def sinh(node: Node, x: Tensor) -> Tensor:
+    """Near 0 by its series, where the difference of exponentials cancels."""
+    square = x * x
+    series = x * (1.0 + square * (1 / 6 + square * (1 / 120 + square * (1 / 5040))))
+    half = (x.abs() * 0.5).exp()
+    large = x.sign() * (half * 0.5 * half - 0.5 / half / half)
+    return (x.abs() < 0.5).where(series, large)
+
+
+@operator("Cosh")
+def cosh(node: Node, x: Tensor) -> Tensor:
+    half = (x.abs() * 0.5).exp()
+    return half * 0.5 * half + 0.5 / half / half
+
+
+@operator("Asinh")
+def asinh(node: Node, x: Tensor) -> Tensor:
+    """sign(x) * log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))); beyond 1e9, log(2 |x|)."""
+    size = x.abs()
+    moderate = size.minimum(1e9)
+    square = moderate * moderate
+    near = _log1p(moderate + square / (1.0 + (square + 1.0).sqrt()))
+    far = size.log() + math.log(2.0)
+    return (x < 0).where(-1.0, Tensor.full(x.shape, 1.0, x.dtype)) * (size < 1e9).where(near, far)
+
+
+@operator("Acosh")
+def acosh(node: Node, x: Tensor) -> Tensor:
+    far = x.log() + math.log(2.0)
+    near = (x + ((x - 1.0) * (x + 1.0)).sqrt()).log()
+    return (x < 1e9).where(near, far)
+
+
+@operator("Atanh")
+def atanh(node: Node, x: Tensor) -> Tensor:
+    return 0.5 * (_log1p(x) - _log1p(-x))
+
+
+def _log1p(x: Tensor) -> Tensor:
+    """log(1 + x) without losing small x: x * log(u) / (u - 1) with u = 1 + x (Kahan)."""
+    u = 1.0 + x
+    exact = u.eq(1.0)
+    below = exact.where(1.0, u - 1.0)
+    return exact.where(x, u.isinf().where(u, u.log() * (x / below)))
+
+
+@operator("Atan")
+def atan(node: Node, x: Tensor) -> Tensor:
+    """By the series, reduced to |t| <= tan(pi/8).
+
+    atan(a) = pi/2 - atan(1/a) = pi/4 + atan((a - 1) / (a + 1)).
+    """
+    size = x.abs()
+    inverted = size > 1.0
+    small = inverted.where(1.0 / size, size)
+    shifted = small > math.tan(math.pi / 8)
+    t = shifted.where((small - 1.0) / (small + 1.0), small)
+    square = t * t
+    series = Tensor.full((), 0.0, x.dtype)
+    terms = 22 if x.dtype is dt.float64 else 10
+    for k in range(terms, -1, -1):
+        series = square * series + (-1.0) ** k / (2 * k + 1)
+    angle = series * t + shifted.where(math.pi / 4, Tensor.full(x.shape, 0.0, x.dtype))
+    result = inverted.where(math.pi / 2 - angle, angle)
+    return (x < 0).where(-result, x.isnan().where(x, result))
+
+
+@operator("Asin")
+def asin(node: Node, x: Tensor) -> Tensor:
+    return atan(node, x / ((1.0 - x) * (1.0 + x)).sqrt())
+
+
+@operator("Acos")
+def acos(node: Node, x: Tensor) -> Tensor:
+    """2 * atan(sqrt((1 - x) / (1 + x))), accurate at both ends."""
+    return 2.0 * atan(node, ((1.0 - x) / (1.0 + x)).sqrt())
+
+
+# Comparison, logic, bits.
+
+
+@operator("Equal")
+def equal(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a.eq(b)
+
+
+@operator("Less")
+def less(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a < b
+
+
+@operator("LessOrEqual")
+def less_or_equal(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a <= b
+
+
+@operator("Greater")
+def greater(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a > b
+
+
+@operator("GreaterOrEqual")
+def greater_or_equal(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a >= b
+
+
+@operator("Not")
+def logical_not(node: Node, x: Tensor) -> Tensor:
+    return ~x
+
+
+@operator("And")
+@operator("BitwiseAnd")
+def logical_and(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a & b
+
+
+@operator("Or")
+@operator("BitwiseOr")
+def logical_or(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a | b
+
+
+@operator("Xor")
+@operator("BitwiseXor")
+def logical_xor(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a ^ b
+
+
+@operator("BitwiseNot")
+def bitwise_not(node: Node, x: Tensor) -> Tensor:
+    return ~x
+
+
+@operator("BitShift")
+def bit_shift(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    """Shifts by the width or more give 0."""
+    direction = node.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise node.invalid(f"direction {direction!r} is neither LEFT nor RIGHT")
+    inside = b < a.dtype.bits
+    amount = inside.where(b, 0)
+    shifted = a << amount if direction == "LEFT" else a >> amount
+    return inside.where(shifted, 0)
+
+
+@operator("IsNaN")
+def is_nan(node: Node, x: Tensor) -> Tensor:
+    return x.isnan()
+
+
+@operator("IsInf")
+def is_inf(node: Node, x: Tensor) -> Tensor:
+    result = Tensor.full(x.shape, False, dt.bool_)
+    if node.integer("detect_positive", 1):
+        result = result | x.eq(math.inf)
+    if node.integer("detect_negative", 1):
+        result = result | x.eq(-math.inf)
+    return result
+
+
+@operator("Where")
+def where(node: Node, condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    return condition.where(yes, no)
+
+
+@operator("Clip")
+def clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    """min(max(x, low), high)."""
+    if node.opset < 11:
+        least, most = node.number("min", -math.inf), node.number("max", math.inf)
+        return x.clip(
+            least if node.has("min") and least > -math.inf else None,
+            most if node.has("max") and most < math.inf else None,
+        )
+    bounds = [low, high]
+    for position, bound in enumerate(bounds):
+        if bound is not None and bound.ndim:
+            bounds[position] = bound.reshape(())
+    return x.clip(*bounds)
+
+
+# Any number of operands.
+
+
+def _variadic(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def call(node: Node, *operands: Tensor) -> Tensor:
+        return reduce(function, operands)
+
+    return call
+
+
+operator("Max")(_variadic(Tensor.maximum))
+operator("Min")(_variadic(Tensor.minimum))
+operator("Sum")(_variadic(Tensor.__add__))
+
+
+@operator("Mean")
+def mean(node: Node, *operands: Tensor) -> Tensor:
+    return reduce(Tensor.__add__, operands) / float(len(operands))
+
+
+# Conversion.
+
+
+@operator("Cast")
+def cast(node: Node, x: Tensor) -> Tensor:
+    return x.cast(node.dtype("to", x.dtype))
+
+
+@operator("CastLike")
+def cast_like(node: Node, x: Tensor, like: Tensor) -> Tensor:
+    return x.cast(like.dtype)
+
+
+@operator("BitCast")
+def bit_cast(node: Node, x: Tensor) -> Tensor:
+    return x.bitcast(node.dtype("to", x.dtype))
+
+
+def absolute_power(x: Tensor, exponent: float) -> Tensor:
+    """|x| to a positive power."""
+    if exponent == 1:
+        return x.abs()
+    if exponent == 2:
+        return x * x
+    base = x.abs()
+    wide = broadcast(base, Tensor.full((), exponent, x.dtype))
+    return Tensor(elementwise(ops.POW, wide[0].node, wide[1].node))

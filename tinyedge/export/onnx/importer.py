@@ -1,0 +1,711 @@
+"""From a parsed model to a graph of tensors: a walk over its nodes, without recursion."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Shape, Size, UOp, maximum, product
+from tinyedge.export.onnx import dims as sizes_of
+from tinyedge.export.onnx import reader
+from tinyedge.export.onnx.folding import Affine
+from tinyedge.export.onnx.known import Knowledge, constant
+from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
+from tinyedge.export.onnx.registry import Function, Node, find
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """A model input. shape: sizes are ints, or expressions of symbols."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as a graph of tensors.
+
+    outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
+    names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
+    """
+
+    inputs: tuple[ModelInput, ...]
+    outputs: dict[str, Tensor]
+    symbols: tuple[UOp, ...]
+    names: dict[UOp, str]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """How often an operator occurs, and why some of its nodes are refused (node -> reason)."""
+
+    domain: str
+    op: str
+    opset: int
+    count: int
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def supported(self) -> bool:
+        return not self.refused
+
+
+def import_model(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    limits: Limits | None = None,
+) -> ImportedModel:
+    """Import a model from its path or its bytes.
+
+    dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
+    Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
+    ModelError for a model that is damaged, hostile or inconsistent.
+    """
+    model = reader.read(source, limits or Limits())
+    importer = Importer(model)
+    imported = importer.run(dims or {}, None)
+    importer.raise_refusals()
+    return imported
+
+
+def check_model(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    limits: Limits | None = None,
+) -> list[OperatorReport]:
+    """What the importer supports of a model, by operator; open sizes are taken as 32..1024:32.
+
+    Raises ModelError only where the file itself cannot be read.
+    """
+    model = reader.read(source, limits or Limits())
+    importer = Importer(model)
+    importer.run(dims or {}, sizes_of.Bounds(32, 1024, 32))
+    counts = Counter(importer.seen)
+    return [
+        OperatorReport(domain, op, opset, count, importer.refused_nodes(domain, op))
+        for (domain, op, opset), count in sorted(counts.items())
+    ]
+
+
+class Scope:
+    """The values of a graph by name; a subgraph also sees those around it."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.values: dict[str, Any] = {}
+        self.outer = outer
+
+    def find(self, name: str) -> Any:
+        """The value called `name`. Raises KeyError."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+
+@dataclass
+class Call:
+    """What a function that contains other nodes yields to the walk: nodes to run in a scope.
+
+    The walk answers with the values of `results`.
+    """
+
+    nodes: Sequence[Any]
+    scope: Scope
+    results: Sequence[str]
+    opsets: Mapping[str, int]
+    prefix: str
+    functions: frozenset[str] = frozenset()
+
+
+class _Refused:
+    """The value of a node that cannot be imported, or that depends on one."""
+
+
+REFUSED = _Refused()
+Walk = Generator[Call, list[Any], Any]
+
+
+class Importer:
+    """One import: knowledge, names, warnings and refusals."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.knowledge = Knowledge(model.limits.folded_bytes)
+        self.affine: dict[UOp, Affine] = {}
+        self.names: dict[UOp, str] = {}
+        self.warnings: list[str] = []
+        self.refusals: list[tuple[tuple[str, str], str, TinyedgeError]] = []
+        self.seen: list[tuple[str, str, int]] = []
+        self.uses: Counter[str] = Counter()
+        self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
+        self._count = 0
+        self._prefixes: Counter[str] = Counter()
+
+    # Services for nodes.
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def constant(self, array: Any, name: str) -> Tensor:
+        return constant(array, name)
+
+    def array(self, tensor: Any, subject: str) -> Any:
+        """The values of a TensorProto of this model."""
+        return reader.array(tensor, self.model, subject)
+
+    # Refusals.
+
+    def refused_nodes(self, domain: str, op: str) -> dict[str, str]:
+        return {
+            name: error.because for (d, o), name, error in self.refusals if (d, o) == (domain, op)
+        }
+
+    def raise_refusals(self) -> None:
+        """One error for everything that was refused."""
+        errors = [error for _, _, error in self.refusals]
+        if not errors:
+            return
+        damaged = [error for error in errors if not isinstance(error, UnsupportedOp)]
+        if damaged:
+            raise damaged[0]
+        if len(errors) == 1:
+            raise errors[0]
+        lines = [f"{error.subject}: {error.because}" for error in errors]
+        shown = lines[:50]
+        if len(lines) > 50:
+            shown.append(f"and {len(lines) - 50} more")
+        supported = sorted({error.supported for error in errors if error.supported})
+        steps = sorted({error.next for error in errors if error.next})
+        raise UnsupportedOp(
+            f"{self.model.label}: {len(errors)} nodes cannot be imported",
+            "\n             ".join(shown),
+            id="model.unsupported",
+            supported="; ".join(supported[:5]),
+            next="; ".join(steps[:5]),
+        )
+
+    # The walk.
+
+    def run(
+        self, dims: Mapping[str, int | str], open_bounds: sizes_of.Bounds | None
+    ) -> ImportedModel:
+        graph = self.model.proto.graph
+        stored = self._stored(graph)
+        declared, dtypes = self._declared(graph, stored)
+        resolved = sizes_of.resolve(declared, dims, self.model.label, open_bounds=open_bounds)
+        self.warnings.extend(resolved.warnings)
+        scope = Scope()
+        inputs = []
+        for entry, dtype, shape in zip(declared, dtypes, resolved.shapes, strict=True):
+            self._check_size(shape, f"input {entry.name!r}")
+            tensor = Tensor.input(entry.name, shape, dtype)
+            scope.values[entry.name] = tensor
+            inputs.append(ModelInput(entry.name, dtype, shape))
+        scope.values.update(stored)
+        results = [output.name for output in graph.output]
+        if len(set(results)) != len(results):
+            raise ModelError(
+                self.model.label, "two outputs have one name", id="model.duplicate-name"
+            )
+        self._count_uses(graph)
+        call = Call(self.ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
+        values = self._execute(call)
+        outputs = {}
+        for name, value in zip(results, values, strict=True):
+            if value is REFUSED:
+                continue
+            if not isinstance(value, Tensor):
+                raise UnsupportedOp(
+                    f"output {name!r}",
+                    "it is a sequence or an absent optional",
+                    id="model.unsupported",
+                    supported="tensors",
+                )
+            outputs[name] = value
+        symbols = tuple(size for size in resolved.symbols if isinstance(size, UOp))
+        return ImportedModel(tuple(inputs), outputs, symbols, self.names, tuple(self.warnings))
+
+    def _stored(self, graph: Any) -> dict[str, Any]:
+        """The initialisers, decoded when they are first used."""
+        stored: dict[str, Any] = {}
+        for tensor in graph.initializer:
+            if tensor.name in stored:
+                raise _duplicate("initialiser", tensor.name)
+            stored[tensor.name] = _Initialiser(tensor, False)
+        for sparse in graph.sparse_initializer:
+            if sparse.values.name in stored:
+                raise _duplicate("initialiser", sparse.values.name)
+            stored[sparse.values.name] = _Initialiser(sparse, True)
+        return stored
+
+    def _declared(
+        self, graph: Any, stored: Mapping[str, Any]
+    ) -> tuple[list[sizes_of.Declared], list[DType]]:
+        declared, dtypes = [], []
+        names = set()
+        for value in graph.input:
+            if value.name in names or not value.name:
+                raise _duplicate("input", value.name)
+            names.add(value.name)
+            if value.name in stored:
+                continue
+            subject = f"input {value.name!r}"
+            if not value.type.HasField("tensor_type"):
+                raise UnsupportedOp(
+                    subject, "it is no tensor", id="model.unsupported", supported="tensors"
+                )
+            kind = value.type.tensor_type
+            if not kind.HasField("shape"):
+                raise UnsupportedOp(
+                    subject,
+                    "the model does not say how many axes it has",
+                    id="model.unsupported",
+                    supported="inputs of known rank",
+                    next="give the input a shape with onnx.helper or when exporting",
+                )
+            dtypes.append(reader.element_type(kind.elem_type, subject))
+            declared.append(sizes_of.Declared(value.name, _dims(kind.shape)))
+        return declared, dtypes
+
+    def _count_uses(self, graph: Any) -> None:
+        """How many times every name is used, subgraphs included."""
+        stack = [graph]
+        while stack:
+            current = stack.pop()
+            for output in current.output:
+                self.uses[output.name] += 1
+            for node in current.node:
+                self.uses.update(node.input)
+                for attribute in node.attribute:
+                    if attribute.HasField("g"):
+                        stack.append(attribute.g)
+                    stack.extend(attribute.graphs)
+
+    def ordered(self, nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
+        """The nodes, each after those whose results it uses. Raises ModelError for a cycle."""
+        nodes = list(nodes)
+        made: dict[str, int] = {}
+        for position, node in enumerate(nodes):
+            for name in node.output:
+                if not name:
+                    continue
+                if name in made or name in scope.values:
+                    raise _duplicate("value", name)
+                made[name] = position
+        needs = [{made[name] for name in _used_names(node) if name in made} for node in nodes]
+        if all(all(n < position for n in need) for position, need in enumerate(needs)):
+            return nodes
+        users: dict[int, list[int]] = {}
+        for position, need in enumerate(needs):
+            for earlier in need:
+                users.setdefault(earlier, []).append(position)
+        waiting = [len(need) for need in needs]
+        ready = [position for position, count in enumerate(waiting) if not count]
+        order = []
+        for position in ready:
+            order.append(position)
+            for user in users.get(position, ()):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    ready.append(user)
+        if len(order) < len(nodes):
+            stuck = next(p for p, count in enumerate(waiting) if count)
+            raise ModelError(
+                f"ONNX node {_name(nodes[stuck], stuck)!r} ({nodes[stuck].op_type}){where}",
+                "it takes part in a cycle",
+                id="model.cycle",
+            )
+        return [nodes[position] for position in order]
+
+    def _execute(self, call: Call) -> list[Any]:
+        """Run a call, and the calls that its nodes make, on an explicit stack."""
+        stack: list[Walk] = [self._frame(call)]
+        answer: Any = None
+        while stack:
+            try:
+                inner = stack[-1].send(answer)
+            except StopIteration as finished:
+                stack.pop()
+                answer = finished.value
+                continue
+            except TinyedgeError:
+                raise
+            if len(stack) > 2 * self.model.limits.nesting:
+                raise ModelError(
+                    self.model.label,
+                    f"subgraphs or functions are nested more than {self.model.limits.nesting} deep",
+                    id="model.limit",
+                )
+            stack.append(self._frame(inner))
+            answer = None
+        return answer  # type: ignore[no-any-return]
+
+    def _frame(self, call: Call) -> Walk:
+        for position, proto in enumerate(call.nodes):
+            self._count += 1
+            if self._count > self.model.limits.nodes:
+                raise ModelError(
+                    self.model.label,
+                    f"there are more than {self.model.limits.nodes} nodes",
+                    id="model.limit",
+                )
+            domain = canonical_domain(proto.domain)
+            name = call.prefix + _name(proto, position)
+            key = (domain, proto.op_type)
+            try:
+                values = yield from self._node(proto, domain, name, call)
+            except UnsupportedOp as error:
+                self.refusals.append((key, name, error))
+                values = None
+            except ModelError as error:
+                self.refusals.append((key, name, error))
+                values = None
+            if values is None:
+                for output in proto.output:
+                    if output:
+                        call.scope.values[output] = REFUSED
+        return [self._find(call.scope, name, "the graph's outputs") for name in call.results]
+
+    def _find(self, scope: Scope, name: str, user: str) -> Any:
+        try:
+            value = scope.find(name)
+        except KeyError:
+            raise ModelError(
+                user,
+                f"the value {name!r} is used, but no node, input or initialiser makes it",
+                id="model.undefined-value",
+            ) from None
+        if isinstance(value, _Initialiser):
+            value = self._decode(value, name)
+            holder: Scope | None = scope
+            while holder is not None and name not in holder.values:
+                holder = holder.outer
+            if holder is not None:
+                holder.values[name] = value
+        return value
+
+    def _decode(self, stored: _Initialiser, name: str) -> Tensor:
+        subject = f"initialiser {name!r}"
+        decode = reader.sparse_array if stored.sparse else reader.array
+        return constant(decode(stored.proto, self.model, subject), name)
+
+    def _node(self, proto: Any, domain: str, name: str, call: Call) -> Walk:
+        subject = f"ONNX node {name!r} ({proto.op_type})"
+        inputs = [
+            self._find(call.scope, entry, subject) if entry else None for entry in proto.input
+        ]
+        attributes = {attribute.name: attribute for attribute in proto.attribute}
+        if len(attributes) < len(proto.attribute):
+            raise ModelError(subject, "it has an attribute twice", id="model.node")
+        local = self.functions.get((domain, proto.op_type))
+        opset = call.opsets.get(domain, 0)
+        self.seen.append((domain, proto.op_type, opset))
+        if local is not None:
+            if REFUSED in inputs:
+                return None
+            yield from self._inline(local, attributes, inputs, proto, name, call)
+            return True
+        if domain not in call.opsets and domain != "com.microsoft":
+            raise ModelError(
+                subject,
+                f"the operator set {domain or 'ai.onnx'!r} is not imported",
+                id="model.opset",
+            )
+        node = Node(proto, domain, opset, name, attributes, self)
+        node.scope, node.opsets = call.scope, call.opsets
+        function = find(domain, proto.op_type, opset if domain in call.opsets else 1)
+        schema = _schema(proto.op_type, opset, domain)
+        if schema is not None:
+            _check_schema(node, schema, inputs)
+        elif domain == "":
+            raise UnsupportedOp(
+                f"{node.label} cannot be imported",
+                f"opset {opset} has no operator of this name",
+                id="model.unsupported",
+            )
+        if function is None and schema is not None:
+            body = _function_body(proto, schema, opset, inputs)
+            if body is not None and REFUSED not in inputs:
+                yield from self._inline(body, attributes, inputs, proto, name, call, schema)
+                return True
+        if function is None:
+            raise UnsupportedOp(
+                f"{node.label} cannot be imported",
+                f"tinyedge has no {domain + '.' if domain else ''}{proto.op_type}",
+                id="model.unsupported",
+                supported="the operators listed by `tinyedge inspect`",
+                next="replace the operator in the model, or open an issue",
+            )
+        if any(value is REFUSED for value in inputs):
+            return None
+        yield from self._apply(node, function, inputs, proto, call)
+        return True
+
+    def _apply(
+        self, node: Node, function: Function, inputs: Sequence[Any], proto: Any, call: Call
+    ) -> Walk:
+        try:
+            results = function(node, *inputs)
+            if isinstance(results, Generator):
+                results = yield from results
+        except TinyedgeError:
+            raise
+        except (
+            ValueError,
+            TypeError,
+            IndexError,
+            KeyError,
+            ArithmeticError,
+            AttributeError,
+        ) as error:
+            raise ModelError(
+                node.label, f"{error or type(error).__name__}", id="model.node"
+            ) from error
+        if isinstance(results, Tensor) or results is None:
+            results = [results]
+        if len(results) < sum(1 for output in proto.output if output):
+            raise node.unsupported(f"only its first {len(results)} outputs are supported")
+        for position, (output, result) in enumerate(zip(proto.output, results, strict=False)):
+            if not output:
+                continue
+            if isinstance(result, Tensor):
+                self._check_size(result.shape, node.label)
+                result = self.knowledge.fold(
+                    result, f"{node.name}/{position}" if position else node.name
+                )
+                self._record(result.node, node.name)
+            call.scope.values[output] = result
+
+    def _record(self, node: UOp, name: str) -> None:
+        if node not in self.names:
+            self.names[node] = name
+
+    def _check_size(self, shape: Shape, subject: str) -> None:
+        limit = self.model.limits.elements
+        count = product(shape)
+        try:
+            most = maximum(count)
+        except ValueError:
+            return
+        if most > limit or len(shape) > self.model.limits.axes + 8:
+            raise ModelError(
+                subject,
+                f"its shape {list(shape)} has up to {most} elements in {len(shape)} axes",
+                id="model.limit",
+                supported=f"up to {limit} elements",
+            )
+
+    # Functions.
+
+    def _inline(
+        self,
+        function: Any,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[Any],
+        proto: Any,
+        name: str,
+        call: Call,
+        schema: Any = None,
+    ) -> Walk:
+        """The nodes of a function in place of the node that calls it."""
+        identity = f"{function.domain}.{function.name}"
+        if identity in call.functions:
+            raise ModelError(
+                f"ONNX node {name!r} ({proto.op_type})",
+                "the function calls itself",
+                id="model.cycle",
+            )
+        if len(inputs) > len(function.input) or len(proto.output) > len(function.output):
+            raise ModelError(
+                f"ONNX node {name!r} ({proto.op_type})",
+                "it has more inputs or outputs than the function",
+                id="model.node",
+            )
+        scope = Scope()
+        for position, parameter in enumerate(function.input):
+            scope.values[parameter] = inputs[position] if position < len(inputs) else None
+        given = dict(attributes)
+        for default in function.attribute_proto:
+            given.setdefault(default.name, default)
+        if schema is not None:
+            for default in schema.attributes.values():
+                if default.default_value.type:
+                    given.setdefault(default.name, default.default_value)
+        nodes = [_with_attributes(node, given) for node in function.node]
+        opsets = {canonical_domain(e.domain): e.version for e in function.opset_import}
+        results = yield Call(
+            self.ordered(nodes, scope, f" in {name!r}"),
+            scope,
+            list(function.output)[: len(proto.output)],
+            {**call.opsets, **opsets},
+            f"{name}/",
+            call.functions | {identity},
+        )
+        for output, result in zip(proto.output, results, strict=False):
+            if output:
+                call.scope.values[output] = result
+
+
+@dataclass(frozen=True)
+class _Initialiser:
+    proto: Any
+    sparse: bool
+
+
+def _duplicate(what: str, name: str) -> ModelError:
+    return ModelError(
+        f"{what} {name!r}", "the name is empty or made twice", id="model.duplicate-name"
+    )
+
+
+def _name(proto: Any, position: int) -> str:
+    return proto.name or f"{proto.op_type}_{position}"
+
+
+def _dims(shape: Any) -> tuple[sizes_of.Dim, ...]:
+    result: list[sizes_of.Dim] = []
+    for dim in shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            if dim.dim_value > sizes_of.GREATEST:
+                raise ModelError("a model input", f"a size of {dim.dim_value}", id="model.limit")
+            result.append(int(dim.dim_value))
+        elif dim.HasField("dim_param") and dim.dim_param not in ("", "?"):
+            result.append(dim.dim_param)
+        else:
+            result.append(None)
+    return tuple(result)
+
+
+def _used_names(node: Any) -> Iterable[str]:
+    """The names a node uses, also from inside its subgraphs."""
+    used = [name for name in node.input if name]
+    stack = [a for a in node.attribute if a.HasField("g") or a.graphs]
+    while stack:
+        attribute = stack.pop()
+        for graph in [attribute.g, *attribute.graphs]:
+            used.extend(output.name for output in graph.output)
+            for inner in graph.node:
+                used.extend(inner.input)
+                stack.extend(a for a in inner.attribute if a.HasField("g") or a.graphs)
+    return used
+
+
+_SCHEMAS: dict[tuple[str, int, str], Any] = {}
+
+
+def _schema(op: str, opset: int, domain: str) -> Any:
+    key = (op, opset, domain)
+    if key not in _SCHEMAS:
+        try:
+            schema = onnx.defs.get_schema(op, opset, domain)
+        except onnx.defs.SchemaError:
+            schema = None
+        if schema is not None and schema.deprecated:
+            schema = None
+        _SCHEMAS[key] = schema
+    return _SCHEMAS[key]
+
+
+def _check_schema(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
+    if not schema.min_input <= len(inputs) <= schema.max_input:
+        raise node.invalid(f"it has {len(inputs)} inputs")
+    if not schema.min_output <= len(node.outputs) <= schema.max_output:
+        raise node.invalid(f"it has {len(node.outputs)} outputs")
+    optional = onnx.defs.OpSchema.FormalParameterOption.Single
+    for position, formal in enumerate(schema.inputs):
+        if formal.option == optional and inputs[position] is None:
+            raise node.invalid(f"its input {formal.name!r} is missing")
+    known = schema.attributes
+    for name, attribute in node.attributes.items():
+        if name not in known:
+            raise node.invalid(f"the operator has no attribute {name!r}")
+        if attribute.type != known[name].type.value and not attribute.ref_attr_name:
+            raise node.invalid(f"attribute {name!r} has the wrong type")
+    for name, formal in known.items():
+        if formal.required and name not in node.attributes:
+            raise node.invalid(f"its attribute {name!r} is missing")
+
+
+def _function_body(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
+    """The operator's definition by other operators, where ONNX gives one."""
+    if schema.has_function:
+        return schema.function_body
+    if not schema.has_context_dependent_function:
+        return None
+    types = []
+    for value in inputs:
+        kind = onnx.TypeProto()
+        if isinstance(value, Tensor):
+            kind = onnx.helper.make_tensor_type_proto(
+                onnx.helper.np_dtype_to_tensor_dtype(value.dtype.numpy),
+                [size if isinstance(size, int) else None for size in value.shape],
+            )
+        types.append(kind.SerializeToString())
+    try:
+        text = schema.get_context_dependent_function_with_opset_version(
+            opset, proto.SerializeToString(), types
+        )
+    except Exception:  # the binding raises plain RuntimeErrors
+        return None
+    body = onnx.FunctionProto()
+    body.ParseFromString(text)
+    return body if body.node else None
+
+
+def _with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
+    """A node of a function with its references to the caller's attributes replaced."""
+    if not any(a.ref_attr_name or a.HasField("g") for a in node.attribute):
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    stack = [result]
+    while stack:
+        current = stack.pop()
+        kept = []
+        for attribute in current.attribute:
+            if attribute.ref_attr_name:
+                value = given.get(attribute.ref_attr_name)
+                if value is None:
+                    continue
+                replacement = onnx.AttributeProto()
+                replacement.CopyFrom(value)
+                replacement.name = attribute.name
+                kept.append(replacement)
+            else:
+                if attribute.HasField("g"):
+                    stack.extend(attribute.g.node)
+                kept.append(attribute)
+        copies = []
+        for attribute in kept:
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(attribute)
+            copies.append(copy)
+        del current.attribute[:]
+        current.attribute.extend(copies)
+    return result
+
+
+__all__ = [
+    "ImportedModel",
+    "InputError",
+    "ModelInput",
+    "OperatorReport",
+    "Size",
+    "check_model",
+    "import_model",
+]

@@ -1,0 +1,453 @@
+"""What is known at import: constants, and integers computed from shapes, symbolic sizes included.
+
+The graph of primitives itself is evaluated, one node at a time, over numpy arrays; where a size is
+symbolic the array has object elements that are ints, index expressions, or quotients of them (a
+size multiplied by a scale). So an ONNX operator is written once, and its shape arithmetic folds
+without a second definition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Union
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.reference import cast_array, evaluate
+from tinyedge.core.rules import index as ix
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, UOp, as_node, as_size, product, toposort
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """size * numerator / denominator, the value of a symbolic size in float arithmetic."""
+
+    size: UOp
+    denominator: int
+
+
+Element = Union[bool, int, float, UOp, Quotient]
+_MAX_DENOMINATOR = 1 << 12
+
+
+class _NotKnown(Exception):
+    """A primitive has no value for these operands."""
+
+
+class Knowledge:
+    """Values of tensor nodes that depend on no model input, only perhaps on input sizes."""
+
+    def __init__(self, folded_bytes: int) -> None:
+        self._limit = folded_bytes
+        self._values: dict[UOp, Any] = {}  # None: not known
+
+    def value(self, tensor: Tensor) -> Any:
+        """The tensor's values as an array (objects where a size is symbolic), or None."""
+        self._learn(tensor.node)
+        return self._values[tensor.node]
+
+    def fold(self, tensor: Tensor, name: str) -> Tensor:
+        """The tensor as a constant called `name` where its values are known, else itself."""
+        node = tensor.node
+        if node.op in (ops.CONST, ops.BUFFER):
+            return tensor
+        fresh = self._learn(node)
+        value = self._values[node]
+        for other in fresh:
+            if other is not node and other.op is not ops.BUFFER:
+                del self._values[other]
+        if value is None or _is_fill(node):
+            return tensor
+        if value.dtype == object:
+            folded = _sizes_tensor(value, node.dtype)
+            if folded is None:
+                return tensor
+        else:
+            folded = constant(value, name)
+        self._values[folded.node] = value
+        return folded
+
+    def _learn(self, root: UOp) -> list[UOp]:
+        fresh = toposort((root,), stop=lambda node: node in self._values)
+        fresh = [node for node in fresh if node not in self._values]
+        largest = self._limit
+        for node in fresh:
+            if node.op is ops.BUFFER and node.arg[0].data is not None:
+                largest = max(largest, node.arg[0].data.nbytes)
+        for source in {s for node in fresh for s in node.src}:
+            held = self._values.get(source)
+            if held is not None and held.dtype != object:
+                largest = max(largest, held.size * held.itemsize)
+        for node in fresh:
+            self._values[node] = self._evaluate(node, largest)
+        return fresh
+
+    def _evaluate(self, node: UOp, largest: int) -> Any:
+        if node.op is ops.BUFFER:
+            return node.arg[0].data
+        if node.op is ops.CONST:
+            return np.asarray(node.arg, node.dtype.numpy)
+        if node.op is ops.SYMBOL:
+            return _objects(node)
+        operands = [self._values[source] for source in node.src]
+        if any(operand is None for operand in operands):
+            return None
+        if node.dtype is dt.index and not node.shape:
+            return _scalar_size(node)
+        count = product(node.shape)
+        if not isinstance(count, int) or count * node.dtype.itemsize > largest:
+            return None
+        try:
+            if any(operand.dtype == object for operand in operands):
+                if count > 4096:
+                    return None
+                return _tidy(_symbolic(node, operands), node.dtype)
+            return _numeric(node, operands)
+        except (_NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
+            return None
+
+
+def constant(array: Any, name: str) -> Tensor:
+    """A constant tensor; one that repeats a single value is a broadcast scalar."""
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    dtype = dt.from_numpy(array.dtype)
+    if array.ndim and 0 < array.size <= 4096:
+        unit = array.reshape(-1).view(f"V{array.itemsize}")
+        if (unit == unit[0]).all():
+            return Tensor.full(array.shape, array.reshape(-1)[0].item(), dtype)
+    return Tensor.weight(name, array)
+
+
+def _is_fill(node: UOp) -> bool:
+    while node.op in (ops.EXPAND, ops.RESHAPE):
+        node = node.src[0]
+    return node.op is ops.CONST
+
+
+def _sizes_tensor(value: Any, dtype: DType) -> Tensor | None:
+    items = value.reshape(-1).tolist()
+    if not dtype.is_int or not all(isinstance(item, (int, UOp)) for item in items):
+        return None
+    scalars = [Tensor.from_size(item, dtype) for item in items]
+    if value.ndim == 0:
+        return scalars[0]
+    return Tensor.stack(scalars).reshape(value.shape)
+
+
+def _objects(value: Any) -> Any:
+    array = np.empty((), object)
+    array[()] = value
+    return array
+
+
+def _scalar_size(node: UOp) -> Any:
+    size = as_size(node)
+    return np.asarray(size, np.int64) if isinstance(size, int) else _objects(size)
+
+
+def _tidy(array: Any, dtype: DType) -> Any:
+    """An object array as a numeric one where no element is symbolic."""
+    array = np.asarray(array)
+    if array.dtype != object:
+        return array
+    if any(isinstance(item, (UOp, Quotient)) for item in array.reshape(-1).tolist()):
+        return array
+    return array.astype(dtype.numpy)
+
+
+def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
+    """One primitive on numeric arrays: one at a time, so sums of products never meet a BLAS."""
+    if node.op is ops.CAST:
+        return cast_array(operands[0], node.dtype)
+    if node.op.elementwise and node.op.numpy is not None:
+        return np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy, copy=False)
+    sources = tuple(
+        UOp(ops.BUFFER, source.dtype, (), (ops.Source("weight", "", value), value.shape))
+        for source, value in zip(node.src, operands, strict=True)
+    )
+    return evaluate([UOp(node.op, node.dtype, sources, node.arg)], {})[0]
+
+
+# Symbolic elements.
+
+
+def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
+    op, arg = node.op, node.arg
+    if op is ops.CAST:
+        return _map(_caster(node.dtype), operands[0])
+    if op in _ELEMENTWISE:
+        function = _ELEMENTWISE[op]
+        return _map(function, *operands)
+    if op is ops.RESHAPE:
+        return operands[0].reshape(arg)
+    if op is ops.PERMUTE:
+        return operands[0].transpose(arg)
+    if op is ops.EXPAND:
+        return np.broadcast_to(operands[0], arg)
+    if op is ops.SHRINK:
+        return operands[0][tuple(slice(start, end) for start, end in arg)]
+    if op is ops.FLIP:
+        return np.flip(operands[0], arg)
+    if op is ops.PAD:
+        return np.pad(operands[0], arg, constant_values=0)
+    if op is ops.WINDOW:
+        return _window(operands[0], *arg)
+    if op is ops.REDUCE and arg[0] in _ELEMENTWISE:
+        return _reduce(operands[0], arg[0], arg[1], node.dtype)
+    if op is ops.GATHER and operands[1].dtype != object:
+        data, indices = operands
+        if np.all((indices >= 0) & (indices < data.shape[arg])):
+            return np.take(data, indices, axis=arg)
+    if op is ops.ASSIGN:
+        result = np.array(operands[0], dtype=object)
+        result[tuple(slice(start, end) for start, end in arg)] = operands[1]
+        return result
+    if op is ops.REALISE:
+        return operands[0]
+    raise _NotKnown
+
+
+def _map(function: Callable[..., Element], *operands: Any) -> Any:
+    arrays = np.broadcast_arrays(*operands)
+    result = np.empty(arrays[0].shape, object)
+    flat = result.reshape(-1)
+    for position, items in enumerate(zip(*(a.reshape(-1).tolist() for a in arrays), strict=True)):
+        flat[position] = function(*items)
+    return flat.reshape(result.shape)
+
+
+def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int], dtype: DType) -> Any:
+    keep = [axis for axis in range(array.ndim) if axis not in axes]
+    moved = array.transpose([*keep, *axes])
+    shape = moved.shape[: len(keep)]
+    rows = moved.reshape(math.prod(shape), -1)
+    if not rows.shape[1]:
+        raise _NotKnown
+    result = np.empty(len(rows), object)
+    for position, row in enumerate(rows.tolist()):
+        total = row[0]
+        for item in row[1:]:
+            total = _ELEMENTWISE[op](total, item)
+        result[position] = total
+    return result.reshape(shape)
+
+
+def _window(array: Any, axis: int, size: int, stride: int, dilation: int) -> Any:
+    count = (array.shape[axis] - (size - 1) * dilation - 1) // stride + 1
+    places = np.arange(count)[:, None] * stride + np.arange(size)[None, :] * dilation
+    return np.moveaxis(np.take(array, places, axis=axis), axis + 1, -1)
+
+
+def _quotient(size: Size, denominator: int) -> Element:
+    """size / denominator in lowest terms."""
+    if isinstance(size, int):
+        return size / denominator if size % denominator else size // denominator
+    common = math.gcd(ix.divisor(size), denominator)
+    if common > 1:
+        reduced = ix.size_floordiv(size, common)
+        if isinstance(reduced, int):
+            return _quotient(reduced, denominator // common)
+        size, denominator = reduced, denominator // common
+    if denominator == 1:
+        return size
+    if denominator > _MAX_DENOMINATOR:
+        raise _NotKnown
+    return Quotient(size, denominator)
+
+
+def _parts(value: Element) -> tuple[Size, int]:
+    """An element as size / denominator; floats that are no small fraction are not representable."""
+    if isinstance(value, Quotient):
+        return value.size, value.denominator
+    if isinstance(value, UOp):
+        return value, 1
+    if not math.isfinite(value):
+        raise _NotKnown
+    fraction = Fraction(value)
+    if fraction.denominator > _MAX_DENOMINATOR:
+        raise _NotKnown
+    return fraction.numerator, fraction.denominator
+
+
+def _caster(dtype: DType) -> Callable[[Element], Element]:
+    def call(value: Element) -> Element:
+        if dtype.kind == "b":
+            return _not(_equal(value, 0))
+        if dtype.is_float or (dtype is dt.index and not isinstance(value, Quotient)):
+            return value
+        return _truncated(value)
+
+    return call
+
+
+def _add(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return _quotient(ix.size_add(ix.size_mul(x, q), ix.size_mul(y, p)), p * q)
+
+
+def _subtract(a: Element, b: Element) -> Element:
+    return _add(a, _negative(b))
+
+
+def _negative(a: Element) -> Element:
+    x, p = _parts(a)
+    return _quotient(ix.size_mul(x, -1), p)
+
+
+def _multiply(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return _quotient(ix.size_mul(x, y), p * q)
+
+
+def _divide(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    if isinstance(y, int):
+        if y == 0:
+            raise _NotKnown
+        sign = -1 if y < 0 else 1
+        return _quotient(ix.size_mul(x, q * sign), p * abs(y))
+    top, bottom = as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
+    if ix.bounds(bottom)[0] <= 0:
+        raise _NotKnown
+    if top is bottom:
+        return 1
+    if as_size(ix.mod(top, bottom)) == 0:
+        return as_size(ix.floordiv(top, bottom))
+    raise _NotKnown
+
+
+def _floor(a: Element) -> Element:
+    x, p = _parts(a)
+    return ix.size_floordiv(x, p)
+
+
+def _truncated(a: Element) -> Element:
+    x, p = _parts(a)
+    if p == 1:
+        return x
+    low, high = (x, x) if isinstance(x, int) else ix.bounds(x)
+    if low >= 0:
+        return ix.size_floordiv(x, p)
+    if high <= 0:
+        return ix.size_mul(ix.size_floordiv(ix.size_mul(x, -1), p), -1)
+    raise _NotKnown
+
+
+def _floor_divide(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    if p != 1 or q != 1 or (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+        raise _NotKnown
+    return ix.size_floordiv(x, y)
+
+
+def _truncated_divide(a: Element, b: Element) -> Element:
+    (x, _), (_y, _) = _parts(a), _parts(b)
+    if (x if isinstance(x, int) else ix.bounds(x)[0]) < 0:
+        raise _NotKnown
+    return _floor_divide(a, b)
+
+
+def _remainder(a: Element, b: Element) -> Element:
+    x, y = _size(a), _size(b)
+    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+        raise _NotKnown
+    return as_size(ix.mod(as_node(x), as_node(y)))
+
+
+def _size(a: Element) -> Size:
+    size, denominator = _parts(a)
+    if denominator != 1:
+        raise _NotKnown
+    return size
+
+
+def _greater(a: Element, b: Element) -> Element:
+    return as_size(ix.maximum(as_node(_size(a)), as_node(_size(b))))
+
+
+def _lesser(a: Element, b: Element) -> Element:
+    return as_size(ix.minimum(as_node(_size(a)), as_node(_size(b))))
+
+
+def _decided(node: UOp) -> bool:
+    if node.op is not ops.CONST:
+        raise _NotKnown
+    return bool(node.arg)
+
+
+def _compare(a: Element, b: Element) -> tuple[UOp, UOp]:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
+
+
+def _equal(a: Element, b: Element) -> bool:
+    return _decided(ix.equal(*_compare(a, b)))
+
+
+def _less(a: Element, b: Element) -> bool:
+    return _decided(ix.less(*_compare(a, b)))
+
+
+def _less_or_equal(a: Element, b: Element) -> bool:
+    x, y = _compare(a, b)
+    return not _decided(ix.less(y, x))
+
+
+def _not(a: Element) -> Element:
+    if not isinstance(a, bool):
+        raise _NotKnown
+    return not a
+
+
+def _logical(function: Callable[[bool, bool], bool]) -> Callable[..., Element]:
+    def call(a: Element, b: Element) -> Element:
+        if not isinstance(a, bool) or not isinstance(b, bool):
+            raise _NotKnown
+        return function(a, b)
+
+    return call
+
+
+def _where(condition: Element, yes: Element, no: Element) -> Element:
+    if not isinstance(condition, bool):
+        raise _NotKnown
+    return yes if condition else no
+
+
+def _absolute(a: Element) -> Element:
+    x, _ = _parts(a)
+    if isinstance(x, UOp) and ix.bounds(x)[0] < 0:
+        raise _NotKnown
+    return abs(a) if isinstance(a, (int, float)) else a
+
+
+_ELEMENTWISE: dict[ops.Primitive, Callable[..., Any]] = {
+    ops.ADD: _add,
+    ops.SUB: _subtract,
+    ops.NEG: _negative,
+    ops.MUL: _multiply,
+    ops.DIV: _divide,
+    ops.FLOORDIV: _floor_divide,
+    ops.TRUNCDIV: _truncated_divide,
+    ops.MOD: _remainder,
+    ops.MAX: _greater,
+    ops.MIN: _lesser,
+    ops.FLOOR: _floor,
+    ops.TRUNC: _truncated,
+    ops.ABS: _absolute,
+    ops.EQ: _equal,
+    ops.LT: _less,
+    ops.LE: _less_or_equal,
+    ops.NOT: _not,
+    ops.AND: _logical(lambda a, b: a and b),
+    ops.OR: _logical(lambda a, b: a or b),
+    ops.XOR: _logical(lambda a, b: a != b),
+    ops.WHERE: _where,
+}

@@ -1,0 +1,333 @@
+"""Operators that move elements without computing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.rules import index as ix
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, UOp, as_node, as_size
+from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.shapes import checked_shape
+
+
+@operator("Transpose")
+def transpose(node: Node, x: Tensor) -> Tensor:
+    order = node.integer_list("perm")
+    return x.permute(range(x.ndim - 1, -1, -1) if order is None else order)
+
+
+@operator("Concat")
+def concat(node: Node, *parts: Tensor) -> Tensor:
+    axis = node.axis(0, parts[0].ndim)
+    first = parts[0]
+    for part in parts:
+        same = part.ndim == first.ndim and all(
+            a == b
+            for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=True))
+            if i != axis
+        )
+        if not same or part.dtype is not first.dtype:
+            raise node.invalid(f"{part!r} cannot be joined with {first!r} along axis {axis}")
+    return Tensor.concat(parts, axis)
+
+
+@operator("Split")
+def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
+    axis = node.axis(0, x.ndim)
+    length = x.shape[axis]
+    given: Sequence[Size] | None = (
+        node.integer_list("split") if sizes is None else node.sizes(sizes, "split")
+    )
+    if given is None:
+        count = node.integer("num_outputs", len(node.outputs))
+        if count < 1:
+            raise node.invalid(f"num_outputs is {count}")
+        if not isinstance(length, int):
+            part: Size = ix.size_floordiv(length, count)
+            if ix.size_mul(part, count) != length:
+                raise node.unsupported(f"a symbolic axis is not provably a multiple of {count}")
+            given = [part] * count
+        else:
+            chunk = -(-length // count)
+            given = [max(0, min(chunk, length - i * chunk)) for i in range(count)]
+    if ix.size_add(*given) != length or len(given) != len(node.outputs):
+        raise node.invalid(f"an axis of {length} cannot be split into {len(node.outputs)} outputs")
+    parts = []
+    start: Size = 0
+    for size in given:
+        end = ix.size_add(start, size)
+        parts.append(cut(x, axis, start, end))
+        start = end
+    return parts
+
+
+def cut(x: Tensor, axis: int, start: Size, end: Size) -> Tensor:
+    """Elements [start, end) of one axis."""
+    bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
+    bounds[axis] = (start, end)
+    return x.shrink(bounds)
+
+
+@operator("Slice")
+def slice_(
+    node: Node,
+    x: Tensor,
+    starts: Tensor | None = None,
+    ends: Tensor | None = None,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    if node.opset < 10:
+        first: list[Size] = list(node.integer_list("starts") or [])
+        last: list[Size] = list(node.integer_list("ends") or [])
+        chosen = node.integer_list("axes")
+    else:
+        assert starts is not None and ends is not None
+        first, last = node.sizes(starts, "starts"), node.sizes(ends, "ends")
+        chosen = None if axes is None else node.integers(axes, "axes")
+    by = [1] * len(first) if steps is None else node.integers(steps, "steps")
+    places = list(range(len(first))) if chosen is None else [node.wrap(a, x.ndim) for a in chosen]
+    if not len(first) == len(last) == len(by) == len(places) or len(set(places)) != len(places):
+        raise node.invalid("starts, ends, axes and steps do not match")
+    for axis, start, end, step in zip(places, first, last, by, strict=True):
+        if step == 0:
+            raise node.invalid("a step is 0")
+        x = _sliced(node, x, axis, start, end, step)
+    return x
+
+
+def _sliced(node: Node, x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:
+    length = x.shape[axis]
+    if isinstance(start, int) and isinstance(end, int) and isinstance(length, int):
+        low = start + length if start < 0 else start
+        high = end + length if end < 0 else end
+        if step > 0:
+            low, high = min(max(low, 0), length), min(max(high, 0), length)
+            return cut(x, axis, low, max(low, high)).stride(axis, step)
+        low, high = min(max(low, 0), length - 1), min(max(high, -1), length - 1)
+        count = max(0, -((high - low) // -step)) if low > high else 0
+        if count == 0:
+            return cut(x, axis, 0, 0)
+        last = low + (count - 1) * step
+        return cut(x, axis, last, low + 1).flip(axis).stride(axis, -step)
+    if step < 0:
+        whole = start == -1 and isinstance(end, int) and end <= -dt.int32.limits[1]
+        if not whole:
+            raise node.unsupported("a symbolic axis is sliced backwards", supported="[::-1]")
+        return x.flip(axis).stride(axis, -step)
+    low_size, high_size = _clamped(node, start, length), _clamped(node, end, length)
+    return cut(x, axis, low_size, _greater(low_size, high_size)).stride(axis, step)
+
+
+def _clamped(node: Node, place: Size, length: Size) -> Size:
+    """A place counted from the end where it is negative, limited to 0..length."""
+    if isinstance(place, int):
+        if place >= 0:
+            return _lesser(place, length) if place < dt.int32.limits[1] else length
+        if place <= -dt.int32.limits[1]:
+            return 0
+        return _greater(ix.size_add(length, place), 0)
+    low, high = ix.bounds(place)
+    if low >= 0:
+        return _lesser(place, length)
+    if high < 0:
+        return _greater(ix.size_add(length, place), 0)
+    raise node.unsupported("the sign of a bound depends on a symbolic size")
+
+
+def _lesser(a: Size, b: Size) -> Size:
+    return as_size(ix.minimum(as_node(a), as_node(b)))
+
+
+def _greater(a: Size, b: Size) -> Size:
+    return as_size(ix.maximum(as_node(a), as_node(b)))
+
+
+@operator("Pad")
+def pad(
+    node: Node,
+    x: Tensor,
+    pads: Tensor | None = None,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+) -> Tensor:
+    mode = node.text("mode", "constant")
+    amounts: Sequence[Size]
+    if node.opset < 11:
+        amounts = node.integer_list("pads") or []
+    else:
+        assert pads is not None
+        amounts = node.sizes(pads, "pads")
+    places = list(range(x.ndim))
+    if axes is not None:
+        places = [node.wrap(axis, x.ndim) for axis in node.integers(axes, "axes")]
+    if len(amounts) != 2 * len(places) or len(set(places)) != len(places):
+        raise node.invalid(f"{len(amounts)} pads for {len(places)} axes")
+    pairs: list[tuple[Size, Size]] = [(0, 0)] * x.ndim
+    for position, axis in enumerate(places):
+        pairs[axis] = (amounts[position], amounts[position + len(places)])
+    checked_shape(
+        node, [ix.size_add(s, lo, hi) for s, (lo, hi) in zip(x.shape, pairs, strict=True)]
+    )
+    if mode == "constant":
+        return _constant_pad(node, x, pairs, value)
+    if mode not in ("reflect", "edge", "wrap"):
+        raise node.invalid(f"mode is {mode!r}")
+    for axis, (before, after) in enumerate(pairs):
+        if (before, after) != (0, 0):
+            x = _border(node, x, axis, before, after, mode)
+    return x
+
+
+def _constant_pad(
+    node: Node, x: Tensor, pairs: list[tuple[Size, Size]], value: Tensor | None
+) -> Tensor:
+    if value is None:
+        filler = node.number("value", 0.0)
+        return x.pad(pairs, filler if x.dtype.is_float else int(filler))
+    known = node.known(value)
+    if known is not None:
+        return x.pad(pairs, known.reshape(-1)[0].item())
+    inside = Tensor.full(x.shape, True, dt.bool_).pad(pairs)
+    return inside.where(x.pad(pairs), value.reshape(()).cast(x.dtype))
+
+
+def _border(node: Node, x: Tensor, axis: int, before: Size, after: Size, mode: str) -> Tensor:
+    """Values outside the axis taken from inside it."""
+    length = x.shape[axis]
+    if not isinstance(before, int) or not isinstance(after, int):
+        raise node.unsupported(f"mode {mode!r} with symbolic pads", supported="constant pads")
+    if isinstance(length, int):
+        if length == 0:
+            raise node.invalid(f"mode {mode!r} needs a non-empty axis")
+        place = np.arange(-before, length + after)
+        if mode == "edge":
+            place = np.clip(place, 0, length - 1)
+        elif mode == "wrap":
+            place = place % length
+        elif length == 1:
+            place = np.zeros_like(place)
+        else:
+            period = 2 * (length - 1)
+            place = np.abs((place + length - 1) % period - (length - 1))
+        return x.gather(axis, node.constant(place.astype(np.int32)))
+    if before < 0 or after < 0:
+        raise node.unsupported("negative pads of a symbolic axis")
+    if mode == "edge":
+        parts = [_repeat(cut(x, axis, 0, 1), axis, before), x]
+        last = ix.size_sub(length, 1)
+        parts.append(_repeat(cut(x, axis, last, length), axis, after))
+    elif mode == "wrap":
+        parts = [cut(x, axis, ix.size_sub(length, before), length), x, cut(x, axis, 0, after)]
+    else:
+        first = cut(x, axis, 1, before + 1).flip(axis)
+        end = ix.size_sub(length, 1)
+        parts = [first, x, cut(x, axis, ix.size_sub(end, after), end).flip(axis)]
+    low = ix.bounds(as_node(length))[0]
+    if mode != "edge" and max(before, after) >= low:
+        raise node.unsupported(f"pads of mode {mode!r} reach beyond the least size of the axis")
+    return Tensor.concat(parts, axis)
+
+
+def _repeat(x: Tensor, axis: int, count: int) -> Tensor:
+    return x.expand([count if a == axis else size for a, size in enumerate(x.shape)])
+
+
+@operator("Tile")
+def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
+    counts = node.sizes(repeats, "repeats")
+    if len(counts) != x.ndim:
+        raise node.invalid(f"{len(counts)} repeats for {x.ndim} axes")
+    target = checked_shape(node, [ix.size_mul(s, c) for s, c in zip(x.shape, counts, strict=True)])
+    apart = [size for s in x.shape for size in (1, s)]
+    wide = [size for s, c in zip(x.shape, counts, strict=True) for size in (c, s)]
+    return x.reshape(apart).expand(wide).reshape(target)
+
+
+@operator("DepthToSpace")
+def depth_to_space(node: Node, x: Tensor) -> Tensor:
+    block = _block(node, x)
+    n, c, h, w = x.shape
+    depth = ix.size_floordiv(c, block * block)
+    if node.text("mode", "DCR") == "DCR":
+        y = x.reshape((n, block, block, depth, h, w)).permute((0, 3, 4, 1, 5, 2))
+    else:
+        y = x.reshape((n, depth, block, block, h, w)).permute((0, 1, 4, 2, 5, 3))
+    return y.reshape((n, depth, ix.size_mul(h, block), ix.size_mul(w, block)))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(node: Node, x: Tensor) -> Tensor:
+    block = _block(node, x)
+    n, c, h, w = x.shape
+    rows, columns = ix.size_floordiv(h, block), ix.size_floordiv(w, block)
+    y = x.reshape((n, c, rows, block, columns, block)).permute((0, 3, 5, 1, 2, 4))
+    return y.reshape((n, ix.size_mul(c, block * block), rows, columns))
+
+
+def _block(node: Node, x: Tensor) -> int:
+    block = node.integer("blocksize", 0)
+    if block < 1 or x.ndim != 4:
+        raise node.invalid(f"blocksize {block} of {x!r}")
+    return block
+
+
+@operator("Trilu")
+def trilu(node: Node, x: Tensor, k: Tensor | None = None) -> Tensor:
+    rows = Tensor.arange(x.shape[-2]).unsqueeze(1)
+    columns = Tensor.arange(x.shape[-1]).unsqueeze(0)
+    diagonal: Tensor | int = 0
+    if k is not None:
+        known = node.known(k)
+        if known is None:
+            diagonal = k.reshape(()).cast(dt.int32)
+        else:
+            diagonal = int(np.clip(known.reshape(-1)[0], -(1 << 30), 1 << 30))
+    offset = columns - rows
+    keep = offset >= diagonal if node.integer("upper", 1) else offset <= diagonal
+    return keep.where(x, False if x.dtype is dt.bool_ else 0)
+
+
+@operator("EyeLike")
+def eye_like(node: Node, x: Tensor) -> Tensor:
+    rows = Tensor.arange(x.shape[0]).unsqueeze(1)
+    columns = Tensor.arange(x.shape[1]).unsqueeze(0)
+    return (columns - rows).eq(node.integer("k", 0)).cast(node.dtype("dtype", x.dtype))
+
+
+@operator("ReverseSequence")
+def reverse_sequence(node: Node, x: Tensor, lengths: Tensor) -> Tensor:
+    batch, time = node.integer("batch_axis", 1), node.integer("time_axis", 0)
+    if sorted((batch, time)) != [0, 1]:
+        raise node.invalid(f"batch_axis {batch} and time_axis {time}")
+    place = Tensor.arange(x.shape[time], lengths.dtype).unsqueeze(1 - time)
+    count = lengths.unsqueeze((batch == 0 and 1) or 0)
+    source = (place < count).where(count - 1 - place, place)
+    wide = source.reshape(source.shape + (1,) * (x.ndim - 2)).expand(x.shape)
+    return x.gather_elements(time, wide)
+
+
+@operator("CenterCropPad")
+def center_crop_pad(node: Node, x: Tensor, target: Tensor) -> Tensor:
+    sizes = node.integers(target, "shape")
+    axes = node.integer_list("axes")
+    places = list(range(x.ndim)) if axes is None else [node.wrap(a, x.ndim) for a in axes]
+    if len(places) != len(sizes):
+        raise node.invalid(f"{len(sizes)} sizes for {len(places)} axes")
+    for axis, want in zip(places, sizes, strict=True):
+        have = x.shape[axis]
+        if isinstance(have, UOp):
+            raise node.unsupported("a symbolic axis", supported="fixed sizes")
+        if have > want:
+            start = (have - want) // 2
+            x = cut(x, axis, start, start + want)
+        else:
+            before = (want - have) // 2
+            x = x.pad(
+                [(before, want - have - before) if a == axis else (0, 0) for a in range(x.ndim)]
+            )
+    return x

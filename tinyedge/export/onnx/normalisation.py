@@ -1,0 +1,134 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.folding import absorb
+from tinyedge.export.onnx.reader import DTYPES
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("BatchNormalization")
+def batch_normalization(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
+    """A scale and a shift per channel, computed at import; folded into the weights if it can be."""
+    if node.integer("training_mode", 0):
+        raise node.unsupported("training_mode is 1", supported="inference")
+    if not node.integer("spatial", 1):
+        raise node.unsupported("spatial is 0", supported="one scale a channel")
+    epsilon = node.number("epsilon", 1e-5)
+    known = [node.known(t) for t in (scale, bias, mean, variance)]
+    shape = (-1,) + (1,) * (x.ndim - 2) if x.ndim > 1 else (-1,)
+    if all(value is not None and value.ndim == 1 for value in known):
+        s, b, m, v = (value.astype(np.float64) for value in known)
+        factor = s / np.sqrt(v + epsilon)
+        shift = b - m * factor
+        absorbed = absorb(node, x, node.inputs[0], factor, shift)
+        if absorbed is not None:
+            return absorbed
+        kind = x.dtype.numpy
+        return x * node.constant(factor.astype(kind).reshape(shape)) + node.constant(
+            shift.astype(kind).reshape(shape)
+        )
+    s_, b_, m_, v_ = (t.reshape(shape).cast(x.dtype) for t in (scale, bias, mean, variance))
+    return (x - m_) * (s_ / (v_ + epsilon).sqrt()) + b_
+
+
+def centred(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x - mean, mean, 1 / sqrt(variance + epsilon); the variance is that of centred values."""
+    mean = x.mean(axes, keepdims=True)
+    difference = x - mean
+    variance = (difference * difference).mean(axes, keepdims=True)
+    return difference, mean, 1.0 / (variance + epsilon).sqrt()
+
+
+@operator("LayerNormalization")
+def layer_normalization(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> list[Tensor]:
+    axis = node.axis(-1, x.ndim)
+    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
+    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    difference, mean, inverse = centred(
+        wide, tuple(range(axis, x.ndim)), node.number("epsilon", 1e-5)
+    )
+    result = (difference * inverse).cast(x.dtype) * scale
+    return [result if bias is None else result + bias, mean, inverse]
+
+
+@operator("RMSNormalization")
+def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> Tensor:
+    axis = node.axis(-1, x.ndim)
+    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
+    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    mean = (wide * wide).mean(tuple(range(axis, x.ndim)), keepdims=True)
+    return (wide / (mean + node.number("epsilon", 1e-5)).sqrt()).cast(x.dtype) * scale
+
+
+@operator("InstanceNormalization")
+def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    difference, _, inverse = centred(x, tuple(range(2, x.ndim)), node.number("epsilon", 1e-5))
+    shape = (-1,) + (1,) * (x.ndim - 2)
+    return difference * (inverse * scale.reshape(shape)) + bias.reshape(shape)
+
+
+@operator("GroupNormalization")
+def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    groups = node.integer("num_groups", 0)
+    channels = x.shape[1]
+    if groups < 1 or not isinstance(channels, int) or channels % groups:
+        raise node.invalid(f"{channels} channels in {groups} groups")
+    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
+    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    grouped = wide.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
+    difference, _, inverse = centred(
+        grouped, tuple(range(2, grouped.ndim)), node.number("epsilon", 1e-5)
+    )
+    normal = difference * inverse
+    tail = (1,) * (x.ndim - 2)
+    if node.opset < 21:  # one scale a group
+        shape = (1, groups, 1, *tail)
+        scaled = normal * scale.cast(stash).reshape(shape) + bias.cast(stash).reshape(shape)
+        return scaled.reshape(x.shape).cast(x.dtype)
+    flat = normal.reshape(x.shape).cast(x.dtype)
+    return flat * scale.reshape((-1, *tail)) + bias.reshape((-1, *tail))
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_normalization(node: Node, x: Tensor) -> Tensor:
+    axes = node.integer_list("axes")
+    chosen = tuple(node.wrap(axis, x.ndim) for axis in ([0, 2, 3] if axes is None else axes))
+    mean = x.mean(chosen, keepdims=True)
+    difference = x - mean
+    deviation = (difference * difference).mean(chosen, keepdims=True).sqrt()
+    return difference / (deviation + 1e-9)
+
+
+@operator("LpNormalization")
+def lp_normalization(node: Node, x: Tensor) -> Tensor:
+    """x / norm; 0 where the norm is 0."""
+    axis, p = node.axis(-1, x.ndim), node.integer("p", 2)
+    if p == 1:
+        norm = x.abs().sum(axis, keepdims=True)
+    elif p == 2:
+        norm = (x * x).sum(axis, keepdims=True).sqrt()
+    else:
+        raise node.invalid(f"p is {p}")
+    zero = norm.eq(0.0)
+    return zero.where(0.0, x / zero.where(1.0, norm))
+
+
+@operator("LRN")
+def local_response_normalization(node: Node, x: Tensor) -> Tensor:
+    size = node.integer("size", 0)
+    if size < 1 or x.ndim < 2:
+        raise node.invalid(f"size {size} over {x.ndim} axes")
+    alpha, beta = node.number("alpha", 1e-4), node.number("beta", 0.75)
+    before = (size - 1) // 2
+    pads = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
+    squares = (x * x).pad(pads).window(1, size).sum(-1)
+    return x / (squares * (alpha / size) + node.number("bias", 1.0)) ** beta

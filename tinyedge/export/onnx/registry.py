@@ -1,0 +1,247 @@
+"""The table of ONNX operators, and the node that an operator's function receives.
+
+    @operator("Relu")
+    def relu(node: Node, x: Tensor) -> Tensor:
+        return x.relu()
+
+The function gets the node's inputs in order (None for one left out) and returns its result, or a
+list of results. `since` registers another function from that version of the operator set on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+import numpy as np
+
+import onnx
+from tinyedge.core.dtype import DType
+from tinyedge.core.errors import ModelError, UnsupportedOp
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, UOp
+from tinyedge.export.onnx.reader import element_type, sparse_array
+
+if TYPE_CHECKING:
+    from tinyedge.export.onnx.importer import Importer
+
+Result = Union[Tensor, Sequence[Any], None]
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+
+_OPERATORS: dict[tuple[str, str], list[tuple[int, Function]]] = {}
+
+
+def operator(name: str, *, since: int = 1, domain: str = "") -> Callable[[F], F]:
+    """Register the function of an operator, from version `since` of its operator set on."""
+
+    def register(function: F) -> F:
+        versions = _OPERATORS.setdefault((domain, name), [])
+        versions.append((since, function))
+        versions.sort(key=lambda entry: entry[0])
+        return function
+
+    return register
+
+
+def find(domain: str, name: str, opset: int) -> Function | None:
+    """The function for an operator in an operator set, if there is one."""
+    best = None
+    for since, function in _OPERATORS.get((domain, name), ()):
+        if since <= opset:
+            best = function
+    return best
+
+
+def names(domain: str = "") -> list[str]:
+    """The registered operators of a domain, sorted."""
+    return sorted(name for d, name in _OPERATORS if d == domain)
+
+
+class Node:
+    """One ONNX node: its attributes by typed getters, and what is known of its inputs at import.
+
+    opset: the version of the operator set of its domain. label: how messages name it.
+    """
+
+    def __init__(
+        self,
+        proto: Any,
+        domain: str,
+        opset: int,
+        name: str,
+        attributes: dict[str, Any],
+        importer: Importer,
+    ) -> None:
+        self.op: str = proto.op_type
+        self.domain = domain
+        self.opset = opset
+        self.name = name
+        self.inputs = tuple(proto.input)
+        self.outputs = tuple(proto.output)
+        self.attributes = attributes
+        self.importer = importer
+        self.scope: Any = None
+        self.opsets: Any = None
+        self._constants = 0
+
+    @property
+    def label(self) -> str:
+        return f"ONNX node {self.name!r} ({self.op}, opset {self.opset})"
+
+    # Attributes.
+
+    def has(self, name: str) -> bool:
+        return name in self.attributes
+
+    def _get(self, name: str, kind: int) -> Any:
+        attribute = self.attributes.get(name)
+        if attribute is None:
+            return None
+        if attribute.type != kind:
+            want = onnx.AttributeProto.AttributeType.Name(kind)
+            raise self.invalid(f"attribute {name!r} is not of type {want}")
+        return attribute
+
+    def integer(self, name: str, default: int) -> int:
+        attribute = self._get(name, onnx.AttributeProto.INT)
+        return default if attribute is None else int(attribute.i)
+
+    def number(self, name: str, default: float) -> float:
+        attribute = self._get(name, onnx.AttributeProto.FLOAT)
+        return default if attribute is None else float(attribute.f)
+
+    def text(self, name: str, default: str) -> str:
+        attribute = self._get(name, onnx.AttributeProto.STRING)
+        return default if attribute is None else attribute.s.decode("utf-8", "replace")
+
+    def integer_list(self, name: str) -> list[int] | None:
+        attribute = self._get(name, onnx.AttributeProto.INTS)
+        return None if attribute is None else [int(i) for i in attribute.ints]
+
+    def number_list(self, name: str) -> list[float] | None:
+        attribute = self._get(name, onnx.AttributeProto.FLOATS)
+        return None if attribute is None else [float(f) for f in attribute.floats]
+
+    def text_list(self, name: str) -> list[str] | None:
+        attribute = self._get(name, onnx.AttributeProto.STRINGS)
+        return (
+            None if attribute is None else [s.decode("utf-8", "replace") for s in attribute.strings]
+        )
+
+    def array(self, name: str) -> Any:
+        """A tensor attribute as a numpy array, or None."""
+        attribute = self._get(name, onnx.AttributeProto.TENSOR)
+        if attribute is None:
+            return None
+        return self.importer.array(attribute.t, f"attribute {name!r} of {self.label}")
+
+    def sparse_array(self, name: str) -> Any:
+        """A sparse tensor attribute as a dense numpy array, or None."""
+        attribute = self._get(name, onnx.AttributeProto.SPARSE_TENSOR)
+        if attribute is None:
+            return None
+        subject = f"attribute {name!r} of {self.label}"
+        return sparse_array(attribute.sparse_tensor, self.importer.model, subject)
+
+    def graph(self, name: str) -> Any:
+        """A subgraph attribute. Raises ModelError where it is missing."""
+        attribute = self._get(name, onnx.AttributeProto.GRAPH)
+        if attribute is None:
+            raise self.invalid(f"attribute {name!r} is missing")
+        return attribute.g
+
+    def dtype(self, name: str, default: DType) -> DType:
+        """An element type given as an integer attribute."""
+        code = self.integer(name, 0)
+        return default if code == 0 else element_type(code, self.label)
+
+    def axis(self, default: int, ndim: int, *, name: str = "axis", end: bool = False) -> int:
+        """An axis attribute, made nonnegative and checked; `end` also allows ndim itself."""
+        return self.wrap(self.integer(name, default), ndim + (1 if end else 0))
+
+    def wrap(self, axis: int, ndim: int) -> int:
+        """An axis counted from the end where it is negative. Raises ModelError."""
+        if not -ndim <= axis < ndim:
+            raise self.invalid(f"axis {axis} is out of range for {ndim} axes")
+        return axis % ndim
+
+    # What is known at import.
+
+    def known(self, tensor: Tensor | None) -> Any:
+        """The values of a tensor as a numpy array where they are known at import, else None."""
+        if tensor is None:
+            return None
+        value = self.importer.knowledge.value(tensor)
+        return None if value is None or value.dtype == object else value
+
+    def constant_input(self, tensor: Tensor, what: str) -> Any:
+        """The values of an input that must be known at import. Raises UnsupportedOp."""
+        value = self.known(tensor)
+        if value is None:
+            raise self.unsupported(
+                f"the input {what!r} is computed at run time",
+                supported=f"a constant {what!r}",
+                next="fix the sizes it depends on with --dim, or make it a constant",
+            )
+        return value
+
+    def sizes(self, tensor: Tensor, what: str) -> list[Size]:
+        """The values of a 1-D or scalar integer input as sizes: ints, or expressions of symbols."""
+        value = self.importer.knowledge.value(tensor)
+        if value is None:
+            raise self.unsupported(
+                f"the input {what!r} is computed at run time",
+                supported=f"{what!r} computed from constants and shapes",
+                next="fix the sizes it depends on with --dim, or make it a constant",
+            )
+        items = value.reshape(-1).tolist()
+        if not all(isinstance(item, (int, UOp)) for item in items):
+            raise self.invalid(f"the input {what!r} does not hold integers")
+        return [int(item) if isinstance(item, int) else item for item in items]
+
+    def integers(self, tensor: Tensor, what: str) -> list[int]:
+        """As `sizes`, where every one must be an int."""
+        items = self.sizes(tensor, what)
+        if not all(isinstance(item, int) for item in items):
+            raise self.unsupported(
+                f"the input {what!r} depends on a symbolic size",
+                supported=f"a constant {what!r}",
+                next="fix that size with --dim",
+            )
+        return items  # type: ignore[return-value]
+
+    def listed(self, attribute: str, tensor: Tensor | None) -> list[int] | None:
+        """Integers that older operator sets give as an attribute and newer ones as an input."""
+        if tensor is not None:
+            return self.integers(tensor, attribute)
+        return self.integer_list(attribute)
+
+    def constant(self, array: Any) -> Tensor:
+        """A constant made by this node, under a name of its own."""
+        self._constants += 1
+        return self.importer.constant(np.asarray(array), f"{self.name}/{self._constants}")
+
+    def folded(self, tensor: Tensor) -> Tensor:
+        """The tensor as a constant where its values are known at import."""
+        self._constants += 1
+        return self.importer.knowledge.fold(tensor, f"{self.name}/{self._constants}")
+
+    def warn(self, text: str) -> None:
+        self.importer.warn(f"{self.label}: {text}")
+
+    # Refusals.
+
+    def unsupported(self, because: str, *, supported: str = "", next: str = "") -> UnsupportedOp:
+        """The error for a valid use that cannot be imported."""
+        return UnsupportedOp(
+            f"{self.label} cannot be imported",
+            because,
+            id="model.unsupported",
+            supported=supported,
+            next=next,
+        )
+
+    def invalid(self, because: str) -> ModelError:
+        """The error for a node that breaks the rules of its operator."""
+        return ModelError(f"{self.label} is invalid", because, id="model.node")

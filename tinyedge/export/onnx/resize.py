@@ -1,0 +1,397 @@
+"""Resizing: Resize and Upsample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.rules import index as ix
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size
+from tinyedge.export.onnx.known import Quotient
+from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.shapes import checked_shape
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One resized axis. scale: out / in as ONNX counts it; None where only the sizes are known."""
+
+    axis: int
+    length: Size
+    target: Size
+    scale: float | None
+    roi: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The attributes of Resize."""
+
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    extrapolation: float
+    antialias: bool
+
+
+@operator("Resize")
+def resize(
+    node: Node,
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    if node.opset < 11:  # inputs X, scales
+        scales, roi = roi, None
+        options = Options(
+            node.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, 0, False
+        )
+    else:
+        options = Options(
+            node.text("mode", "nearest"),
+            node.text("coordinate_transformation_mode", "half_pixel"),
+            node.text("nearest_mode", "round_prefer_floor"),
+            node.number("cubic_coeff_a", -0.75),
+            bool(node.integer("exclude_outside", 0)),
+            node.number("extrapolation_value", 0.0),
+            bool(node.integer("antialias", 0)),
+        )
+    axes = node.integer_list("axes")
+    places = list(range(x.ndim)) if axes is None else [node.wrap(a, x.ndim) for a in axes]
+    if sizes is not None and sizes.shape != (0,):
+        chosen = _by_sizes(node, x, places, node.sizes(sizes, "sizes"))
+    elif scales is not None:
+        chosen = _by_scales(node, x, places, _values(node, scales, "scales"))
+    else:
+        raise node.invalid("it has neither scales nor sizes")
+    if options.coordinates == "tf_crop_and_resize":
+        chosen = _with_regions(node, chosen, roi)
+    return _resized(node, x, chosen, options)
+
+
+@operator("Upsample")
+def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
+    values = node.number_list("scales") if scales is None else _values(node, scales, "scales")
+    options = Options(node.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, 0, False)
+    chosen = _by_scales(node, x, list(range(x.ndim)), values or [])
+    return _resized(node, x, chosen, options)
+
+
+def _values(node: Node, tensor: Tensor, what: str) -> list[Any]:
+    """Floats, or quotients of symbolic sizes."""
+    value = node.importer.knowledge.value(tensor)
+    if value is None:
+        node.constant_input(tensor, what)
+    return value.reshape(-1).tolist()  # type: ignore[no-any-return]
+
+
+def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[Any]) -> list[Axis]:
+    if len(scales) != len(places):
+        raise node.invalid(f"{len(scales)} scales for {len(places)} axes")
+    result = []
+    for axis, scale in zip(places, scales, strict=True):
+        if isinstance(scale, Quotient) or not isinstance(scale, (int, float)):
+            raise node.unsupported(
+                "a scale depends on a symbolic size", supported="constant scales"
+            )
+        if not math.isfinite(scale) or scale <= 0:
+            raise node.invalid(f"a scale is {scale}")
+        length = x.shape[axis]
+        if isinstance(length, int):
+            target: Size = math.floor(length * float(np.float32(scale)))
+        else:
+            numerator, denominator = float(scale).as_integer_ratio()
+            if denominator > 1 << 12:
+                raise node.unsupported(
+                    f"a symbolic axis is scaled by {scale}", supported="scales such as 2 or 0.5"
+                )
+            target = ix.size_floordiv(ix.size_mul(length, numerator), denominator)
+        result.append(Axis(axis, length, target, float(scale)))
+    return _checked(node, x, result)
+
+
+def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size]) -> list[Axis]:
+    if len(sizes) != len(places):
+        raise node.invalid(f"{len(sizes)} sizes for {len(places)} axes")
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    targets = list(sizes)
+    ratio = None
+    if policy != "stretch":
+        lengths = [x.shape[axis] for axis in places]
+        if not all(isinstance(s, int) for s in [*lengths, *targets]):
+            raise node.unsupported(f"{policy} of a symbolic size", supported="fixed sizes")
+        ratios = [t / n for t, n in zip(targets, lengths, strict=True)]  # type: ignore[operator]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        targets = [math.floor(n * ratio + 0.5) for n in lengths]  # type: ignore[operator]
+    result = []
+    for axis, target in zip(places, targets, strict=True):
+        length = x.shape[axis]
+        scale = ratio
+        if scale is None and isinstance(length, int) and isinstance(target, int):
+            scale = target / length if length else 1.0
+        elif scale is None:
+            scale = _known_ratio(target, length)
+        result.append(Axis(axis, length, target, scale))
+    return _checked(node, x, result)
+
+
+def _known_ratio(target: Size, length: Size) -> float | None:
+    """target / length where it is the same for all sizes."""
+    for factor in (1, 2, 3, 4, 8, 16, 32):
+        if target == ix.size_mul(length, factor):
+            return float(factor)
+        if ix.size_mul(target, factor) == length:
+            return 1 / factor
+    return None
+
+
+def _checked(node: Node, x: Tensor, axes: list[Axis]) -> list[Axis]:
+    shape = list(x.shape)
+    for item in axes:
+        shape[item.axis] = item.target
+    checked_shape(node, shape)
+    return axes
+
+
+def _with_regions(node: Node, axes: list[Axis], roi: Tensor | None) -> list[Axis]:
+    if roi is None:
+        raise node.invalid("tf_crop_and_resize needs roi")
+    values = node.constant_input(roi, "roi").reshape(-1).tolist()
+    if len(values) != 2 * len(axes):
+        raise node.invalid(f"{len(values)} values of roi for {len(axes)} axes")
+    return [
+        Axis(item.axis, item.length, item.target, item.scale, (values[i], values[i + len(axes)]))
+        for i, item in enumerate(axes)
+    ]
+
+
+def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tensor:
+    modes: dict[str, Callable[[Node, Tensor, Axis, Options], Tensor]] = {
+        "nearest": _nearest,
+        "linear": _linear,
+        "bilinear": _linear,
+        "cubic": _cubic,
+    }
+    if options.mode not in modes:
+        raise node.invalid(f"mode is {options.mode!r}")
+    outside = None
+    for item in axes:
+        same = item.length == item.target and item.scale in (1.0, None)
+        if options.coordinates != "tf_crop_and_resize" and same:
+            continue
+        if item.target == 0 or item.length == 0:
+            shape = list(x.shape)
+            shape[item.axis] = item.target
+            x = Tensor.full(shape, 0, x.dtype) if 0 in shape else x
+            continue
+        if options.coordinates == "tf_crop_and_resize":
+            place = _source(node, item, options)
+            beyond = (place < 0) | (place > item.length - 1)  # type: ignore[operator]
+            mask = node.constant(
+                beyond.reshape([-1 if a == item.axis else 1 for a in range(x.ndim)])
+            )
+            outside = mask if outside is None else outside | mask
+        x = modes[options.mode](node, x, item, options)
+    if outside is not None:
+        x = outside.where(options.extrapolation, x)
+    return x
+
+
+def _source(node: Node, item: Axis, options: Options) -> Any:
+    """For every output place its place in the input, in double precision."""
+    length, target, scale = item.length, item.target, item.scale
+    if not isinstance(length, int) or not isinstance(target, int):
+        raise node.unsupported(
+            f"mode {options.mode!r} with {options.coordinates!r} along a symbolic axis",
+            supported="repetition by an integer scale",
+            next="fix the size with --dim",
+        )
+    assert scale is not None
+    place = np.arange(target, dtype=np.float64)
+    mode = options.coordinates
+    if mode == "half_pixel":
+        return (place + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        adjustment = target / (length * scale)
+        return length / 2 * (1 - adjustment) + (place + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (place + 0.5) / scale - 0.5 if target > 1 else np.zeros(target)
+    if mode == "align_corners":
+        return place * ((length - 1) / (target - 1)) if target > 1 else np.zeros(target)
+    if mode == "asymmetric":
+        return place / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (place + 0.5) / scale
+    if mode == "tf_crop_and_resize":
+        start, end = item.roi
+        if target > 1:
+            return start * (length - 1) + place * ((end - start) * (length - 1) / (target - 1))
+        return np.full(target, 0.5 * (start + end) * (length - 1))
+    raise node.invalid(f"coordinate_transformation_mode is {mode!r}")
+
+
+def _repetition(item: Axis, options: Options) -> int | None:
+    """How often every element is repeated, where nearest resizing is just that."""
+    scale = item.scale
+    if scale is None or scale != int(scale) or item.target != ix.size_mul(item.length, int(scale)):
+        return None
+    if options.coordinates == "asymmetric" and options.nearest == "floor":
+        return int(scale)
+    centred = options.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    if centred and options.nearest.startswith("round"):
+        return int(scale) if item.target != 1 else None
+    return None
+
+
+def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
+    times = _repetition(item, options)
+    axis = item.axis
+    if times is not None:
+        wide = x.unsqueeze(axis + 1)
+        wide = wide.expand([times if a == axis + 1 else s for a, s in enumerate(wide.shape)])
+        return wide.flatten(axis, axis + 2)
+    symbolic = not isinstance(item.length, int)
+    if symbolic and item.scale is not None and 1 / item.scale == round(1 / item.scale):
+        if options.coordinates == "asymmetric" and options.nearest == "floor":
+            every = round(1 / item.scale)
+            count = item.target
+            bounds = [(0, s) for s in x.shape]
+            bounds[axis] = (0, ix.size_mul(count, every))  # type: ignore[assignment]
+            return x.shrink(bounds).stride(axis, every)
+    place = _source(node, item, options)
+    rounding: dict[str, Callable[[Any], Any]] = {
+        "round_prefer_floor": lambda p: np.ceil(p - 0.5),
+        "round_prefer_ceil": lambda p: np.floor(p + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if options.nearest not in rounding:
+        raise node.invalid(f"nearest_mode is {options.nearest!r}")
+    nearest = np.clip(rounding[options.nearest](place), 0, item.length - 1)  # type: ignore[operator]
+    return x.gather(axis, node.constant(nearest.astype(np.int32)))
+
+
+def _linear(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
+    if options.antialias and item.scale is not None and item.scale < 1:
+        return _filtered(node, x, item, options, _triangle, 1.0)
+    if not isinstance(item.length, int):
+        return _linear_symbolic(node, x, item, options)
+    place = np.clip(_source(node, item, options), 0, item.length - 1)
+    low = np.floor(place)
+    high = np.minimum(low + 1, item.length - 1)
+    return _blend(node, x, item.axis, [low, high], [1 - (place - low), place - low])
+
+
+def _linear_symbolic(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
+    """The same in the graph, in float32: coordinates depend on sizes known at run time."""
+    scale = item.scale
+    if scale is None or options.coordinates not in (
+        "half_pixel",
+        "asymmetric",
+        "pytorch_half_pixel",
+    ):
+        _source(node, item, options)
+    assert scale is not None
+    kind = dt.float64 if x.dtype is dt.float64 else dt.float32
+    place = Tensor.arange(item.target).cast(kind)
+    half = 0.0 if options.coordinates == "asymmetric" else 0.5
+    source = (place + half) * (1 / scale) - half
+    last = Tensor.from_size(ix.size_sub(item.length, 1), kind)
+    source = source.maximum(0.0).minimum(last)
+    low = source.floor()
+    high = (low + 1.0).minimum(last)
+    shape = [-1 if a == item.axis else 1 for a in range(x.ndim)]
+    weight = (source - low).cast(x.dtype).reshape(shape)
+    below = x.gather(item.axis, low.cast(dt.int32))
+    above = x.gather(item.axis, high.cast(dt.int32))
+    return below * (1.0 - weight) + above * weight
+
+
+def _blend(
+    node: Node, x: Tensor, axis: int, places: Sequence[Any], weights: Sequence[Any]
+) -> Tensor:
+    """The sum of elements at places, each times a weight, along an axis."""
+    shape = [-1 if a == axis else 1 for a in range(x.ndim)]
+    source = x if x.dtype.is_float else x.cast(dt.float32)
+    total: Tensor | None = None
+    for place, weight in zip(places, weights, strict=True):
+        if not weight.any():
+            continue
+        taken = source.gather(axis, node.constant(place.astype(np.int32)))
+        part = taken * node.constant(weight.astype(source.dtype.numpy).reshape(shape))
+        total = part if total is None else total + part
+    assert total is not None
+    return total if x.dtype.is_float else total.cast(x.dtype)
+
+
+def _cubic(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
+    """Keys' cubic convolution over four neighbours; those outside repeat the border, or weigh 0."""
+    a = options.cubic
+
+    def kernel(distance: Any) -> Any:
+        d = np.abs(distance)
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+    if options.antialias and item.scale is not None and item.scale < 1:
+        return _filtered(node, x, item, options, kernel, 2.0)
+    place = _source(node, item, options)
+    assert isinstance(item.length, int)
+    first = np.floor(place) - 1
+    places = [first + tap for tap in range(4)]
+    weights = [kernel(place - p) for p in places]
+    return _weighted(node, x, item, options, places, weights)
+
+
+def _triangle(distance: Any) -> Any:
+    return np.maximum(0.0, 1 - np.abs(distance))
+
+
+def _filtered(
+    node: Node,
+    x: Tensor,
+    item: Axis,
+    options: Options,
+    kernel: Callable[[Any], Any],
+    radius: float,
+) -> Tensor:
+    """Shrinking with a kernel stretched by 1 / scale, normalised."""
+    place = _source(node, item, options)
+    assert isinstance(item.length, int) and item.scale is not None
+    reach = radius / item.scale
+    first = np.floor(place - reach) + 1
+    places = [first + tap for tap in range(math.ceil(2 * reach))]
+    weights = [kernel((place - p) * item.scale) for p in places]
+    total = np.sum(weights, axis=0)
+    return _weighted(node, x, item, options, places, [w / total for w in weights])
+
+
+def _weighted(
+    node: Node, x: Tensor, item: Axis, options: Options, places: list[Any], weights: list[Any]
+) -> Tensor:
+    """One matrix product with the interpolation weights: [target, length] is constant."""
+    length, target = item.length, item.target
+    assert isinstance(length, int) and isinstance(target, int)
+    matrix = np.zeros((target, length))
+    rows = np.arange(target)
+    for place, weight in zip(places, weights, strict=True):
+        inside = (place >= 0) & (place <= length - 1)
+        kept = np.where(inside, weight, 0) if options.exclude_outside else weight
+        np.add.at(matrix, (rows, np.clip(place, 0, length - 1).astype(np.int64)), kept)
+    if options.exclude_outside:
+        matrix = matrix / matrix.sum(axis=1, keepdims=True)
+    source = x if x.dtype.is_float else x.cast(dt.float32)
+    order = [a for a in range(x.ndim) if a != item.axis] + [item.axis]
+    weight_tensor = node.constant(matrix.T.astype(source.dtype.numpy))
+    result = source.permute(order).matmul(weight_tensor).permute(np.argsort(order).tolist())
+    return result if x.dtype.is_float else result.round().cast(x.dtype)

@@ -1,0 +1,206 @@
+"""Shapes as data, and operators whose only subject is a shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.rules import index as ix
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, UOp, product
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("Shape")
+def shape(node: Node, x: Tensor) -> Tensor:
+    end = node.integer("end", x.ndim)
+    sizes = x.shape[slice(node.integer("start", 0), end)]
+    if not sizes:
+        return node.constant(np.zeros(0, np.int64))
+    return Tensor.stack([Tensor.from_size(size) for size in sizes])
+
+
+@operator("Size")
+def size(node: Node, x: Tensor) -> Tensor:
+    return Tensor.from_size(product(x.shape))
+
+
+@operator("Constant")
+def constant(node: Node) -> Tensor:
+    if len(node.attributes) != 1:
+        raise node.invalid("it needs exactly one attribute")
+    (name,) = node.attributes
+    values: Any
+    if name == "value":
+        values = node.array("value")
+    elif name == "sparse_value":
+        values = node.sparse_array("sparse_value")
+    elif name == "value_float":
+        values = np.float32(node.number(name, 0.0))
+    elif name == "value_floats":
+        values = np.asarray(node.number_list(name), np.float32)
+    elif name == "value_int":
+        values = np.int64(node.integer(name, 0))
+    elif name == "value_ints":
+        values = np.asarray(node.integer_list(name), np.int64)
+    else:
+        raise node.unsupported(f"its value is given as {name!r}", supported="numbers")
+    return node.constant(values)
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
+    value = node.array("value")
+    if value is None:
+        value = np.zeros(1, np.float32)
+    if value.size != 1:
+        raise node.invalid(f"its value has {value.size} elements")
+    return Tensor.full(
+        checked_shape(node, node.sizes(sizes, "input")),
+        value.reshape(-1)[0].item(),
+        dt.from_numpy(value.dtype),
+    )
+
+
+@operator("Range")
+def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    dtype = start.dtype
+    if dtype.is_float:
+        first, last, step = (
+            float(node.constant_input(t, name).reshape(-1)[0])
+            for t, name in ((start, "start"), (limit, "limit"), (delta, "delta"))
+        )
+        if step == 0:
+            raise node.invalid("delta is 0")
+        count: Size = max(0, math.ceil((last - first) / step))
+    else:
+        (begin,), (end,) = node.sizes(start, "start"), node.sizes(limit, "limit")
+        (by,) = node.integers(delta, "delta")
+        if by == 0:
+            raise node.invalid("delta is 0")
+        span = ix.size_sub(end, begin) if by > 0 else ix.size_sub(begin, end)
+        count = ix.size_ceildiv(span, abs(by))
+        if isinstance(count, int):
+            count = max(0, count)
+    checked_shape(node, [count])
+    place = Tensor.arange(count, dtype if not dtype.is_float else dt.int32).cast(dtype)
+    return start.reshape(()) + place * delta.reshape(())
+
+
+@operator("Reshape")
+def reshape(node: Node, x: Tensor, target: Tensor) -> Tensor:
+    sizes = node.sizes(target, "shape")
+    allow_zero = bool(node.integer("allowzero", 0))
+    result: list[Size] = []
+    for axis, want in enumerate(sizes):
+        if isinstance(want, int) and want == 0 and not allow_zero:
+            if axis >= x.ndim:
+                raise node.invalid(f"shape {_text(sizes)} copies axis {axis} of {x.ndim} axes")
+            want = x.shape[axis]
+        result.append(want)
+    return resolved(node, x, result)
+
+
+def resolved(node: Node, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """A reshape in which one size may be -1, checked."""
+    unknown = [axis for axis, want in enumerate(sizes) if isinstance(want, int) and want == -1]
+    if len(unknown) > 1 or any(isinstance(want, int) and want < -1 for want in sizes):
+        raise node.invalid(f"shape {_text(sizes)} is not possible")
+    target = list(sizes)
+    if unknown:
+        known = product(want for axis, want in enumerate(sizes) if axis != unknown[0])
+        if known == 0:
+            raise node.invalid(f"shape {_text(sizes)} has a -1 beside a 0")
+        target[unknown[0]] = ix.size_floordiv(x.size, known)
+    if product(target) != x.size:
+        raise node.invalid(
+            f"{_text(x.shape)} has {x.size} elements, {_text(target)} has {product(target)}"
+        )
+    return x.reshape(checked_shape(node, target))
+
+
+def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """The sizes, refused where one is negative or their product is beyond the limit."""
+    limits = node.importer.model.limits
+    if any(isinstance(want, int) and want < 0 for want in sizes):
+        raise node.invalid(f"shape {_text(sizes)} has a negative size")
+    if len(sizes) > limits.axes:
+        raise node.invalid(f"the result has {len(sizes)} axes, more than {limits.axes}")
+    count = product(sizes)
+    if isinstance(count, int) and count > limits.elements:
+        raise node.invalid(f"shape {_text(sizes)} has more than {limits.elements} elements")
+    return tuple(sizes)
+
+
+def _text(sizes: Sequence[Size]) -> str:
+    return "[" + ", ".join("?" if isinstance(s, UOp) else str(s) for s in sizes) + "]"
+
+
+@operator("Squeeze")
+def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    chosen = node.listed("axes", axes)
+    if chosen is None:
+        return x.squeeze()
+    drop = {node.wrap(axis, x.ndim) for axis in chosen}
+    for axis in drop:
+        if x.shape[axis] != 1:
+            raise node.invalid(f"axis {axis} has size {x.shape[axis]}, not 1")
+    return x.reshape([s for axis, s in enumerate(x.shape) if axis not in drop])
+
+
+@operator("Unsqueeze")
+def unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    chosen = node.listed("axes", axes)
+    if chosen is None:
+        raise node.invalid("its axes are missing")
+    ndim = x.ndim + len(chosen)
+    places = {node.wrap(axis, ndim) for axis in chosen}
+    if len(places) != len(chosen):
+        raise node.invalid(f"axes {chosen} repeat")
+    sizes = iter(x.shape)
+    return x.reshape([1 if axis in places else next(sizes) for axis in range(ndim)])
+
+
+@operator("Flatten")
+def flatten(node: Node, x: Tensor) -> Tensor:
+    axis = node.axis(1, x.ndim, end=True)
+    return x.reshape((product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@operator("Identity")
+def identity(node: Node, x: Tensor) -> Tensor:
+    return x
+
+
+@operator("Dropout")
+def dropout(
+    node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
+) -> list[Tensor]:
+    if training is not None:
+        on = node.constant_input(training, "training_mode")
+        rate = 0.5 if ratio is None else float(node.constant_input(ratio, "ratio").reshape(-1)[0])
+        if bool(on.reshape(-1)[0]) and rate:
+            raise node.unsupported("training_mode is true", supported="inference")
+    return [x, Tensor.full(x.shape, True, dt.bool_)]
+
+
+@operator("Expand")
+def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
+    """Broadcast of x with a shape: a 1 in the shape keeps the size of x."""
+    sizes = node.sizes(target, "shape")
+    lead = max(0, len(sizes) - x.ndim)
+    have = (1,) * lead + x.shape
+    want = (1,) * (len(have) - len(sizes)) + tuple(sizes)
+    result = []
+    for a, b in zip(have, want, strict=True):
+        if a == 1:
+            result.append(b)
+        elif b == 1 or a == b:
+            result.append(a)
+        else:
+            raise node.invalid(f"{_text(x.shape)} does not broadcast to {_text(sizes)}")
+    return x.broadcast_to(checked_shape(node, result))
