@@ -1,5 +1,8 @@
 # The two commands of the README are `make demo` and `make test`; both set up what they need first.
 
+# Vulkan drivers complain where a session has no such folder.
+export XDG_RUNTIME_DIR ?= /tmp
+
 PYTHON := .venv/bin/python
 
 .PHONY: help setup demo test test-all check format clean

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -307,6 +310,28 @@ def test_a_closed_pipe_is_no_error(addition: Path) -> None:
     os.close(writing)
     _, err = process.communicate()
     assert err == ""
+
+
+def test_serve_until_interrupted(addition: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tinyedge", "serve", str(addition)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert found, line
+        with urllib.request.urlopen(found[0] + "manifest.json") as answer:
+            assert json.load(answer)["target"] == "cpu"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, "")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_words() -> None:

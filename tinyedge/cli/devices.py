@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tinyedge.cli.device import TARGETS, list_devices
+from tinyedge.api import TARGETS
+from tinyedge.cli.device import list_devices
 from tinyedge.cli.output import say, say_json, table
 
 

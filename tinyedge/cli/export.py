@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from tinyedge.api import TARGETS
 from tinyedge.cli.arguments import split_dims
-from tinyedge.cli.device import TARGETS
 from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, stages, table
 
 
