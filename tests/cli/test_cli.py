@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import models
 from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
@@ -398,3 +399,75 @@ def test_export_chooses_a_name(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
     code, _, err = tinyedge("export", "folder/some.model.onnx", "--golden-input", "x=y.npy")
     assert code == 1
     assert "some.model.tinyedge [test]" in err
+
+
+# On a real model: the smallest one.
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_the_way_of_a_model(tinyedge: Command, target: str) -> None:
+    """Export, inspect, verify against onnxruntime, run, bench: what the README shows."""
+    model = models.path("pnet")
+    sizes = ("--dim", "M1=24", "--dim", "M2=16")
+    code, out, err = tinyedge("export", model, "-t", target, "-o", "p.tinyedge", *sizes)
+    assert (code, err) == (0, "")
+    assert "kernels" in out and "no golden" not in out
+    code, out, err = tinyedge("verify", "p.tinyedge", "--against", model)
+    assert (code, err) == (0, "")
+    assert out.count("agrees") == 5 and "onnxruntime" in out
+    code, out, _ = tinyedge("inspect", "p.tinyedge")
+    assert "input    input_1 float32 [1, 24, 16, 3]" in out
+    assert "output   softmax float32 [1, 7, 3, 2]" in out
+    np.save("x.npy", np.zeros((1, 24, 16, 3), np.float32))
+    code, out, _ = tinyedge("run", "p.tinyedge", "--input", "x.npy")
+    assert code == 0
+    np.testing.assert_allclose(np.load("outputs/softmax.npy").sum(-1), 1, rtol=1e-5)
+    assert "conv2d" in tinyedge("bench", "p.tinyedge", "--runs", "2")[1]
+
+
+def test_inspect_a_model(tinyedge: Command) -> None:
+    code, out, err = tinyedge("inspect", models.path("pnet"))
+    assert (code, err) == (0, "")
+    assert "input    input_1 float32 [N, M1, M2, 3]" in out
+    assert "symbolic M1, M2, N" in out
+    assert re.search(r"^Conv +5 +yes", out, re.MULTILINE)
+    facts = json.loads(tinyedge("inspect", models.path("pnet"), "--json")[1])
+    assert facts["operators"]["PRelu"] == 3
+    assert facts["unsupported"] == {}
+
+
+def test_explain_every_stage(tinyedge: Command) -> None:
+    command = ("explain", models.path("pnet"), "--dim", "M1=24", "--dim", "M2=16", "-t", "cpu")
+    expected = {
+        "fold": "outputs: conv2d_4, softmax",
+        "fuse": "kernel 1: 1 launches, first for ",
+        "optimise": "%0",
+        "lower": "workgroup (",
+        "render": "void k0_",
+        "assemble": "arenas: ",
+    }
+    for stage, text in expected.items():
+        code, out, err = tinyedge(*command, "--stop-after", stage)
+        assert (code, err) == (0, ""), stage
+        assert text in out, stage
+    code, out, _ = tinyedge(*command, "--stop-after", "render", "--kernel", "2")
+    assert code == 0 and out.count("void k") == 1
+    assert tinyedge(*command, "--kernel", "99")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "ModelError"), (b"hello", "ModelError"), (b"\x08\x07" * 50, "ModelError")],
+)
+def test_a_file_that_is_no_model(tinyedge: Command, content: bytes, message: str) -> None:
+    Path("bad.onnx").write_bytes(content)
+    for command in (("export", "bad.onnx"), ("inspect", "bad.onnx"), ("explain", "bad.onnx")):
+        code, _, err = tinyedge(*command)
+        assert code == 1 and message in err and "Traceback" not in err
+    assert list(Path().glob("*.tinyedge")) == []
+
+
+def test_open_sizes_are_explained(tinyedge: Command) -> None:
+    code, _, err = tinyedge("export", models.path("pnet"))
+    assert code == 1
+    assert "M1" in err and "--dim" in err

@@ -22,6 +22,7 @@ COMMANDS = {
     "verify": ("verify", "Compare a bundle's results with its goldens."),
     "run": ("run", "Run a bundle on arrays from files."),
     "bench": ("bench", "Measure a bundle: latency, time per kernel."),
+    "explain": ("explain", "Print a model's intermediate form after any stage."),
     "serve": ("serve", "Serve the page that runs a bundle in the browser."),
     "devices": ("devices", "List the devices of every target."),
 }

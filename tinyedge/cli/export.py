@@ -59,7 +59,11 @@ def command(
     Nothing is needed of the device it will run on. The old bundle stays until the new one is whole.
     """
     import tinyedge
+    from tinyedge.api import find_target
 
+    profiles = find_target(target).profiles
+    if profile is not None and profile not in profiles:
+        raise click.BadParameter(f"choose one of {', '.join(profiles)}", param_hint="--profile")
     place = out if out is not None else Path(model.name).with_suffix(".tinyedge")
     options: dict[str, Any] = {
         "target": target,

@@ -1,0 +1,161 @@
+"""`tinyedge explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tinyedge.api import TARGETS, compile_model
+from tinyedge.cli.arguments import split_dims
+from tinyedge.cli.output import say, stages, table
+from tinyedge.core.compile import STAGES, Compilation, Kernel
+from tinyedge.core.options import Options
+from tinyedge.core.ports import say as say_size
+from tinyedge.core.program import Launch
+from tinyedge.core.schedule.buffers import Param
+
+if TYPE_CHECKING:
+    from tinyedge.core.uop import UOp
+
+NAMES = tuple(name for name, _ in STAGES)
+
+# An argument's text is cut to this length: a constant may be an array.
+ARGUMENT_LENGTH = 80
+
+
+@click.command("explain")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-t", "--target", type=click.Choice(TARGETS), default="webgpu", show_default=True)
+@click.option("--stop-after", type=click.Choice(NAMES), default=NAMES[-1], show_default=True)
+@click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size.")
+@click.option("--precision", type=click.Choice(("fp32", "fp16")), default="fp32", show_default=True)
+@click.option("--no-optimize", is_flag=True, help="Plain kernels.")
+def command(
+    model: Path,
+    target: str,
+    stop_after: str,
+    kernel: int | None,
+    dims: tuple[str, ...],
+    precision: str,
+    no_optimize: bool,
+) -> int:
+    """Print what MODEL, an ONNX file, has become after any stage of the compiler.
+
+    retype, fold: the graph of primitives. fuse: the kernels and what they compute. optimise: their
+    moves. lower: their statements. render: their text. assemble: the steps of the program.
+    """
+    options = Options(optimize=not no_optimize, precision=precision)
+    with stages() as progress:
+        progress.report("compiling")
+        state = compile_model(model, target, options, dims=split_dims(dims), stop_after=stop_after)
+    if stop_after in ("retype", "fold"):
+        _print_graph(state)
+    elif kernel is not None:
+        _print_kernel(state, kernel, stop_after)
+    elif stop_after == "assemble":
+        _print_steps(state)
+    else:
+        _print_kernels(state, stop_after)
+    return 0
+
+
+def _print_graph(state: Compilation) -> None:
+    listing(state.outputs.values(), state.names)
+    numbers = {node: name for name, node in state.outputs.items()}
+    say(f"outputs: {', '.join(numbers.values())}")
+
+
+def _sinks(state: Compilation) -> list[UOp]:
+    """Distinct kernels, in the order of their numbers."""
+    return list(dict.fromkeys(launch.sink for launch in state.schedule.launches))
+
+
+def _print_kernels(state: Compilation, stage: str) -> None:
+    sinks = _sinks(state)
+    for index, sink in enumerate(sinks):
+        uses = [launch for launch in state.schedule.launches if launch.sink is sink]
+        nodes = ", ".join(uses[0].nodes) or "-"
+        say(f"kernel {index}: {len(uses)} launches, first for {nodes}")
+        if stage != "fuse":
+            _print_kernel(state, index, stage)
+        say()
+
+
+def _print_kernel(state: Compilation, index: int, stage: str) -> None:
+    sinks = _sinks(state)
+    if not 0 <= index < len(sinks):
+        raise click.BadParameter(f"there are kernels 0..{len(sinks) - 1}", param_hint="--kernel")
+    if stage == "fuse":
+        listing([sinks[index]])
+        return
+    kernel: Kernel = state.kernels[sinks[index]]
+    for move in kernel.moves:
+        say(f"move {move}")
+    if stage == "optimise":
+        listing([kernel.moved])
+    elif stage == "lower":
+        assert kernel.text is not None
+        numbers: dict[UOp, int] = {}
+        for node in kernel.text.linear.statements:
+            numbers[node] = len(numbers)
+            say(f"%{numbers[node]:<4} {_describe(node, numbers)}")
+        shape = kernel.text.geometry
+        say(f"workgroup {shape.workgroup}, counts {shape.counts}")
+    else:
+        say(kernel.source)
+
+
+def _print_steps(state: Compilation) -> None:
+    program = state.program
+    assert program is not None
+    rows = []
+    for entry in program.entries:
+        for number, step in enumerate(entry.steps):
+            if isinstance(step, Launch):
+                counts = " x ".join(say_size(count) for count in step.counts)
+                name = program.kernels[step.kernel].name
+                buffers = ", ".join(map(str, step.buffers))
+                rows.append((number, name, counts, buffers, ", ".join(step.nodes)))
+            else:
+                rows.append((number, type(step).__name__.lower(), "-", "-", "-"))
+    table((">", "kernel", "workgroups", "buffers", "nodes"), rows)
+    say(f"arenas: {', '.join(str(arena.bytes) for arena in program.arenas)} bytes")
+
+
+def listing(roots: Iterable[UOp], names: Mapping[UOp, str] | None = None) -> None:
+    """Print the nodes below `roots`, operands first, one a line."""
+    from tinyedge.core.uop import toposort
+
+    numbers: dict[UOp, int] = {}
+    for node in toposort(tuple(roots)):
+        numbers[node] = len(numbers)
+        label = (names or {}).get(node, "")
+        line = f"%{numbers[node]:<4} {_describe(node, numbers)}"
+        say(f"{line:<72} # {label}" if label else line)
+
+
+def _describe(node: UOp, numbers: Mapping[UOp, int]) -> str:
+    shape = f" [{', '.join(map(str, node.shape))}]" if node.shape else ""
+    operands = " ".join(_operand(each, numbers) for each in node.src)
+    return f"{node.op.name} {node.dtype}{shape} {operands} {_argument(node)}".rstrip()
+
+
+def _operand(node: UOp, numbers: Mapping[UOp, int]) -> str:
+    if node in numbers:
+        return f"%{numbers[node]}"
+    words = [node.op.name, *(_operand(each, numbers) for each in node.src), _argument(node)]
+    return words[-1] if not node.src and words[-1] else f"({' '.join(filter(None, words))})"
+
+
+def _argument(node: UOp) -> str:
+    """What a node holds beside its operands; a kernel's buffer by its number."""
+    if node.arg is None:
+        return ""
+    if isinstance(node.arg, Param):
+        return f"b{node.arg.slot}"
+    text = " ".join(repr(node.arg).split())
+    return text if len(text) <= ARGUMENT_LENGTH else text[:ARGUMENT_LENGTH] + "..."
