@@ -14,10 +14,10 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops, program
 from tinyedge.core.caps import Caps
 from tinyedge.core.dtype import DType
-from tinyedge.core.lower.expand import expand, flatten, one_type_per_buffer
+from tinyedge.core.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.lower.geometry import geometry
 from tinyedge.core.lower.linear import linearise
-from tinyedge.core.optimize.choose import plain
+from tinyedge.core.optimize.choose import choose, plain
 from tinyedge.core.optimize.moves import Move
 from tinyedge.core.options import Options
 from tinyedge.core.rules.decompose import retype
@@ -136,7 +136,8 @@ def _optimise(state: Compilation) -> None:
     for launch in state.schedule.launches:
         if launch.sink not in state.kernels:
             name = _kernel_name(len(state.kernels), launch)
-            moved, moves = plain(launch.sink, state.caps)
+            chooser = choose if state.options.optimize else plain
+            moved, moves = chooser(launch.sink, state.caps)
             state.kernels[launch.sink] = Kernel(name, launch.sink, moved, moves)
 
 
@@ -148,7 +149,7 @@ def _lower(state: Compilation) -> None:
 
 def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
     """A kernel after its moves, as statements."""
-    sink = expand(flatten(sink), caps)
+    sink = expand(sink, caps)
     if caps.typed_buffers:
         sink = one_type_per_buffer(sink)
     nodes = toposort((sink,))
@@ -377,7 +378,5 @@ def stored_array(storage: Storage) -> np.ndarray:  # type: ignore[type-arg]
     data = np.asarray(storage.data).astype(storage.dtype.numpy)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data
-    if layout.pad > 1:
-        extra = -ordered.shape[-1] % layout.pad
-        ordered = np.pad(ordered, [(0, 0)] * (ordered.ndim - 1) + [(0, extra)])
-    return ordered
+    extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]
+    return np.pad(ordered, extra) if any(after for _, after in extra) else ordered

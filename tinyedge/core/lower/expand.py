@@ -18,23 +18,6 @@ from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.uop import UOp, const, substitute, toposort
 
 
-def flatten(sink: UOp) -> UOp:
-    """Loads and stores get one linear index each."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.LOAD:
-            param = src[0].arg
-            rank = len(param.shape)
-            address = param.layout.flatten(param.shape, src[1 : 1 + rank])
-            src = (src[0], address, *src[1 + rank :])
-        elif node.op is ops.STORE:
-            param = src[0].arg
-            src = (src[0], src[1], param.layout.flatten(param.shape, src[2:]))
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
-
-
 def expand(sink: UOp, caps: Caps) -> UOp:
     """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat already."""
     sink = _unroll(sink)

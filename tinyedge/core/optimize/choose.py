@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.optimize.moves import IllegalMove, Move, PadTo, Split, To, find, numbers, ranges
+from tinyedge.core.optimize.moves import (
+    Fill,
+    IllegalMove,
+    Move,
+    PadTo,
+    Split,
+    To,
+    find,
+    numbers,
+    ranges,
+)
 from tinyedge.core.rules import index as ix
-from tinyedge.core.uop import UOp
+from tinyedge.core.schedule.canonical import coefficient_of
+from tinyedge.core.uop import UOp, as_size, maximum, toposort
 
 PLAIN_THREADS = 64
+WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
+UNROLL = 4  # steps of a sum in one turn of its loop
+SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
+FEW_THREADS = 1024  # below this many threads in a kernel, tiles are made smaller
 
 
 class Schedule:
@@ -39,40 +56,228 @@ class Schedule:
     def to(self, number: int, kind: str) -> None:
         self.do(To(number, kind))
 
+    def size(self, number: int) -> UOp:
+        return find(self.sink, number).src[0]
+
+    def extent(self, number: int) -> int:
+        """The size at the symbols' maxima; 1 for a range that a move used up."""
+        if not any(r.arg[0] == number for r in ranges(self.sink)):
+            return 1
+        return maximum(as_size(self.size(number)))
+
+    def left(self, kind: str) -> list[int]:
+        """Numbers of the ranges of a kind."""
+        return [r.arg[0] for r in ranges(self.sink) if r.arg[1] == kind]
+
 
 def plain(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
     """The least that a device needs: outputs to workgroups and threads, folds serial."""
     schedule = Schedule(sink, caps)
-    outer = [r.arg[0] for r in ranges(sink) if r.arg[1] == "loop"]
-    if not outer:
-        return schedule.sink, schedule.moves
-    if caps.threads > 1:
-        outer = _to_threads(schedule, outer)
-    elif len(outer) > 1:
-        outer = outer[:-1]
-    for number in outer:
-        schedule.to(number, "grid")
+    _fill(schedule, _contiguous(sink))
+    _distribute(schedule, PLAIN_THREADS)
     return schedule.sink, schedule.moves
 
 
-def _to_threads(schedule: Schedule, outer: list[int]) -> list[int]:
+def choose(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
+    """Moves that make a kernel fast on a device with these facts."""
+    schedule = Schedule(sink, caps)
+    folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
+    vector = _contiguous(sink)
+    _fill(schedule, vector)
+    if vector is not None:
+        vector = _vectorise(schedule, vector)
+    if len(folds) == 1:
+        _fold(schedule, vector)
+    _distribute(schedule, WORKGROUP)
+    return schedule.sink, schedule.moves
+
+
+def _contiguous(sink: UOp) -> int | None:
+    """The output range along which the kernel writes consecutive elements."""
+    store = sink.src[0]
+    address = store.src[2]
+    for r in ranges(sink):
+        if r.arg[1] == "loop" and ix.terms(address).get((r,), 0) == 1:
+            return int(r.arg[0])
+    return None
+
+
+def _fill(schedule: Schedule, vector: int | None) -> None:
+    """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
+    if vector is None:
+        return
+    param = schedule.sink.src[0].src[0].arg
+    room = param.layout.room(param.shape)
+    size = schedule.size(vector)
+    if room > 1 and size.op is ops.CONST and size.arg % room:
+        schedule.attempt(Fill(vector, room))
+
+
+def _vectorise(schedule: Schedule, vector: int) -> int | None:
+    """Split the contiguous range into vectors; gives the number of the range over vectors."""
+    width = schedule.caps.vector
+    while width > 1:
+        if ix.divisor(schedule.size(vector)) % width == 0:
+            before = schedule.sink, list(schedule.moves)
+            if schedule.extent(vector) == width and schedule.size(vector).op is ops.CONST:
+                if schedule.attempt(To(vector, "vector")):
+                    return None
+            else:
+                outer, inner = schedule.split(vector, width)
+                if schedule.attempt(To(inner, "vector")):
+                    return outer
+            schedule.sink, schedule.moves = before
+        width //= 2
+    return vector
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A load of a fold: its address and by how much it grows along ranges."""
+
+    load: UOp
+
+    def along(self, r: UOp) -> int:
+        if r not in self.load.src[1].ranges:
+            return 0
+        return coefficient_of(self.load.src[1], r) or 10**9
+
+
+def _fold(schedule: Schedule, vector: int | None) -> None:
+    """A sum (or maximum): register tile over the range that shares the other operand, unrolled loop."""
+    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.FOLD)
+    loads = [_Operand(n) for n in toposort((fold.src[0],)) if n.op is ops.LOAD]
+    if not loads:
+        return
+    if len(loads) == 2 and fold.arg is ops.ADD:
+        _tile(schedule, loads, vector)
+    _unroll(schedule)
+
+
+def _tile(schedule: Schedule, loads: list[_Operand], vector: int | None) -> None:
+    """Copies in registers along a range on which only one operand depends, so that they share the other."""
+    candidates = []
+    vectors = next((r for r in ranges(schedule.sink) if r.arg[1] == "vector"), None)
+    for r in ranges(schedule.sink):
+        if r.arg[1] != "loop" or r.arg[0] == vector:
+            continue
+        along = [o.along(r) for o in loads]
+        shared = sum(1 for a in along if a == 0)
+        if shared != 1:
+            continue
+        other = loads[0] if along[0] == 0 else loads[1]
+        if vectors is not None and not other.along(vectors):
+            continue
+        candidates.append(r)
+    if not candidates:
+        return
+    r = max(candidates, key=lambda c: (schedule.extent(c.arg[0]), -c.arg[0]))
+    number = r.arg[0]
+    if schedule.size(number).op is not ops.CONST and ix.divisor(schedule.size(number)) % 4:
+        return
+    total = 1
+    for n in schedule.left("loop"):
+        total *= schedule.extent(n)
+    tile = _tile_size(schedule.extent(number), total, schedule.caps)
+    if tile < 2:
+        return
+    if ix.divisor(schedule.size(number)) % tile and not schedule.attempt(PadTo(number, tile)):
+        return
+    if schedule.extent(number) == tile:
+        schedule.to(number, "upcast")
+    else:
+        _, inner = schedule.split(number, tile)
+        schedule.to(inner, "upcast")
+
+
+def _tile_size(extent: int, total: int, caps: Caps) -> int:
+    """Rows of a tile: many share more loads, but must not leave the device idle or compute much for nothing."""
+    best, best_cost = 1, float("inf")
+    for tile in (1, 2, 3, 4, 6, 8):
+        if tile > 1 and tile * (caps.vector // 4) > caps.registers // 4:
+            continue
+        padded = -(-extent // tile) * tile
+        waste = padded / extent
+        loads = 1 + 4 / tile
+        idle = max(1.0, FEW_THREADS / max(1, total * waste / tile)) if caps.threads > 1 else 1.0
+        cost = waste * (4 + loads) * idle**0.25
+        if cost < best_cost:
+            best, best_cost = tile, cost
+    return best
+
+
+def _unroll(schedule: Schedule) -> None:
+    """Unroll the innermost fold range: along it one vector load serves several steps."""
+    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.FOLD)
+    inner = fold.src[-1]
+    number = inner.arg[0]
+    size = inner.src[0]
+    if size.op is not ops.CONST:
+        step = UNROLL if ix.divisor(size) % UNROLL == 0 else 1
+    else:
+        if size.arg > UNROLL and size.arg % UNROLL:
+            schedule.attempt(Fill(number, UNROLL))
+            size = schedule.size(number)
+        if size.arg <= UNROLL:
+            schedule.attempt(To(number, "unroll"))
+            return
+        step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
+    if step > 1:
+        _, last = schedule.split(number, step)
+        schedule.attempt(To(last, "unroll"))
+
+
+def _distribute(schedule: Schedule, threads: int) -> None:
+    """What is left of the output: the innermost ranges to threads of a workgroup, the others to workgroups."""
+    outer = schedule.left("loop")
+    if not outer:
+        return
+    if schedule.caps.threads > 1:
+        _to_threads(schedule, outer, threads)
+        for number in schedule.left("loop"):
+            schedule.to(number, "grid")
+        return
+    for number in outer[:-1] if len(outer) > 1 else outer:
+        schedule.to(number, "grid")
+
+
+def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
     """The innermost output ranges, up to a workgroup's worth, become threads."""
     threads = 1
-    grid = list(outer)
-    for number in reversed(outer):
-        size = find(schedule.sink, number).src[0]
-        room = PLAIN_THREADS // threads
+    for number in sorted(outer, key=lambda n: _position(schedule, n)):
+        room = limit // threads
         if room < 2:
             break
+        size = schedule.size(number)
         if size.op is ops.CONST and size.arg <= room:
             schedule.to(number, "local")
-            grid.remove(number)
             threads *= size.arg
             continue
-        if ix.divisor(size) % room:
-            schedule.do(PadTo(number, room))
-        first, second = schedule.split(number, room)
-        schedule.to(second, "local")
-        grid[grid.index(number)] = first
-        break
-    return [n for n in grid if any(r.arg[0] == n for r in ranges(schedule.sink))]
+        step = _divisor(size, room)
+        if step * 2 < room:
+            step = room
+            if not schedule.attempt(PadTo(number, step)):
+                break
+        if schedule.size(number).op is ops.CONST and schedule.size(number).arg == step:
+            schedule.to(number, "local")
+        else:
+            _, inner = schedule.split(number, step)
+            schedule.to(inner, "local")
+        threads *= step
+
+
+def _position(schedule: Schedule, number: int) -> int:
+    """How far apart in memory a range's steps are stored: neighbours first."""
+    store = schedule.sink.src[0]
+    if store.op is ops.GUARD:
+        store = store.src[1]
+    r = find(schedule.sink, number)
+    if r not in store.src[2].ranges:
+        return 2**40
+    return coefficient_of(store.src[2], r) or 2**39
+
+
+def _divisor(size: UOp, most: int) -> int:
+    """The greatest divisor of a size that is at most `most`."""
+    known = ix.divisor(size)
+    return max((d for d in range(1, most + 1) if known % d == 0), default=1)

@@ -16,7 +16,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
-from tinyedge.core.rules.algebra import SIMPLIFY
+from tinyedge.core.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.uop import UOp, as_node, const, toposort
 
 OUTPUT_KINDS = ("loop", "grid", "local", "upcast", "vector")
@@ -61,8 +62,8 @@ class Split(Move):
             raise IllegalMove(f"cannot split range {self.range}: number {self.outer} is taken")
         kind = target.arg[1]
         count = ix.floordiv(size, const(self.factor, dt.index))
-        outer = _make_range(count, self.outer, kind)
-        inner = _make_range(as_node(self.factor), self.outer + 1, kind)
+        outer = make_range(count, self.outer, kind)
+        inner = make_range(as_node(self.factor), self.outer + 1, kind)
         whole = ix.add(ix.mul(outer, const(self.factor, dt.index)), inner)
         pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
         return replace_ranges(sink, {target: (whole, pieces)})
@@ -87,7 +88,7 @@ class PadTo(Move):
             raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
         step = const(self.multiple, dt.index)
         rounded = ix.mul(ix.floordiv(ix.add(size, ix.sub(step, ix.ONE)), step), step)
-        padded = _make_range(rounded, number, kind)
+        padded = make_range(rounded, number, kind)
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
         guarded = []
@@ -95,6 +96,84 @@ class PadTo(Move):
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
             guarded.append(guard(inside, new))
         return UOp(ops.SINK, dt.index, tuple(guarded))
+
+
+@dataclass(frozen=True)
+class Fill(Move):
+    """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is written or read.
+
+    An output range along which the stored tensor is contiguous and rounded up in memory: zeros are stored in
+    the padding. A summed range along which the data is contiguous and rounded up: the zeros that were stored
+    there are summed too. The range keeps its number.
+    """
+
+    multiple: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        number, kind = target.arg
+        size = target.src[0]
+        if size.op is not ops.CONST or size.arg % self.multiple == 0:
+            raise IllegalMove(f"cannot fill range {self.range}: {self.multiple} divides it")
+        count = -(-size.arg // self.multiple) * self.multiple
+        filled = make_range(as_node(count), number, kind)
+        loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
+        if kind in REDUCE_KINDS:
+            self._check_sum(sink, target, loads)
+            return replace_ranges(sink, {target: (filled, (filled,))})
+        if len(sink.src) != 1 or sink.src[0].op is not ops.STORE:
+            raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
+        store = sink.src[0]
+        if not self._padded(store.src[0], store.src[2], target):
+            raise IllegalMove(f"cannot fill range {self.range}: what is stored has no padding there")
+        exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
+            target in source.ranges for n in loads for source in n.src[2:]
+        )
+        last = const(size.arg - 1, dt.index)
+        inside = filled if exact else ix.minimum(filled, last)
+        (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
+        (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
+        real = ix.less(filled, size)
+        value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
+        return UOp(ops.SINK, dt.index, (store.replace((store.src[0], value, address)),))
+
+    def _padded(self, param: UOp, address: UOp, target: UOp) -> bool:
+        """Whether the range runs along the rounded-up innermost axis, a whole number of steps before it."""
+        layout = param.arg.layout
+        if not layout.pads or layout.pads[-1] % self.multiple:
+            return False
+        rest = dict(ix.terms(address))
+        if rest.pop((target,), 0) != 1 or any(target in a.ranges for m in rest for a in m):
+            return False
+        return ix.divisor(ix.build(rest)) % self.multiple == 0
+
+    def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
+        why = f"cannot fill range {self.range}:"
+        folds = [n for n in toposort((sink,)) if n.op is ops.FOLD and target in n.src[1:]]
+        if any(f.arg is not ops.ADD or f.src[0].op is not ops.MUL for f in folds):
+            raise IllegalMove(f"{why} it is not a sum of products")
+        if len(loads) != 2 or any(n.arg and target in n.src[2].ranges for n in loads):
+            raise IllegalMove(f"{why} not both operands are plain loads")
+        zeros = [n for n in loads if self._padded(n.src[0], n.src[1], target)]
+        zeros = [n for n in zeros if _inner_size(n.src[0]) == target.src[0].arg]
+        others = [n for n in loads if n not in zeros]
+        if not zeros:
+            raise IllegalMove(f"{why} no operand has zeros there")
+        if not all(n.src[0].arg.weight and _rounded_axis(n.src[0], target) for n in others):
+            raise IllegalMove(f"{why} the other operand ends there")
+
+
+def _inner_size(param: UOp) -> object:
+    arg = param.arg
+    return arg.shape[arg.layout.order[-1]] if arg.layout.order else None
+
+
+def _rounded_axis(param: UOp, target: UOp) -> bool:
+    """Whether a weight's axis of the range's size is rounded up as well (the last but one axis)."""
+    layout = param.arg.layout
+    if len(layout.order) < 2 or layout.pads[-2] == 1:
+        return False
+    return bool(param.arg.shape[layout.order[-2]] == target.src[0].arg)
 
 
 @dataclass(frozen=True)
@@ -148,7 +227,7 @@ class To(Move):
             raise IllegalMove(f"cannot give range {self.range} to threads: {total} is no power of 2")
 
 
-MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, To)}
+MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
 
 
 def from_record(record: Mapping[str, Any]) -> Move:
@@ -180,28 +259,6 @@ def guard(condition: UOp, store: UOp) -> UOp:
     if store.op is ops.GUARD:
         return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
     return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
-
-
-def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]) -> UOp:
-    """Each range replaced by an expression; folds over it fold over the new ranges instead."""
-    renamed: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(renamed.get(s, s) for s in node.src)
-        if node.op is ops.FOLD and any(r in changes for r in node.src[1:]):
-            folded: list[UOp] = []
-            for r in node.src[1:]:
-                folded.extend(changes[r][1] if r in changes else (r,))
-            src = (src[0], *folded)
-        if src != node.src:
-            renamed[node] = UOp(node.op, node.dtype, src, node.arg)
-    mapping = {old: new for old, (new, _) in changes.items()}
-    return SIMPLIFY.rewrite((renamed.get(sink, sink),), mapping)[0]
-
-
-def _make_range(size: UOp, number: int, kind: str) -> UOp:
-    if size.op is ops.CONST and size.arg == 1:
-        return ix.ZERO
-    return UOp(ops.RANGE, dt.index, (size,), (number, kind))
 
 
 def _values(sink: UOp) -> list[UOp]:

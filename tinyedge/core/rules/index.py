@@ -260,11 +260,14 @@ def divisor(node: UOp) -> int:
     """The greatest known integer that divides every value of the expression (0 for the constant 0)."""
     total = 0
     for monomial, coefficient in terms(node).items():
-        factor = coefficient
-        for atom in monomial:
-            factor *= _atom_divisor(atom)
-        total = math.gcd(total, factor)
+        total = math.gcd(total, _monomial_divisor(monomial, coefficient))
     return total
+
+
+def _monomial_divisor(monomial: Monomial, coefficient: int) -> int:
+    for atom in monomial:
+        coefficient *= _atom_divisor(atom)
+    return coefficient
 
 
 def _atom_divisor(atom: UOp) -> int:
@@ -309,6 +312,8 @@ def floordiv(a: UOp, n: UOp) -> UOp:
 def mod(a: UOp, n: UOp) -> UOp:
     """a - n * floor(a / n), for n > 0."""
     _, remainder = _divide(a, n)
+    if n.op is ops.CONST:  # H mod 32 is 0 for a symbol H that goes in steps of 32
+        remainder = {m: x for m, x in remainder.items() if _monomial_divisor(m, x) % n.arg}
     node = build(remainder)
     if n.op is ops.CONST:
         split = _split_small(remainder, n.arg)

@@ -12,17 +12,20 @@ from tinyedge.core.uop import Shape, Size, UOp, as_node, product
 
 @dataclass(frozen=True)
 class Layout:
-    """order: the axes from outermost to innermost; the innermost is padded to a multiple of `pad`."""
+    """How a tensor lies in memory.
+
+    order: the axes from outermost to innermost. pads: for each axis in that order, the multiple that its size
+    is rounded up to in memory; what lies there reads as zero.
+    """
 
     order: tuple[int, ...]
-    pad: int = 1
+    pads: tuple[int, ...]
 
     def stored(self, shape: Shape) -> Shape:
         """Sizes in memory, in memory's order."""
-        sizes = [shape[axis] for axis in self.order]
-        if self.pad > 1:
-            sizes[-1] = ix.size_mul(ix.size_ceildiv(sizes[-1], self.pad), self.pad)
-        return tuple(sizes)
+        return tuple(
+            _round_up(shape[axis], pad) for axis, pad in zip(self.order, self.pads, strict=True)
+        )
 
     def count(self, shape: Shape) -> Size:
         """Elements in memory, padding included."""
@@ -37,14 +40,26 @@ class Layout:
             stride = ix.size_mul(stride, size)
         return address
 
-    @property
-    def plain(self) -> bool:
-        return self.pad == 1 and self.order == tuple(range(len(self.order)))
+    def room(self, shape: Shape) -> int:
+        """How far the innermost axis may be rounded up: its pad, or 1."""
+        return self.pads[-1] if self.pads else 1
+
+
+def _round_up(size: Size, multiple: int) -> Size:
+    if multiple == 1:
+        return size
+    return ix.size_mul(ix.size_ceildiv(size, multiple), multiple)
 
 
 def plain(shape: Shape) -> Layout:
     """Row-major order."""
-    return Layout(tuple(range(len(shape))))
+    return Layout(tuple(range(len(shape))), (1,) * len(shape))
+
+
+def innermost(shape: Shape, axis: int, pad: int) -> Layout:
+    """Row-major order but for one axis, which is innermost and rounded up to a multiple of `pad`."""
+    order = (*(a for a in range(len(shape)) if a != axis), axis)
+    return Layout(order, (1,) * (len(shape) - 1) + (pad,))
 
 
 @dataclass(eq=False)

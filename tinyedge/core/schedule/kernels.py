@@ -7,17 +7,17 @@ no key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.rules import index as ix
-from tinyedge.core.rules.algebra import SIMPLIFY
-from tinyedge.core.schedule.buffers import Placement, Storage, plain
+from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, plain
+from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer
-from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, const, toposort
+from tinyedge.core.schedule.layout import output_layout, weight_layout
+from tinyedge.core.uop import Size, UOp, cast, consumers, substitute, toposort
 
 
 @dataclass(eq=False)
@@ -65,6 +65,10 @@ class _Scheduler:
         self.order = toposort(self.roots)
         self.users = consumers(self.order)
         self.placed: dict[UOp, Placement] = {}
+        self.caps = caps
+        self.undecided: set[Storage] = set()
+        self.in_parts: set[Storage] = set()
+        self.weights: dict[tuple[Storage, Layout], Storage] = {}
         self.output_storages: dict[UOp, Storage] = {}
         self.schedule = Schedule()
 
@@ -111,12 +115,15 @@ class _Scheduler:
         storage = Storage(role, "", dtype, node.shape, plain(node.shape), node)
         if role == "output":
             self.output_storages[node] = storage
+        else:
+            self.undecided.add(storage)
         return storage
 
     def _place_parts(self, top: UOp, parts: Sequence[UOp]) -> None:
         """A chain of assignments is one buffer; a value realised for its own sake lies in its region."""
         storage = self._new_storage(top)
         self.placed[top] = Placement(storage)
+        self.in_parts.add(storage)
         for part in parts:
             value = part.src[1]
             if (
@@ -162,9 +169,42 @@ class _Scheduler:
         address = Placement(storage, offset).indices(indices)
         store = UOp(ops.STORE, dt.index, (param, value, *address))
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
-        self.schedule.launches.append(
-            Launch(sink, tuple(indexer.storages), self._names_of(node))
-        )
+        sink, storages = self._laid_out(sink, indexer.storages)
+        sink = collapse(flatten(sink))
+        self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node)))
+
+    def _laid_out(self, sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
+        """Decide the layouts of what the kernel writes, where it is the first to, and of its weights."""
+        output = storages[0]
+        if output in self.undecided:
+            self.undecided.discard(output)
+            exact = output in self.in_parts
+            output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
+            sink = _with_params(sink, storages)
+        sink = order_folds(sink)
+        store = sink.src[0]
+        folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
+        order = tuple(r for fold in folds for r in fold.src[1:])
+        wanted: dict[int, set[Layout | None]] = {}
+        for node in toposort((sink,)):
+            if node.op is ops.LOAD and node.src[0].arg.weight:
+                layout = weight_layout(node, store, order, self.caps.vector)
+                wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
+        storages = list(storages)
+        for slot, layouts in wanted.items():
+            chosen = layouts.pop() if len(layouts) == 1 else None
+            if chosen is not None:
+                storages[slot] = self._weight(storages[slot], chosen)
+        return _with_params(sink, storages), storages
+
+    def _weight(self, storage: Storage, layout: Layout) -> Storage:
+        """The weight in another layout; each layout of a weight is stored once."""
+        if layout == storage.layout:
+            return storage
+        key = (storage, layout)
+        if key not in self.weights:
+            self.weights[key] = replace(storage, layout=layout)
+        return self.weights[key]
 
     def _names_of(self, root: UOp) -> tuple[str, ...]:
         """Names of the model's nodes that a kernel computes: those below its root, up to realised ones."""
@@ -184,70 +224,14 @@ def _stored(value: UOp, dtype: dt.DType, storage: dt.DType) -> UOp:
     return cast(value, storage) if storage is not dtype else value
 
 
-def split_ranges(sink: UOp) -> UOp:
-    """Ranges that are only used divided and modulo become several ranges, so that no division is left."""
-    for _ in range(8):
-        mapping = _splits(sink)
-        if not mapping:
-            return sink
-        (sink,) = SIMPLIFY.rewrite((_with_ranges(sink, mapping),), mapping)
-    return sink
-
-
-def _splits(sink: UOp) -> dict[UOp, UOp]:
-    nodes = toposort((sink,))
-    divisors: dict[UOp, set[int]] = {}
-    for node in nodes:
-        if node.op in (ops.FLOORDIV, ops.MOD) and node.src[1].op is ops.CONST:
-            inner = node.src[0]
-            if inner.op is ops.RANGE:
-                divisors.setdefault(inner, set()).add(node.src[1].arg)
-    highest = max((n.arg[0] for n in nodes if n.op is ops.RANGE), default=0)
-    mapping: dict[UOp, UOp] = {}
-    for target, found in sorted(divisors.items(), key=lambda item: item[0].arg[0]):
-        size = target.src[0]
-        if size.op is not ops.CONST:
-            continue
-        steps = _chain(found, size.arg)
-        if not steps:
-            continue
-        whole = ix.ZERO
-        bounds = [size.arg, *steps, 1]
-        for outer, inner in zip(bounds, bounds[1:], strict=False):
-            highest += 1
-            piece = UOp(
-                ops.RANGE, dt.index, (as_node(outer // inner),), (highest, target.arg[1])
-            )
-            whole = ix.add(whole, ix.mul(piece, const(inner, dt.index)))
-        mapping[target] = whole
-    return mapping
-
-
-def _chain(divisors: set[int], size: int) -> list[int]:
-    """The divisors, greatest first, where each divides the next and the size; else nothing."""
-    steps = sorted((d for d in divisors if 1 < d < size), reverse=True)
-    previous = size
-    for step in steps:
-        if previous % step:
-            return []
-        previous = step
-    return steps
-
-
-def _with_ranges(sink: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
-    """Folds over a range that will be split, made to fold over its pieces."""
-    replaced: dict[UOp, UOp] = {}
+def _with_params(sink: UOp, storages: Sequence[Storage]) -> UOp:
+    """The kernel with its arguments' layouts as the storages have them now."""
+    mapping = {}
     for node in toposort((sink,)):
-        src = tuple(replaced.get(s, s) for s in node.src)
-        if node.op is ops.FOLD and any(r in mapping for r in node.src[1:]):
-            pieces: list[UOp] = []
-            for r in node.src[1:]:
-                pieces.extend(_pieces(mapping[r]) if r in mapping else (r,))
-            src = (src[0], *pieces)
-        if src != node.src:
-            replaced[node] = UOp(node.op, node.dtype, src, node.arg)
-    return replaced.get(sink, sink)
-
-
-def _pieces(whole: UOp) -> list[UOp]:
-    return sorted((a for m in ix.terms(whole) for a in m), key=lambda a: a.arg[0])  # type: ignore[no-any-return]
+        if node.op is ops.PARAM:
+            old = node.arg
+            layout = storages[old.slot].layout
+            if layout != old.layout:
+                arg = Param(old.slot, old.shape, layout, old.written, old.weight)
+                mapping[node] = UOp(ops.PARAM, node.dtype, (), arg)
+    return substitute((sink,), mapping)[0] if mapping else sink
