@@ -162,15 +162,14 @@ def _value(
 
 def cast_array(array: Array, dtype: DType) -> Array:
     """numpy's conversion, except that floats out of an integer's range saturate and NaN gives 0."""
-    if dtype.is_int and array.dtype.kind == "f":
+    with np.errstate(all="ignore"):
+        if not dtype.is_int or array.dtype.kind != "f":
+            return array.astype(dtype.numpy)
         low, high = dtype.limits
         whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0))
-        inside = np.clip(whole, low, high)
-        result = inside.astype(dtype.numpy)
-        result[whole >= high] = high
-        return np.where(whole <= low, np.asarray(low, dtype.numpy), result)
-    with np.errstate(all="ignore"):
-        return array.astype(dtype.numpy)
+        inside = np.clip(whole, low, high).astype(dtype.numpy)
+        ends = np.where(whole <= low, np.asarray(low, dtype.numpy), np.asarray(high, dtype.numpy))
+        return np.where((whole > low) & (whole < high), inside, ends)
 
 
 def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from tinyedge.core import dtype as dt
@@ -15,6 +18,16 @@ X, Y, Z, A, B = any_("x"), any_("y"), any_("z"), any_("a"), any_("b")
 
 def _integer(bindings: Bindings) -> bool:
     return bindings["x"].dtype.kind in "iu"
+
+
+def _keeps_zero(sign: float) -> Callable[[Bindings], bool]:
+    """x + -0.0 and x - 0.0 are x; with the other zero the result for x = -0.0 would be 0.0."""
+
+    def holds(bindings: Bindings) -> bool:
+        zero = next(s for s in reversed(bindings["root"].src) if s.op is ops.CONST and s.arg == 0)
+        return not zero.dtype.is_float or math.copysign(1.0, zero.arg) == sign
+
+    return holds
 
 
 def _fold(node: UOp) -> UOp:
@@ -76,8 +89,8 @@ def _cast_chain(bindings: Bindings) -> UOp | None:
 
 
 RULES = [
-    Rule("add-zero", of(ops.ADD, X, number(0)), X),
-    Rule("sub-zero", of(ops.SUB, X, number(0)), X),
+    Rule("add-zero", of(ops.ADD, X, number(0)), X, _keeps_zero(-1.0)),
+    Rule("sub-zero", of(ops.SUB, X, number(0)), X, _keeps_zero(1.0)),
     Rule("sub-self", of(ops.SUB, X, X), number(0), _integer),
     Rule("mul-one", of(ops.MUL, X, number(1)), X),
     Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),

@@ -1,0 +1,345 @@
+"""Index arithmetic: every constructor exact, every bound and proof sound, on random expressions.
+
+An expression is grown twice: as a canonical node by the constructors of `rules.index`, and as a plain
+recipe that is evaluated with Python integers at points of its ranges and symbols.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.profile import examples
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.reference import size_value
+from tinyedge.core.rules import index as ix
+from tinyedge.core.rules.algebra import SIMPLIFY
+from tinyedge.core.uop import UOp, as_node, const, substitute, symbol, toposort
+
+SYMBOLS = {
+    "H": symbol("H", 32, 1280, 32),
+    "W": symbol("W", 32, 1280, 32),
+    "N": symbol("N", 1, 9),
+    "Z": symbol("Z", 0, 12, 3),
+}
+POINTS = 60
+
+
+def loop(number: int, size: int | UOp, kind: str = "loop") -> UOp:
+    return UOp(ops.RANGE, dt.index, (as_node(size),), (number, kind))
+
+
+Point = dict[UOp, int]
+Recipe = Callable[[Point], "int | bool"]
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A canonical node, the plain (never simplified) node, and the same value in Python."""
+
+    node: UOp
+    plain: UOp
+    value: Recipe
+
+
+def leaf(node: UOp) -> Expression:
+    return Expression(node, node, lambda point: point[node])
+
+
+def literal(value: int) -> Expression:
+    node = const(value, dt.index)
+    return Expression(node, node, lambda point: value)
+
+
+BINARY: dict[str, tuple[ops.Primitive, Callable[[UOp, UOp], UOp], Callable[[int, int], int]]] = {
+    "add": (ops.ADD, ix.add, lambda a, b: a + b),
+    "sub": (ops.SUB, ix.sub, lambda a, b: a - b),
+    "mul": (ops.MUL, ix.mul, lambda a, b: a * b),
+    "min": (ops.MIN, ix.minimum, min),
+    "max": (ops.MAX, ix.maximum, max),
+    "floordiv": (ops.FLOORDIV, ix.floordiv, lambda a, b: a // b),
+    "mod": (ops.MOD, ix.mod, lambda a, b: a % b),
+}
+COMPARE: dict[str, tuple[Callable[[UOp, UOp], UOp], Callable[[int, int], bool]]] = {
+    "less": (ix.less, lambda a, b: a < b),
+    "at_most": (ix.at_most, lambda a, b: a <= b),
+    "equal": (ix.equal, lambda a, b: a == b),
+}
+
+
+def combine(name: str, a: Expression, b: Expression) -> Expression:
+    op, make, python = BINARY[name]
+    return Expression(
+        make(a.node, b.node),
+        UOp(op, dt.index, (a.plain, b.plain)),
+        lambda point: python(a.value(point), b.value(point)),
+    )
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> list[Expression]:
+    """The leaves of one expression: ranges of constant and symbolic size, and symbols."""
+    leaves = [
+        leaf(loop(number, draw(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 12, 16, 31]))))
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    if draw(st.booleans()):
+        chosen = [SYMBOLS[name] for name in draw(st.sets(st.sampled_from("HWNZ"), max_size=2))]
+        leaves += [leaf(s) for s in chosen]
+        for s in chosen[:1]:
+            leaves.append(leaf(loop(len(leaves), s)))
+            if s is SYMBOLS["H"]:
+                leaves.append(leaf(loop(len(leaves), ix.floordiv(s, const(4, dt.index)))))
+    return leaves
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> Expression:
+    """A random expression of up to eight operations; divisors are positive."""
+    leaves = draw(spaces())
+    pool = list(leaves)
+    positive = [leaf for leaf in leaves if ix.bounds(leaf.node)[0] > 0]
+    small = st.sampled_from([-7, -4, -1, 0, 1, 2, 3, 4, 5, 8, 12, 31, 64])
+    for _ in range(draw(st.integers(1, 8))):
+        name = draw(st.sampled_from(sorted(BINARY)))
+        a = draw(st.sampled_from(pool))
+        if name in ("floordiv", "mod"):
+            if positive and draw(st.integers(0, 3)) == 0:
+                b = draw(st.sampled_from(positive))
+                if draw(st.booleans()):
+                    b = combine("mul", b, draw(st.sampled_from(positive)))
+            else:
+                b = literal(draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 32, 64])))
+        elif draw(st.booleans()):
+            b = literal(draw(small))
+        else:
+            b = draw(st.sampled_from(pool))
+        pool.append(combine(name, a, b))
+    return pool[-1]
+
+
+def leaves_of(*nodes: UOp) -> list[UOp]:
+    return [n for n in toposort(nodes) if n.op in (ops.RANGE, ops.SYMBOL)]
+
+
+def points(*nodes: UOp, seed: int = 0) -> Iterator[Point]:
+    """Corners and random points of the ranges and symbols below the nodes (all of them if they are few)."""
+    found = leaves_of(*nodes)
+    symbols = [n for n in found if n.op is ops.SYMBOL]
+    ranges = [n for n in found if n.op is ops.RANGE]
+    values = {s: range(s.arg[1], s.arg[2] + 1, s.arg[3]) for s in symbols}
+    constant = all(r.src[0].op is ops.CONST for r in ranges)
+    count = math.prod([r.src[0].arg for r in ranges if constant] + [len(v) for v in values.values()])
+    if constant and count <= POINTS:
+        axes = [values[n] if n.op is ops.SYMBOL else range(n.src[0].arg) for n in found]
+        for choice in itertools.product(*axes):
+            yield dict(zip(found, choice, strict=True))
+        return
+    generator = random.Random(seed)
+    for turn in range(POINTS):
+        point: Point = {}
+        for s in symbols:
+            options = values[s]
+            point[s] = (options[0], options[-1])[turn % 2] if turn < 6 else generator.choice(options)
+        for r in ranges:
+            size = size_value(r.src[0], {s.arg[0]: point[s] for s in symbols})
+            if size <= 0:
+                break
+            ends = (0, size - 1)
+            point[r] = ends[generator.randrange(2)] if turn < 12 else generator.randrange(size)
+        else:
+            yield point
+
+
+def value_of(node: UOp, point: Point) -> int | bool:
+    """A node evaluated with Python's integers."""
+    values: dict[UOp, int | bool] = {}
+    for n in toposort((node,), stop=lambda n: n in point):
+        a = [values.get(s, 0) for s in n.src]
+        if n in point:
+            values[n] = point[n]
+        elif n.op is ops.CONST:
+            values[n] = n.arg
+        elif n.op is ops.LT:
+            values[n] = a[0] < a[1]
+        elif n.op is ops.EQ:
+            values[n] = a[0] == a[1]
+        elif n.op is ops.AND:
+            values[n] = bool(a[0] and a[1])
+        elif n.op is ops.NEG:
+            values[n] = -a[0]
+        else:
+            values[n] = BINARY[n.op.name][2](a[0], a[1])
+    return values[node]
+
+
+def symbols_of(point: Point) -> dict[str, int]:
+    return {n.arg[0]: v for n, v in point.items() if n.op is ops.SYMBOL}
+
+
+@examples(250)
+@given(expressions())
+def test_constructors_are_exact(e: Expression) -> None:
+    for point in points(e.plain):
+        assert value_of(e.node, point) == e.value(point), (e.node, symbols_of(point))
+
+
+@examples(150)
+@given(expressions())
+def test_bounds_are_sound(e: Expression) -> None:
+    low, high = ix.bounds(e.node)
+    for node in (n for n in toposort((e.node,)) if n.dtype is dt.index):
+        low, high = ix.bounds(node)
+        for point in points(e.plain):
+            assert low <= value_of(node, point) <= high, node
+
+
+@examples(150)
+@given(expressions(), st.integers(-20, 20))
+def test_proofs_of_a_sign_are_sound(e: Expression, shift: int) -> None:
+    node = ix.add(e.node, const(shift, dt.index))
+    proved = ix.proves_nonnegative(ix.terms(node))
+    refuted = ix.proves_nonnegative(ix.terms(ix.sub(const(-1, dt.index), node)))
+    for point in points(e.plain):
+        value = value_of(node, point)
+        assert value >= 0 or not proved
+        assert value < 0 or not refuted
+
+
+@examples(150)
+@given(expressions())
+def test_divisors_are_sound(e: Expression) -> None:
+    d = ix.divisor(e.node)
+    for point in points(e.plain):
+        value = value_of(e.node, point)
+        assert value == 0 if d == 0 else value % d == 0
+
+
+@examples(150)
+@given(expressions(), expressions(), st.sampled_from(sorted(COMPARE)))
+def test_comparisons_are_exact(a: Expression, b: Expression, name: str) -> None:
+    make, python = COMPARE[name]
+    # The two expressions may use one range number for different ranges; keep one of each number.
+    ranges = {r.arg[0]: r for r in leaves_of(a.plain) if r.op is ops.RANGE}
+    if any(ranges.get(r.arg[0], r) is not r for r in leaves_of(b.plain) if r.op is ops.RANGE):
+        b = literal(3)
+    node = make(a.node, b.node)
+    for point in points(a.plain, b.plain):
+        assert value_of(node, point) == python(int(a.value(point)), int(b.value(point)))
+
+
+@examples(120)
+@given(expressions())
+def test_rebuilding_changes_nothing(e: Expression) -> None:
+    """A canonical node is a fixed point, and the plain node rewrites to a node of equal value."""
+    assert ix.build(ix.terms(e.node)) is e.node
+    changed: list[UOp] = []
+
+    def rebuild(node: UOp) -> UOp:
+        new = ix.rebuild(node)
+        if new is not node:
+            changed.append(node)
+        return new
+
+    done: dict[UOp, UOp] = {}
+    for node in toposort((e.node,)):
+        if not node.src or node.op is ops.RANGE:
+            done[node] = node
+            continue
+        src = tuple(done[s] for s in node.src)
+        done[node] = rebuild(UOp(node.op, node.dtype, src, node.arg))
+    assert done[e.node] is e.node, changed
+    (again,) = substitute((e.plain,), {}, SIMPLIFY.apply)
+    for point in points(e.plain):
+        assert value_of(again, point) == e.value(point)
+
+
+@examples(120)
+@given(st.data())
+def test_equal_polynomials_are_one_node(data: st.DataObject) -> None:
+    """Sums of products, added and distributed in any order."""
+    leaves = [e.node for e in data.draw(spaces())]
+    factors = st.lists(st.sampled_from(leaves), min_size=0, max_size=3)
+    monomials = data.draw(st.lists(st.tuples(st.integers(-6, 6), factors), max_size=5))
+    nodes = []
+    for coefficient, parts in monomials:
+        term = const(coefficient, dt.index)
+        for part in data.draw(st.permutations(parts)):
+            term = ix.mul(term, part)
+        nodes.append(term)
+
+    def total(order: list[UOp]) -> UOp:
+        result = ix.ZERO
+        for node in order:
+            result = ix.add(result, node)
+        return result
+
+    expected = total(nodes)
+    assert total(data.draw(st.permutations(nodes))) is expected
+    factor = data.draw(st.sampled_from(leaves))
+    assert ix.mul(expected, factor) is total([ix.mul(factor, node) for node in nodes])
+    assert ix.sub(expected, expected) is ix.ZERO
+    assert ix.add(ix.sub(expected, factor), factor) is expected
+
+
+H, W, N = SYMBOLS["H"], SYMBOLS["W"], SYMBOLS["N"]
+
+
+def c(value: int) -> UOp:
+    return const(value, dt.index)
+
+
+def test_what_must_simplify() -> None:
+    """Simplifications that the generated kernels rely on; losing one costs divisions in every loop."""
+    i, j, k = loop(0, 4), loop(1, 8), loop(2, 3)
+    flat = ix.add(ix.mul(ix.add(ix.mul(i, c(8)), j), c(3)), k)
+    assert ix.mod(flat, c(3)) is k
+    assert ix.mod(ix.floordiv(flat, c(3)), c(8)) is j
+    assert ix.floordiv(flat, c(24)) is i
+    assert ix.less(flat, c(96)) is ix.TRUE
+    assert ix.less(flat, c(0)) is ix.FALSE
+    assert ix.floordiv(ix.floordiv(loop(0, 100), c(3)), c(5)) is ix.floordiv(loop(0, 100), c(15))
+    assert ix.mod(ix.add(ix.mul(i, c(6)), k), c(6)) is k
+    assert ix.floordiv(ix.add(ix.mul(i, c(6)), c(17)), c(6)) is ix.add(i, c(2))
+
+
+def test_what_must_simplify_with_symbols() -> None:
+    """One set of kernels for all sizes: reshapes that merge and split symbolic axes leave no division."""
+    row, column = loop(0, H), loop(1, W)
+    flat = ix.add(ix.mul(row, W), column)
+    assert ix.floordiv(flat, W) is row
+    assert ix.mod(flat, W) is column
+    assert ix.less(flat, ix.mul(H, W)) is ix.TRUE
+    assert ix.divisor(ix.mul(H, W)) == 1024
+    assert ix.divisor(ix.add(H, c(-16))) == 16
+    assert ix.mod(H, c(32)) is ix.ZERO
+    assert ix.mod(ix.add(ix.mul(row, H), c(3)), c(16)) is c(3)
+    assert ix.maximum(H, c(32)) is H
+    assert ix.minimum(ix.add(row, c(-1)), row) is ix.add(row, c(-1))
+
+
+def test_an_index_is_not_divided_by_nothing() -> None:
+    for divisor in (0, -3):
+        with pytest.raises(ValueError, match="division of an index"):
+            ix.floordiv(loop(0, 4), c(divisor))
+        with pytest.raises(ValueError, match="division of an index"):
+            ix.mod(loop(0, 4), c(divisor))
+
+
+def test_sizes_are_ints_or_expressions() -> None:
+    assert ix.size_add(2, 3, 4) == 9
+    assert ix.size_sub(H, H) == 0
+    assert ix.size_mul(H, 0) == 0
+    assert ix.size_floordiv(ix.size_mul(H, W), W) is H
+    assert ix.size_ceildiv(7, 4) == 2
+    eighth = ix.size_ceildiv(ix.size_add(H, 1), 8)
+    for h in range(32, 1281, 32):
+        assert size_value(eighth, {"H": h}) == -(-(h + 1) // 8)
