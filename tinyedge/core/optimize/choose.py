@@ -254,10 +254,12 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
             threads *= size.arg
             continue
         step = _divisor(size, room)
-        if step * 2 < room:
+        if step * 2 < room and room < maximum(as_size(size)) * 2:
             step = room
             if not schedule.attempt(PadTo(number, step)):
                 break
+        if step < 2:
+            break
         if schedule.size(number).op is ops.CONST and schedule.size(number).arg == step:
             schedule.to(number, "local")
         else:
