@@ -1,0 +1,135 @@
+"""The models that are measured: their files, the sizes they get and the inputs of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import models
+
+Array = np.ndarray[Any, Any]
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bench"
+
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model at fixed sizes. `dims` are keys of `--dim`, such as `x[2]`; leading axes are 1."""
+
+    model: str
+    size: str
+    dims: Mapping[str, int] = field(default_factory=dict)
+    high: Mapping[str, int] = field(default_factory=dict)
+    """Integer inputs are drawn from [0, high); from {1} where high is 1."""
+    scale: float = 1.0
+    """Real inputs are normal with this deviation."""
+
+    @property
+    def path(self) -> Path:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return models.path(self.model)
+
+
+CASES = {
+    case.model: case
+    for case in (
+        Case("pnet", "48x48", {"input_1[1]": 48, "input_1[2]": 48}),
+        Case("rnet", "24x24"),
+        Case("onet", "48x48"),
+        Case("opennsfw", "224x224", scale=60.0),
+        Case("common_det", "416x416", scale=60.0),
+        Case("ocr_det", "160x160", {"x[2]": 160, "x[3]": 160}),
+        Case("ocr_rec", "48x320", {"x[2]": 48, "x[3]": 320}),
+        Case(
+            "minilm",
+            "64 tokens",
+            {"input_ids[1]": 64, "attention_mask[1]": 64},
+            {"input_ids": 30522, "attention_mask": 1},
+        ),
+        Case("magika", "2048 bytes", {}, {"bytes": 257}),
+        Case("swift_f0", "16000 samples", {"audio[1]": 16000}, scale=0.1),
+    )
+}
+
+
+def session(path: Path | bytes) -> Any:
+    """The reference: onnxruntime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    source = path if isinstance(path, bytes) else str(path)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def inputs(case: Case, runner: Any) -> dict[str, Array]:
+    """One set of inputs, the same each time. runner: the model's `session`."""
+    generator = np.random.default_rng(7)
+    arrays: dict[str, Array] = {}
+    for port in runner.get_inputs():
+        shape = [
+            case.dims.get(f"{port.name}[{axis}]", size if isinstance(size, int) else 1)
+            for axis, size in enumerate(port.shape)
+        ]
+        kind = _NUMPY[port.type]
+        if np.issubdtype(kind, np.integer):
+            high = case.high.get(port.name, 2)
+            values = generator.integers(0, high, shape) if high > 1 else np.ones(shape)
+        elif port.name in ("fmin", "fmax"):
+            values = np.full(shape, {"fmin": 46.875, "fmax": 2093.75}[port.name])
+        else:
+            values = generator.normal(0, case.scale, shape)
+        arrays[port.name] = np.asarray(values).astype(kind)
+    return arrays
+
+
+def expected(runner: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The right outputs by name."""
+    names = [port.name for port in runner.get_outputs()]
+    return dict(zip(names, runner.run(None, dict(arrays)), strict=True))
+
+
+def error(actual: Array, right: Array) -> float:
+    """max|a-b| / max|b| where both are numbers; infinity where shape, NaN or integers differ."""
+    actual, right = np.asarray(actual), np.asarray(right)
+    if actual.shape != right.shape:
+        return float("inf")
+    if right.dtype.kind != "f":
+        return 0.0 if np.array_equal(actual, right) else float("inf")
+    finite = np.isfinite(right)
+    if not np.array_equal(actual[~finite], right[~finite], equal_nan=True):
+        return float("inf")
+    if not np.isfinite(actual[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    scale = float(np.abs(right[finite]).max())
+    return float(np.abs(actual[finite] - right[finite]).max()) / (scale or 1.0)
+
+
+def export(case: Case, *, golden: bool = True, optimize: bool = True) -> Path:
+    """The case's bundle for webgpu, freshly exported. Raises TinyedgeError."""
+    import tinyedge
+
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return tinyedge.export_onnx(
+        case.path,
+        target="webgpu",
+        out=CACHE / f"{case.model}.tinyedge",
+        dims=dict(case.dims),
+        golden=golden,
+        optimize=optimize,
+        force=True,
+    )
