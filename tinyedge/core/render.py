@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import struct
+
+import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
@@ -258,13 +259,11 @@ def _enclosed(text: str) -> bool:
 
 
 def float_text(value: float, single: bool = True) -> str:
-    """The shortest decimal that reads back as the same float (32 or 64 bits)."""
+    """The shortest decimal that reads back as the same finite float (32 or 64 bits)."""
+    text = repr(value)
     if single:
-        rounded = struct.unpack("<f", struct.pack("<f", value))[0] if abs(value) < 3.5e38 else value
-        for digits in range(1, 18):
-            text = f"{rounded:.{digits}g}"
-            if struct.pack("<f", float(text)) == struct.pack("<f", rounded):
-                break
-    else:
-        text = repr(value)
+        rounded = float(np.float32(value))
+        with np.errstate(over="ignore"):
+            texts = (f"{rounded:.{digits}g}" for digits in range(1, 18))
+            text = next(t for t in texts if float(np.float32(t)) == rounded)
     return text if any(c in text for c in ".en") else text + ".0"
