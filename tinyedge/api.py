@@ -112,7 +112,9 @@ def load(path: str | Path, device: str | None = None) -> Model:
     return Model(read(path).program, device)
 
 
-def import_graph(path: str | Path, dims: Mapping[str, int | str] | None = None) -> tuple[Graph, tuple[str, ...]]:
+def import_graph(
+    path: str | Path, dims: Mapping[str, int | str] | None = None
+) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
@@ -148,7 +150,9 @@ def export_onnx(
     place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
     options = Options(optimize=optimize, profile=profile, precision=precision)
     given = {name: np.load(file) for name, file in (golden_inputs or {}).items()}
-    return export_graph(graph, target, place, options, golden=golden, given=given, force=force, progress=report)
+    return export_graph(
+        graph, target, place, options, golden=golden, given=given, force=force, progress=report
+    )
 
 
 def export_function(
@@ -171,7 +175,9 @@ def export_function(
     """
     graph = trace(function, example_inputs)
     options = Options(optimize=optimize, profile=profile, precision=precision)
-    return export_graph(graph, target, Path(out), options, golden=golden, force=force, progress=progress or _silent)
+    return export_graph(
+        graph, target, Path(out), options, golden=golden, force=force, progress=progress or _silent
+    )
 
 
 def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:

@@ -20,6 +20,7 @@ from tinyedge.core.lower.linear import linearise
 from tinyedge.core.optimize.choose import choose, plain
 from tinyedge.core.optimize.moves import Move
 from tinyedge.core.options import Options
+from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.decompose import retype
 from tinyedge.core.schedule.buffers import Storage
 from tinyedge.core.schedule.buffers import plain as plain_layout
@@ -216,10 +217,55 @@ def expression(size: Size) -> program.Expression:
         if node.op is ops.CONST:
             texts[node] = int(node.arg)
         elif node.op is ops.SYMBOL:
-            texts[node] = node.arg[0]
+            texts[node] = _steps(node)
+        elif node.op in (ops.ADD, ops.MUL):
+            texts[node] = _polynomial(ix.terms(node), texts)
         else:
             texts[node] = (node.op.name, *(texts[s] for s in node.src))
     return texts[size]
+
+
+def _declared(node: UOp) -> program.Symbol:
+    name, least, greatest, step, offset = node.arg
+    return program.Symbol(name, offset + least * step, offset + greatest * step, step)
+
+
+def _steps(node: UOp) -> program.Expression:
+    name, _, _, step, offset = node.arg
+    above: program.Expression = ("sub", name, offset) if offset else name
+    return ("floordiv", above, step) if step != 1 else above
+
+
+def _polynomial(
+    terms: Mapping[tuple[UOp, ...], int], texts: Mapping[UOp, program.Expression]
+) -> program.Expression:
+    """A sum of products; whole steps of a symbol are written as the size that the caller knows."""
+    total: program.Expression | None = None
+    constant = terms.get((), 0)
+    for monomial, coefficient in sorted(
+        terms.items(), key=lambda item: [ix.atom_key(a) for a in item[0]]
+    ):
+        if not monomial:
+            continue
+        factors: list[program.Expression] = []
+        for atom in monomial:
+            step, offset = atom.arg[3:] if atom.op is ops.SYMBOL else (0, 0)
+            if step and coefficient % step == 0 and (not offset or len(monomial) == 1):
+                coefficient //= step
+                constant -= coefficient * offset
+                factors.append(atom.arg[0])
+            else:
+                factors.append(texts[atom])
+        term = factors[0]
+        for factor in factors[1:]:
+            term = ("mul", term, factor)
+        term = ("mul", term, coefficient) if coefficient != 1 else term
+        total = term if total is None else ("add", total, term)
+    if total is None:
+        return constant
+    if constant:
+        return ("add", total, constant) if constant > 0 else ("sub", total, -constant)
+    return total
 
 
 class _Assembler:
@@ -251,9 +297,7 @@ class _Assembler:
             tuple(port.name for port in state.graph.outputs),
             steps,
         )
-        symbols = tuple(
-            program.Symbol(*node.arg) for _, node in sorted(_symbols(state).items())
-        )
+        symbols = tuple(_declared(node) for _, node in sorted(_symbols(state).items()))
         return program.Program(
             target=state.target.name,
             symbols=symbols,

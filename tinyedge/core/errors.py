@@ -34,7 +34,10 @@ class TinyedgeError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{type(self).__name__}: {self.subject} [{self.id}]", f"  because    {self.because}"]
+        lines = [
+            f"{type(self).__name__}: {self.subject} [{self.id}]",
+            f"  because    {self.because}",
+        ]
         if self.supported:
             lines.append(f"  supported  {self.supported}")
         if self.next:

@@ -77,7 +77,9 @@ def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
 # Sources.
 CONST = _row("const", "source", 0)  # arg: the value
 BUFFER = _row("buffer", "source", 0)  # arg: a Source
-SYMBOL = _row("symbol", "source", 0)  # arg: (name, min, max, step); dtype index
+SYMBOL = _row(
+    "symbol", "source", 0
+)  # arg: (name, least, greatest, step, offset): t of size = offset + step*t
 IOTA = _row("iota", "source", 0)  # arg: (size,); 0, 1, 2, ...
 EMPTY = _row("empty", "source", 0)  # arg: shape; contents undefined until assigned
 
@@ -162,7 +164,9 @@ RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop var
 SPECIAL = _row("special", "kernel", 0)  # arg: ("group" | "thread", dimension): a thread's position
 PARAM = _row("param", "kernel", 0)  # arg: a Param
 LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
-FOLD = _row("fold", "kernel", -1)  # arg: Primitive; src: value, ranges...: the reduction over the ranges
+FOLD = _row(
+    "fold", "kernel", -1
+)  # arg: Primitive; src: value, ranges...: the reduction over the ranges
 STORE = _row("store", "kernel", -1)  # src: param, value, an index per axis (or one linear index)
 GUARD = _row("guard", "kernel", 2)  # src: condition, store
 SINK = _row("sink", "kernel", -1)  # src: stores
@@ -170,7 +174,9 @@ VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per 
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
 ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: number
 SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
-THREADS = _row("threads", "kernel", -1)  # arg: Primitive; src: value, thread range: reduce over threads
+THREADS = _row(
+    "threads", "kernel", -1
+)  # arg: Primitive; src: value, thread range: reduce over threads
 
 # Statements of a lowered kernel.
 BEGIN = _row("begin", "statement", 1)  # src: range

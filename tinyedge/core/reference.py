@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.uop import Size, UOp, toposort
+from tinyedge.core.uop import Size, UOp, symbol_value, toposort
 
 Array = Any
 
@@ -82,9 +82,7 @@ def _contract(node: UOp, operands: Sequence[Array]) -> Array:
         if axis not in covered and axis in node.arg[1]:
             scale *= operands[0].shape[axis]
     present = [axis for axis in out if axis in covered]
-    result = np.einsum(
-        arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=True
-    )
+    result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=True)
     shape = [operands[0].shape[axis] for axis in out]
     key = tuple(slice(None) if axis in covered else None for axis in out)
     full = np.broadcast_to(np.asarray(result)[key], shape)
@@ -98,7 +96,7 @@ def size_value(size: Size, symbols: Mapping[str, int]) -> int:
     values: dict[UOp, Any] = {}
     for node in toposort((size,)):
         if node.op is ops.SYMBOL:
-            values[node] = symbols[node.arg[0]]
+            values[node] = symbol_value(node, symbols)
         elif node.op is ops.CONST:
             values[node] = node.arg
         else:
@@ -118,7 +116,7 @@ def _value(
     if op is ops.CONST:
         return np.asarray(arg, node.dtype.numpy)
     if op is ops.SYMBOL:
-        return np.asarray(symbols[arg[0]], np.int64)
+        return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
         source = arg[0]
         return source.data if source.data is not None else np.asarray(inputs[source.name])
@@ -208,5 +206,3 @@ def _gather(data: Array, indices: Array, axis: int) -> Array:
     taken = np.take(data, np.where(inside, indices, 0), axis=axis)
     mask = inside.reshape((1,) * axis + indices.shape + (1,) * (data.ndim - axis - 1))
     return np.where(mask, taken, np.zeros((), data.dtype))
-
-

@@ -54,10 +54,15 @@ class Printer:
         raise NotImplementedError
 
     def symbol(self, node: UOp) -> str:
-        return f"size_{self.symbol_number(node)}"
-
-    def symbol_number(self, node: UOp) -> int:
+        """A symbolic size, as the caller passes it."""
         raise NotImplementedError
+
+    def steps(self, node: UOp) -> str:
+        """How many steps a symbolic size is above its offset."""
+        _, _, _, step, offset = node.arg
+        text = self.symbol(node)
+        text = f"({text} - {offset})" if offset else text
+        return f"({text} / {step})" if step != 1 else text
 
     def convert(self, node: UOp, value: str) -> str:
         raise NotImplementedError
@@ -207,7 +212,7 @@ class Printer:
         if node.op is ops.CONST:
             return self.number(node.arg, node.dtype)
         if node.op is ops.SYMBOL:
-            return self.symbol(node)
+            return self.steps(node)
         if node.op is ops.SPECIAL:
             return self.special(*node.arg)
         return None

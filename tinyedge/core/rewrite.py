@@ -73,7 +73,8 @@ def match(pattern: Pattern, node: UOp, bindings: Bindings) -> bool:
         if node.op is not pattern.op:
             return False
         if pattern.value is not None and not (
-            node.arg == pattern.value and isinstance(node.arg, bool) == isinstance(pattern.value, bool)
+            node.arg == pattern.value
+            and isinstance(node.arg, bool) == isinstance(pattern.value, bool)
         ):
             return False
     if pattern.name:
@@ -102,9 +103,7 @@ def _match_all(patterns: Sequence[Pattern], nodes: Sequence[UOp], bindings: Bind
 class RuleSet:
     """Rules indexed by the operation at their root, and a fallback for what no equation says."""
 
-    def __init__(
-        self, rules: Sequence[Rule], fallback: Callable[[UOp], UOp] | None = None
-    ) -> None:
+    def __init__(self, rules: Sequence[Rule], fallback: Callable[[UOp], UOp] | None = None) -> None:
         self.rules = tuple(rules)
         self.fallback = fallback
         self.by_op: dict[Primitive, list[Rule]] = {}
@@ -153,6 +152,8 @@ class RuleSet:
             src.append(node)
         return self.apply(elementwise(after.op, *src))
 
-    def rewrite(self, roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+    def rewrite(
+        self, roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp] | None = None
+    ) -> tuple[UOp, ...]:
         """The roots with `mapping` applied and every changed node simplified, operands first."""
         return substitute(roots, mapping or {}, self.apply)

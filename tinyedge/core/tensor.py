@@ -635,9 +635,7 @@ class Tensor:
         axis = self._axes(axis)[0]
         length = self.shape[axis]
         hit = self.eq(self.max(axis, keepdims=True)) | self.isnan()
-        place = Tensor.arange(length).reshape(
-            [-1 if a == axis else 1 for a in range(self.ndim)]
-        )
+        place = Tensor.arange(length).reshape([-1 if a == axis else 1 for a in range(self.ndim)])
         if last:
             return hit.where(place, -1).max(axis, keepdims)
         beyond = Tensor.from_size(length, dt.int32)
@@ -698,7 +696,9 @@ class Tensor:
         per_group = ix.size_floordiv(channels, groups)
         filters = ix.size_floordiv(weight.shape[0], groups)
         if per_group != weight.shape[1]:
-            raise ValueError(f"conv of {list(self.shape)} with {list(weight.shape)}, {groups} groups")
+            raise ValueError(
+                f"conv of {list(self.shape)} with {list(weight.shape)}, {groups} groups"
+            )
         left = windows.reshape((batch, groups, 1, per_group, *out, *kernel))
         right = weight.reshape((1, groups, filters, per_group, *(1,) * spatial, *kernel))
         last = 4 + spatial
@@ -749,7 +749,13 @@ class Tensor:
         # left  [N, G, 1, C, (Q, 1)*, T*]     right [1, G, M, C, (1, P)*, T*]
         interleaved = [size for q in blocks for size in (q, 1)]
         left = windows.reshape((batch, groups, 1, per_group, *interleaved, *taps))
-        order = [0, 2, 1, *(4 + 2 * i for i in range(spatial)), *(3 + 2 * i for i in range(spatial))]
+        order = [
+            0,
+            2,
+            1,
+            *(4 + 2 * i for i in range(spatial)),
+            *(3 + 2 * i for i in range(spatial)),
+        ]
         phases = [size for s in strides for size in (1, s)]
         right = right.permute(order).reshape((1, groups, filters, per_group, *phases, *taps))
         first_tap = 4 + 2 * spatial

@@ -179,8 +179,26 @@ def cast(node: UOp, dtype: DType) -> UOp:
 
 
 def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
-    """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step."""
-    return UOp(ops.SYMBOL, dt.index, (), (name, minimum, maximum, step))
+    """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step.
+
+    The result is offset + step * t: the node of t counts steps, so that divisions of the size are exact.
+    """
+    from tinyedge.core.rules import index as ix
+
+    offset = minimum % step
+    node = UOp(
+        ops.SYMBOL,
+        dt.index,
+        (),
+        (name, minimum // step, (maximum - offset) // step, step, offset),
+    )
+    return ix.add(ix.mul(node, const(step, dt.index)), const(offset, dt.index))
+
+
+def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
+    """The value of a SYMBOL node, given the sizes by name."""
+    name, _, _, step, offset = node.arg
+    return (sizes[name] - offset) // step
 
 
 def as_node(size: Size) -> UOp:

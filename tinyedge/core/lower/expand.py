@@ -99,7 +99,9 @@ class _Vectoriser:
     def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
         result: list[UOp] = []
         for store in stores:
-            condition, inner = (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
+            condition, inner = (
+                (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
+            )
             if self.lane not in inner.ranges:
                 result.append(store)
                 continue
@@ -214,9 +216,7 @@ def _vector_loads(
             continue
         address = ix.add(key[1], const(start, dt.index))
         first = members[start]
-        wide = UOp(
-            ops.LOAD, first.dtype.vector(width), (key[0], address, *key[2:]), first.arg
-        )
+        wide = UOp(ops.LOAD, first.dtype.vector(width), (key[0], address, *key[2:]), first.arg)
         for i, lane in enumerate(lanes):
             assert lane is not None
             mapping[lane] = UOp(ops.LANE, first.dtype, (wide,), i)

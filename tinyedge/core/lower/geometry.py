@@ -51,9 +51,17 @@ def _dimensions(grid: Sequence[UOp], caps: Caps) -> list[list[UOp]]:
     for r in reversed(grid):
         size = maximum(as_size(r.src[0]))
         free = len(caps.grid) - current - 1
-        if sizes[current] > 1 and free and (remaining <= free or sizes[current] * size > caps.grid[current]):
+        if (
+            sizes[current] > 1
+            and free
+            and (remaining <= free or sizes[current] * size > caps.grid[current])
+        ):
             current += 1
-        if sizes[current] * size > caps.grid[current] and sizes[current] > 1 and current + 1 < len(caps.grid):
+        if (
+            sizes[current] * size > caps.grid[current]
+            and sizes[current] > 1
+            and current + 1 < len(caps.grid)
+        ):
             current += 1
         sizes[current] *= size
         dimensions[current].insert(0, r)
@@ -72,5 +80,3 @@ def _decode(members: Sequence[UOp], position: UOp) -> list[tuple[UOp, UOp]]:
             result.append((r, UOp(ops.MOD, dt.index, (rest, size))))
             rest = UOp(ops.FLOORDIV, dt.index, (rest, size))
     return result[::-1]
-
-

@@ -125,7 +125,9 @@ class Fill(Move):
             raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
         store = sink.src[0]
         if not self._padded(store.src[0], store.src[2], target):
-            raise IllegalMove(f"cannot fill range {self.range}: what is stored has no padding there")
+            raise IllegalMove(
+                f"cannot fill range {self.range}: what is stored has no padding there"
+            )
         exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
             target in source.ranges for n in loads for source in n.src[2:]
         )
@@ -196,7 +198,9 @@ class To(Move):
         size = target.src[0]
         if self.kind in ("upcast", "vector", "unroll", "local", "threads"):
             if size.op is not ops.CONST:
-                raise IllegalMove(f"cannot make range {self.range} {self.kind}: its size is symbolic")
+                raise IllegalMove(
+                    f"cannot make range {self.range} {self.kind}: its size is symbolic"
+                )
         if self.kind in ("upcast", "unroll") and size.arg > 64:
             raise IllegalMove(f"cannot unroll range {self.range}: {size.arg} copies")
         if self.kind == "vector":
@@ -224,7 +228,9 @@ class To(Move):
         if total > caps.threads:
             raise IllegalMove(f"cannot give range {self.range} to threads: {total} threads")
         if total & (total - 1):
-            raise IllegalMove(f"cannot give range {self.range} to threads: {total} is no power of 2")
+            raise IllegalMove(
+                f"cannot give range {self.range} to threads: {total} is no power of 2"
+            )
 
 
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
@@ -262,4 +268,8 @@ def guard(condition: UOp, store: UOp) -> UOp:
 
 
 def _values(sink: UOp) -> list[UOp]:
-    return [n for n in toposort((sink,)) if n.dtype not in (dt.index, dt.bool_) and n.op is not ops.PARAM]
+    return [
+        n
+        for n in toposort((sink,))
+        if n.dtype not in (dt.index, dt.bool_) and n.op is not ops.PARAM
+    ]

@@ -81,7 +81,10 @@ def _fitting(value: int | float, old: DType, new: DType) -> int | float:
 
 
 def _fitting_array(
-    data: np.ndarray, old: DType, new: DType, name: str  # type: ignore[type-arg]
+    data: np.ndarray,
+    old: DType,
+    new: DType,
+    name: str,  # type: ignore[type-arg]
 ) -> np.ndarray:  # type: ignore[type-arg]
     if new.kind in "iu" and data.size:
         for value in (int(data.min()), int(data.max())):

@@ -183,7 +183,12 @@ def _quotient_bounds(node: UOp) -> tuple[Bound, Bound]:
     least, greatest = bounds(node.src[1])
     if least <= 0:
         return -math.inf, math.inf
-    corners = [_floor(low, least), _floor(low, greatest), _floor(high, least), _floor(high, greatest)]
+    corners = [
+        _floor(low, least),
+        _floor(low, greatest),
+        _floor(high, least),
+        _floor(high, greatest),
+    ]
     return min(corners), max(corners)
 
 
@@ -271,8 +276,6 @@ def _monomial_divisor(monomial: Monomial, coefficient: int) -> int:
 
 
 def _atom_divisor(atom: UOp) -> int:
-    if atom.op is ops.SYMBOL:
-        return math.gcd(atom.arg[1], atom.arg[3])
     if atom.op in (ops.MIN, ops.MAX):
         return math.gcd(divisor(atom.src[0]), divisor(atom.src[1]))
     return 1

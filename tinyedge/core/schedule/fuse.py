@@ -119,7 +119,9 @@ class _Fusion:
             if node in self.realised and _on_empty(node):
                 self._take_parts(node)
             if node.op is ops.REDUCE:
-                kernels = {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
+                kernels = (
+                    {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
+                )
                 for kernel, kind in kernels.items():
                     self.reductions.setdefault(kernel, []).append(kind)
 

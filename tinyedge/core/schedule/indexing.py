@@ -16,7 +16,9 @@ from tinyedge.core.schedule.buffers import Param, Placement, Storage
 from tinyedge.core.uop import Shape, Size, UOp, as_node, const
 
 Indices = tuple[UOp, ...]
-Request = tuple[UOp, Indices, UOp]  # tensor node, indices, condition under which the value is needed
+Request = tuple[
+    UOp, Indices, UOp
+]  # tensor node, indices, condition under which the value is needed
 
 
 class Indexer:
@@ -83,9 +85,7 @@ class Indexer:
                 if inside is ix.FALSE:
                     return const(0, node.dtype)
                 value = yield (source, inner, ix.both(valid, inside))
-                return simplify(
-                    UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype)))
-                )
+                return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
             return (yield (source, MOVE[op](node, indices), valid))
         if op is ops.REDUCE:
             return (yield from self._reduce(node, indices, valid))
@@ -269,4 +269,3 @@ MOVE: dict[ops.Primitive, Callable[[UOp, Indices], Indices]] = {
     ops.FLIP: _flip,
     ops.WINDOW: _window,
 }
-

@@ -39,7 +39,10 @@ class Schedule:
 
 
 def schedule(
-    outputs: Mapping[str, UOp], caps: Caps, names: Mapping[UOp, str], storage_types: Mapping[str, str]
+    outputs: Mapping[str, UOp],
+    caps: Caps,
+    names: Mapping[UOp, str],
+    storage_types: Mapping[str, str],
 ) -> Schedule:
     """Kernels that compute the named outputs.
 

@@ -30,7 +30,9 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
     Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020):
     the largest buffer first, each at the lowest offset where it meets no buffer alive at the same time.
     """
-    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].bytes, lifetimes[i].first, i))
+    order = sorted(
+        range(len(lifetimes)), key=lambda i: (-lifetimes[i].bytes, lifetimes[i].first, i)
+    )
     arenas: list[list[tuple[int, int, Lifetime]]] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
     for i in order:

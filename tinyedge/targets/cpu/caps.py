@@ -18,3 +18,6 @@ PROFILES = {
         alignment=256,
     )
 }
+
+# What this target cannot do, by name, and why. Tests leave out what is listed here and nothing else.
+LIMITATIONS: dict[str, str] = {}

@@ -103,7 +103,9 @@ class CPrinter(Printer):
             return f"({text})" if text.startswith("-") else text
         if dtype.kind == "b":
             return "1" if value else "0"
-        suffix = {("i", 64): "LL", ("u", 64): "ULL", ("u", 32): "u"}.get((dtype.kind, dtype.bits), "")
+        suffix = {("i", 64): "LL", ("u", 64): "ULL", ("u", 32): "u"}.get(
+            (dtype.kind, dtype.bits), ""
+        )
         if dtype.kind == "i" and value == dtype.limits[0] and dtype.bits >= 32:
             return f"({value + 1}{suffix} - 1)"
         return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"

@@ -174,5 +174,3 @@ def render(kernel: KernelText) -> str:
 def prelude() -> str:
     """Helper functions that go before every kernel."""
     return resources.files(__package__).joinpath("prelude.wgsl").read_text(encoding="ascii")
-
-
