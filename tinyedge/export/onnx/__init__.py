@@ -2,6 +2,7 @@
 
 from tinyedge.export.onnx import (
     activation,
+    control,
     convolution,
     elementwise,
     indexing,
@@ -9,9 +10,13 @@ from tinyedge.export.onnx import (
     movement,
     normalisation,
     pooling,
+    quantised,
+    recurrent,
     reduce,
     resize,
+    sampling,
     shapes,
+    signal,
 )
 from tinyedge.export.onnx.importer import (
     ImportedModel,
@@ -24,6 +29,7 @@ from tinyedge.export.onnx.reader import Limits
 
 FAMILIES = (
     activation,
+    control,
     convolution,
     elementwise,
     indexing,
@@ -31,9 +37,13 @@ FAMILIES = (
     movement,
     normalisation,
     pooling,
+    quantised,
+    recurrent,
     reduce,
     resize,
+    sampling,
     shapes,
+    signal,
 )
 
 __all__ = [

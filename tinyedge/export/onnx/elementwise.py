@@ -60,7 +60,9 @@ def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
             return _float_remainder(a, b)
         return a - (a / b) * b
     if a.dtype.is_float:
-        raise node.invalid("floats need the attribute fmod=1")
+        if node.opset < 28:
+            raise node.invalid("floats need the attribute fmod=1")
+        return _floored_remainder(a, b)
     return a % b
 
 
@@ -68,6 +70,13 @@ def _float_remainder(a: Tensor, b: Tensor) -> Tensor:
     """C's fmod: the dividend's sign; an infinite divisor leaves the dividend."""
     remainder = a.fmod(b)
     return (b.isinf() & ~a.isinf()).where(a, remainder)
+
+
+def _floored_remainder(a: Tensor, b: Tensor) -> Tensor:
+    """The divisor's sign; an infinite divisor leaves a dividend of its sign, else is the result."""
+    remainder = _float_remainder(a, b)
+    wrong = remainder.ne(0.0) & ((remainder < 0) ^ (b < 0))
+    return wrong.where(remainder + b, remainder)
 
 
 @operator("Pow")
@@ -310,13 +319,15 @@ def bitwise_not(node: Node, x: Tensor) -> Tensor:
 
 @operator("BitShift")
 def bit_shift(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Shifts by the width or more give 0."""
+    """Shifts by a negative amount or by the width or more leave only the sign extension."""
     direction = node.text("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise node.invalid(f"direction {direction!r} is neither LEFT nor RIGHT")
-    inside = b < a.dtype.bits
+    inside = (b >= 0) & (b < a.dtype.bits)
     amount = inside.where(b, 0)
     shifted = a << amount if direction == "LEFT" else a >> amount
+    if direction == "RIGHT" and a.dtype.kind == "i":
+        return inside.where(shifted, (a < 0).where(Tensor.full(a.shape, -1, a.dtype), 0))
     return inside.where(shifted, 0)
 
 
@@ -391,7 +402,8 @@ def cast_like(node: Node, x: Tensor, like: Tensor) -> Tensor:
 
 @operator("BitCast")
 def bit_cast(node: Node, x: Tensor) -> Tensor:
-    return x.bitcast(node.dtype("to", x.dtype))
+    dtype = node.dtype("to", x.dtype)
+    return x.reshape((1,)).bitcast(dtype).reshape(()) if x.ndim == 0 else x.bitcast(dtype)
 
 
 def absolute_power(x: Tensor, exponent: float) -> Tensor:

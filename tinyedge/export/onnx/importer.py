@@ -8,17 +8,19 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Shape, Size, UOp, maximum, product
+from tinyedge.core.uop import Shape, UOp, maximum, product
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
-from tinyedge.export.onnx.registry import Function, Node, find
+from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,19 @@ def import_model(
     source: str | os.PathLike[str] | bytes,
     *,
     dims: Mapping[str, int | str] | None = None,
+    constants: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> ImportedModel:
     """Import a model from its path or its bytes.
 
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
+    constants: values of inputs that shall be fixed; these are inputs no more.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
     model = reader.read(source, limits or Limits())
     importer = Importer(model)
-    imported = importer.run(dims or {}, None)
+    imported = importer.run(dims or {}, None, constants or {})
     importer.raise_refusals()
     return imported
 
@@ -99,43 +103,6 @@ def check_model(
     ]
 
 
-class Scope:
-    """The values of a graph by name; a subgraph also sees those around it."""
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        self.values: dict[str, Any] = {}
-        self.outer = outer
-
-    def find(self, name: str) -> Any:
-        """The value called `name`. Raises KeyError."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.outer
-        raise KeyError(name)
-
-
-@dataclass
-class Call:
-    """What a function that contains other nodes yields to the walk: nodes to run in a scope.
-
-    The walk answers with the values of `results`.
-    """
-
-    nodes: Sequence[Any]
-    scope: Scope
-    results: Sequence[str]
-    opsets: Mapping[str, int]
-    prefix: str
-    functions: frozenset[str] = frozenset()
-
-
-class _Refused:
-    """The value of a node that cannot be imported, or that depends on one."""
-
-
-REFUSED = _Refused()
 Walk = Generator[Call, list[Any], Any]
 
 
@@ -202,10 +169,14 @@ class Importer:
     # The walk.
 
     def run(
-        self, dims: Mapping[str, int | str], open_bounds: sizes_of.Bounds | None
+        self,
+        dims: Mapping[str, int | str],
+        open_bounds: sizes_of.Bounds | None,
+        constants: Mapping[str, Any] | None = None,
     ) -> ImportedModel:
         graph = self.model.proto.graph
         stored = self._stored(graph)
+        stored.update(self._fixed(graph, constants or {}))
         declared, dtypes = self._declared(graph, stored)
         resolved = sizes_of.resolve(declared, dims, self.model.label, open_bounds=open_bounds)
         self.warnings.extend(resolved.warnings)
@@ -240,6 +211,14 @@ class Importer:
         symbols = tuple(size for size in resolved.symbols if isinstance(size, UOp))
         return ImportedModel(tuple(inputs), outputs, symbols, self.names, tuple(self.warnings))
 
+    def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
+        """A run of a subgraph in a scope that already holds its inputs."""
+        for name, value in self._stored(graph).items():
+            scope.values.setdefault(name, value)
+        results = [output.name for output in graph.output]
+        nodes = self.ordered(graph.node, scope, f" in {prefix!r}")
+        return Call(nodes, scope, results, site.opsets, prefix, site.functions)
+
     def _stored(self, graph: Any) -> dict[str, Any]:
         """The initialisers, decoded when they are first used."""
         stored: dict[str, Any] = {}
@@ -252,6 +231,19 @@ class Importer:
                 raise _duplicate("initialiser", sparse.values.name)
             stored[sparse.values.name] = _Initialiser(sparse, True)
         return stored
+
+    def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Inputs with values that the caller gives."""
+        names = {value.name for value in graph.input}
+        for name, value in constants.items():
+            if name not in names:
+                raise InputError(
+                    f"constant {name!r}", "the model has no such input", id="input.constant"
+                )
+            dtype = np.asarray(value).dtype
+            if not any(dtype == known.numpy for known in reader.DTYPES.values()):
+                raise UnsupportedOp(f"constant {name!r}", f"its type is {dtype}", id="model.dtype")
+        return {name: constant(np.asarray(value), name) for name, value in constants.items()}
 
     def _declared(
         self, graph: Any, stored: Mapping[str, Any]
@@ -343,8 +335,6 @@ class Importer:
                 stack.pop()
                 answer = finished.value
                 continue
-            except TinyedgeError:
-                raise
             if len(stack) > 2 * self.model.limits.nesting:
                 raise ModelError(
                     self.model.label,
@@ -383,20 +373,16 @@ class Importer:
 
     def _find(self, scope: Scope, name: str, user: str) -> Any:
         try:
-            value = scope.find(name)
+            holder = scope.holder(name)
         except KeyError:
             raise ModelError(
                 user,
                 f"the value {name!r} is used, but no node, input or initialiser makes it",
                 id="model.undefined-value",
             ) from None
+        value = holder.values[name]
         if isinstance(value, _Initialiser):
-            value = self._decode(value, name)
-            holder: Scope | None = scope
-            while holder is not None and name not in holder.values:
-                holder = holder.outer
-            if holder is not None:
-                holder.values[name] = value
+            value = holder.values[name] = self._decode(value, name)
         return value
 
     def _decode(self, stored: _Initialiser, name: str) -> Tensor:
@@ -426,8 +412,7 @@ class Importer:
                 f"the operator set {domain or 'ai.onnx'!r} is not imported",
                 id="model.opset",
             )
-        node = Node(proto, domain, opset, name, attributes, self)
-        node.scope, node.opsets = call.scope, call.opsets
+        node = Node(proto, domain, opset, name, attributes, self, call)
         function = find(domain, proto.op_type, opset if domain in call.opsets else 1)
         schema = _schema(proto.op_type, opset, domain)
         if schema is not None:
@@ -483,7 +468,9 @@ class Importer:
         for position, (output, result) in enumerate(zip(proto.output, results, strict=False)):
             if not output:
                 continue
-            if isinstance(result, Tensor):
+            if isinstance(result, (list, tuple)):
+                result = list(result)
+            elif isinstance(result, Tensor):
                 self._check_size(result.shape, node.label)
                 result = self.knowledge.fold(
                     result, f"{node.name}/{position}" if position else node.name
@@ -548,17 +535,21 @@ class Importer:
                     given.setdefault(default.name, default.default_value)
         nodes = [_with_attributes(node, given) for node in function.node]
         opsets = {canonical_domain(e.domain): e.version for e in function.opset_import}
+        wanted = [
+            (output, made)
+            for output, made in zip(proto.output, function.output, strict=False)
+            if output
+        ]
         results = yield Call(
             self.ordered(nodes, scope, f" in {name!r}"),
             scope,
-            list(function.output)[: len(proto.output)],
+            [made for _, made in wanted],
             {**call.opsets, **opsets},
             f"{name}/",
             call.functions | {identity},
         )
-        for output, result in zip(proto.output, results, strict=False):
-            if output:
-                call.scope.values[output] = result
+        for (output, _), result in zip(wanted, results, strict=True):
+            call.scope.values[output] = result
 
 
 @dataclass(frozen=True)
@@ -698,14 +689,3 @@ def _with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
         del current.attribute[:]
         current.attribute.extend(copies)
     return result
-
-
-__all__ = [
-    "ImportedModel",
-    "InputError",
-    "ModelInput",
-    "OperatorReport",
-    "Size",
-    "check_model",
-    "import_model",
-]

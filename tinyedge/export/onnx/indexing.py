@@ -258,6 +258,53 @@ def _fixed(node: Node, *tensors: Tensor) -> None:
         raise node.unsupported("a symbolic size", supported="fixed sizes", next="fix it with --dim")
 
 
+@operator("MaxUnpool")
+def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = None) -> Tensor:
+    """Zeros, with the values at the places that MaxPool reported."""
+    _fixed(node, x)
+    spatial = x.ndim - 2
+    kernel = node.integer_list("kernel_shape") or []
+    strides = node.integer_list("strides") or [1] * spatial
+    pads = node.integer_list("pads") or [0] * (2 * spatial)
+    if len(kernel) != spatial or len(strides) != spatial or len(pads) != 2 * spatial:
+        raise node.invalid(f"kernel_shape {kernel}, strides {strides}, pads {pads}")
+    sizes: list[Size] = list(x.shape[:2])
+    for axis in range(spatial):
+        full = ix.size_add(
+            ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis]), kernel[axis]
+        )
+        sizes.append(ix.size_sub(full, pads[axis] + pads[axis + spatial]))
+    empty = Tensor.full(checked_shape(node, sizes), 0, x.dtype)
+    rows = empty.reshape((empty.size,))
+    many, written = indices.reshape((indices.size,)), x.reshape((x.size,))
+    result = _scattered_rows(node, rows, many, written).reshape(sizes)
+    if shape is None:
+        return result
+    target = node.sizes(shape, "output_shape")
+    return result.pad([(0, ix.size_sub(a, b)) for a, b in zip(target, sizes, strict=True)])
+
+
+@operator("TensorScatter")
+def tensor_scatter(node: Node, past: Tensor, update: Tensor, start: Tensor | None = None) -> Tensor:
+    """A run of updates written along one axis, from a place of its own in every batch."""
+    axis = node.wrap(node.integer("axis", -2), past.ndim)
+    mode = node.text("mode", "linear")
+    if axis == 0 or mode not in ("linear", "circular"):
+        raise node.invalid(f"axis {axis}, mode {mode!r}")
+    length, count = past.shape[axis], update.shape[axis]
+    place = Tensor.arange(length, dt.int64)
+    first = Tensor.full((1,), 0, dt.int64) if start is None else start.cast(dt.int64)
+    offset = place.unsqueeze(0) - first.unsqueeze(1)  # [B or 1, length]
+    if mode == "circular":
+        offset = offset % Tensor.from_size(length, dt.int64)
+    written = (offset >= 0) & (offset < Tensor.from_size(count, dt.int64))
+    shape: list[Size] = [1] * past.ndim
+    shape[0], shape[axis] = -1, length
+    index = written.where(offset, 0).reshape(shape).expand(past.shape)
+    fresh = _at(update, _along(node, update, index, axis))
+    return written.reshape(shape).where(fresh, past)
+
+
 # Sorting by counting: the rank of an element is how many come before it.
 
 

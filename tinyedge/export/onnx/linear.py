@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -169,3 +170,28 @@ def matmul_integer(
     if b_zero is not None:
         right = right - b_zero.cast(dt.int32)
     return left.matmul(right)
+
+
+@operator("Det")
+def determinant(node: Node, x: Tensor) -> Tensor:
+    """By minors along the first row."""
+    size = x.shape[-1]
+    if x.ndim < 2 or size != x.shape[-2] or not isinstance(size, int):
+        raise node.invalid(f"the determinant of {x!r}")
+    if not 1 <= size <= 5:
+        raise node.unsupported(f"a matrix of {size} rows", supported="1 to 5 rows")
+    minors: dict[tuple[int, ...], Tensor] = {}
+    for row in range(size - 1, -1, -1):
+        fresh: dict[tuple[int, ...], Tensor] = {}
+        for columns in itertools.combinations(range(size), size - row):
+            total: Tensor | None = None
+            for position, column in enumerate(columns):
+                rest = columns[:position] + columns[position + 1 :]
+                term = x[..., row, column]
+                term = term * minors[rest] if rest else term
+                term = -term if position % 2 else term
+                total = term if total is None else total + term
+            assert total is not None
+            fresh[columns] = total
+        minors = fresh
+    return minors[tuple(range(size))]

@@ -265,7 +265,8 @@ def space_to_depth(node: Node, x: Tensor) -> Tensor:
     block = _block(node, x)
     n, c, h, w = x.shape
     rows, columns = ix.size_floordiv(h, block), ix.size_floordiv(w, block)
-    y = x.reshape((n, c, rows, block, columns, block)).permute((0, 3, 5, 1, 2, 4))
+    order = (0, 1, 3, 5, 2, 4) if node.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    y = x.reshape((n, c, rows, block, columns, block)).permute(order)
     return y.reshape((n, ix.size_mul(c, block * block), rows, columns))
 
 

@@ -10,7 +10,8 @@ list of results. `since` registers another function from that version of the ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import numpy as np
@@ -58,6 +59,45 @@ def names(domain: str = "") -> list[str]:
     return sorted(name for d, name in _OPERATORS if d == domain)
 
 
+class Refused:
+    """The value of a node that cannot be imported, or that depends on one."""
+
+
+REFUSED = Refused()
+
+
+class Scope:
+    """The values of a graph by name; a subgraph also sees those around it."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.values: dict[str, Any] = {}
+        self.outer = outer
+
+    def holder(self, name: str) -> Scope:
+        """The scope that holds `name`. Raises KeyError."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope
+            scope = scope.outer
+        raise KeyError(name)
+
+
+@dataclass
+class Call:
+    """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
+
+    The walk answers with the values of `results`. functions: those being inlined around it.
+    """
+
+    nodes: Sequence[Any]
+    scope: Scope
+    results: Sequence[str]
+    opsets: Mapping[str, int]
+    prefix: str
+    functions: frozenset[str] = frozenset()
+
+
 class Node:
     """One ONNX node: its attributes by typed getters, and what is known of its inputs at import.
 
@@ -72,6 +112,7 @@ class Node:
         name: str,
         attributes: dict[str, Any],
         importer: Importer,
+        call_site: Call,
     ) -> None:
         self.op: str = proto.op_type
         self.domain = domain
@@ -81,8 +122,7 @@ class Node:
         self.outputs = tuple(proto.output)
         self.attributes = attributes
         self.importer = importer
-        self.scope: Any = None
-        self.opsets: Any = None
+        self.call_site = call_site
         self._constants = 0
 
     @property
@@ -158,13 +198,22 @@ class Node:
 
     def axis(self, default: int, ndim: int, *, name: str = "axis", end: bool = False) -> int:
         """An axis attribute, made nonnegative and checked; `end` also allows ndim itself."""
-        return self.wrap(self.integer(name, default), ndim + (1 if end else 0))
+        axis = self.integer(name, default)
+        return ndim if end and axis == ndim else self.wrap(axis, ndim)
 
     def wrap(self, axis: int, ndim: int) -> int:
         """An axis counted from the end where it is negative. Raises ModelError."""
         if not -ndim <= axis < ndim:
             raise self.invalid(f"axis {axis} is out of range for {ndim} axes")
         return axis % ndim
+
+    # Subgraphs.
+
+    def call(self, graph: Any, inputs: Mapping[str, Any], number: int | str) -> Call:
+        """A run of a subgraph, for the walk: `results = yield node.call(...)`."""
+        scope = Scope(self.call_site.scope)
+        scope.values.update(inputs)
+        return self.importer.subgraph(graph, scope, self.call_site, f"{self.name}/{number}/")
 
     # What is known at import.
 

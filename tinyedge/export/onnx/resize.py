@@ -218,23 +218,24 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
     assert scale is not None
     place = np.arange(target, dtype=np.float64)
     mode = options.coordinates
+    exact = length * scale  # the output's size before it was rounded down
     if mode == "half_pixel":
         return (place + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
-        adjustment = target / (length * scale)
+        adjustment = target / exact
         return length / 2 * (1 - adjustment) + (place + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (place + 0.5) / scale - 0.5 if target > 1 else np.zeros(target)
+        return (place + 0.5) / scale - 0.5 if exact != 1 else np.full(target, -0.5)
     if mode == "align_corners":
-        return place * ((length - 1) / (target - 1)) if target > 1 else np.zeros(target)
+        return place * ((length - 1) / (exact - 1)) if exact != 1 else np.zeros(target)
     if mode == "asymmetric":
         return place / scale
     if mode == "tf_half_pixel_for_nn":
         return (place + 0.5) / scale
     if mode == "tf_crop_and_resize":
         start, end = item.roi
-        if target > 1:
-            return start * (length - 1) + place * ((end - start) * (length - 1) / (target - 1))
+        if exact != 1:
+            return start * (length - 1) + place * ((end - start) * (length - 1) / (exact - 1))
         return np.full(target, 0.5 * (start + end) * (length - 1))
     raise node.invalid(f"coordinate_transformation_mode is {mode!r}")
 
@@ -265,7 +266,7 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
             every = round(1 / item.scale)
             count = item.target
             bounds = [(0, s) for s in x.shape]
-            bounds[axis] = (0, ix.size_mul(count, every))  # type: ignore[assignment]
+            bounds[axis] = (0, ix.size_mul(count, every))
             return x.shrink(bounds).stride(axis, every)
     place = _source(node, item, options)
     rounding: dict[str, Callable[[Any], Any]] = {

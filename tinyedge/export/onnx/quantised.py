@@ -1,0 +1,114 @@
+"""Quantised operators: integers inside, rounded to even and saturated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.convolution import conv_options
+from tinyedge.export.onnx.movement import cut
+from tinyedge.export.onnx.reader import element_type
+from tinyedge.export.onnx.registry import Node, operator
+
+
+def _spread(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
+    """A scale or zero point per tensor, per axis or per block, broadcastable to x."""
+    if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1):
+        return parameter.reshape(())
+    axis = node.axis(1, x.ndim)
+    if parameter.ndim == 1:
+        return parameter.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    block = node.integer("block_size", 0)
+    length = x.shape[axis]
+    if block < 1 or parameter.ndim != x.ndim or not isinstance(length, int):
+        raise node.invalid(f"block_size {block} with {parameter!r} for {x!r}")
+    wide = parameter.unsqueeze(axis + 1)
+    wide = wide.expand([block if a == axis + 1 else s for a, s in enumerate(wide.shape)])
+    return cut(wide.flatten(axis, axis + 2), axis, 0, length)
+
+
+def saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """Rounded half to even, shifted by the zero point, limited to the type."""
+    whole = x.round()
+    if whole.dtype is dt.float16:
+        whole = whole.cast(dt.float32)
+    if zero is not None:
+        whole = whole + zero.cast(whole.dtype)
+    low, high = dtype.limits
+    return whole.clip(float(low), float(high)).cast(dtype)
+
+
+@operator("QuantizeLinear")
+def quantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    dtype = dt.uint8 if zero is None else zero.dtype
+    if zero is None and node.integer("output_dtype", 0):
+        dtype = element_type(node.integer("output_dtype", 0), node.label)
+    kind = node.dtype("precision", scale.dtype if node.opset >= 23 else x.dtype)
+    if not kind.is_float:
+        kind = scale.dtype
+    quotient = x.cast(kind) / _spread(node, scale, x).cast(kind)
+    return saturated(quotient, None if zero is None else _spread(node, zero, x), dtype)
+
+
+@operator("DequantizeLinear")
+def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    whole = x.cast(dt.int32)
+    if zero is not None:
+        whole = whole - _spread(node, zero, x).cast(dt.int32)
+    kind = node.dtype("output_dtype", scale.dtype)
+    wide = dt.float32 if scale.dtype is dt.float16 else scale.dtype
+    return (whole.cast(wide) * _spread(node, scale, x).cast(wide)).cast(kind)
+
+
+def _shifted(x: Tensor, zero: Tensor | None, shape: Any = ()) -> Tensor:
+    """x - zero point, in int32."""
+    whole = x.cast(dt.int32)
+    if zero is None:
+        return whole
+    flat = zero.cast(dt.int32)
+    return whole - flat.reshape(shape if flat.size != 1 else ())
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(
+    node: Node,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+) -> Tensor:
+    rows = (-1, 1)
+    total = _shifted(a, a_zero, rows).matmul(_shifted(b, b_zero))
+    row_scale = a_scale.reshape(rows if a_scale.size != 1 else ())
+    column_scale = b_scale.reshape((-1,) if b_scale.size != 1 else ())
+    factor = row_scale.cast(dt.float32) * column_scale.cast(dt.float32)
+    factor = factor / y_scale.reshape(()).cast(dt.float32)
+    return saturated(total.cast(dt.float32) * factor, y_zero.reshape(()), y_zero.dtype)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    node: Node,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    options = conv_options(node, x, w)
+    filters = (-1,) + (1,) * (w.ndim - 1)
+    channels = (-1,) + (1,) * (w.ndim - 2)
+    total = _shifted(x, x_zero).conv(_shifted(w, w_zero, filters), bias, **options)
+    scale = w_scale.reshape(channels if w_scale.size != 1 else ())
+    factor = x_scale.reshape(()) * scale / y_scale.reshape(())
+    return saturated(total.cast(dt.float32) * factor, y_zero.reshape(()), y_zero.dtype)

@@ -1,0 +1,282 @@
+"""Recurrent layers, unrolled over their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.movement import cut
+from tinyedge.export.onnx.registry import Node, operator
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def _activations(node: Node, defaults: list[str], directions: int) -> list[list[Activation]]:
+    """The activation functions of every direction; alpha and beta are handed out in order."""
+    names = node.text_list("activations") or defaults * directions
+    if len(names) != len(defaults) * directions:
+        raise node.invalid(f"{len(names)} activations")
+    alphas, betas = node.number_list("activation_alpha") or [], node.number_list("activation_beta")
+    given = (iter(alphas), iter(betas or []))
+    clip = node.number("clip", 0.0)
+    made = [_activation(node, name.lower(), given, clip) for name in names]
+    count = len(defaults)
+    return [made[d * count : (d + 1) * count] for d in range(directions)]
+
+
+def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
+    alphas, betas = given
+
+    def alpha(default: float) -> float:
+        return float(next(alphas, default))
+
+    def beta(default: float) -> float:
+        return float(next(betas, default))
+
+    function: Activation
+    if name == "sigmoid":
+        function = Tensor.sigmoid
+    elif name == "tanh":
+        function = Tensor.tanh
+    elif name == "relu":
+        function = Tensor.relu
+    elif name == "softsign":
+        function = _softsign
+    elif name == "softplus":
+        function = Tensor.softplus
+    elif name == "affine":
+        a, b = alpha(1.0), beta(0.0)
+        function = lambda x: x * a + b  # noqa: E731
+    elif name == "leakyrelu":
+        a = alpha(0.01)
+        function = lambda x: (x < 0).where(x * a, x)  # noqa: E731
+    elif name == "thresholdedrelu":
+        a = alpha(1.0)
+        function = lambda x: (x >= a).where(x, 0.0)  # noqa: E731
+    elif name == "scaledtanh":
+        a, b = alpha(1.0), beta(1.0)
+        function = lambda x: a * (b * x).tanh()  # noqa: E731
+    elif name == "hardsigmoid":
+        a, b = alpha(0.2), beta(0.5)
+        function = lambda x: (x * a + b).clip(0.0, 1.0)  # noqa: E731
+    elif name == "elu":
+        a = alpha(1.0)
+        function = lambda x: (x < 0).where(a * (x.minimum(0.0).exp() - 1.0), x)  # noqa: E731
+    else:
+        raise node.invalid(f"it has no activation {name!r}")
+    if clip <= 0:
+        return function
+    return lambda x: function(x.clip(-clip, clip))
+
+
+def _softsign(x: Tensor) -> Tensor:
+    return x / (1.0 + x.abs())
+
+
+@dataclass
+class Layer:
+    """One direction of a layer with G gates of H neurons, over T steps of a batch B."""
+
+    steps: int
+    reverse: bool
+    hidden: int
+    projected: Tensor  # x @ w' + bias of the input, [T, B, G*H]
+    recurrent: Tensor  # r', [H, G*H]
+    recurrent_bias: Tensor | None
+    lengths: Tensor | None
+    state: Tensor
+
+    def gate(self, whole: Tensor, number: int) -> Tensor:
+        return cut(whole, whole.ndim - 1, number * self.hidden, (number + 1) * self.hidden)
+
+    def order(self) -> range:
+        return range(self.steps - 1, -1, -1) if self.reverse else range(self.steps)
+
+    def kept(self, step: int, new: Tensor, old: Tensor) -> Tensor:
+        """The old state where the sequence has ended."""
+        if self.lengths is None:
+            return new
+        return (self.lengths > step).unsqueeze(1).where(new, old)
+
+    def shown(self, step: int, value: Tensor) -> Tensor:
+        if self.lengths is None:
+            return value
+        return (self.lengths > step).unsqueeze(1).where(value, 0.0)
+
+
+def _layers(
+    node: Node,
+    gates: int,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial: Tensor | None,
+) -> list[Layer]:
+    direction = node.text("direction", "forward")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise node.invalid(f"direction is {direction!r}")
+    directions = 2 if direction == "bidirectional" else 1
+    if x.ndim != 3 or w.ndim != 3 or r.ndim != 3 or w.shape[0] != directions:
+        raise node.invalid(f"its operands are {x!r}, {w!r}, {r!r}")
+    hidden = r.shape[2]
+    if not isinstance(hidden, int) or w.shape[1] != gates * hidden:
+        raise node.invalid(f"its weights are {w!r}, {r!r}")
+    if node.integer("layout", 0):
+        x = x.permute((1, 0, 2))
+        initial = None if initial is None else initial.permute((1, 0, 2))
+    steps, batch, _ = x.shape
+    if not isinstance(steps, int):
+        raise node.unsupported(
+            "its number of steps is symbolic", supported="a fixed length", next="fix it with --dim"
+        )
+    result = []
+    for d in range(directions):
+        projected = x.matmul(w[d].transpose())
+        after = None
+        if b is not None:
+            projected = projected + cut(b[d], 0, 0, gates * hidden)
+            after = cut(b[d], 0, gates * hidden, 2 * gates * hidden)
+        zeros = Tensor.full((batch, hidden), 0.0, x.dtype)
+        result.append(
+            Layer(
+                steps,
+                direction == "reverse" or d == 1,
+                hidden,
+                projected,
+                r[d].transpose(),
+                after,
+                None if lengths is None else lengths.cast(dt.int32),
+                zeros if initial is None else initial[d],
+            )
+        )
+    return result
+
+
+def _outputs(node: Node, rows: list[list[Tensor]], *finals: list[Tensor]) -> list[Tensor]:
+    """Y [T, D, B, H] from rows[direction][step], and the final states [D, B, H]."""
+    y = Tensor.stack([Tensor.stack(row) for row in rows], 1)
+    last = [Tensor.stack(states) for states in finals]
+    if node.integer("layout", 0):
+        y = y.permute((2, 0, 1, 3))
+        last = [state.permute((1, 0, 2)) for state in last]
+    return [y, *last]
+
+
+def _recurrence(layer: Layer, h: Tensor) -> Tensor:
+    total = h.matmul(layer.recurrent)
+    return total if layer.recurrent_bias is None else total + layer.recurrent_bias
+
+
+@operator("RNN")
+def rnn(
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial: Tensor | None = None,
+) -> list[Tensor]:
+    layers = _layers(node, 1, x, w, r, b, lengths, initial)
+    functions = _activations(node, ["Tanh"], len(layers))
+    rows, finals = [], []
+    for layer, (f,) in zip(layers, functions, strict=True):
+        h = layer.state
+        row: dict[int, Tensor] = {}
+        for step in layer.order():
+            new = f(layer.projected[step] + _recurrence(layer, h))
+            row[step] = layer.shown(step, new)
+            h = layer.kept(step, new, h)
+        rows.append([row[step] for step in range(layer.steps)])
+        finals.append(h)
+    return _outputs(node, rows, finals)
+
+
+@operator("GRU")
+def gru(
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial: Tensor | None = None,
+) -> list[Tensor]:
+    """Gates update, reset, hidden."""
+    layers = _layers(node, 3, x, w, r, b, lengths, initial)
+    functions = _activations(node, ["Sigmoid", "Tanh"], len(layers))
+    linear_first = bool(node.integer("linear_before_reset", 0))
+    rows, finals = [], []
+    for layer, (f, g) in zip(layers, functions, strict=True):
+        h = layer.state
+        row: dict[int, Tensor] = {}
+        weight = layer.gate(layer.recurrent, 2)
+        bias = None
+        if layer.recurrent_bias is not None:
+            bias = layer.gate(layer.recurrent_bias, 2)
+        for step in layer.order():
+            inner, outer = layer.projected[step], _recurrence(layer, h)
+            z = f(layer.gate(inner, 0) + layer.gate(outer, 0))
+            reset = f(layer.gate(inner, 1) + layer.gate(outer, 1))
+            if linear_first:
+                candidate = reset * layer.gate(outer, 2)
+            else:
+                candidate = (reset * h).matmul(weight)
+                candidate = candidate if bias is None else candidate + bias
+            fresh = g(layer.gate(inner, 2) + candidate)
+            new = (1.0 - z) * fresh + z * h
+            row[step] = layer.shown(step, new)
+            h = layer.kept(step, new, h)
+        rows.append([row[step] for step in range(layer.steps)])
+        finals.append(h)
+    return _outputs(node, rows, finals)
+
+
+@operator("LSTM")
+def lstm(
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial: Tensor | None = None,
+    initial_cell: Tensor | None = None,
+    peepholes: Tensor | None = None,
+) -> list[Tensor]:
+    """Gates input, output, forget, cell."""
+    layers = _layers(node, 4, x, w, r, b, lengths, initial)
+    functions = _activations(node, ["Sigmoid", "Tanh", "Tanh"], len(layers))
+    coupled = bool(node.integer("input_forget", 0))
+    if initial_cell is not None and node.integer("layout", 0):
+        initial_cell = initial_cell.permute((1, 0, 2))
+    rows, finals, cells = [], [], []
+    for d, (layer, (f, g, out)) in enumerate(zip(layers, functions, strict=True)):
+        h = layer.state
+        c = Tensor.full(h.shape, 0.0, x.dtype) if initial_cell is None else initial_cell[d]
+        peep = None
+        if peepholes is not None:
+            peep = [layer.gate(peepholes[d], number) for number in range(3)]
+        row: dict[int, Tensor] = {}
+        for step in layer.order():
+            total = layer.projected[step] + _recurrence(layer, h)
+            i, o, forget, cell = (layer.gate(total, number) for number in range(4))
+            if peep is not None:
+                i, forget = i + peep[0] * c, forget + peep[2] * c
+            i = f(i)
+            keep = 1.0 - i if coupled else f(forget)
+            fresh = keep * c + i * g(cell)
+            if peep is not None:
+                o = o + peep[1] * fresh
+            new = f(o) * out(fresh)
+            row[step] = layer.shown(step, new)
+            h, c = layer.kept(step, new, h), layer.kept(step, fresh, c)
+        rows.append([row[step] for step in range(layer.steps)])
+        finals.append(h)
+        cells.append(c)
+    return _outputs(node, rows, finals, cells)

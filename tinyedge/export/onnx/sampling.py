@@ -1,0 +1,173 @@
+"""Reading between the elements: GridSample, RoiAlign."""
+
+from __future__ import annotations
+
+import itertools
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import product
+from tinyedge.export.onnx.indexing import flat_index
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("GridSample")
+def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
+    """x [N, C, *S], grid [N, *O, len(S)] with coordinates last axis first -> [N, C, *O]."""
+    mode = node.text("mode", "bilinear" if node.opset < 20 else "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    border = node.text("padding_mode", "zeros")
+    align = bool(node.integer("align_corners", 0))
+    spatial = x.ndim - 2
+    if grid.shape[-1] != spatial or grid.ndim != x.ndim:
+        raise node.invalid(f"{grid!r} for {x!r}")
+    if not all(isinstance(size, int) for size in x.shape[2:]):
+        raise node.unsupported("a symbolic size", supported="fixed sizes")
+    sizes = [int(size) for size in x.shape[2:]]  # type: ignore[arg-type]
+    places = []
+    for axis, size in enumerate(sizes):
+        unit = grid[..., spatial - 1 - axis]
+        if align:
+            place = (unit + 1.0) * ((size - 1) / 2)
+        else:
+            place = ((unit + 1.0) * size - 1.0) * 0.5
+        places.append(place if mode == "cubic" else _bordered(node, place, size, border, align))
+    taps: list[list[tuple[Tensor, Tensor | None]]]
+    if mode == "nearest":
+        taps = [[(place.round(), None)] for place in places]
+    elif mode == "linear":
+        taps = []
+        for place in places:
+            low = place.floor()
+            taps.append([(low, 1.0 - (place - low)), (low + 1.0, place - low)])
+    elif mode == "cubic":
+        if spatial != 2:
+            raise node.unsupported("cubic over other than 2 spatial axes")
+        taps = [
+            [
+                (_bordered(node, tap, size, border, align).round(), weight)
+                for tap, weight in _cubic_taps(place)
+            ]
+            for place, size in zip(places, sizes, strict=True)
+        ]
+    else:
+        raise node.invalid(f"mode is {mode!r}")
+    total: Tensor | None = None
+    for choice in itertools.product(*taps):
+        value = _taken(x, [place for place, _ in choice], sizes)
+        for _, weight in choice:
+            if weight is not None:
+                value = value * weight.unsqueeze(1).cast(x.dtype)
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+def _cubic_taps(place: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Keys' kernel with a = -0.75 at the four neighbours."""
+    a = -0.75
+    low = place.floor()
+    t = place - low
+    taps = []
+    for offset in range(-1, 3):
+        d = (t - float(offset)).abs()
+        if offset in (0, 1):
+            weight = ((a + 2) * d - (a + 3)) * d * d + 1.0
+        else:
+            weight = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        taps.append((low + float(offset), weight))
+    return taps
+
+
+def _bordered(node: Node, place: Tensor, size: int, border: str, align: bool) -> Tensor:
+    """A coordinate moved inside, for `border` and `reflection`."""
+    if border == "zeros":
+        return place
+    if border == "border":
+        return place.clip(0.0, float(size - 1))
+    if border != "reflection":
+        raise node.invalid(f"padding_mode is {border!r}")
+    low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
+    span = high - low
+    if span == 0:
+        return place * 0.0
+    offset = (place - low).abs()
+    turns = (offset / span).floor()
+    rest = offset - turns * span
+    odd = turns - (turns * 0.5).floor() * 2.0
+    back = odd.eq(1.0).where(span - rest, rest) + low
+    return back.clip(0.0, float(size - 1))
+
+
+def _taken(x: Tensor, places: list[Tensor], sizes: list[int]) -> Tensor:
+    """x [N, C, *S] at whole coordinates [N, *O]; 0 outside."""
+    batch, channels = x.shape[:2]
+    inside: Tensor | None = None
+    whole = []
+    for place, size in zip(places, sizes, strict=True):
+        good = (place >= 0.0) & (place <= float(size - 1))
+        inside = good if inside is None else inside & good
+        whole.append(place.clip(0.0, float(size - 1)).cast(dt.int32))
+    assert inside is not None
+    spot = flat_index(tuple(sizes), whole)
+    area = product(sizes)
+    image = Tensor.arange(batch).reshape((-1,) + (1,) * (spot.ndim - 1))
+    flat = spot + image * Tensor.from_size(area, dt.int32)
+    order = [0, *range(2, x.ndim), 1]
+    rows = x.permute(order).reshape((product((batch, area)), channels))
+    taken = rows.gather(0, flat)
+    picked = inside.unsqueeze(inside.ndim).where(taken, 0.0)
+    return picked.permute([0, picked.ndim - 1, *range(1, picked.ndim - 1)])
+
+
+@operator("RoiAlign")
+def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
+    """Every output bin is the mean (or maximum) of sampling_ratio^2 bilinear samples."""
+    half = node.opset >= 16 and (
+        node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    )
+    rows, columns = node.integer("output_height", 1), node.integer("output_width", 1)
+    ratio, scale = node.integer("sampling_ratio", 0), node.number("spatial_scale", 1.0)
+    mode = node.text("mode", "avg")
+    if ratio < 1:
+        raise node.unsupported("sampling_ratio is 0", supported="a fixed sampling_ratio")
+    if x.ndim != 4 or not all(isinstance(size, int) for size in x.shape[2:]):
+        raise node.unsupported("a symbolic size", supported="fixed sizes")
+    height, width = (int(size) for size in x.shape[2:])  # type: ignore[arg-type]
+    box = rois * scale - (0.5 if half else 0.0)
+    places = []
+    for low, high, count, size in (
+        (box[:, 1], box[:, 3], rows, height),
+        (box[:, 0], box[:, 2], columns, width),
+    ):
+        extent = high - low if half else (high - low).maximum(1.0)
+        step = Tensor.arange(count * ratio).cast(x.dtype) + 0.5
+        place = low.unsqueeze(1) + step * (1.0 / (count * ratio)) * extent.unsqueeze(1)
+        places.append((place, size))
+    (y, _), (z, _) = places
+    roi_count = rois.shape[0]
+    y = y.unsqueeze(2).expand((roi_count, rows * ratio, columns * ratio))
+    z = z.unsqueeze(1).expand((roi_count, rows * ratio, columns * ratio))
+    outside = (y < -1.0) | (y > float(height)) | (z < -1.0) | (z > float(width))
+    y, z = y.clip(0.0, float(height - 1)), z.clip(0.0, float(width - 1))
+    low_y, low_z = y.floor(), z.floor()
+    image = batch.cast(dt.int32).reshape((-1, 1, 1))
+    flat = x.permute((0, 2, 3, 1)).reshape((product(x.shape[:1] + x.shape[2:]), x.shape[1]))
+    parts = []
+    for dy, dz in itertools.product((0, 1), (0, 1)):
+        at_y = (low_y + float(dy)).minimum(float(height - 1))
+        at_z = (low_z + float(dz)).minimum(float(width - 1))
+        wy = y - low_y if dy else 1.0 - (y - low_y)
+        wz = z - low_z if dz else 1.0 - (z - low_z)
+        spot = (image * height + at_y.cast(dt.int32)) * width + at_z.cast(dt.int32)
+        value = flat.gather(0, spot) * (wy * wz).unsqueeze(3)
+        parts.append(outside.unsqueeze(3).where(0.0, value))
+    if mode == "avg":
+        samples = parts[0] + parts[1] + parts[2] + parts[3]
+    elif mode == "max":
+        samples = parts[0].maximum(parts[1]).maximum(parts[2]).maximum(parts[3])
+    else:
+        raise node.invalid(f"mode is {mode!r}")
+    split = samples.reshape((roi_count, rows, ratio, columns, ratio, x.shape[1]))
+    pooled = split.mean((2, 4)) if mode == "avg" else split.max((2, 4))
+    return pooled.permute((0, 3, 1, 2))
