@@ -5,12 +5,13 @@ export XDG_RUNTIME_DIR ?= /tmp
 
 PYTHON := .venv/bin/python
 
-.PHONY: help setup demo test test-all check format clean
+.PHONY: help setup demo test test-all bench check format clean
 
 help:
 	@echo "make demo      export a real model, verify it, run it in Python and in headless Chromium"
 	@echo "make test      install what the tests need, then run the checks and the tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
 	@echo "make check     only the checks: ruff, mypy, tsc"
 	@echo "make format    format the Python files"
 	@echo "make clean     remove caches and build outputs, keep .venv"
@@ -29,6 +30,9 @@ test: check
 
 test-all: check
 	@$(PYTHON) -m pytest
+
+bench: setup
+	@$(PYTHON) -m tests.bench $(MODELS) $(FLAGS)
 
 format: setup
 	@.venv/bin/ruff format

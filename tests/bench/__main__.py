@@ -1,0 +1,126 @@
+"""`python -m tests.bench`: tinyedge beside onnxruntime-web, both in one headless Chromium.
+
+    python -m tests.bench                                # every model (long)
+    python -m tests.bench onet minilm --json FILE        # these; FILE keeps all that was measured
+    python -m tests.bench pnet --quick                   # one page a side, few runs
+    python -m tests.bench opennsfw --only ours --markdown
+    python -m tests.bench --tiles                        # only the hand-written matrix products
+
+For each model both sides load in a fresh page of the same browser, one after the other, with the
+same inputs; where that is quick it is repeated with the other side first. Models that do not export
+yet are listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import models
+from tests.bench import cases, report, tiles
+from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
+from tests.bench.compare import PEER, SIDES, compare, peer_version
+from tests.bench.side import Effort
+
+
+def install_peer() -> None:
+    """npm ci, once. Raises RuntimeError."""
+    folder = PEER.parent.parent
+    pinned = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    if PEER.is_dir() and peer_version() == pinned["onnxruntime-web"]:
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("npm is needed to install onnxruntime-web")
+    print("installing onnxruntime-web", file=sys.stderr)
+    command = [npm, "ci", "--ignore-scripts", "--silent", "--no-audit", "--no-fund"]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"npm ci failed in {folder}: {done.stderr.strip()[-500:]}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="tinyedge beside onnxruntime-web in Chromium."
+    )
+    names = ", ".join(cases.CASES)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
+    parser.add_argument("--quick", action="store_true", help="one page a side, few runs")
+    parser.add_argument("--rounds", type=int, help="pages a side, at most (default 3; quick: 1)")
+    parser.add_argument("--only", choices=SIDES, help="leave the other side out")
+    parser.add_argument("--tiles", action="store_true", help="only the matrix products")
+    parser.add_argument("--no-tiles", action="store_true", help="leave the matrix products out")
+    parser.add_argument("--json", metavar="FILE", help="write everything measured")
+    parser.add_argument("--join", metavar="FILE", help="take other models from an earlier --json")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.models) - set(cases.CASES))
+    if unknown:
+        parser.error(f"no model called {', '.join(unknown)}; there are {names}")
+    chosen = [] if given.tiles else list(given.models or cases.CASES)
+    sides = (given.only,) if given.only else SIDES
+    effort = Effort(cpu=0.8, wall=20.0, block=0.25) if given.quick else Effort()
+    rounds = given.rounds or (1 if given.quick else 3)
+    if "peer" in sides and chosen:
+        install_peer()
+    models.paths(chosen)
+    result = measure(chosen, effort, rounds, sides, products=not given.no_tiles)
+    if given.join:
+        _join(result, json.loads(Path(given.join).read_text(encoding="utf-8")))
+    if given.json:
+        Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(report.markdown(result) if given.markdown else report.text(result))
+    return 0
+
+
+def measure(
+    chosen: list[str], effort: Effort, rounds: int, sides: tuple[str, ...], *, products: bool
+) -> dict[str, Any]:
+    """The report of the chosen models. Progress goes to standard error."""
+    with open_chromium(EXACT_TIMESTAMPS) as chromium:
+        result: dict[str, Any] = {
+            "peer": peer_version() if PEER.is_dir() else "",
+            "chromium": chromium.version,
+            "processors": os.cpu_count(),
+            "models": [],
+        }
+        # First: it also starts the GPU process, which either side would otherwise pay for.
+        _say("matrix products")
+        result["by_hand"] = tiles.by_hand(chromium) if products else _warm(chromium)
+        result["by_tinyedge"] = tiles.by_tinyedge(chromium, effort) if products else {}
+        for name in chosen:
+            case = cases.CASES[name]
+            entry = compare(
+                chromium, case, effort, rounds, sides, lambda text, n=name: _say(f"{n}: {text}")
+            )
+            result["models"].append(entry)
+    return result
+
+
+def _warm(chromium: Any) -> dict[str, Any]:
+    tiles.by_hand(chromium, seconds=0.05, blocks=1)
+    return {}
+
+
+def _join(result: dict[str, Any], earlier: dict[str, Any]) -> None:
+    """Adds what an earlier report has and this one has not, in the order of the cases."""
+    present = {entry["model"] for entry in result["models"]}
+    result["models"] += [entry for entry in earlier["models"] if entry["model"] not in present]
+    order = list(cases.CASES)
+    result["models"].sort(key=lambda entry: order.index(entry["model"]))
+    for key in ("by_hand", "by_tinyedge"):
+        result[key] = result[key] or earlier[key]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""One model on both sides: exported, measured in alternation, compared with onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import cases, flops, size
+from tests.bench.cases import Case
+from tests.bench.chromium import Chromium
+from tests.bench.server import Server, Site
+from tests.bench.side import PAGES, Effort, SideError, as_files, measure, middle
+
+PEER = Path(__file__).resolve().parent / "node_modules" / "onnxruntime-web"
+TOLERANCE = 1e-4
+SIDES = ("ours", "peer")
+# A pair of pages that took longer than this is not repeated.
+_REPEATED = 60.0
+
+Say = Callable[[str], None]
+
+
+def peer_version() -> str:
+    return str(json.loads((PEER / "package.json").read_text(encoding="utf-8"))["version"])
+
+
+def compare(
+    chromium: Chromium, case: Case, effort: Effort, rounds: int, sides: tuple[str, ...], say: Say
+) -> dict[str, Any]:
+    """Everything about one case. A side that fails has an `error` instead of numbers.
+
+    rounds: how many fresh pages each side gets at most; who goes first alternates.
+    """
+    runner = cases.session(case.path)
+    arrays = cases.inputs(case, runner)
+    right = cases.expected(runner, arrays)
+    counted = flops.count(case.path, arrays)
+    result: dict[str, Any] = {
+        "model": case.model,
+        "size": case.size,
+        "flops": sum(counted.values()),
+        "contractions": len(counted),
+    }
+    site = Site({"pages": PAGES, "peer": PEER / "dist"}, dict(as_files(arrays)))
+    site.files["case/model.onnx"] = case.path
+    site.files["case/options.json"] = json.dumps(
+        {"freeDimensionOverrides": _overrides(runner, arrays)}
+    ).encode()
+    active = [side for side in SIDES if side in sides]
+    if "ours" in active:
+        say("exporting")
+        exported = export(case)
+        result["export"] = exported
+        if "error" in exported:
+            result["ours"] = {"error": exported["error"]}
+            active.remove("ours")
+        else:
+            site.folders["bundle"] = Path(exported["bundle"])
+            result["memory"] = size.memory(Path(exported["bundle"]))
+    samples: dict[str, list[dict[str, Any]]] = {side: [] for side in active}
+    with Server(site) as server:
+        for turn in range(rounds):
+            begin = time.perf_counter()
+            for side in active if turn % 2 == 0 else active[::-1]:
+                say(f"{side}, page {turn + 1}")
+                try:
+                    profile = side == "ours" and turn == 0
+                    samples[side].append(measure(chromium, server, side, effort, profile=profile))
+                except SideError as error:
+                    result[side] = {"error": str(error)}
+            active = [side for side in active if side not in result]
+            if time.perf_counter() - begin > _REPEATED:
+                break
+        for side in active:
+            result[side] = _summary(samples[side], right, site, result["flops"], counted)
+    return result
+
+
+def _summary(
+    pages: list[dict[str, Any]],
+    right: dict[str, cases.Array],
+    site: Site,
+    total: int,
+    counted: dict[str, int],
+) -> dict[str, Any]:
+    page = pages[0]
+    runs = [spent for each in pages for spent in each["runs"]]
+    firsts = [each["first"] for each in pages]
+    outputs = page["outputs"]
+    differences = {
+        name: cases.error(outputs[name], value) if name in outputs else float("inf")
+        for name, value in right.items()
+    }
+    summary = {
+        "run": {
+            kind: middle([getattr(spent, kind) for spent in runs])
+            for kind in ("cpu", "gpu", "wall")
+        },
+        "first": {
+            kind: middle([getattr(spent, kind) for spent in firsts])
+            for kind in ("cpu", "gpu", "wall")
+        },
+        "counters_to_first": page["load_counters"],
+        "counters_of_a_run": page["run_counters"],
+        "peak_gpu_bytes": page["peak_bytes"],
+        "fetched": size.fetched(site, page["fetched"]),
+        "difference": max(differences.values()),
+        "right": max(differences.values()) <= TOLERANCE,
+        "gflop_per_gpu_cpu_second": total / 1e9 / statistics.median(spent.gpu for spent in runs),
+    }
+    summary.update(_contractions(page["launches"], counted, summary["gflop_per_gpu_cpu_second"]))
+    return summary
+
+
+def _contractions(
+    launches: list[dict[str, Any]], counted: dict[str, int], rate: float
+) -> dict[str, Any]:
+    """The rate of the launches that contract: the whole's, by their share of the launches' time."""
+    total = sum(launch["milliseconds"] for launch in launches)
+    inside = sum(
+        launch["milliseconds"]
+        for launch in launches
+        if launch["flops"] or any(node in counted for node in launch["nodes"])
+    )
+    if not total or not inside:
+        return {}
+    share = inside / total
+    return {"contraction_share": share, "contraction_gflop_per_gpu_cpu_second": rate / share}
+
+
+def _overrides(runner: Any, arrays: dict[str, cases.Array]) -> dict[str, int]:
+    """The peer may plan for fixed sizes too, where the model names them."""
+    sizes: dict[str, int] = {}
+    for port in runner.get_inputs():
+        for name, length in zip(port.shape, arrays[port.name].shape, strict=True):
+            if isinstance(name, str) and name.isprintable():
+                sizes[name] = length
+    return sizes
+
+
+def export(case: Case) -> dict[str, Any]:
+    """The bundle, golden included, by the command line with empty caches: seconds, or `error`."""
+    cases.CACHE.mkdir(parents=True, exist_ok=True)
+    bundle = cases.CACHE / f"{case.model}.tinyedge"
+    shutil.rmtree(bundle, ignore_errors=True)
+    command = [sys.executable, "-m", "tinyedge", "export", str(case.path), "--out", str(bundle)]
+    for name, length in case.dims.items():
+        command += ["--dim", f"{name}={length}"]
+    with tempfile.TemporaryDirectory() as scratch:
+        before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        environment = {**os.environ, "XDG_CACHE_HOME": scratch, "NO_COLOR": "1", "COLUMNS": "200"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        # What is refused says so on its first line, what breaks on its last.
+        traced = any(line.startswith("Traceback") for line in lines)
+        shown = lines[-1:] if traced else lines[:2]
+        return {"error": " ".join(shown) or f"exit status {done.returncode}"}
+    return {
+        "bundle": str(bundle),
+        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "wall": wall,
+        "golden": any(bundle.glob("golden-*")),
+    }

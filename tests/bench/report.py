@@ -1,0 +1,240 @@
+"""The benchmark's results as text: for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Result = dict[str, Any]
+Table = tuple[str, list[str], list[list[str]]]
+
+MISSING = "-"
+
+
+def tables(report: Result) -> list[Table]:
+    """(title, headings, rows) of everything measured. Ratios are tinyedge over the peer."""
+    return [
+        _time("CPU seconds a run", report, "run"),
+        _time("CPU seconds to the first output", report, "first"),
+        _work(report),
+        _bytes(report),
+        _rates(report),
+        _exports(report),
+    ]
+
+
+def number(value: float) -> str:
+    """Three significant digits."""
+    if value == 0:
+        return "0"
+    digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f}"
+
+
+def _get(result: Result, *path: str) -> Any:
+    for key in path:
+        if not isinstance(result, dict) or key not in result:
+            return None
+        result = result[key]
+    return result
+
+
+def _spread(sample: Result | None) -> str:
+    if not sample:
+        return MISSING
+    text = number(sample["median"])
+    if sample["samples"] > 1:
+        text += f" ({number(sample['least'])}-{number(sample['greatest'])})"
+    return text
+
+
+def _ratio(ours: float | None, peer: float | None) -> str:
+    return f"{ours / peer:.2f}x" if ours is not None and peer else MISSING
+
+
+def _name(result: Result) -> str:
+    return f"{result['model']} {result['size']}"
+
+
+def _time(title: str, report: Result, what: str) -> Table:
+    rows = []
+    for result in report["models"]:
+        ours, peer = _get(result, "ours", what), _get(result, "peer", what)
+        ratio = [
+            _ratio(_get(ours or {}, kind, "median"), _get(peer or {}, kind, "median"))
+            for kind in ("cpu", "wall")
+        ]
+        rows.append(
+            [
+                _name(result),
+                _spread(_get(ours or {}, "cpu")),
+                _spread(_get(peer or {}, "cpu")),
+                *ratio,
+                _verdict(result, "ours"),
+                _verdict(result, "peer"),
+            ]
+        )
+    return title, ["model", "tinyedge", "peer", "ratio", "of wall", "tinyedge is", "peer is"], rows
+
+
+def _verdict(result: Result, side: str) -> str:
+    answer = result.get(side)
+    if answer is None:
+        return MISSING
+    if "error" in answer:
+        return "not yet" if side == "ours" else "failing"
+    return "right" if answer["right"] else f"wrong ({answer['difference']:.1e})"
+
+
+def _work(report: Result) -> Table:
+    rows = []
+    for result in report["models"]:
+        row = [_name(result), str(result["contractions"])]
+        for side in ("ours", "peer"):
+            run = _get(result, side, "counters_of_a_run")
+            load = _get(result, side, "counters_to_first")
+            if run is None or load is None:
+                row += [MISSING] * 4
+                continue
+            made = run["bindGroups"] + run["buffers"] + run["pipelines"] + run["textures"]
+            row += [
+                str(run["launches"]),
+                str(load["pipelines"]),
+                f"{run['passes']} / {run['submits']}",
+                str(made),
+            ]
+        rows.append(row)
+    names = ["launches", "pipelines", "passes / submits", "objects made a run"]
+    headings = ["model", "contractions", *names, *(f"peer: {name}" for name in names)]
+    return "Work on the GPU", headings, rows
+
+
+def _bytes(report: Result) -> Table:
+    rows = []
+    for result in report["models"]:
+        row = [_name(result)]
+        for side in ("ours", "peer"):
+            peak = _get(result, side, "peak_gpu_bytes")
+            fetched = _get(result, side, "fetched", "gzipped")
+            row += [
+                MISSING if peak is None else number(peak / 1e6),
+                MISSING if fetched is None else number(fetched / 1e3),
+            ]
+        memory = result.get("memory") or {}
+        live = memory.get("live_bytes")
+        arena = memory.get("arena_bytes")
+        row.append(f"{arena / live:.2f}x" if arena and live else MISSING)
+        files = _get(result, "ours", "fetched", "files") or {}
+        plan = sum(file["gzipped"] for name, file in files.items() if name != "tinyedge.js")
+        row += [
+            number(plan / 1e3) if files else MISSING,
+            number(files["tinyedge.js"]["gzipped"] / 1e3) if "tinyedge.js" in files else MISSING,
+        ]
+        rows.append(row)
+    headings = [
+        "model",
+        "GPU buffers, MB",
+        "fetched beside weights, KB gzipped",
+        "peer: GPU buffers, MB",
+        "peer: fetched, KB gzipped",
+        "arena / live set",
+        "manifest and kernels, KB gzipped",
+        "tinyedge.js, KB gzipped",
+    ]
+    return "Bytes", headings, rows
+
+
+def _rates(report: Result) -> Table:
+    rows = []
+    best = max((entry["median"] for entry in (report.get("by_hand") or {}).values()), default=None)
+    for size, entry in (report.get("by_hand") or {}).items():
+        rows.append([f"matmul {size}, by hand ({entry['best']})", MISSING, _spread(entry), MISSING])
+    for size, entry in (report.get("by_tinyedge") or {}).items():
+        name = f"matmul {size}, tinyedge"
+        if "error" in entry:
+            rows.append([name, MISSING, "not yet", MISSING])
+        else:
+            hand = _get(report, "by_hand", size, "median")
+            rows.append([name, MISSING, _spread(entry), _ratio(entry["median"], hand)])
+    for result in report["models"]:
+        ours = result.get("ours") or {}
+        contracting = ours.get("contraction_gflop_per_gpu_cpu_second")
+        whole = ours.get("gflop_per_gpu_cpu_second")
+        rows.append(
+            [
+                _name(result),
+                number(result["flops"] / 1e9),
+                number(contracting) + f" (whole: {number(whole)})" if contracting else MISSING,
+                _ratio(contracting, best),
+            ]
+        )
+    headings = [
+        "contractions",
+        "GFLOP",
+        "GFLOP per CPU s of the GPU process",
+        "of the best by hand",
+    ]
+    return "Contractions", headings, rows
+
+
+def _exports(report: Result) -> Table:
+    rows = []
+    for result in report["models"]:
+        entry = result.get("export") or {}
+        if "cpu" in entry:
+            golden = "yes" if entry["golden"] else "no"
+            rows.append([_name(result), number(entry["cpu"]), number(entry["wall"]), golden, ""])
+        elif entry:
+            rows.append([_name(result), MISSING, MISSING, MISSING, entry["error"][:110]])
+    return "Export", ["model", "CPU s", "wall s", "golden", "not yet"], rows
+
+
+def text(report: Result) -> str:
+    """For a terminal."""
+    parts = []
+    for title, headings, rows in tables(report):
+        if not rows:
+            continue
+        columns = list(zip(headings, *rows, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in [headings, *rows]
+        ]
+        parts.append("\n".join([title, *lines]))
+    return "\n\n".join([*parts, *_notes(report)])
+
+
+def markdown(report: Result) -> str:
+    """For the README."""
+    parts = []
+    for title, headings, rows in tables(report):
+        if not rows:
+            continue
+        lines = [
+            f"**{title}**",
+            "",
+            "| " + " | ".join(headings) + " |",
+            "|---" * len(headings) + "|",
+            *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows),
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, *_notes(report)]) + "\n"
+
+
+def _notes(report: Result) -> list[str]:
+    failures = [
+        f"{result['model']}, {side}: {result[side]['error'][:300]}"
+        for result in report["models"]
+        for side in ("ours", "peer")
+        if _get(result, side, "error")
+    ]
+    return [
+        *failures,
+        f"Peer: onnxruntime-web {report['peer']}, WebGPU provider, one thread. Chromium "
+        f"{report['chromium']}, software adapter, {report['processors']} processors. CPU seconds "
+        "are of all of Chromium's processes, medians with least and greatest; ratios are tinyedge "
+        "over peer. `right`: every output within 1e-4 of onnxruntime on the CPU.",
+    ]

@@ -1,0 +1,139 @@
+"""Measures one side on one case: a fresh page, its first output, runs, counters, fetches."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.bench.cases import Array
+from tests.bench.chromium import Chromium, Spent
+from tests.bench.server import Server
+from tinyedge.export.browser import decode
+
+PAGES = Path(__file__).resolve().parent / "pages"
+
+# A wait in the page ends in an error rather than never.
+_PATIENCE = 400
+
+_AWAIT = """async (seconds) => {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing after ${seconds} s`)), 1e3 * seconds);
+  });
+  while (!globalThis.bench) {
+    await Promise.race([late, new Promise((resolve) => setTimeout(resolve, 5))]);
+  }
+  try { return await Promise.race([bench.ready, late]); } finally { clearTimeout(timer); }
+}"""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long one page's runs are measured: until `cpu` seconds in 3 blocks, or 5 blocks."""
+
+    cpu: float = 3.0
+    wall: float = 90.0
+    block: float = 0.4
+
+
+class SideError(Exception):
+    """A side that gives no answer, with what it said."""
+
+
+def measure(
+    chromium: Chromium, server: Server, side: str, effort: Effort, *, profile: bool = False
+) -> dict[str, Any]:
+    """One fresh page of `side` ("ours", "peer"). Raises SideError.
+
+    The result: `first` (Spent, from navigation to the first output), `runs` (for each block what
+    a run of it spent), `outputs`, `load_counters` (until the first output), `run_counters` (of one
+    run), `peak_bytes`, `fetched`, `launches` (with profile).
+    """
+    from playwright.sync_api import Error
+
+    server.site.fetched.clear()
+    said: list[str] = []
+    script = (PAGES / "counters.js").read_text(encoding="utf-8")
+    with chromium.page(script) as page:
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        try:
+            watch = chromium.stopwatch()
+            page.goto(f"{server.url}{side}.html")
+            load_counters = page.evaluate(_AWAIT, _PATIENCE)
+            first = watch.read()
+            fetched = dict(server.site.fetched)
+            outputs = {
+                name: decode(value)
+                for name, value in page.evaluate("() => bench.outputs()").items()
+            }
+            run_counters = page.evaluate("() => bench.count()")
+            runs = _runs(chromium, page, effort)
+            launches = page.evaluate("() => bench.profile()") if profile else []
+            peak = page.evaluate("() => bench.counters().peakBytes")
+        except Error as error:
+            text = (
+                str(error).splitlines()[0].removeprefix("Page.evaluate: ").removeprefix("Error: ")
+            )
+            raise SideError("; ".join([text, *said[:2]])) from error
+    return {
+        "first": first,
+        "runs": runs,
+        "outputs": outputs,
+        "load_counters": load_counters,
+        "run_counters": run_counters,
+        "peak_bytes": peak,
+        "fetched": fetched,
+        "launches": launches,
+    }
+
+
+def _runs(chromium: Chromium, page: Any, effort: Effort) -> list[Spent]:
+    """Blocks of runs long enough for the 10 ms ticks of CPU time, as Spent per run."""
+    blocks: list[Spent] = []
+    count, total = 1, 0.0
+    begin = time.perf_counter()
+    while True:
+        watch = chromium.stopwatch()
+        page.evaluate("(times) => bench.run(times)", count)
+        spent = watch.read()
+        late = time.perf_counter() - begin > effort.wall
+        if spent.cpu < 0.75 * effort.block and count < 2000 and not late:
+            # Also the warm-up of what is quick.
+            count = min(2000, 8 * count, round(count * effort.block / max(spent.cpu, 0.01)) + 1)
+            continue
+        blocks.append(Spent(spent.cpu / count, spent.gpu / count, spent.wall / count))
+        total += spent.cpu
+        enough = total >= effort.cpu and len(blocks) >= 3
+        if enough or len(blocks) >= 5 or (late and len(blocks) >= 2):
+            return blocks
+
+
+def middle(values: list[float]) -> dict[str, float]:
+    """Median, least, greatest and number."""
+    return {
+        "median": statistics.median(values),
+        "least": min(values),
+        "greatest": max(values),
+        "samples": len(values),
+    }
+
+
+def as_files(arrays: Mapping[str, Array]) -> dict[str, bytes]:
+    """The inputs as pages/case.js reads them."""
+    import json
+
+    ports, files = [], {}
+    for index, (name, array) in enumerate(arrays.items()):
+        file = f"input-{index}.bin"
+        kind = array.dtype.name
+        shape = list(array.shape)
+        ports.append({"name": name, "dtype": kind, "shape": shape, "file": file})
+        files[f"case/{file}"] = np.ascontiguousarray(array).tobytes()
+    return files | {"case/inputs.json": json.dumps(ports).encode()}
