@@ -104,12 +104,7 @@ def test_fixed_sizes(name: str) -> None:
     _agrees(name, model, feeds)
 
 
-_UNITS = pytest.mark.xfail(reason="index arithmetic does not use a symbol's step", strict=True)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=_UNITS) if n == "ocr_det" else n for n in SYMBOLIC]
-)
+@pytest.mark.parametrize("name", SYMBOLIC)
 def test_symbolic_sizes(name: str) -> None:
     dims, cases = SYMBOLIC[name]
     model = import_model(path(name), dims=dims)

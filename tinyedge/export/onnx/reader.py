@@ -84,6 +84,7 @@ def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
         label, folder = str(path), path.parent
         data = _file_bytes(path, limits)
     proto = _parse(data, label)
+    _check_text(proto, label)
     opsets = _opsets(proto, label)
     return Model(proto, label, folder, opsets, limits)
 
@@ -135,6 +136,33 @@ def _parse(data: bytes, label: str) -> Any:
             next="export the model again with a newer exporter",
         )
     return proto
+
+
+def _check_text(proto: Any, label: str) -> None:
+    """Strings that are no UTF-8 reach Python as bytes: refuse them."""
+    texts: list[Any] = [entry.domain for entry in proto.opset_import]
+    graphs = [proto.graph]
+    nodes = []
+    for function in proto.functions:
+        texts += [function.name, function.domain, *function.input, *function.output]
+        nodes.extend(function.node)
+    while graphs or nodes:
+        if not nodes:
+            graph = graphs.pop()
+            texts += [value.name for value in (*graph.input, *graph.output, *graph.initializer)]
+            for value in graph.input:
+                texts += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+            nodes.extend(graph.node)
+            continue
+        node = nodes.pop()
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        for attribute in node.attribute:
+            texts += [attribute.name, attribute.ref_attr_name]
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs.extend(attribute.graphs)
+    if not all(isinstance(text, str) for text in texts):
+        raise ModelError(label, "a name in the file is not UTF-8", id="model.parse")
 
 
 def _opsets(proto: Any, label: str) -> dict[str, int]:

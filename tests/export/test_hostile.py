@@ -1,0 +1,94 @@
+"""Hostile models: each answered quickly by an error of a known kind, or imported."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+
+from tests.export.hostile import CASES, NAMES, info, model, node
+from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.reference import evaluate
+from tinyedge.export.onnx import Limits, check_model, import_model
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused(name: str, tmp_path: Path) -> None:
+    build, ids = CASES[name]
+    source = build(tmp_path)
+    if isinstance(source, ModelProto):
+        source = source.SerializeToString()
+    start = time.process_time()
+    with pytest.raises(InputError) as caught:
+        import_model(source, limits=Limits(nodes=5000))
+    assert time.process_time() - start < 2
+    assert caught.value.id in ((ids,) if isinstance(ids, str) else ids)
+    assert caught.value.because
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strange_names(name: str) -> None:
+    source = model([node("Relu", [name], ["y"], name=name)], inputs=[info(name, [2])])
+    imported = import_model(source.SerializeToString())
+    (value,) = evaluate([imported.outputs["y"].node], {name: np.array([-1, 1], np.float32)})
+    assert value.tolist() == [0, 1]
+
+
+def test_all_unsupported_nodes_are_named_at_once() -> None:
+    nodes = [
+        node("Frobnicate", ["x"], ["a"], name="first"),
+        node("Relu", ["a"], ["b"], name="after"),
+        node("RandomNormalLike", ["x"], ["c"], name="second"),
+        node("Add", ["b", "c"], ["y"], name="last"),
+    ]
+    source = model(nodes).SerializeToString()
+    with pytest.raises(UnsupportedOp) as caught:
+        import_model(source)
+    text = str(caught.value)
+    assert "'first' (Frobnicate, opset 17)" in text and "'second' (RandomNormalLike" in text
+    assert "after" not in text and "last" not in text
+    report = {entry.op: entry for entry in check_model(source)}
+    assert set(report) == {"Frobnicate", "Relu", "RandomNormalLike", "Add"}
+    assert [op for op, entry in report.items() if entry.supported] == ["Add", "Relu"]
+
+
+def test_open_sizes_give_a_command_to_copy() -> None:
+    source = model([node("Relu", ["x"])], inputs=[info("x", ["b", 3, None, "w 1"])])
+    with pytest.raises(InputError) as caught:
+        import_model(source.SerializeToString())
+    assert caught.value.next == "tinyedge export model.onnx --dim 'x[2]=224' --dim 'w 1=224'"
+
+
+def test_a_long_chain() -> None:
+    nodes = [node("Relu", ["x"], ["v0"])]
+    nodes += [node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(20_000)]
+    start = time.process_time()
+    imported = import_model(model(nodes, outputs=("v20000",)).SerializeToString())
+    assert time.process_time() - start < 30
+    (value,) = evaluate([imported.outputs["v20000"].node], {"x": np.ones((2, 3), np.float32)})
+    assert value[0, 0] == 1
+
+
+def test_nodes_in_any_order() -> None:
+    nodes = [node("Add", ["a", "b"]), node("Neg", ["a"], ["b"]), node("Relu", ["x"], ["a"])]
+    imported = import_model(model(nodes).SerializeToString())
+    (value,) = evaluate([imported.outputs["y"].node], {"x": np.ones((2, 3), np.float32)})
+    assert not value.any()
+
+
+def test_a_function_is_inlined_under_the_name_of_its_node() -> None:
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    leaky = helper.make_node("LeakyRelu", ["a"], ["b"])
+    reference = leaky.attribute.add()
+    reference.name, reference.ref_attr_name, reference.type = "alpha", "slope", 1
+    function = helper.make_function("local", "f", ["a"], ["b"], [leaky], imports, ["slope"])
+    call = helper.make_node("f", ["x"], ["y"], domain="local", name="outer", slope=0.5)
+    source = model([call], functions=[function])
+    source.opset_import.append(imports[1])
+    imported = import_model(source.SerializeToString())
+    (value,) = evaluate([imported.outputs["y"].node], {"x": -np.ones((2, 3), np.float32)})
+    assert (value == -0.5).all()
+    assert list(imported.names.values()) == ["outer/LeakyRelu_0"]
