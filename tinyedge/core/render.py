@@ -15,6 +15,7 @@ from tinyedge.core.uop import UOp
 
 INDENT = "    "
 LANES = "xyzw"
+FEW_PARTS = 16  # partial results that every thread combines for itself
 
 
 class Printer:
@@ -26,6 +27,7 @@ class Printer:
         self.names: dict[UOp, str] = {}
         self.counters: dict[str, int] = {}
         self.lines: list[str] = []
+        self.shared: list[tuple[str, DType, int]] = []
         self.depth = 1
 
     # The language.
@@ -145,6 +147,45 @@ class Printer:
             self.names[node] = name
 
     def threads(self, node: UOp) -> None:
+        """A fold over threads: each leaves its part in workgroup memory, then each takes all of them.
+
+        Many parts are first brought down to a few, by as many threads.
+        """
+        count = int(node.src[1].src[0].arg)
+        total = 1
+        for size in self.geometry.workgroup:
+            total *= size
+        array = f"shared{len(self.shared)}"
+        self.shared.append((array, node.dtype, total))
+        lane = self.names[node.src[1]]
+        first = f"first{len(self.shared) - 1}"
+        thread = self.special("thread", 0)
+        self.line(self.declare(dt.index, first, f"{thread} - {lane}" if total != count else "0"))
+        self.line(f"{array}[{thread}] = {self.bare(node.src[0])};")
+        self.line(self.barrier())
+        parts = count
+        if count > FEW_PARTS:
+            parts = FEW_PARTS
+            mine = f"{array}[{first} + {lane}]"
+            others = [f"{array}[{first} + {lane} + {i}]" for i in range(parts, count, parts)]
+            self.line(f"if ({lane} < {parts}) {{ {mine} = {self._chain(node, [mine, *others])}; }}")
+            self.line(self.barrier())
+        name = self.name(node)
+        texts = [f"{array}[{first} + {i}]" for i in range(parts)]
+        self.line(self.declare(node.dtype, name, self._chain(node, texts)))
+        self.names[node] = name
+
+    def _chain(self, node: UOp, texts: list[str]) -> str:
+        """The parts combined in order."""
+        dtype = node.dtype
+        total = texts[0]
+        for i, text in enumerate(texts[1:]):
+            a = UOp(ops.ACCUMULATOR, dtype, (), (f"part{i}", node.arg))
+            b = UOp(ops.ACCUMULATOR, dtype, (), (f"next{i}", node.arg))
+            total = self.operation(UOp(node.arg, dtype, (a, b)), [total, text])
+        return bare(total)
+
+    def barrier(self) -> str:
         raise NotImplementedError
 
     def _accumulator(self, node: UOp) -> None:

@@ -28,7 +28,23 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     vector = next((r for r in sink_ranges(sink) if r.arg[1] == "vector"), None)
     if vector is not None:
         sink = UOp(ops.SINK, dt.index, tuple(_vectorised(sink.src, vector, caps)))
-    return _group_loads(sink, caps)
+    return _group_loads(_one_writer(sink), caps)
+
+
+def _one_writer(sink: UOp) -> UOp:
+    """Where threads share a fold and no lane tells their stores apart, the first of them stores."""
+    ranges = sink_ranges(sink)
+    threads = [r for r in ranges if r.arg[1] == "threads"]
+    if not threads or any(r.arg[1] == "lane" for r in ranges):
+        return sink
+    first = ix.less(threads[0], ix.ONE)
+    stores = []
+    for store in sink.src:
+        if store.op is ops.GUARD:
+            stores.append(guard(ix.both(first, store.src[0]), store.src[1]))
+        else:
+            stores.append(guard(first, store))
+    return UOp(ops.SINK, dt.index, tuple(stores))
 
 
 def sink_ranges(sink: UOp) -> list[UOp]:

@@ -29,7 +29,7 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
     """Map the ranges of a kernel to the device's dimensions; the last range varies fastest, along x."""
     ranges = sink_ranges(sink)
     grid = [r for r in ranges if r.arg[1] == "grid"]
-    local = [r for r in ranges if r.arg[1] in ("local", "threads")]
+    local = [r for r in ranges if r.arg[1] == "local"]
     positions: list[tuple[UOp, UOp]] = []
     counts: list[Size] = []
     for dimension, members in enumerate(_dimensions(grid, caps)):
@@ -38,7 +38,15 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
     while len(counts) < len(caps.grid):
         counts.append(1)
     threads = [int(r.src[0].arg) for r in local]
-    positions.extend(_decode(local, UOp(ops.SPECIAL, dt.index, (), ("thread", 0))))
+    position = UOp(ops.SPECIAL, dt.index, (), ("thread", 0))
+    shared = [r for r in ranges if r.arg[1] in ("lane", "threads")]
+    if shared:
+        lanes = shared[0].src[0]
+        threads.append(int(lanes.arg))
+        alone = not local
+        positions.extend((r, position if alone else UOp(ops.MOD, dt.index, (position, lanes))) for r in shared)
+        position = UOp(ops.FLOORDIV, dt.index, (position, lanes))
+    positions.extend(_decode(local, position))
     return Geometry(tuple(counts), (math.prod(threads), 1, 1), tuple(positions))
 
 

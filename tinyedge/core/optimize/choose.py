@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyedge.core import ops
@@ -25,6 +26,7 @@ PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
 SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
+MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_THREADS = 1024  # below this many threads in a kernel, tiles are made smaller
 
 
@@ -81,15 +83,103 @@ def plain(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
 def choose(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
     """Moves that make a kernel fast on a device with these facts."""
     schedule = Schedule(sink, caps)
-    folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
+    folds = _folds(sink)
     vector = _contiguous(sink)
     _fill(schedule, vector)
+    columns = _columns(schedule.sink) if folds else []
+    if columns or len(folds) > 1:
+        _rows(schedule, columns, vector)
+        return schedule.sink, schedule.moves
     if vector is not None:
         vector = _vectorise(schedule, vector)
     if len(folds) == 1:
         _fold(schedule, vector)
     _distribute(schedule, WORKGROUP)
     return schedule.sink, schedule.moves
+
+
+def _folds(sink: UOp) -> list[UOp]:
+    return [n for n in toposort((sink,)) if n.op is ops.FOLD]
+
+
+def _columns(sink: UOp) -> list[int]:
+    """Output ranges on which no fold depends: along them each fold's result is shared."""
+    used = frozenset().union(*(f.ranges for f in _folds(sink)))
+    return [r.arg[0] for r in ranges(sink) if r.arg[1] == "loop" and r not in used]
+
+
+def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
+    """Folds that share their rows, and what is written along the columns: a few threads a row."""
+    column = vector if vector in columns else (columns[-1] if columns else None)
+    width = max(
+        schedule.extent(column) if column is not None else 1,
+        max(_steps(f) for f in _folds(schedule.sink)),
+    )
+    rows = 1
+    for number in schedule.left("loop"):
+        if number not in columns:
+            rows *= schedule.extent(number)
+    lanes = _lanes(width, rows, schedule.caps)
+    if column is not None and column == vector and lanes * 2 <= width:
+        vector = _vectorise(schedule, column)
+        column = vector if vector is not None else None
+    for i in range(len(_folds(schedule.sink))):
+        _share_fold(schedule, i, lanes)
+    if column is not None and any(r.arg[0] == column for r in ranges(schedule.sink)):
+        if schedule.extent(column) <= UNROLL and schedule.size(column).op is ops.CONST:
+            schedule.to(column, "upcast")
+        elif lanes > 1:
+            _share(schedule, column, lanes, "lane")
+    used = lanes if schedule.left("lane") or schedule.left("threads") else 1
+    _distribute(schedule, WORKGROUP // used, keep=[n for n in schedule.left("loop") if _is_column(schedule, n)])
+
+
+def _is_column(schedule: Schedule, number: int) -> bool:
+    return number in _columns(schedule.sink)
+
+
+def _steps(fold: UOp) -> int:
+    total = 1
+    for r in fold.src[1:]:
+        total *= maximum(as_size(r.src[0]))
+    return total
+
+
+def _lanes(width: int, rows: int, caps: Caps) -> int:
+    """Threads a row: none for short rows or where rows keep the device busy, at most a workgroup."""
+    if caps.threads < 2 or width < 32 or (rows >= MANY_ROWS and width <= 64):
+        return 1
+    lanes = 8
+    while lanes < WORKGROUP and lanes * 8 <= width:
+        lanes *= 2
+    return lanes
+
+
+def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
+    """The fold's innermost range: a vector's worth in one turn, the turns dealt out to threads."""
+    fold = _folds(schedule.sink)[position]
+    inner = fold.src[-1]
+    number = int(inner.arg[0])
+    size = inner.src[0]
+    if size.op is ops.CONST and size.arg <= UNROLL:
+        schedule.attempt(To(number, "unroll"))
+        return
+    if ix.divisor(size) % UNROLL == 0:
+        number, last = schedule.split(number, UNROLL)
+        schedule.attempt(To(last, "unroll"))
+    if lanes > 1 and any(r.arg[0] == number for r in ranges(schedule.sink)):
+        _share(schedule, number, lanes, "threads")
+
+
+def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
+    """Deal a range out to `lanes` threads, neighbours to neighbours."""
+    if ix.divisor(schedule.size(number)) % lanes:
+        schedule.do(PadTo(number, lanes))
+    if schedule.size(number).op is ops.CONST and schedule.size(number).arg == lanes:
+        schedule.to(number, kind)
+    else:
+        _, inner = schedule.split(number, lanes)
+        schedule.to(inner, kind)
 
 
 def _contiguous(sink: UOp) -> int | None:
@@ -227,17 +317,18 @@ def _unroll(schedule: Schedule) -> None:
         schedule.attempt(To(last, "unroll"))
 
 
-def _distribute(schedule: Schedule, threads: int) -> None:
-    """What is left of the output: the innermost ranges to threads of a workgroup, the others to workgroups."""
-    outer = schedule.left("loop")
+def _distribute(schedule: Schedule, threads: int, keep: Sequence[int] = ()) -> None:
+    """What is left of the output: the innermost ranges to threads, the others to workgroups; `keep` stays."""
+    outer = [n for n in schedule.left("loop") if n not in keep]
     if not outer:
         return
     if schedule.caps.threads > 1:
         _to_threads(schedule, outer, threads)
         for number in schedule.left("loop"):
-            schedule.to(number, "grid")
+            if number not in keep:
+                schedule.to(number, "grid")
         return
-    for number in outer[:-1] if len(outer) > 1 else outer:
+    for number in outer[:-1] if len(outer) > 1 and not keep else outer:
         schedule.to(number, "grid")
 
 

@@ -1,7 +1,8 @@
 """Schedule moves: small records that change how a kernel's ranges run, never what it computes.
 
 A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, serial), "reduce" (a
-fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a workgroup), "upcast"
+fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a workgroup), "lane" (the threads that
+also share a fold), "upcast"
 (copies in registers), "vector" (lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's
 range given to threads, combined through workgroup memory). Ranges are named by number.
 """
@@ -20,7 +21,7 @@ from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.uop import UOp, as_node, const, toposort
 
-OUTPUT_KINDS = ("loop", "grid", "local", "upcast", "vector")
+OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads")
 
 
@@ -73,7 +74,7 @@ class Split(Move):
 class PadTo(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, storing only where r < n.
 
-    An output range: reads use min(r, n - 1). The range keeps its number.
+    Reads use min(r, n - 1). A fold takes its neutral element where r >= n. The range keeps its number.
     """
 
     multiple: int
@@ -81,8 +82,6 @@ class PadTo(Move):
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind = target.arg
-        if kind not in OUTPUT_KINDS:
-            raise IllegalMove(f"cannot pad range {self.range}: it is reduced")
         size = target.src[0]
         if ix.divisor(size) % self.multiple == 0:
             raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
@@ -91,11 +90,34 @@ class PadTo(Move):
         padded = make_range(rounded, number, kind)
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
+        if kind in REDUCE_KINDS:
+            return _masked_folds(sink, target, padded, clamped, inside)
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
             guarded.append(guard(inside, new))
         return UOp(ops.SINK, dt.index, tuple(guarded))
+
+
+def _masked_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.FOLD and target in node.src[1:]:
+            (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
+            neutral = const(fold_identity(node.arg, body.dtype), body.dtype)
+            body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
+            src = (body, *(padded if r is target else r for r in src[1:]))
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def fold_identity(op: ops.Primitive, dtype: dt.DType) -> int | float:
+    """The neutral element of a fold in a scalar type."""
+    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
+        return dtype.limits[0 if op is ops.MAX else 1]
+    assert op.identity is not None
+    return op.identity
 
 
 @dataclass(frozen=True)
@@ -196,7 +218,7 @@ class To(Move):
 
     def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
         size = target.src[0]
-        if self.kind in ("upcast", "vector", "unroll", "local", "threads"):
+        if self.kind in ("upcast", "vector", "unroll", "local", "lane", "threads"):
             if size.op is not ops.CONST:
                 raise IllegalMove(
                     f"cannot make range {self.range} {self.kind}: its size is symbolic"
@@ -210,27 +232,30 @@ class To(Move):
                 raise IllegalMove(f"cannot vectorise range {self.range}: one is vectorised already")
             if any(n.dtype.bits == 64 or n.dtype.bits == 16 for n in _values(sink)):
                 raise IllegalMove(f"cannot vectorise range {self.range}: elements of another width")
-        if self.kind == "local":
-            total = size.arg
-            for other in ranges(sink):
-                if other.arg[1] in ("local", "threads"):
-                    total *= other.src[0].arg
-            if total > caps.threads:
-                raise IllegalMove(f"cannot make range {self.range} local: {total} threads")
-        if self.kind == "threads":
+        if self.kind in ("local", "lane", "threads"):
             self._check_threads(target, sink, caps)
 
     def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
-        total = target.src[0].arg
+        """All lanes and fold threads are the same threads; local ranges multiply them."""
+        shared = {r.src[0].arg for r in ranges(sink) if r.arg[1] in ("lane", "threads")}
+        total = 1
         for other in ranges(sink):
-            if other.arg[1] in ("local", "threads") and other is not target:
+            if other.arg[1] == "local":
                 total *= other.src[0].arg
+        size = target.src[0].arg
+        if self.kind != "local":
+            if shared - {size}:
+                raise IllegalMove(f"cannot make range {self.range} {self.kind}: {shared} threads share")
+            if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
+                raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
+            shared = set()
+        total *= size
+        for other_size in shared:
+            total *= other_size
         if total > caps.threads:
-            raise IllegalMove(f"cannot give range {self.range} to threads: {total} threads")
-        if total & (total - 1):
-            raise IllegalMove(
-                f"cannot give range {self.range} to threads: {total} is no power of 2"
-            )
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {total} threads")
+        if self.kind == "threads" and total * 16 > caps.shared:
+            raise IllegalMove(f"cannot make range {self.range} threads: workgroup memory is too small")
 
 
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}

@@ -54,6 +54,9 @@ class WgslPrinter(Printer):
     def special(self, kind: str, dimension: int) -> str:
         return f"i32(group.{LANES[dimension]})" if kind == "group" else "i32(thread)"
 
+    def barrier(self) -> str:
+        return "workgroupBarrier();"
+
     def symbol(self, node: UOp) -> str:
         number = self.kernel.symbols.index(node.arg[0])
         return f"sizes[{number // 4}].{LANES[number % 4]}"
@@ -166,8 +169,13 @@ def render(kernel: KernelText) -> str:
         f"fn {kernel.name}(@builtin(workgroup_id) group: vec3<u32>, "
         "@builtin(local_invocation_index) thread: u32) {"
     )
-    lines.extend(printer.body())
-    lines.extend(["}", ""])
+    body = printer.body()
+    shared = [
+        f"var<workgroup> {name}: array<{printer.type(dtype)}, {size}>;"
+        for name, dtype, size in printer.shared
+    ]
+    at = next(i for i, line in enumerate(lines) if line.startswith("@compute"))
+    lines = [*lines[:at], *shared, *lines[at:], *body, "}", ""]
     return "\n".join(lines)
 
 
