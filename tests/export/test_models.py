@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.models import path
+from tinyedge.core import ops
 from tinyedge.core.reference import evaluate
+from tinyedge.core.uop import UOp, toposort
 from tinyedge.export.onnx import ImportedModel, import_model
 
 Feeds = dict[str, Any]
@@ -80,12 +82,12 @@ SYMBOLIC: dict[str, tuple[dict[str, int | str], list[Feeds]]] = {
 def _agrees(name: str, model: ImportedModel, feeds: Feeds) -> None:
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(path(name)), providers=["CPUExecutionProvider"])
-    symbols = {
-        size.arg[0]: feeds[entry.name].shape[axis]
-        for entry in model.inputs
-        for axis, size in enumerate(entry.shape)
-        if not isinstance(size, int)
-    }
+    symbols = {}
+    for entry in model.inputs:
+        for size, value in zip(entry.shape, feeds[entry.name].shape, strict=True):
+            for node in toposort((size,)) if isinstance(size, UOp) else ():
+                if node.op is ops.SYMBOL:
+                    symbols[node.arg[0]] = value
     assert set(symbols) == {symbol.arg[0] for symbol in model.symbols}
     nodes = [tensor.node for tensor in model.outputs.values()]
     got = evaluate(nodes, feeds, symbols)

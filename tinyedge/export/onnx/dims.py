@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
+from tinyedge.core import ops
 from tinyedge.core.errors import InputError
-from tinyedge.core.uop import Size, symbol
+from tinyedge.core.uop import Size, UOp, symbol, toposort
 
 Dim = Union[int, str, None]  # fixed, named, or anonymous
 GREATEST = (1 << 31) - 1
@@ -34,10 +35,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Shapes in the order of the declared inputs, the symbols in them, and what was assumed."""
+    """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed."""
 
     shapes: tuple[tuple[Size, ...], ...]
-    symbols: tuple[Size, ...]
+    symbols: tuple[UOp, ...]
     warnings: tuple[str, ...]
 
 
@@ -118,7 +119,8 @@ def resolve(
         shapes.append(tuple(shape))
     if missing and open_bounds is None:
         raise _open(inputs, missing, dims, model)
-    symbols = tuple(size for size in sizes.values() if not isinstance(size, int))
+    expressions = [size for size in sizes.values() if not isinstance(size, int)]
+    symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
     return Resolved(tuple(shapes), symbols, tuple(warnings))
 
 

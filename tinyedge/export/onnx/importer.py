@@ -208,8 +208,9 @@ class Importer:
                     supported="tensors",
                 )
             outputs[name] = value
-        symbols = tuple(size for size in resolved.symbols if isinstance(size, UOp))
-        return ImportedModel(tuple(inputs), outputs, symbols, self.names, tuple(self.warnings))
+        return ImportedModel(
+            tuple(inputs), outputs, resolved.symbols, self.names, tuple(self.warnings)
+        )
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
         """A run of a subgraph in a scope that already holds its inputs."""
