@@ -28,7 +28,7 @@ from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
 from tinyedge.core.target import Argument, KernelText, Target
-from tinyedge.core.uop import Shape, Size, UOp, maximum, toposort
+from tinyedge.core.uop import Shape, Size, UOp, as_size, maximum, toposort
 
 WIDE_TYPES = {"float32": "float64", "float16": "float64"}
 WIDE_STORAGE = {"float64": "float32"}
@@ -139,7 +139,28 @@ def _optimise(state: Compilation) -> None:
             name = _kernel_name(len(state.kernels), launch)
             chooser = choose if state.options.optimize else plain
             moved, moves = chooser(launch.sink, state.caps)
-            state.kernels[launch.sink] = Kernel(name, launch.sink, moved, moves)
+            flops = operations(launch.sink)
+            state.kernels[launch.sink] = Kernel(name, launch.sink, moved, moves, flops=flops)
+
+
+def operations(sink: UOp) -> int:
+    """Arithmetic operations on values (not on indices) that a kernel does, at the symbols' maxima.
+
+    Each operation is done once for every step of the ranges it depends on; a fold's once more for every step.
+    """
+    total = 0
+    for node in toposort((sink,)):
+        if node.op is ops.FOLD:
+            ranges = node.src[0].ranges | set(node.src[1:])
+        elif node.op.group in ("unary", "binary") and node.dtype not in (dt.index, dt.bool_):
+            ranges = node.ranges
+        else:
+            continue
+        count = 1
+        for r in ranges:
+            count *= maximum(as_size(r.src[0]))
+        total += count
+    return total
 
 
 def _lower(state: Compilation) -> None:

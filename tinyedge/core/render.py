@@ -305,11 +305,14 @@ def _enclosed(text: str) -> bool:
 
 
 def float_text(value: float, single: bool = True) -> str:
-    """The shortest decimal that reads back as the same finite float (32 or 64 bits)."""
+    """The shortest decimal that reads back as the same finite float (32 or 64 bits).
+
+    It is never beyond the largest float, which some compilers refuse although it would round to it.
+    """
     text = repr(value)
     if single:
+        largest = float(np.finfo(np.float32).max)
         rounded = float(np.float32(value))
-        with np.errstate(over="ignore"):
-            texts = (f"{rounded:.{digits}g}" for digits in range(1, 18))
-            text = next(t for t in texts if float(np.float32(t)) == rounded)
+        texts = (f"{rounded:.{digits}g}" for digits in range(1, 18))
+        text = next(t for t in texts if abs(float(t)) <= largest and np.float32(t) == rounded)
     return text if any(c in text for c in ".en") else text + ".0"

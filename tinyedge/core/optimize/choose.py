@@ -149,10 +149,9 @@ def _lanes(width: int, rows: int, caps: Caps) -> int:
     """Threads a row: none for short rows or where rows keep the device busy, at most a workgroup."""
     if caps.threads < 2 or width < 32 or (rows >= MANY_ROWS and width <= 64):
         return 1
-    lanes = 8
-    while lanes < WORKGROUP and lanes * 8 <= width:
-        lanes *= 2
-    return lanes
+    turns = -(-width // caps.vector)
+    choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]
+    return min(choices, key=lambda n: (-(-turns // n) * n, -n))
 
 
 def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
