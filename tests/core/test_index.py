@@ -1,7 +1,7 @@
 """Index arithmetic: every constructor exact, every bound and proof sound, on random expressions.
 
-An expression is grown twice: as a canonical node by the constructors of `rules.index`, and as a plain
-recipe that is evaluated with Python integers at points of its ranges and symbols.
+An expression is grown twice: as a canonical node by the constructors of `rules.index`, and as a
+plain recipe that is evaluated with Python integers at points of its ranges and symbols.
 """
 
 from __future__ import annotations
@@ -131,13 +131,14 @@ def leaves_of(*nodes: UOp) -> list[UOp]:
 
 
 def points(*nodes: UOp, seed: int = 0) -> Iterator[Point]:
-    """Corners and random points of the ranges and symbols below the nodes (all of them if they are few)."""
+    """Corners and random points of the ranges and symbols below the nodes; all if they are few."""
     found = leaves_of(*nodes)
     symbols = [n for n in found if n.op is ops.SYMBOL]
     ranges = [n for n in found if n.op is ops.RANGE]
     values = {s: range(s.arg[1], s.arg[2] + 1, s.arg[3]) for s in symbols}
     constant = all(r.src[0].op is ops.CONST for r in ranges)
-    count = math.prod([r.src[0].arg for r in ranges if constant] + [len(v) for v in values.values()])
+    count = math.prod(len(v) for v in values.values())
+    count *= math.prod(r.src[0].arg for r in ranges if constant)
     if constant and count <= POINTS:
         axes = [values[n] if n.op is ops.SYMBOL else range(n.src[0].arg) for n in found]
         for choice in itertools.product(*axes):
@@ -148,7 +149,8 @@ def points(*nodes: UOp, seed: int = 0) -> Iterator[Point]:
         point: Point = {}
         for s in symbols:
             options = values[s]
-            point[s] = (options[0], options[-1])[turn % 2] if turn < 6 else generator.choice(options)
+            ends = (options[0], options[-1])
+            point[s] = ends[turn % 2] if turn < 6 else generator.choice(options)
         for r in ranges:
             size = size_value(r.src[0], {s.arg[0]: point[s] for s in symbols})
             if size <= 0:
@@ -298,7 +300,7 @@ def c(value: int) -> UOp:
 
 
 def test_what_must_simplify() -> None:
-    """Simplifications that the generated kernels rely on; losing one costs divisions in every loop."""
+    """Kernels rely on these; losing one costs divisions in every loop."""
     i, j, k = loop(0, 4), loop(1, 8), loop(2, 3)
     flat = ix.add(ix.mul(ix.add(ix.mul(i, c(8)), j), c(3)), k)
     assert ix.mod(flat, c(3)) is k
@@ -312,7 +314,7 @@ def test_what_must_simplify() -> None:
 
 
 def test_what_must_simplify_with_symbols() -> None:
-    """One set of kernels for all sizes: reshapes that merge and split symbolic axes leave no division."""
+    """Reshapes that merge and split symbolic axes leave no division."""
     row, column = loop(0, H), loop(1, W)
     flat = ix.add(ix.mul(row, W), column)
     assert ix.floordiv(flat, W) is row

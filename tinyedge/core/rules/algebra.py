@@ -20,6 +20,11 @@ def _integer(bindings: Bindings) -> bool:
     return bindings["x"].dtype.kind in "iu"
 
 
+def _not_index(bindings: Bindings) -> bool:
+    """Index arithmetic has a canonical form of its own, in which -x is x * -1."""
+    return bindings["x"].dtype is not dt.index
+
+
 def _keeps_zero(sign: float) -> Callable[[Bindings], bool]:
     """x + -0.0 and x - 0.0 are x; with the other zero the result for x = -0.0 would be 0.0."""
 
@@ -63,7 +68,7 @@ def _index_or_constant(node: UOp) -> UOp:
 
 
 def _where(node: UOp) -> UOp:
-    """A guarded load is 0 where its guard is false, so a select of it or 0 under that guard is the load."""
+    """A guarded load is 0 where its guard is false: a select of it or 0 under it is the load."""
     condition, yes, no = node.src
     if no.op is ops.CONST and not no.arg:
         load = yes.src[0] if yes.op is ops.CAST else yes
@@ -94,7 +99,7 @@ RULES = [
     Rule("sub-self", of(ops.SUB, X, X), number(0), _integer),
     Rule("mul-one", of(ops.MUL, X, number(1)), X),
     Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),
-    Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X)),
+    Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X), _not_index),
     Rule("div-one", of(ops.DIV, X, number(1)), X),
     Rule("floordiv-one", of(ops.FLOORDIV, X, number(1)), X),
     Rule("truncdiv-one", of(ops.TRUNCDIV, X, number(1)), X),
