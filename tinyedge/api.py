@@ -73,7 +73,7 @@ class Model:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """The inputs: each with name, dtype and shape (sizes are ints or expressions of symbols)."""
+        """The inputs: each with name, dtype and shape (sizes: ints or expressions of symbols)."""
         return self.program.inputs
 
     @property
@@ -140,9 +140,9 @@ def export_onnx(
 ) -> Path:
     """Compile an ONNX file into a bundle and return the bundle's path.
 
-    out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of symbolic
-    dimensions, see the documentation of `--dim`. golden_inputs: .npy files by input name for the golden case.
-    Raises ModelError for the model, InputError for the options.
+    out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
+    symbolic dimensions, see the documentation of `--dim`. golden_inputs: .npy files by input name
+    for the golden case. Raises ModelError for the model, InputError for the options.
     """
     report = progress or _silent
     report("import")
@@ -170,8 +170,8 @@ def export_function(
 ) -> Path:
     """Compile a Python function over tensors into a bundle.
 
-    function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs: arrays whose
-    dtypes and shapes the inputs get, by parameter name or in order.
+    function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
+    arrays whose dtypes and shapes the inputs get, by parameter name or in order.
     """
     graph = trace(function, example_inputs)
     options = Options(optimize=optimize, profile=profile, precision=precision)
@@ -229,7 +229,7 @@ def export_graph(
 
 
 def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None = None) -> Any:
-    """Expected outputs by plain C kernels in double precision; None where there is no C compiler."""
+    """Expected outputs by plain C kernels in double precision; None without a C compiler."""
     from tinyedge.export import golden
 
     compiled = compile_graph(graph, find_target("cpu"), Options(optimize=False, wide=True))
@@ -243,7 +243,7 @@ def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None 
 
 
 def runtime_files(target: str) -> dict[str, Path]:
-    """What a target's user needs beside the bundle: name -> file, from a checkout or an installed package."""
+    """What a target's user needs beside the bundle, from a checkout or a package: name -> file."""
     package = Path(__file__).resolve().parent
     for folder in (package.parent / "web" / "src", package / "web" / "src"):
         if folder.is_dir():

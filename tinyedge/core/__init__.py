@@ -1,1 +1,1 @@
-"""The compiler: lazy tensors, one graph IR, scheduling, kernels. Knows no target and no file format."""
+"""The compiler: lazy tensors, one graph IR, schedules, kernels. Knows no target, no file format."""

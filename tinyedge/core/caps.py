@@ -10,15 +10,17 @@ from typing import Any
 class Caps:
     """Facts that the scheduler, the chooser and lowering read.
 
-    dtypes: element types that kernels can compute with. storage: element types that a buffer can hold.
-    vector: lanes of a 16-byte (or the device's natural) vector; vectors everywhere, or only for loads.
-    workgroup: most threads a workgroup along x, y, z and in all; (1, 1, 1), 1 where there are none.
+    dtypes: element types that kernels can compute with. storage: those that a buffer can hold.
+    vector: lanes of a 16-byte (or the device's natural) vector.
+    workgroup, threads: most threads a workgroup along x, y, z and in all; 1 where there are none.
     grid: most workgroups along each dimension. shared: bytes of workgroup memory.
-    bindings: most buffers a kernel. binding_bytes, buffer_bytes: the largest binding and allocation.
+    bindings: most buffers a kernel. binding_bytes, buffer_bytes: largest binding and allocation.
     alignment: of a buffer's offset in an arena, bytes.
-    robust: out-of-range reads are harmless (they return something), so a select may follow the load.
-    unaligned: vectors may be loaded from any element. typed_buffers: a buffer has one element type a kernel.
-    registers: 32-bit registers that a tile may fill. unit_cost: relative cost of launching a kernel.
+    robust: out-of-range reads are harmless (they return something): a select may follow the load.
+    unaligned: vectors may be loaded from any element.
+    typed_buffers: a buffer has one element type a kernel.
+    registers: 32-bit registers that a tile may fill.
+    unit_cost: relative cost of launching a kernel.
     """
 
     dtypes: frozenset[str]

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """kind: 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1 is a short vector (kernels only)."""
+    """kind: 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1: a vector (kernels only)."""
 
     name: str
     kind: str

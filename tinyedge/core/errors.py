@@ -1,7 +1,7 @@
 """Errors in three families: the caller's input, the device, and our own bugs.
 
-Every error has a stable `id` (shared with the other runtimes where they can meet the same fault), names its
-subject, and says the cause, what is supported and what to do next.
+Every error has a stable `id` (shared with the other runtimes where they can meet the same fault),
+names its subject, and says the cause, what is supported and what to do next.
 """
 
 from __future__ import annotations

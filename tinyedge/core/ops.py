@@ -1,4 +1,4 @@
-"""The table of primitive operations: one row each, from which printers, evaluator and tests are derived.
+"""The table of primitive operations: one row each; printers, evaluator and tests derive from it.
 
 A node of the graph (`uop.UOp`) refers to its row. Rows are compared by identity.
 """
@@ -150,7 +150,8 @@ EXPAND = _row("expand", "movement", 1)  # arg: shape; axes of size 1 repeat
 PAD = _row("pad", "movement", 1)  # arg: ((before, after), ...); zeros
 SHRINK = _row("shrink", "movement", 1)  # arg: ((start, end), ...)
 FLIP = _row("flip", "movement", 1)  # arg: axes
-# arg: (axis, size, stride, dilation); a new last axis j: out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
+# arg: (axis, size, stride, dilation); a new last axis j:
+# out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
 WINDOW = _row("window", "movement", 1)
 
 # Reduce, indexed access, assignment, materialisation.

@@ -1,7 +1,8 @@
-"""The Program: what the compiler produces, `export` writes, `load` reads back and the one replay loop runs.
+"""The Program: what the compiler makes, `export` writes, `load` reads and the replay loop runs.
 
-All of it is plain data. Integers that depend on symbolic sizes are *expressions*: an int, a symbol's name, or
-a prefix tuple such as `("ceildiv", ("mul", "H", 4), 64)` over add mul sub floordiv ceildiv mod min max.
+All of it is plain data. Integers that depend on symbolic sizes are *expressions*: an int, a
+symbol's name, or a prefix tuple such as `("ceildiv", ("mul", "H", 4), 64)` over add mul sub
+floordiv ceildiv mod min max.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class Slice:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output. `dtype` is what the caller sees; `storage` is the element type in the buffer.
+    """An input or output. `dtype` is what the caller sees; `storage` the buffer's element type.
 
-    Elements lie in row-major order, `storage` elements without gaps; `float16` storage packs two a word.
-    `storage` differs from `dtype` where a device has no such type (int64 kept as int32, bool as int32, ...).
-    `count` names an output whose one element is the number of valid leading entries, or is empty.
+    Elements lie in row-major order, `storage` elements without gaps; `float16` storage packs two a
+    word. `storage` differs from `dtype` where a device has no such type (int64 kept as int32, bool
+    as int32, ...). `count` names an output whose one element is the number of valid leading
+    entries, or is empty.
     """
 
     name: str
@@ -81,7 +83,8 @@ class Port:
 class State:
     """A buffer that survives between runs. `initial` is a weight's index, or -1 for zeros.
 
-    update: "replace" (the entry's steps write the new value in place or by a copy) or "shift" along `axis`.
+    update: "replace" (the entry's steps write the new value in place or by a copy) or "shift" along
+    `axis`.
     """
 
     name: str
@@ -96,9 +99,10 @@ class State:
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant. `dtype` and `shape` are the model's; `storage` and `data` are as the kernels read it.
+    """A constant. `dtype` and `shape` are the model's; `storage` and `data` are what kernels read.
 
-    `data` is a flat little-endian byte array (length a multiple of 4) or None in a bundle not yet read.
+    `data` is a flat little-endian byte array (length a multiple of 4) or None in a bundle not yet
+    read.
     """
 
     name: str
@@ -122,9 +126,9 @@ class Kernel:
     """One distinct kernel. `source` is readable text of the target's language.
 
     workgroup: threads a workgroup along x, y, z. moves: the schedule moves as JSON-able records.
-    nodes: names of the model's nodes that it computes (of its first launch). symbols: whether the kernel
-    takes the symbols' uniform (all symbols of the program, in order, as int32).
-    flops: arithmetic operations a launch, an estimate, at the symbols' maxima.
+    nodes: names of the model's nodes that it computes (of its first launch). symbols: whether the
+    kernel takes the symbols' uniform (all symbols of the program, in order, as int32). flops:
+    arithmetic operations a launch, an estimate, at the symbols' maxima.
     """
 
     name: str
@@ -168,7 +172,7 @@ class If:
 
 @dataclass(frozen=True)
 class Loop:
-    """Repeat `body` while the int32 at the start of `condition` is not zero, at most `bound` times."""
+    """Repeat `body` while the int32 at `condition`'s start is not zero, at most `bound` times."""
 
     condition: int
     bound: int
@@ -192,8 +196,8 @@ class Entry:
 class Program:
     """A compiled model for one target.
 
-    prelude: source text (helper functions, typedefs) that goes before every kernel's source when it is
-    compiled alone, and once before all of them when they are compiled as one file.
+    prelude: source text (helper functions, typedefs) that goes before every kernel's source when it
+    is compiled alone, and once before all of them when they are compiled as one file.
     """
 
     target: str
@@ -214,8 +218,8 @@ class Program:
 def evaluate(expression: Expression, symbols: Mapping[str, int]) -> int:
     """The value of an expression, with every intermediate checked to lie within +-2**53.
 
-    Raises KeyError for an unknown symbol, ValueError for a bad operator, ZeroDivisionError for a division
-    by zero and OverflowError beyond 53 bits.
+    Raises KeyError for an unknown symbol, ValueError for a bad operator, ZeroDivisionError for a
+    division by zero and OverflowError beyond 53 bits.
     """
     if isinstance(expression, int):
         value = expression

@@ -52,7 +52,7 @@ def evaluate(
 
 
 def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UOp]:
-    """Sums of products, mapped to their product: evaluated by einsum, without the broadcast array."""
+    """Sums of products, mapped to their product: for einsum, without the broadcast array."""
     found = {}
     for node in order:
         if node.op is ops.REDUCE and node.arg[0] is ops.ADD:
@@ -84,8 +84,8 @@ def _contract(node: UOp, operands: Sequence[Array]) -> Array:
     present = [axis for axis in out if axis in covered]
     result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=True)
     shape = [operands[0].shape[axis] for axis in out]
-    key = tuple(slice(None) if axis in covered else None for axis in out)
-    full = np.broadcast_to(np.asarray(result)[key], shape)
+    missing = tuple(position for position, axis in enumerate(out) if axis not in covered)
+    full = np.broadcast_to(np.expand_dims(np.asarray(result), missing), shape)
     return (full * scale).astype(operands[0].dtype) if scale != 1 else full
 
 

@@ -1,8 +1,8 @@
 """Patterns, rules and the one engine that applies them.
 
-A rule reads as an equation: `Rule(name, before, after, when)`. `before` and `after` are patterns; `after` may
-be a function of the bindings instead, and `when` a condition on them. A rule set applies the first rule that
-fits, again and again, to one node whose operands are already simple.
+A rule reads as an equation: `Rule(name, before, after, when)`. `before` and `after` are patterns;
+`after` may be a function of the bindings instead, and `when` a condition on them. A rule set
+applies the first rule that fits, again and again, to one node whose operands are already simple.
 """
 
 from __future__ import annotations

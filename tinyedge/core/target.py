@@ -13,7 +13,7 @@ from tinyedge.core.uop import UOp
 
 @dataclass(frozen=True)
 class Argument:
-    """A kernel's buffer argument: the PARAM node as the kernel uses it, and whether it is written."""
+    """A kernel's buffer argument: its PARAM node as the kernel uses it; whether it is written."""
 
     param: UOp
     written: bool

@@ -1,4 +1,4 @@
-"""Tensor: a lazy array. Operations build a graph of primitives; nothing is computed until it is asked for."""
+"""Tensor: a lazy array. Operations build a graph of primitives; nothing is computed yet."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Axes = Union[int, Sequence[int], None]
 class Tensor:
     """A lazy array over `node`, a graph of primitives.
 
-    Sizes in `shape` are ints, or index expressions where a size is symbolic. Elementwise operations broadcast
-    as in numpy; both operands must have one dtype, except that Python scalars take the tensor's.
+    Sizes in `shape` are ints, or index expressions where a size is symbolic. Elementwise operations
+    broadcast as in numpy; both operands must have one dtype, except that Python scalars take the
+    tensor's.
     """
 
     __slots__ = ("node",)
@@ -153,22 +154,22 @@ class Tensor:
 
     def __floordiv__(self, other: Any) -> Tensor:
         if self.dtype.is_float:
-            return (self / other).floor()
+            return (self / self._operand(other)).floor()
         return self._binary(ops.FLOORDIV, other)
 
     def __mod__(self, other: Any) -> Tensor:
         """The remainder with the divisor's sign, as in Python and numpy."""
         if self.dtype.is_float:
-            other = self._operand(other)
-            remainder = self.fmod(other)
-            wrong = remainder.ne(0) & ((remainder < 0) ^ (other < 0))
-            return wrong.where(remainder + other, remainder)
+            divisor = self._operand(other)
+            remainder = self.fmod(divisor)
+            wrong = remainder.ne(0) & ((remainder < 0) ^ (divisor < 0))
+            return wrong.where(remainder + divisor, remainder)
         return self._binary(ops.MOD, other)
 
     def fmod(self, other: Any) -> Tensor:
         """The remainder with the dividend's sign, as in C."""
-        other = self._operand(other)
-        return self - (self / other).trunc() * other
+        divisor = self._operand(other)
+        return self - (self / divisor).trunc() * divisor
 
     def __pow__(self, other: Any) -> Tensor:
         if isinstance(other, (int, float)) and self.dtype.is_float:
@@ -234,13 +235,13 @@ class Tensor:
     def maximum(self, other: Any) -> Tensor:
         """The greater; NaN where either is NaN."""
         if self.dtype is dt.bool_:
-            return self | other
+            return self | self._operand(other)
         return self._binary(ops.MAX, other)
 
     def minimum(self, other: Any) -> Tensor:
         """The lesser; NaN where either is NaN."""
         if self.dtype is dt.bool_:
-            return self & other
+            return self & self._operand(other)
         return self._binary(ops.MIN, other)
 
     def where(self, yes: Any, no: Any) -> Tensor:
@@ -333,8 +334,9 @@ class Tensor:
     def erf(self) -> Tensor:
         """The error function to float32 accuracy.
 
-        |x| < 1: the Maclaurin-like odd series; otherwise 1 - exp(-x^2) * P(t), t = 1 / (1 + 0.3275911 |x|)
-        (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.5 and 7.1.26: error 1.5e-7).
+        |x| < 1: the Maclaurin-like odd series; otherwise 1 - exp(-x^2) * P(t) with
+        t = 1 / (1 + 0.3275911 |x|) (Abramowitz and Stegun, Handbook of Mathematical Functions,
+        7.1.5 and 7.1.26: error 1.5e-7).
         """
         x = self.abs()
         t = 1.0 / (1.0 + 0.3275911 * x)
@@ -420,7 +422,7 @@ class Tensor:
         """Elements added before and after each axis; negative amounts remove them."""
         if any(_negative(amount) for pair in pads for amount in pair):
             cut = [
-                (-lo if _negative(lo) else 0, ix.size_sub(size, -hi if _negative(hi) else 0))
+                (-min(_known(lo), 0), ix.size_add(size, min(_known(hi), 0)))
                 for (lo, hi), size in zip(pads, self.shape, strict=True)
             ]
             rest = [(0 if _negative(lo) else lo, 0 if _negative(hi) else hi) for lo, hi in pads]
@@ -503,7 +505,7 @@ class Tensor:
             else:
                 length = result.shape[axis]
                 start = item if item >= 0 else ix.size_add(length, item)
-                if isinstance(length, int) and not 0 <= start < length:
+                if isinstance(length, int) and not 0 <= _fixed(start) < length:
                     raise IndexError(f"index {item} of an axis of {length}")
                 cut = result._cut(axis, start, ix.size_add(start, 1))
                 result = cut.reshape(cut.shape[:axis] + cut.shape[axis + 1 :])
@@ -533,7 +535,7 @@ class Tensor:
 
     @staticmethod
     def concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """Tensors one after the other along an axis: each is written into its part of one buffer."""
+        """Tensors one after the other along an axis, each written into its part of one buffer."""
         first = tensors[0]
         axis %= first.ndim
         parts = [t for t in tensors if t.shape[axis] != 0] or [first]
@@ -549,8 +551,8 @@ class Tensor:
             if part.dtype is not first.dtype:
                 raise TypeError(f"concat of {first.dtype} and {part.dtype}")
             end = ix.size_add(start, part.shape[axis])
-            region = [(0, size) for size in shape]
-            region[axis] = (start, end)  # type: ignore[call-overload]
+            region: list[tuple[Size, Size]] = [(0, size) for size in shape]
+            region[axis] = (start, end)
             node = UOp(ops.ASSIGN, first.dtype, (node, part.node), tuple(region))
             start = end
         return Tensor(node)
@@ -577,13 +579,13 @@ class Tensor:
     def gather_elements(self, axis: int, indices: Tensor) -> Tensor:
         """out[i, j, ..] = self[.., indices[i, j, ..] in place of the axis' index, ..]."""
         axis %= self.ndim
-        flat = indices.cast(dt.int32) * int(_stride(self.shape, axis))
+        flat = indices.cast(dt.int32) * _fixed(_stride(self.shape, axis))
         for other in range(self.ndim):
             if other != axis:
                 position = Tensor.arange(indices.shape[other]).reshape(
                     [-1 if a == other else 1 for a in range(self.ndim)]
                 )
-                flat = flat + position * int(_stride(self.shape, other))
+                flat = flat + position * _fixed(_stride(self.shape, other))
         return self.reshape((self.size,)).gather(0, flat)
 
     def realise(self) -> Tensor:
@@ -657,7 +659,7 @@ class Tensor:
     # Contractions and windows.
 
     def matmul(self, other: Tensor) -> Tensor:
-        """numpy's matmul: the last axis of self with the last but one of other; the rest broadcasts."""
+        """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
         if self.ndim == 0 or other.ndim == 0:
             raise ValueError("matmul needs at least one axis on both sides")
         a = self.unsqueeze(0) if self.ndim == 1 else self
@@ -691,7 +693,8 @@ class Tensor:
         kernel = weight.shape[2:]
         windows = padded
         for axis in range(spatial):
-            windows = windows.window(2 + axis, int(kernel[axis]), strides[axis], dilations[axis])  # type: ignore[arg-type]
+            taps = _fixed(kernel[axis])
+            windows = windows.window(2 + axis, taps, strides[axis], dilations[axis])
         out = windows.shape[2 : 2 + spatial]
         per_group = ix.size_floordiv(channels, groups)
         filters = ix.size_floordiv(weight.shape[0], groups)
@@ -721,8 +724,9 @@ class Tensor:
     ) -> Tensor:
         """The transpose of a convolution: self [N, C, *S], weight [C, M/groups, *K] -> [N, M, *O].
 
-        O = (S-1)*stride + (K-1)*dilation + 1 + output_padding - pad_before - pad_after. The output is computed
-        by stride phase: position q*stride + p takes taps p, p + stride, ..., so no zero is ever multiplied.
+        O = (S-1)*stride + (K-1)*dilation + 1 + output_padding - pad_before - pad_after. The output
+        is computed by stride phase: position q*stride + p takes taps p, p + stride, ..., so no zero
+        is ever multiplied.
         """
         spatial = self.ndim - 2
         strides = tuple(strides) or (1,) * spatial
@@ -733,7 +737,7 @@ class Tensor:
         filters = weight.shape[1]
         per_group = ix.size_floordiv(channels, groups)
         kernel = _dilated(weight, dilations)
-        span = [int(k) for k in kernel.shape[2:]]  # type: ignore[arg-type]
+        span = [_fixed(size) for size in kernel.shape[2:]]
         taps = [-(-k // s) for k, s in zip(span, strides, strict=True)]
         # [C, M, *(taps, phase)], taps reversed: output block q sums x[q - t] * w[t * stride + p].
         wide = kernel.pad(
@@ -787,7 +791,19 @@ def _weight(name: str, array: Any) -> UOp:
 
 
 def _negative(size: Size) -> bool:
-    return isinstance(size, int) and size < 0
+    return _known(size) < 0
+
+
+def _known(size: Size) -> int:
+    """A size that is an int; 0 for a symbolic one, which is never negative."""
+    return size if isinstance(size, int) else 0
+
+
+def _fixed(size: Size) -> int:
+    """A size that must be an int. Raises TypeError for a symbolic one."""
+    if isinstance(size, UOp):
+        raise TypeError(f"a fixed size is needed here, not {size}")
+    return int(size)
 
 
 def _stride(shape: Shape, axis: int) -> Size:
@@ -798,7 +814,7 @@ def _dilated(weight: Tensor, dilations: Sequence[int]) -> Tensor:
     """The kernel with dilation - 1 zeros between its taps along every spatial axis."""
     for axis, dilation in enumerate(dilations, start=2):
         if dilation > 1:
-            length = int(weight.shape[axis])  # type: ignore[arg-type]
+            length = _fixed(weight.shape[axis])
             wide = weight.unsqueeze(axis + 1)
             wide = wide.pad([(0, dilation - 1 if a == axis + 1 else 0) for a in range(wide.ndim)])
             wide = wide.flatten(axis, axis + 2)

@@ -1,4 +1,4 @@
-"""The one IR: an immutable, hash-consed node for tensor graphs, index expressions and kernel bodies."""
+"""The one IR: an immutable, hash-consed node for tensor graphs, index expressions and kernels."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
 
 class UOp:
-    """A node. Equal nodes are one object, so `is` compares structure and a dict memoises by meaning.
+    """A node. Equal nodes are one object: `is` compares structure, a dict memoises by meaning.
 
     op: its row in `ops`. dtype: element type. src: operands. arg: what the row says.
     shape: of a tensor node; () for scalars and everything inside kernels.
     """
 
     __slots__ = (
-        "op",
-        "dtype",
-        "src",
-        "arg",
-        "shape",
-        "_bounds",
-        "_terms",
-        "_ranges",
-        "_digest",
         "__weakref__",
+        "_bounds",
+        "_digest",
+        "_ranges",
+        "_terms",
+        "arg",
+        "dtype",
+        "op",
+        "shape",
+        "src",
     )
     op: Primitive
     dtype: DType
@@ -89,7 +89,7 @@ class UOp:
 
     @property
     def digest(self) -> bytes:
-        """A hash of the structure, the same in every process: for deterministic orders and cache keys."""
+        """A hash of the structure, the same in every process: for stable orders and cache keys."""
         if self._digest is None:
             for node in toposort((self,), stop=lambda n: n._digest is not None):
                 if node._digest is None:
@@ -181,7 +181,7 @@ def cast(node: UOp, dtype: DType) -> UOp:
 def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
     """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step.
 
-    The result is offset + step * t: the node of t counts steps, so that divisions of the size are exact.
+    The result is offset + step * t: the node of t counts steps, so divisions of the size are exact.
     """
     from tinyedge.core.rules import index as ix
 
@@ -198,7 +198,7 @@ def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
 def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
     """The value of a SYMBOL node, given the sizes by name."""
     name, _, _, step, offset = node.arg
-    return (sizes[name] - offset) // step
+    return (sizes[name] - int(offset)) // int(step)
 
 
 def as_node(size: Size) -> UOp:

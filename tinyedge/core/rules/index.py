@@ -1,9 +1,10 @@
 """Integer arithmetic of shapes and addresses, kept in a canonical form.
 
-An index expression is a polynomial: integer coefficients over products of *atoms* (ranges, symbols, and
-whatever is not a sum or product: a floordiv, a minimum, a loaded value). Every constructor here returns the
-canonical node of its polynomial, so equal expressions are the same node and most divisions disappear when
-they are built. Index arithmetic is exact: values are assumed to fit the device's integers.
+An index expression is a polynomial: integer coefficients over products of *atoms* (ranges, symbols,
+and whatever is not a sum or product: a floordiv, a minimum, a loaded value). Every constructor here
+returns the canonical node of its polynomial, so equal expressions are the same node and most
+divisions disappear when they are built. Index arithmetic is exact: values are assumed to fit the
+device's integers.
 """
 
 from __future__ import annotations
@@ -203,8 +204,8 @@ def _floor(a: Bound, b: Bound) -> Bound:
 def proves_nonnegative(polynomial: Terms) -> bool:
     """Whether the polynomial is >= 0 for every value of its ranges and symbols. False: not proved.
 
-    Ranges that occur with one sign are moved to their worst end, whose size may be symbolic; symbols are
-    then shifted by their minimum, after which nonnegative coefficients suffice.
+    Ranges that occur with one sign are moved to their worst end, whose size may be symbolic;
+    symbols are then shifted by their minimum, after which nonnegative coefficients suffice.
     """
     if _polynomial_bounds(polynomial)[0] >= 0:
         return True
@@ -262,7 +263,7 @@ def _shifted_is_nonnegative(polynomial: Terms) -> bool:
 
 
 def divisor(node: UOp) -> int:
-    """The greatest known integer that divides every value of the expression (0 for the constant 0)."""
+    """The greatest known integer that divides every value of the expression (0 for 0)."""
     total = 0
     for monomial, coefficient in terms(node).items():
         total = math.gcd(total, _monomial_divisor(monomial, coefficient))
@@ -331,7 +332,7 @@ def mod(a: UOp, n: UOp) -> UOp:
 
 
 def _divide(a: UOp, n: UOp) -> tuple[Terms, Terms]:
-    """quotient, remainder with a = quotient * n + remainder; the remainder is as small as it is easy."""
+    """quotient, remainder with a = quotient * n + remainder; the remainder as small as is easy."""
     if n.op is ops.CONST:
         if n.arg <= 0:
             raise ValueError(f"division of an index by {n.arg}")
@@ -496,7 +497,7 @@ def rebuild(node: UOp) -> UOp:
     """The canonical form of an index (or index comparison) node whose operands are canonical."""
     make = _CONSTRUCTORS.get(node.op)
     if make is not None and node.src[0].dtype is dt.index:
-        return make(*node.src)  # type: ignore[operator, no-any-return]
+        return make(*node.src)
     if node.op is ops.NEG and node.dtype is dt.index:
         return mul(node.src[0], const(-1, dt.index))
     return node
