@@ -1,8 +1,9 @@
 """A small loopback web server for looking at a bundle: `tinyedge serve model.tinyedge`.
 
-It serves one folder (and, for tests, pages held in memory) under the strictest content policy that the runtime
-needs, so whatever works here works on a site with a strict policy. It is not meant for the open network: it
-binds loopback only, answers only requests addressed to loopback, and reads nothing outside the folder.
+It serves one folder (and, for tests, pages held in memory) under the strictest content policy that
+the runtime needs, so whatever works here works on a site with a strict policy. It is not meant for
+the open network: it binds loopback only, answers only requests addressed to loopback, and reads
+nothing outside the folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from flask import Flask
 
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:"
 )
 
 MIME_TYPES = {
@@ -41,7 +43,8 @@ MIME_TYPES = {
 def application(folder: str | Path, pages: Mapping[str, tuple[str, str]] | None = None) -> Flask:
     """The Flask application that serves `folder`; `/` is its index.html.
 
-    pages: path (no leading slash) -> (MIME type, text), served from memory before the folder is looked at.
+    pages: path (no leading slash) -> (MIME type, text), served from memory before the folder is
+    looked at.
     """
     from flask import Flask, Response, abort, request, send_file
 
@@ -152,8 +155,9 @@ class Server:
 
 
 def serve(bundle_path: str | Path, host: str = "127.0.0.1", port: int = 0) -> None:
-    """Serve a bundle on loopback, print the address and wait until interrupted. Port 0 takes a free one.
+    """Serve a bundle on loopback, print the address and wait until interrupted.
 
+    Port 0 takes a free one.
     Raises InputError when the folder is no bundle, the host is not loopback or the port is taken.
     """
     folder = Path(bundle_path)

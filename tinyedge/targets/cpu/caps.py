@@ -19,5 +19,5 @@ PROFILES = {
     )
 }
 
-# What this target cannot do, by name, and why. Tests leave out what is listed here and nothing else.
+# What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS: dict[str, str] = {}

@@ -23,14 +23,14 @@ PROFILES = {
     )
 }
 
-# What this target cannot do, by name, and why. Tests leave out what is listed here and nothing else.
+# What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS = {
     "int64": "WGSL has no 64-bit integers: values are computed as int32 and must fit it",
     "uint64": "WGSL has no 64-bit integers: values are computed as uint32 and must fit it",
     "float64": "WGSL has no doubles: values are computed as float32",
     "float16": "halves need a feature that devices may lack: values are computed as float32",
-    "int8": "WGSL has no 8-bit types: values are computed as int32 and wrap, bitcasts are refused",
-    "uint8": "WGSL has no 8-bit types: values are computed as uint32 and wrap, bitcasts are refused",
+    "int8": "WGSL has no 8-bit types: computed as int32 and wrap, bitcasts are refused",
+    "uint8": "WGSL has no 8-bit types: computed as uint32 and wrap, bitcasts are refused",
     "int16": "WGSL has no 16-bit integers: computed as int32 and wrap, bitcasts are refused",
     "uint16": "WGSL has no 16-bit integers: computed as uint32 and wrap, bitcasts are refused",
     "subnormal": "WGSL allows devices to flush subnormal numbers to zero",
