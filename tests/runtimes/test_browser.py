@@ -118,7 +118,10 @@ def test_declared_dtypes_are_kept(browser: Browser, tmp_path: Path) -> None:
             expected = given.astype(np.float32).astype(np.float64)
         assert result.dtype == given.dtype, name
         np.testing.assert_array_equal(result, expected, err_msg=name)
-        assert np.array_equal(np.signbit(result[:2]), np.signbit(expected[:2])) or given.dtype.kind != "f"
+        assert (
+            np.array_equal(np.signbit(result[:2]), np.signbit(expected[:2]))
+            or given.dtype.kind != "f"
+        )
 
 
 def test_values_beyond_the_storage(browser: Browser, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Running bundles in a real browser: Chromium, driven by playwright, on its software WebGPU adapter.
+"""Running bundles in a real browser: Chromium, by playwright, on its software WebGPU adapter.
 
-`Browser` starts Chromium once; `Browser.run` replays a bundle in a fresh page and brings the outputs back as numpy
-arrays. `tinyedge verify --browser` and the tests use it. playwright is imported only when a browser is opened.
+`Browser` starts Chromium once; `Browser.run` replays a bundle in a fresh page and brings the
+outputs back as numpy arrays. `tinyedge verify --browser` and the tests use it. playwright is
+imported only when a browser is opened.
 
 Chromium is looked for as `executable`, then on the PATH, then as playwright's own download.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.errors import DeviceError, TinyedgeError
+from tinyedge.export.web import web_file
 from tinyedge.serve import Server
 
 FLAGS = (
@@ -39,9 +41,11 @@ _PAGES = {BLANK: ("text/html; charset=utf-8", "<!doctype html><title>tinyedge</t
 
 # Arrays travel as base64 inside the JSON that playwright exchanges with the page.
 _PRELUDE = """
-const types = {bool: Uint8Array, uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array,
-  float16: Uint16Array, uint32: Uint32Array, int32: Int32Array, uint64: BigUint64Array, int64: BigInt64Array,
-  float32: Float32Array, float64: Float64Array};
+const types = {
+  bool: Uint8Array, uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array,
+  float16: Uint16Array, uint32: Uint32Array, int32: Int32Array, uint64: BigUint64Array,
+  int64: BigInt64Array, float32: Float32Array, float64: Float64Array,
+};
 function decode(value) {
   const bytes = Uint8Array.from(atob(value.data), (c) => c.charCodeAt(0));
   return {data: new types[value.dtype](bytes.buffer), shape: value.shape};
@@ -49,12 +53,17 @@ function decode(value) {
 function encode(output) {
   const bytes = new Uint8Array(output.data.buffer, output.data.byteOffset, output.data.byteLength);
   let text = "";
-  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  for (let i = 0; i < bytes.length; i += 32768) {
+    text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  }
   return {dtype: output.dtype, shape: output.shape, data: btoa(text)};
 }
 function failure(error) {
-  return {error: {id: String(error.id ?? ""), subject: String(error.subject ?? ""),
-    because: String(error.because ?? ""), next: String(error.next ?? ""), message: String(error.message ?? error)}};
+  return {error: {
+    id: String(error.id ?? ""), subject: String(error.subject ?? ""),
+    because: String(error.because ?? ""), next: String(error.next ?? ""),
+    message: String(error.message ?? error),
+  }};
 }
 """
 
@@ -69,11 +78,13 @@ _RUN = (
     const loadTime = performance.now() - started;
     const results = [], times = [];
     for (const inputs of cases) {
-      const given = Object.fromEntries(Object.entries(inputs).map(([name, value]) => [name, decode(value)]));
+      const given = {};
+      for (const [name, value] of Object.entries(inputs)) given[name] = decode(value);
       const before = performance.now();
       const outputs = await model.run(given, entry ? {entry} : {});
       times.push(performance.now() - before);
-      results.push(Object.fromEntries(Object.entries(outputs).map(([name, value]) => [name, encode(value)])));
+      const encoded = Object.entries(outputs).map(([name, value]) => [name, encode(value)]);
+      results.push(Object.fromEntries(encoded));
     }
     const stats = {...model.stats, loadTime, times};
     model.dispose();
@@ -144,9 +155,9 @@ class Browser:
     ) -> tuple[Any, dict[str, Any]]:
         """Load `bundle` in a fresh page and run it once for each mapping of input arrays.
 
-        Returns (outputs, stats): outputs is a dict of numpy arrays by name, or a list of them where `inputs` is
-        a sequence; stats are the runtime's counters with `loadTime` and `times` in milliseconds.
-        Raises BrowserRunError with the runtime's error id.
+        Returns (outputs, stats): outputs is a dict of numpy arrays by name, or a list of them where
+        `inputs` is a sequence; stats are the runtime's counters with `loadTime` and `times` in
+        milliseconds. Raises BrowserRunError with the runtime's error id.
         """
         cases = [inputs] if isinstance(inputs, Mapping) else list(inputs)
         answer = self._ask(
@@ -163,9 +174,12 @@ class Browser:
         ]
         return (results[0] if isinstance(inputs, Mapping) else results), answer["stats"]
 
-    def verify(self, bundle: str | Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def verify(
+        self, bundle: str | Path, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The report of the bundle's goldens, as the JS runtime's `verify()` gives it."""
-        report: dict[str, Any] = self._ask(_VERIFY, bundle, {"options": dict(options or {})})["report"]
+        answer = self._ask(_VERIFY, bundle, {"options": dict(options or {})})
+        report: dict[str, Any] = answer["report"]
         return report
 
     def _ask(self, script: str, bundle: str | Path, arguments: dict[str, Any]) -> Any:
@@ -225,12 +239,8 @@ def open_browser(executable: str = "", *, software: bool = True) -> Browser:
 
 
 def runtime_source() -> str:
-    """The text of the JS runtime, from the repository or the installed package data."""
-    here = Path(__file__).resolve().parent.parent
-    for path in (here / "web" / "src" / "tinyedge.js", here.parent / "web" / "src" / "tinyedge.js"):
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise FileNotFoundError("tinyedge.js")
+    """The text of the JS runtime as bundles carry it."""
+    return web_file("shipped/tinyedge.js").read_text(encoding="utf-8")
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -247,5 +257,6 @@ def encode(value: Any) -> dict[str, Any]:
 
 def decode(value: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """An array as the page's scripts give it."""
-    data = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["dtype"]))
-    return data.reshape(value["shape"]).copy()
+    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["dtype"]))
+    array: np.ndarray[Any, Any] = flat.reshape(value["shape"]).copy()
+    return array

@@ -25,72 +25,55 @@ export class TinyedgeError extends Error {
   }
 }
 
-/** @param {string} id @param {string} subject @param {string} because @param {string} [next] @returns {never} */
-function fail(id, subject, because, next = "export the bundle again, and copy all of its files") {
+/** @param {string} id @param {string} subject @param {string} [because] @param {string} [next] @returns {never} */
+function fail(id, subject, because = "it breaks the format", next = "export it again, and copy all its files") {
   throw new TinyedgeError(id, subject, because, next);
 }
 
 // ---- element types -----------------------------------------------------------------------------------------
 
-/** @type {any} */
-const Float16 = (globalThis).Float16Array;
+/** The storage types that each dtype may be kept as. @type {Record<string, string[]>} */
+const STORAGES = Object.fromEntries([
+  "bool uint8 int32 uint32", "int8 int16 int32", "int16 int32", "int32", "int64 int32", "uint8 uint16 uint32 int32",
+  "uint16 uint32 int32", "uint32", "uint64 uint32", "float16 float32", "float32 float16", "float64 float32 float16",
+].map((line) => line.split(" ")).map((types) => [types[0], types]));
 
-/** How the elements of a storage type lie in memory. @type {Record<string, any>} */
-const ARRAYS = {
-  bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, float16: Uint16Array,
-  int32: Int32Array, uint32: Uint32Array, float32: Float32Array,
-  int64: BigInt64Array, uint64: BigUint64Array, float64: Float64Array,
-};
-
-/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, any[]>} */
+/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, any>} */
 const ALSO = {
-  bool: [], uint8: [Uint8ClampedArray], int64: [Int32Array], uint64: [Uint32Array], float64: [Float32Array],
-  float16: [Float32Array],
+  uint8: Uint8ClampedArray, int64: Int32Array, uint64: Uint32Array, float64: Float32Array, float16: Float32Array,
 };
 
-/** The storage types a dtype may be kept as. @type {Record<string, string[]>} */
-const STORAGES = {
-  bool: ["bool", "uint8", "int32", "uint32"], int8: ["int8", "int16", "int32"], int16: ["int16", "int32"],
-  int32: ["int32"], int64: ["int64", "int32"], uint8: ["uint8", "uint16", "uint32", "int32"],
-  uint16: ["uint16", "uint32", "int32"], uint32: ["uint32"], uint64: ["uint64", "uint32"],
-  float16: ["float16", "float32"], float32: ["float32", "float16"], float64: ["float64", "float32", "float16"],
-};
-
-const itemSize = (type) => ARRAYS[type].BYTES_PER_ELEMENT;
+const itemSize = (type) => Number(type.replace(/\D+/, "") || 8) / 8;
 const isFloat = (type) => type.startsWith("float");
+const isBig = (type) => type.endsWith("int64");
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 const align4 = (bytes) => Math.ceil(bytes / 4) * 4;
 
-/** The array to convert a storage or a dtype through. */
-const arrayOf = (type) => type !== "float16" ? ARRAYS[type]
-  : Float16 ?? fail("device.float16", "float16", "this browser has no Float16Array", "use one released since 2025");
+/** The typed array of a dtype or storage type. */
+const arrayOf = (type) => type === "bool" ? Uint8Array
+  : globalThis[`${isBig(type) ? "Big" : ""}${type[0].toUpperCase()}${type.slice(1)}Array`]
+    ?? fail("device.float16", "this browser", "it has no Float16Array", "use one released since 2025");
 
 /**
  * The bytes of a caller's array as the buffer holds them, padded to whole words.
  * @param {any} data @param {Json} port @returns {Uint8Array<ArrayBuffer>}
  */
 function toStorage(data, {dtype, storage, name}) {
-  const accepted = [ARRAYS[dtype], ...(ALSO[dtype] ?? [])], subject = `input "${name}"`;
-  if (dtype === "float16" && Float16) accepted.push(Float16);
-  if (!Array.isArray(data) && !accepted.includes(data?.constructor)) {
-    fail("run.dtype", subject, `it takes ${dtype}, not a ${data?.constructor?.name ?? typeof data}`,
-      `give a ${accepted.map((type) => type.name).join(", a ")} or an array of numbers`);
+  const Given = arrayOf(dtype), Stored = arrayOf(storage), subject = `input "${name}"`;
+  // A Uint16Array of float16 holds bits.
+  if (dtype === "float16" && data instanceof Uint16Array) data = new Given(data.buffer, data.byteOffset, data.length);
+  if (!data || ![Array, Given, ALSO[dtype]].includes(data.constructor)) {
+    fail("run.dtype", subject, `it takes ${dtype}, not ${data?.constructor.name}`, `give a ${Given.name} or an array`);
   }
-  const Stored = arrayOf(storage);
-  // A Uint16Array of a float16 input holds bits.
-  if (dtype === "float16" && data instanceof Uint16Array) data = new Float16(data.buffer, data.byteOffset, data.length);
   if (data.constructor === Stored && dtype !== "bool" && data.byteLength % 4 === 0) {
     return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   }
   const bytes = new Uint8Array(align4(data.length * itemSize(storage))), array = new Stored(bytes.buffer, 0, data.length);
-  const big = storage.endsWith("64") && !isFloat(storage);
   for (let i = 0; i < data.length; i++) {
     const value = dtype === "bool" ? +!!data[i] : data[i];
-    array[i] = big ? BigInt(value) : Number(value);
+    array[i] = isBig(storage) ? BigInt(value) : Number(value);
     // Loose: a BigInt equals a number of the same value.
-    if (!isFloat(dtype) && array[i] != value) {
-      fail("run.range", subject, `element ${i} is ${value}, and this model keeps ${dtype} as ${storage}`, "keep within its range");
-    }
+    if (!isFloat(dtype) && array[i] != value) fail("run.range", subject, `its value ${value} does not fit ${storage}`, "keep within its range");
   }
   return bytes;
 }
@@ -99,10 +82,9 @@ function toStorage(data, {dtype, storage, name}) {
  * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any} */
 function fromStorage(buffer, offset, length, {dtype, storage}) {
   const stored = new (arrayOf(storage))(buffer.slice(offset, offset + length * itemSize(storage)));
-  if (dtype === storage) return stored;
   const Result = arrayOf(dtype);
-  return dtype === "bool" ? Result.from(stored, Boolean) : dtype.endsWith("64") && !isFloat(dtype) ? Result.from(stored, BigInt)
-    : new Result(stored);
+  return dtype === storage ? stored : dtype === "bool" ? Result.from(stored, Boolean)
+    : isBig(dtype) ? Result.from(stored, BigInt) : new Result(stored);
 }
 
 // ---- expressions -------------------------------------------------------------------------------------------
@@ -136,10 +118,10 @@ function evaluate(expression, values, at, id) {
       value = Object.hasOwn(OPERATORS, token) && (b >= 1 || !/div|mod/.test(token)) ? OPERATORS[token](a, b) + 0 : NaN;
     }
     // What is missing makes a NaN.
-    if (!(Math.abs(value) <= LIMIT)) fail(id, at, `${ascii(expression)} is malformed, divides by less than 1 or needs more than 53 bits`);
-    stack.push(value);
+    if (Math.abs(value) <= LIMIT) stack.push(value);
+    else stack.length = 256;
   }
-  if (stack.length > 1) fail(id, at, `${ascii(expression)} has too many operands`);
+  if (stack.length > 1) fail(id, at, `${ascii(expression)} is malformed, divides by less than 1 or needs more than 53 bits`);
   return stack[0];
 }
 
@@ -194,7 +176,7 @@ const oneOf = (...values) => is((value) => values.includes(value));
 /** @type {(item: Check, most: number, least?: number) => Check} */
 const list = (item, most, least = 0) => (value, at) => {
   is(Array.isArray)(value, at);
-  if (value.length < least || value.length > most) fail("bundle.count", at, `it has ${value.length} elements, not ${least}..${most}`);
+  if (value.length < least || value.length > most) fail("bundle.count", at);
   value.forEach((element, i) => item(element, `${at}[${i}]`));
 };
 /** Exactly these members, or at least these and at most 64. @type {(members: Record<string, Check>, free?: boolean) => Check} */
@@ -204,14 +186,14 @@ const record = (members, free) => {
     is(isObject)(value, at);
     const given = Object.keys(value);
     const odd = keys.find((key) => !given.includes(key)) ?? (free ? undefined : given.find((key) => !keys.includes(key)));
-    if (odd) fail("bundle.field", `${at}.${odd}`, "the key is missing or unknown");
-    if (free && given.length > 64) fail("bundle.count", at, "it has more than 64 keys");
+    if (odd) fail("bundle.field", `${at}.${odd}`);
+    if (free && given.length > 64) fail("bundle.count", at);
     for (const key of keys) members[key](value[key], `${at}.${key}`);
   };
 };
 
 const NAME = text(1, 1024), TEXT = text(), INDEX = int(-1), INT = int(), SIZE = int(0, SYMBOL_LIMIT);
-const DTYPE = oneOf(...Object.keys(ARRAYS)), FREE = record({}, true);
+const DTYPE = oneOf(...Object.keys(STORAGES)), FREE = record({}, true);
 const PIECE = {file: INDEX, offset: INT, bytes: INT};
 const TOKENS = list(is((token) => typeof token === "string" || Number.isInteger(token)), 255, 1);
 /** @type {Check} */
@@ -269,19 +251,20 @@ const ROOT = record({
 });
 
 /** A checker of one stage: `need(condition, where)`. */
-const stage = (id) => (good, at, because = "it does not fit the rest of the manifest") => {
+const stage = (id) => (good, at, because) => {
   if (!good) fail(id, at, because);
 };
 
 /** Stages 2 to 10 of bundle.md. @param {Json} m the manifest */
 function checkManifest(m) {
-  const file = "manifest.json", next = "use the tinyedge.js that lies in the bundle";
-  if (m.format !== "tinyedge-bundle") fail("bundle.format", file, "it is no tinyedge bundle");
-  if (m.version !== 1) fail("bundle.version", file, `its format version is ${ascii(m.version)}, this runtime reads 1`, next);
+  const file = "manifest.json", next = "use the bundle's own tinyedge.js";
+  const known = (key, id, good, value = m[key]) => good || fail(id, file, `its ${key} is ${ascii(value)}`, next);
+  known("format", "bundle.format", m.format === "tinyedge-bundle");
+  known("version", "bundle.version", m.version === 1);
   for (const feature of Array.isArray(m.features) ? m.features : [undefined]) {
-    if (!FEATURES.includes(feature)) fail("bundle.feature", file, `it needs the feature ${ascii(feature)}`, next);
+    known("feature", "bundle.feature", FEATURES.includes(feature), feature);
   }
-  if (m.target !== "webgpu") fail("bundle.target", file, `it is for ${ascii(m.target)}`, "export it with --target webgpu");
+  known("target", "bundle.target", m.target === "webgpu");
   ROOT(m, "manifest");
   checkNames(m);
   checkIndices(m);
@@ -290,7 +273,7 @@ function checkManifest(m) {
   if (m.entries.length > 1) used.add("entries");
   if (m.states.length) used.add("state");
   if (m.symbols.length) used.add("symbols");
-  for (const f of FEATURES) stage("bundle.feature")(!used.has(f) || m.features.includes(f), file, `${f} is used, not listed`);
+  for (const f of FEATURES) stage("bundle.feature")(!used.has(f) || m.features.includes(f), file, f);
   const ends = ["min", "max"].map((end) => evaluateAll(m, m.symbols.map((symbol) => symbol[end]), "bundle.expression"));
   checkBounds(m, ends);
   checkOverlaps(m, ends);
@@ -300,14 +283,14 @@ function checkManifest(m) {
 /** @param {Json} m */
 function checkNames(m) {
   const need = stage("bundle.name");
-  const unique = (names, at) => need(new Set(names).size === names.length, at, "a name is used twice");
-  const increasing = (names, at) => need(names.every((name, i) => !i || names[i - 1] < name), at, "the names do not increase");
+  const unique = (names, at) => need(new Set(names).size === names.length, at);
+  const increasing = (names, at) => need(names.every((name, i) => !i || names[i - 1] < name), at);
   const names = (items) => items.map((item) => item.name);
   increasing(m.features, "features");
   for (const key of ["inputs", "outputs", "states", "symbols", "entries"]) unique(names(m[key]), key);
   for (const output of m.outputs) unique(names(output.slices), output.name);
   unique(m.kernels.map((kernel) => kernel.entry), "kernels");
-  for (const name of names(m.files)) need(/^(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}$/.test(name), name, "no name of ours");
+  for (const name of names(m.files)) need(/^(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}$/.test(name), name);
   increasing(names(m.files), "files");
 }
 
@@ -318,7 +301,7 @@ function checkIndices(m) {
   const maybe = (value, array, at) => value === -1 || index(value, array, at);
   const file = ({file}, kind, at) => {
     index(file, "files", at);
-    need(m.files[file].name.startsWith(kind), at, `${m.files[file].name} is no file of ${kind}`);
+    need(m.files[file].name.startsWith(kind), at);
   };
   file(m.prelude, "kernels", "prelude");
   for (const p of [...m.inputs, ...m.outputs, ...m.states]) index(p.buffer, "buffers", p.name);
@@ -384,7 +367,7 @@ function checkSizes(m, sizes, need) {
   }
   m.steps.forEach((step, i) => {
     const values = sizes.steps[i], at = `steps[${i}]`;
-    if (step.op === "launch") need(values.every((count) => count >= 0 && count <= SYMBOL_LIMIT), at, `it has counts of ${values}`);
+    if (step.op === "launch") need(values.every((count) => count >= 0 && count <= SYMBOL_LIMIT), at);
     else if (step.op === "copy") {
       const inside = (buffer, offset) => offset % 4 === 0 && offset + values[0] <= m.buffers[buffer].bytes;
       need(values[0] >= 0 && values[0] % 4 === 0 && inside(step.source, step.source_offset)
@@ -484,7 +467,7 @@ function checkOverlaps(m, ends) {
     });
   }
   const pairs = (ranges, at, allow = (a, b) => false) => ranges.forEach((a, i) => {
-    for (let j = 0; j < i; j++) need(apart(a, ranges[j]) || allow(a, ranges[j]), at, "two ranges overlap");
+    for (let j = 0; j < i; j++) need(apart(a, ranges[j]) || allow(a, ranges[j]), at);
   });
   const ports = (key, indices) => indices.map((i) => range(m[key][i].buffer));
   for (const e of m.entries) {
@@ -534,20 +517,17 @@ async function fetchBytes(base, name, most, signal, id, received) {
   const url = new URL(name, base);
   const broken = (error) => {
     signal?.throwIfAborted();
-    fail("load.network", name, `the request to ${url} failed: ${error.message}`,
-      "check the connection; another origin must allow it (CORS), and so must this page's connect-src");
+    fail("load.network", name, `${url}: ${error.message}`,
+      "check the connection, the server's CORS headers and this page's connect-src");
   };
   const response = await fetch(url, {signal}).catch(broken);
-  if (!response.ok || !response.body) fail(`${id}.missing`, name, `${url} answered ${response.status}`, "serve the whole folder, and check the address");
+  if (!response.ok || !response.body) fail(`${id}.missing`, name, `${url} answered ${response.status}`, "check the address, and serve the whole folder");
   const bytes = new Uint8Array(most), reader = response.body.getReader();
   let length = 0;
   for (;;) {
     const {done, value} = await reader.read().catch(broken);
     if (done) return bytes.subarray(0, length);
-    if (length + value.length > most) {
-      reader.cancel().catch(() => {});
-      fail(`${id}.size`, name, `it has more than ${most} bytes`);
-    }
+    if (length + value.length > most) fail(`${id}.size`, name, `it has more than ${most} bytes`);
     bytes.set(value, length);
     length += value.length;
     received?.(value.length);
@@ -567,49 +547,43 @@ async function fetchFile(base, {name, bytes: size, sha256}, signal, received) {
 
 // ---- the device --------------------------------------------------------------------------------------------
 
-/** Limit -> what every device has, and what the bundle needs. @param {Json} m @returns {Record<string, number[]>} */
-function neededLimits({requirements: r, kernels}) {
-  const side = (axis) => Math.max(1, ...kernels.map(({workgroup}) => workgroup[axis]));
+/** The limits of a device that the bundle needs. @param {Json} m @returns {Record<string, number>} */
+function neededLimits({requirements: r}) {
   return {
-    maxStorageBuffersPerShaderStage: [8, r.bindings],
-    maxStorageBufferBindingSize: [2 ** 27, r.binding_bytes],
-    maxBufferSize: [2 ** 28, r.buffer_bytes],
-    maxComputeInvocationsPerWorkgroup: [256, r.invocations],
-    maxComputeWorkgroupsPerDimension: [65535, r.workgroups],
-    maxComputeWorkgroupStorageSize: [16384, r.workgroup_bytes],
-    maxComputeWorkgroupSizeX: [256, side(0)],
-    maxComputeWorkgroupSizeY: [256, side(1)],
-    maxComputeWorkgroupSizeZ: [64, side(2)],
+    maxStorageBuffersPerShaderStage: r.bindings,
+    maxStorageBufferBindingSize: r.binding_bytes,
+    maxBufferSize: r.buffer_bytes,
+    maxComputeInvocationsPerWorkgroup: r.invocations,
+    maxComputeWorkgroupsPerDimension: r.workgroups,
+    maxComputeWorkgroupStorageSize: r.workgroup_bytes,
+    maxComputeWorkgroupSizeX: r.invocations,
+    maxComputeWorkgroupSizeY: r.invocations,
   };
 }
 
-/** @param {Record<string, number[]>} needed @param {any} offered @param {string} subject */
-function checkLimits(needed, offered, subject) {
-  for (const [name, [, value]] of Object.entries(needed)) {
-    if (value > offered[name]) fail("device.limits", subject, `the model needs ${name} ${value}, it has ${offered[name]}`,
-      "request a device with this limit, use a larger GPU, or export a smaller model");
+/** @param {Record<string, number>} needed @param {any} offered */
+function checkLimits(needed, offered) {
+  for (const [name, value] of Object.entries(needed)) {
+    if (value > offered[name]) fail("device.limits", "the GPU", `${name} is ${offered[name]}, the model needs ${value}`,
+      "use a larger GPU, or export a smaller model");
   }
 }
 
-/** @param {Json} m @param {Record<string, number>} extra @returns {Promise<GPUDevice>} */
-async function openDevice(m, extra) {
+/** @param {Record<string, number>} requiredLimits @returns {Promise<GPUDevice>} */
+async function openDevice(requiredLimits) {
   const gpu = globalThis.navigator?.gpu, subject = "WebGPU";
   if (!gpu) {
-    fail("device.webgpu", subject, isSecureContext ? "this browser does not have it" : "only pages from https or localhost have it",
-      "use Chrome or Edge 113 (on Android 121), Safari 26, Firefox 141, or later ones");
+    fail("device.webgpu", subject, isSecureContext ? "this browser does not have it" : "only https and localhost have it",
+      "use Chrome or Edge 113 (Android: 121), Safari 26, Firefox 141, or later");
   }
   const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
-  if (!adapter) fail("device.adapter", subject, "the browser found no GPU that it will use", "turn on hardware acceleration, or update the graphics driver");
-  const needed = neededLimits(m), {features, limits} = adapter;
-  checkLimits(needed, limits, "the GPU");
-  const requiredLimits = {...extra};
-  for (const [name, [usual, value]] of Object.entries(needed)) {
-    if (value > usual) requiredLimits[name] = Math.max(value, extra[name] ?? 0);
-  }
+  if (!adapter) fail("device.adapter", subject, "the browser offers no GPU", "turn on hardware acceleration");
+  checkLimits(requiredLimits, adapter.limits);
+  // A limit below the usual one leaves the usual one.
   /** @type {GPUFeatureName[]} */
-  const requiredFeatures = features.has("timestamp-query") ? ["timestamp-query"] : [];
+  const requiredFeatures = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
   return adapter.requestDevice({label: "tinyedge", requiredFeatures, requiredLimits}).catch(({message}) =>
-    fail("device.request", subject, message, "reload the page, or restart the browser"));
+    fail("device.request", subject, message, "load the model again"));
 }
 
 // ---- loading -----------------------------------------------------------------------------------------------
@@ -626,7 +600,7 @@ class Model {
   #base; #owned; #disposed = false; #lost = ""; #gone;
   /** Work in order: each run starts when the one before has its outputs. */
   #tail = Promise.resolve(); #waiting = 0;
-  #owns = []; #weights; #ranges; #values; #uniform; #staging; #readback; #transfer; #layouts; #groups; #pipelines;
+  #owns = []; #weights; #ranges; #values; #uniform; #staging; #readback; #transfer; #layouts; #groups; #pipelines; #queries;
   /** The symbols' sizes last evaluated, and last written to the GPU. */
   #sizes; #key; #written;
 
@@ -638,7 +612,7 @@ class Model {
     const manifest = parseManifest(bytes);
     checkManifest(manifest);
 
-    const device = given ?? await openDevice(manifest, limits);
+    const needed = neededLimits(manifest), device = given ?? await openDevice({...needed, ...limits});
     const model = new Model(manifest, base, device, !given);
     model.stats.bytesFetched = bytes.length;
     // After a failure the other downloads must stop too.
@@ -647,7 +621,7 @@ class Model {
     stopped.catch(() => {});
     try {
       either.throwIfAborted();
-      checkLimits(neededLimits(manifest), device.limits, "the device");
+      checkLimits(needed, device.limits);
       await Promise.race([model.#start(either, onProgress), model.#gone, stopped]);
       return model;
     } catch (error) {
@@ -672,7 +646,7 @@ class Model {
     this.stats = {bytesFetched: 0, bufferBytes: 0, pipelines: 0, bindGroups: 0, runs: 0, launches: 0, passes: 0,
       submits: 0, uniformWrites: 0};
     this.#gone = device.lost.then(({message}) => {
-      this.#lost = message || "the browser took it back";
+      this.#lost = message || "no reason given";
       this.#check();
     });
     this.#gone.catch(() => {});
@@ -692,7 +666,12 @@ class Model {
     let loaded = 0;
     const report = () => onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
     report();
-    await this.#guard(() => this.#allocate());
+    device.pushErrorScope("validation");
+    device.pushErrorScope("out-of-memory");
+    this.#allocate();
+    const faults = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
+    this.#check();
+    for (const fault of faults) if (fault) fail("device.memory", "the GPU", fault.message, "use a larger GPU, or export a smaller model");
     const uploads = m.files.map(() => []);
     m.weights.forEach(({segments}, i) => {
       let {buffer, offset: at} = this.#weights[i];
@@ -724,29 +703,18 @@ class Model {
     if (m.states.some(({initial}) => initial >= 0)) this.#restore();
   }
 
-  /** Do a synchronous piece of set-up and turn what the device says of it into an error. */
-  async #guard(work) {
-    const {device} = this;
-    device.pushErrorScope("validation");
-    device.pushErrorScope("out-of-memory");
-    work();
-    const [memory, validation] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
-    this.#check();
-    if (memory) fail("device.memory", "the GPU", `it has no room: ${memory.message}`, "dispose of other models, or export a smaller one");
-    if (validation) fail("device.refused", "the GPU", validation.message, "report this with the bundle: it is a fault of ours");
+  #create(label, size, usage) {
+    const buffer = this.device.createBuffer({label: `tinyedge ${label}`, size, usage});
+    this.stats.bufferBytes += size;
+    this.#owns.push(buffer);
+    return buffer;
   }
 
   /** Buffers, layouts and bind groups: all but the pipelines. */
   #allocate() {
     const {manifest: m, device, stats} = this;
     const {COPY_SRC, COPY_DST, STORAGE, UNIFORM, MAP_READ} = GPUBufferUsage, memory = STORAGE | COPY_SRC | COPY_DST;
-    const create = (label, size, usage) => {
-      if (!size) return null;
-      const buffer = device.createBuffer({label: `tinyedge ${label}`, size, usage});
-      stats.bufferBytes += size;
-      this.#owns.push(buffer);
-      return buffer;
-    };
+    const create = (label, size, usage) => size ? this.#create(label, size, usage) : null;
     const arenas = m.arenas.map(({bytes}, i) => create(`arena ${i}`, bytes, memory));
     // Weights lie one after the other in few buffers.
     const pools = [];
@@ -774,8 +742,8 @@ class Model {
     });
     this.#readback = create("readback", staged, MAP_READ | COPY_DST);
     // A copy inside one GPU buffer is not allowed: it goes by way of another.
-    const within = m.steps.filter(({op, source, destination}) => op === "copy" && this.#ranges[source].buffer === this.#ranges[destination].buffer);
-    this.#transfer = create("transfer", Math.max(0, ...within.map(({source}) => this.#ranges[source].size)), COPY_SRC | COPY_DST);
+    const copied = m.steps.filter(({op}) => op === "copy").map(({source}) => this.#ranges[source].size);
+    this.#transfer = {buffer: create("transfer", Math.max(0, ...copied), COPY_SRC | COPY_DST)};
 
     const made = new Map(), once = (key, make) => made.get(key) ?? made.set(key, make()).get(key);
     const signature = ({bindings, symbols}) => bindings.map(({access}) => access) + (symbols ? ",symbols" : "");
@@ -821,7 +789,7 @@ class Model {
         this.#check();
         const fault = (await module.getCompilationInfo()).messages.find(({type}) => type === "error");
         fail("device.kernel", `kernel ${entry}`, fault ? `line ${fault.lineNum}: ${fault.message}` : error.message,
-          "report this with the bundle: it is a fault of ours");
+          "report it: it is a fault of ours");
       }
     }));
   }
@@ -870,7 +838,9 @@ class Model {
       const size = align4(elements * itemSize(p.storage));
       need(!shape || Array.from(shape).join() === whole.join(), `its shape is [${shape}]`);
       if (buffer) {
-        need(offset % 4 === 0 && offset + size <= buffer.size, `a GPU buffer of ${buffer.size} bytes has no ${size} at ${offset}`);
+        need(offset % 4 === 0 && offset + size <= buffer.size, `the GPU buffer does not hold ${size} bytes at ${offset}`);
+        // Writing the other inputs could overwrite it.
+        need(!this.#owns.includes(buffer), "it is the model's own memory: copy it first");
         return {to: this.#ranges[p.buffer], buffer, offset, size};
       }
       const bytes = toStorage(data, p);
@@ -888,7 +858,7 @@ class Model {
       const symbol = symbols.find((s) => s.name === name);
       need(symbol, subject, "the model has no such size", `it has ${symbols.map((s) => s.name)}`);
       const {min, max, step} = symbol;
-      need(size >= min && size <= max && (size - min) % step === 0, subject, `${name} cannot be ${size}`, `give ${min}..${max} in steps of ${step}`);
+      need(size >= min && size <= max && (size - min) % step === 0, subject, `${name} cannot be ${size}`, `give ${min}..${max}, step ${step}`);
       need((found.get(name) ?? size) === size, subject, `${name} is both ${size} and ${found.get(name)}`, "make them equal");
       found.set(name, size);
     };
@@ -932,22 +902,17 @@ class Model {
     });
     this.#submit(run);
     stats.runs++;
-    const bytes = end ? await this.#read(end) : new ArrayBuffer(0), results = {}, arrays = new Map();
-    for (const {i, p, shape, offset, kept} of outputs) if (!kept) arrays.set(i, fromStorage(bytes, offset, product(shape), p));
-    for (const {i, p, shape: whole, kept} of outputs) {
-      const {name, dtype, storage} = p, shape = [...whole];
-      if (kept) {
-        results[name] = {name, dtype, storage, shape, gpu: kept};
-        continue;
+    const bytes = end ? await this.#read(end) : new ArrayBuffer(0), results = {}, arrays = [];
+    for (const {i, p, shape, offset, kept} of outputs) if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
+    for (const {i, p: {name, dtype, storage, count, slices}, shape: whole, kept} of outputs) {
+      const shape = [...whole];
+      if (kept) results[name] = {name, dtype, storage, shape, gpu: kept};
+      else {
+        if (arrays[count]) shape[0] = Math.max(0, Math.min(shape[0], Number(arrays[count][0])));
+        results[name] = {name, dtype, shape, data: arrays[i].subarray(0, product(shape)), get slices() {
+          return cut(this, slices);
+        }};
       }
-      let data = arrays.get(i);
-      if (arrays.has(p.count)) {
-        shape[0] = Math.max(0, Math.min(shape[0], Number(arrays.get(p.count)[0])));
-        data = data.subarray(0, product(shape));
-      }
-      results[name] = {name, dtype, shape, data, get slices() {
-        return cut(this, p.slices);
-      }};
     }
     return results;
   }
@@ -966,12 +931,13 @@ class Model {
           stats.launches++;
         }
       } else if (step.op === "copy") {
-        const from = this.#ranges[step.source], to = this.#ranges[step.destination];
-        const source = from.offset + step.source_offset, destination = to.offset + step.destination_offset, [size] = values;
-        if (size && from.buffer === to.buffer) {
-          this.#copy(run, from, source, {buffer: this.#transfer}, 0, size);
-          this.#copy(run, {buffer: this.#transfer}, 0, to, destination, size);
-        } else if (size) this.#copy(run, from, source, to, destination, size);
+        const from = this.#ranges[step.source], to = this.#ranges[step.destination], [size] = values;
+        let at = from.offset + step.source_offset, by = from;
+        if (from.buffer === to.buffer && size) {
+          by = this.#transfer;
+          this.#copy(run, from, at, by, at = 0, size);
+        }
+        if (size) this.#copy(run, by, at, to, to.offset + step.destination_offset, size);
       } else if (step.op === "if") {
         const first = i + 1, second = first + step.then, after = second + step.otherwise;
         if (await this.#condition(run, step)) await this.#walk(run, first, second);
@@ -989,11 +955,12 @@ class Model {
 
   #begin(run, step) {
     run.pass?.end();
-    const {set, launches} = run.queries ?? {}, n = launches?.length;
-    const timed = set && n < set.count / 2;
-    if (timed) launches.push({kernel: this.manifest.kernels[step.kernel].entry, nodes: step.nodes, flops: step.flops});
-    run.pass = run.encoder.beginComputePass(timed
-      ? {timestampWrites: {querySet: set, beginningOfPassWriteIndex: 2 * n, endOfPassWriteIndex: 2 * n + 1}} : undefined);
+    const {set, launches} = run.queries ?? {}, n = launches?.length * 2, options = {};
+    if (n + 2 <= set?.count) {
+      launches.push({kernel: this.manifest.kernels[step.kernel].entry, nodes: step.nodes, flops: step.flops});
+      options.timestampWrites = {querySet: set, beginningOfPassWriteIndex: n, endOfPassWriteIndex: n + 1};
+    }
+    run.pass = run.encoder.beginComputePass(options);
     this.stats.passes++;
   }
 
@@ -1057,10 +1024,17 @@ class Model {
   example({entry: name = this.entries[0].name, seed = 1, symbols = {}} = {}) {
     const m = this.manifest, index = m.entries.findIndex((e) => e.name === name), golden = m.golden.find((g) => g.entry === index);
     const sizes = evaluateAll(m, m.symbols.map((s) => symbols[s.name] ?? s.max), "run.shape");
-    return Object.fromEntries(m.entries[index].inputs.map((i, n) => {
-      const p = m.inputs[i], shape = sizes.inputs[i], made = golden?.inputs[n];
-      const range = made && made.file < 0 ? made : isFloat(p.dtype) ? {min: -1, max: 1} : {min: 0, max: p.dtype === "bool" ? 1 : 7};
-      return [p.name, {data: generate(p.dtype, product(shape), seed, 0, n, range), shape}];
+    return this.#generated(m.entries[index], sizes, seed, 0, (p, n) => {
+      const made = golden?.inputs[n];
+      return made?.file < 0 ? made : isFloat(p.dtype) ? {min: -1, max: 1} : {min: 0, max: p.dtype === "bool" ? 1 : 7};
+    });
+  }
+
+  /** Inputs of an entry; `choose` gives the stored values of an input, or the range of generated ones. */
+  #generated(entry, sizes, seed, step, choose) {
+    return Object.fromEntries(entry.inputs.map((i, n) => {
+      const p = this.manifest.inputs[i], shape = sizes.inputs[i], chosen = choose(p, n);
+      return [p.name, {data: chosen.length >= 0 ? chosen : generate(p.dtype, product(shape), seed, step, n, chosen), shape}];
     }));
   }
 
@@ -1074,24 +1048,21 @@ class Model {
     return this.#enqueue(async () => {
       const cases = [];
       for (const golden of m.golden) {
-        const entry = m.entries[golden.entry], {inputs: shapes} = evaluateAll(m, golden.symbols, "run.shape");
+        const {seed, made, tolerance} = golden, entry = m.entries[golden.entry];
+        const sizes = evaluateAll(m, golden.symbols, "run.shape");
         const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
         let results = {};
         this.#restore();
         for (let step = 0; step < golden.steps; step++) {
-          const inputs = Object.fromEntries(entry.inputs.map((i, n) => {
-            const p = m.inputs[i], shape = shapes[i], v = golden.inputs[n];
-            const data = v.file >= 0 ? stored(v, p) : generate(p.dtype, product(shape), golden.seed, step, n, v);
-            return [p.name, {data, shape}];
-          }));
+          const inputs = this.#generated(entry, sizes, seed, step, (p, n) =>
+            golden.inputs[n].file < 0 ? golden.inputs[n] : stored(golden.inputs[n], p));
           results = await this.#replay(this.#plan(inputs, entry.name, symbols), []);
         }
         const outputs = entry.outputs.map((i, n) => {
           const p = m.outputs[i], v = golden.outputs[n];
-          return {name: p.name, ...compare(results[p.name].data, stored(v, p), v.stride, golden.tolerance / 1e6)};
+          return {name: p.name, ...compare(results[p.name].data, stored(v, p), v.stride, tolerance / 1e6)};
         });
-        cases.push({entry: entry.name, seed: golden.seed, made: golden.made, tolerance: golden.tolerance / 1e6,
-          passed: outputs.every(({passed}) => passed), outputs});
+        cases.push({entry: entry.name, seed, made, tolerance: tolerance / 1e6, passed: outputs.every(({passed}) => passed), outputs});
       }
       this.#restore();
       return {passed: cases.every(({passed}) => passed), cases};
@@ -1102,24 +1073,22 @@ class Model {
   async profile(inputs = this.example(), {entry, symbols} = {}) {
     const plan = this.#plan(inputs, entry, symbols), {device} = this;
     if (!device.features.has("timestamp-query")) {
-      fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs, or use a browser that gives them");
+      fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
     }
+    const bytes = 32768, {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage;
+    this.#queries ??= {
+      set: device.createQuerySet({type: "timestamp", count: bytes / 8}),
+      resolved: this.#create("timestamps", bytes, QUERY_RESOLVE | COPY_SRC),
+      mapped: this.#create("timestamps", bytes, MAP_READ | COPY_DST),
+    };
     return this.#enqueue(async () => {
-      const {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage, launches = [], bytes = 32768;
-      const set = device.createQuerySet({type: "timestamp", count: bytes / 8});
-      const resolved = device.createBuffer({size: bytes, usage: QUERY_RESOLVE | COPY_SRC});
-      const mapped = device.createBuffer({size: bytes, usage: COPY_DST | MAP_READ});
-      try {
-        await this.#replay(plan, true, {set, launches});
-        const encoder = device.createCommandEncoder();
-        encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
-        encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
-        device.queue.submit([encoder.finish()]);
-        const times = new BigUint64Array(await this.#read(bytes, mapped));
-        return launches.map((launch, i) => ({...launch, milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6}));
-      } finally {
-        for (const made of [set, resolved, mapped]) made.destroy();
-      }
+      const {set, resolved, mapped} = this.#queries, launches = [], encoder = device.createCommandEncoder();
+      await this.#replay(plan, true, {set, launches});
+      encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
+      encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
+      device.queue.submit([encoder.finish()]);
+      const times = new BigUint64Array(await this.#read(bytes, mapped));
+      return launches.map((launch, i) => ({...launch, milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6}));
     });
   }
 
@@ -1155,9 +1124,9 @@ function mix(x) {
 
 /** An input of a golden case: bundle.md has the formulas. */
 function generate(dtype, elements, seed, run, position, {min, max}) {
-  const start = mix(mix(mix(seed) + run) + position), big = itemSize(dtype) === 8 && !isFloat(dtype);
+  const start = mix(mix(mix(seed) + run) + position), big = isBig(dtype);
   const bits = dtype === "float16" ? 11 : 24, span = max - min;
-  const data = dtype === "float16" ? new Float32Array(elements) : new ARRAYS[dtype](elements);
+  const data = new (arrayOf(dtype))(elements);
   for (let e = 0; e < elements; e++) {
     const h = mix(start + e);
     const value = isFloat(dtype) ? min + (h >>> (32 - bits)) * span / 2 ** bits : min + h % (span + 1);

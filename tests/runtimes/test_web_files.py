@@ -1,0 +1,106 @@
+"""What of `web/` goes into a bundle: the compressed runtime, the types, the page."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.targets import programs
+from tinyedge.export.browser import Browser
+from tinyedge.export.package import write_bundle
+from tinyedge.export.web import runtime_files, types, web_file
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+TARGET = "webgpu"
+
+
+def test_the_shipped_runtime_is_small_and_fresh() -> None:
+    shipped = web_file("shipped/tinyedge.js").read_bytes()
+    assert len(gzip.compress(shipped, 9)) <= 12 * 1024
+    source = hashlib.sha256(web_file("src/tinyedge.js").read_bytes()).hexdigest()
+    first = shipped.split(b"\n")[0].decode()
+    assert first.endswith(source[:16]), "run `npm run build` in web/"
+    assert b"eval(" not in shipped and b"Function(" not in shipped
+
+
+def test_types_name_the_model(tmp_path: Path) -> None:
+    program = programs.addition(TARGET)
+    odd = replace(program.inputs[0], name='*/ "x\u00e9', shape=("*/\n", 64))
+    text = types(replace(program, inputs=(odd, program.inputs[1])))
+    assert r'"*/ \"x\u00e9": InputValue;' in text
+    assert '"c": Output<Float32Array>;' in text
+    assert text.count("*/\n") == text.count("/**")
+    compiler = WEB / "node_modules" / ".bin" / "tsc"
+    if not compiler.exists():
+        pytest.skip("npm install in web/ brings the compiler")
+    (tmp_path / "tinyedge.d.ts").write_text(text)
+    (tmp_path / "page.ts").write_text(
+        'import {load} from "./tinyedge.js";\n'
+        'const model = await load("./m/");\n'
+        "const x = new Float32Array(256);\n"
+        'const {c} = await model.run({"*/ \\"x\\u00e9": x, "b:0": {data: x, shape: [4, 64]}});\n'
+        "const first: number = c.data[0];\n"
+        "// @ts-expect-error a missing input\n"
+        'await model.run({"b:0": x});\n'
+        "console.log(first);\n"
+    )
+    result = subprocess.run(
+        [
+            *(compiler, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022"),
+            *("--moduleResolution", "bundler"),
+            *(WEB / "node_modules/@webgpu/types/dist/index.d.ts", tmp_path / "page.ts"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.skipif(not (WEB / "node_modules").exists(), reason="npm install in web/")
+def test_sources_are_typed_and_built(tmp_path: Path) -> None:
+    run = ["npx", "--no-install"]
+    checked = subprocess.run([*run, "tsc"], cwd=WEB, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    for name in ("build.js", "package.json", "src"):
+        source = WEB / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    (tmp_path / "node_modules").symlink_to(WEB / "node_modules")
+    subprocess.run(["node", "build.js"], cwd=tmp_path, check=True)
+    built = (tmp_path / "shipped" / "tinyedge.js").read_bytes()
+    assert built == (WEB / "shipped" / "tinyedge.js").read_bytes()
+
+
+@pytest.mark.browser
+def test_the_page(browser: Browser, tmp_path: Path) -> None:
+    program = programs.symbolic(TARGET)
+    bundle = write_bundle(program, tmp_path / "model.tinyedge", extras=runtime_files(program))
+    browser.violations.clear()
+    failures: list[Any] = []
+    with browser.page(bundle, start="") as page:
+        page.on("pageerror", lambda error: failures.append(error))
+        page.get_by_role("button", name="Run").wait_for()
+        page.get_by_label("N (1 to 8)").fill("2")
+        page.get_by_label("Runs").fill("3")
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("3 runs with upload").wait_for()
+        assert page.get_by_text("float32 [32]").count() == 1
+        page.get_by_role("button", name="Verify").click()
+        page.get_by_text("This bundle has no expected outputs.").wait_for()
+        page.get_by_role("button", name="Profile").click()
+        page.get_by_text("double_it").wait_for()
+        page.get_by_label("Values from").first.select_option(".npy file")
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("Choose a file for x").wait_for()
+    (bundle / "kernels.wgsl").write_text("broken")
+    with browser.page(bundle, start="") as page:
+        page.get_by_text("[bundle.file.size]").wait_for()
+    assert not failures and not browser.violations

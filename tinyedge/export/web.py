@@ -1,0 +1,93 @@
+"""The files that a webgpu bundle carries for its user: the runtime, its types with the model's names, the page.
+
+They are real files of `web/` (in a wheel, `tinyedge/web/`); only the types are adapted to the
+model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tinyedge.core.errors import InternalError
+from tinyedge.core.program import Port, Program
+
+PAGE = ("index.html", "page.js", "page.css")
+
+# Where the types name the model's inputs and outputs.
+BEGIN, END = "// <model>\n", "// </model>\n"
+
+ARRAYS = {
+    "bool": "Uint8Array",
+    "int8": "Int8Array",
+    "int16": "Int16Array",
+    "int32": "Int32Array",
+    "int64": "BigInt64Array",
+    "uint8": "Uint8Array",
+    "uint16": "Uint16Array",
+    "uint32": "Uint32Array",
+    "uint64": "BigUint64Array",
+    "float16": "any",  # Float16Array, which not every version of TypeScript knows
+    "float32": "Float32Array",
+    "float64": "Float64Array",
+}
+
+
+def runtime_files(program: Program) -> dict[str, Path | bytes]:
+    """Name -> file or content of all that a bundle of `program` carries beside its own files."""
+    files: dict[str, Path | bytes] = {name: web_file(f"src/{name}") for name in PAGE}
+    files["tinyedge.js"] = web_file("shipped/tinyedge.js")
+    files["tinyedge.d.ts"] = types(program).encode("ascii")
+    return files
+
+
+def web_file(name: str) -> Path:
+    """A file of `web/`, in a checkout or in an installed package. Raises InternalError."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "web", package.parent / "web"):
+        if (folder / name).is_file():
+            return folder / name
+    raise InternalError(
+        f"web/{name}",
+        "this installation lacks a part of the browser's runtime",
+        id="install.web",
+        next="install tinyedge again",
+    )
+
+
+def types(program: Program) -> str:
+    """`tinyedge.d.ts` with this model's inputs and outputs."""
+    general = web_file("src/tinyedge.d.ts").read_text("ascii")
+    before, rest = general.split(BEGIN)
+    after = rest.split(END)[1]
+    # With several entries a run takes and gives those of one of them.
+    optional = "?" if len(program.entries) > 1 else ""
+    inputs = _members(program.inputs, optional, ["InputValue"] * len(program.inputs))
+    outputs = _members(
+        program.outputs, optional, [f"Output<{ARRAYS[port.dtype]}>" for port in program.outputs]
+    )
+    model = f"export interface Inputs {{\n{inputs}}}\n\nexport interface Outputs {{\n{outputs}}}\n"
+    return before + model + after
+
+
+def _members(ports: Iterable[Port], optional: str, kinds: Iterable[str]) -> str:
+    lines = []
+    for port, kind in zip(ports, kinds, strict=True):
+        sizes = ", ".join(size if isinstance(size, str) else _size(size) for size in port.shape)
+        # A size is a symbol's name, which may hold anything: as JSON it stays on its comment's
+        # line.
+        lines.append(f"  /** {port.dtype} {_comment('[' + sizes + ']')} */\n")
+        lines.append(f"  {json.dumps(port.name)}{optional}: {kind};\n")
+    return "".join(lines)
+
+
+def _size(expression: object) -> str:
+    if isinstance(expression, tuple):
+        operator, *operands = expression
+        return f"{operator}({', '.join(map(_size, operands))})"
+    return str(expression)
+
+
+def _comment(text: str) -> str:
+    return json.dumps(text)[1:-1].replace("*/", "* /")
