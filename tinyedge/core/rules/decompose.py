@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,19 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.uop import UOp, cast, const, toposort
 
-WRAPPING = (ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.SHL, ops.NOT, ops.XOR)
+Array = np.ndarray[Any, Any]
+
+WRAPPING = (
+    *(ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.SHL, ops.NOT, ops.XOR),
+    *(ops.ABS, ops.FLOORDIV, ops.TRUNCDIV),
+)
 
 
 def retype(roots: tuple[UOp, ...], types: Mapping[str, str]) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that computes with other element types.
 
-    types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they would;
-    64-bit constants that do not fit 32 bits raise InputError.
+    types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they
+    would; 64-bit constants that do not fit 32 bits raise InputError.
     """
     done: dict[UOp, UOp] = {}
     sources: dict[ops.Source, ops.Source] = {}
@@ -45,6 +51,8 @@ def _retyped(
     if op is ops.CONST:
         return node if dtype is node.dtype else const(_fitting(node.arg, node.dtype, dtype), dtype)
     if op is ops.CAST:
+        if src[0].dtype.is_float and _narrower(node.dtype, dtype):
+            return _saturated(src[0], node.dtype, dtype)
         return _wrapped(cast(src[0], dtype), node.dtype, dtype)
     if op is ops.BITCAST and node.src[0].dtype.name in types:
         raise InputError(
@@ -80,12 +88,7 @@ def _fitting(value: int | float, old: DType, new: DType) -> int | float:
     return value
 
 
-def _fitting_array(
-    data: np.ndarray,
-    old: DType,
-    new: DType,
-    name: str,  # type: ignore[type-arg]
-) -> np.ndarray:  # type: ignore[type-arg]
+def _fitting_array(data: Array, old: DType, new: DType, name: str) -> Array:
     if new.kind in "iu" and data.size:
         for value in (int(data.min()), int(data.max())):
             if not new.limits[0] <= value <= new.limits[1]:
@@ -98,14 +101,25 @@ def _fitting_array(
     return data.astype(new.numpy)
 
 
+def _narrower(old: DType, new: DType) -> bool:
+    return old.is_int and old.bits < 32 <= new.bits
+
+
+def _saturated(node: UOp, old: DType, new: DType) -> UOp:
+    """A float as the narrower integer type would hold it; NaN gives 0."""
+    from tinyedge.core.tensor import Tensor
+
+    low, high = old.limits
+    return Tensor(node).clip(low, high).cast(new).node
+
+
 def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
     """The value as the narrower integer type would hold it."""
-    if old.kind not in "iu" or old.bits >= 32 or new.bits < 32:
+    if not _narrower(old, new):
         return node
     from tinyedge.core.tensor import Tensor
 
     value = Tensor(node)
-    if old.kind == "u":
-        return (value & (2**old.bits - 1)).node
     shift = 32 - old.bits
-    return ((value << shift) >> shift).node
+    wrapped = value & (2**old.bits - 1) if old.kind == "u" else (value << shift) >> shift
+    return wrapped.node

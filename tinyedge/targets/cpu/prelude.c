@@ -22,6 +22,9 @@
     TE_INLINE type te_min_##suffix(type a, type b) { return (a > b || b != b) ? b : a; }
 TE_FLOAT(f32, float, f)
 TE_FLOAT(f64, double, )
+#ifdef __FLT16_MANT_DIG__
+TE_FLOAT(f16, _Float16, f)
+#endif
 
 #define TE_INTEGER(suffix, type)                                                                    \
     TE_INLINE type te_max_##suffix(type a, type b) { return a < b ? b : a; }                        \
@@ -36,18 +39,18 @@ TE_INTEGER(u32, uint32_t)
 TE_INTEGER(u64, uint64_t)
 
 /* Quotients: a zero divisor counts as one, the least integer by -1 wraps. */
-#define TE_SIGNED(suffix, name, type, unsigned_type, bits)                                          \
+#define TE_SIGNED(suffix, type, unsigned_type, bits)                                                \
     TE_INLINE type te_abs_##suffix(type a) { return a < 0 ? (type)(0 - (unsigned_type)a) : a; }     \
     TE_INLINE type te_truncdiv_##suffix(type a, type b) {                                           \
         if (b == 0) return a;                                                                       \
         return b == -1 ? (type)(0 - (unsigned_type)a) : (type)(a / b);                              \
     }                                                                                               \
-    TE_INLINE type te_floordiv_##name(type a, type b) {                                             \
+    TE_INLINE type te_floordiv_##suffix(type a, type b) {                                           \
         const type q = te_truncdiv_##suffix(a, b);                                                  \
         const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                       \
         return (type)(q - ((r != 0) & ((r < 0) != (b < 0))));                                       \
     }                                                                                               \
-    TE_INLINE type te_mod_##name(type a, type b) {                                                  \
+    TE_INLINE type te_mod_##suffix(type a, type b) {                                                \
         const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                       \
         return (type)(r != 0 && (r < 0) != (b < 0) ? r + b : r);                                    \
     }                                                                                               \
@@ -57,21 +60,21 @@ TE_INTEGER(u64, uint64_t)
     TE_INLINE type te_shr_##suffix(type a, type b) {                                                \
         return (type)(a >> (b < 0 || b >= bits ? bits - 1 : b));                                    \
     }
-TE_SIGNED(i8, int8, int8_t, uint8_t, 8)
-TE_SIGNED(i16, int16, int16_t, uint16_t, 16)
-TE_SIGNED(i32, int32, int32_t, uint32_t, 32)
-TE_SIGNED(i64, int64, int64_t, uint64_t, 64)
-#define te_floordiv_index te_floordiv_int32
-#define te_mod_index te_mod_int32
+TE_SIGNED(i8, int8_t, uint8_t, 8)
+TE_SIGNED(i16, int16_t, uint16_t, 16)
+TE_SIGNED(i32, int32_t, uint32_t, 32)
+TE_SIGNED(i64, int64_t, uint64_t, 64)
 
-#define TE_UNSIGNED(suffix, name, type, bits)                                                       \
+#define TE_UNSIGNED(suffix, type, bits)                                                             \
     TE_INLINE type te_truncdiv_##suffix(type a, type b) { return b == 0 ? a : (type)(a / b); }      \
+    TE_INLINE type te_floordiv_##suffix(type a, type b) { return b == 0 ? a : (type)(a / b); }      \
+    TE_INLINE type te_mod_##suffix(type a, type b) { return b == 0 ? 0 : (type)(a % b); }           \
     TE_INLINE type te_shl_##suffix(type a, type b) { return b >= bits ? 0 : (type)(a << b); }       \
     TE_INLINE type te_shr_##suffix(type a, type b) { return b >= bits ? 0 : (type)(a >> b); }
-TE_UNSIGNED(u8, uint8, uint8_t, 8)
-TE_UNSIGNED(u16, uint16, uint16_t, 16)
-TE_UNSIGNED(u32, uint32, uint32_t, 32)
-TE_UNSIGNED(u64, uint64, uint64_t, 64)
+TE_UNSIGNED(u8, uint8_t, 8)
+TE_UNSIGNED(u16, uint16_t, 16)
+TE_UNSIGNED(u32, uint32_t, 32)
+TE_UNSIGNED(u64, uint64_t, 64)
 
 /* Floats to integers truncate and saturate; NaN gives 0. */
 #define TE_FROM_FLOAT(name, type, low, high)                                                        \
@@ -96,14 +99,21 @@ TE_FROM_FLOAT(index, int32_t, INT32_MIN, INT32_MAX)
         memcpy(&y, &x, sizeof y);                                                                   \
         return y;                                                                                   \
     }
-TE_BITS(f32, i32, float, int32_t)
-TE_BITS(f32, u32, float, uint32_t)
-TE_BITS(i32, f32, int32_t, float)
-TE_BITS(u32, f32, uint32_t, float)
-TE_BITS(i32, u32, int32_t, uint32_t)
-TE_BITS(u32, i32, uint32_t, int32_t)
-TE_BITS(f64, i64, double, int64_t)
-TE_BITS(i64, f64, int64_t, double)
+#define TE_BITS_BOTH(a, b, first, second)                                                           \
+    TE_BITS(a, b, first, second)                                                                    \
+    TE_BITS(b, a, second, first)
+TE_BITS_BOTH(i8, u8, int8_t, uint8_t)
+TE_BITS_BOTH(i16, u16, int16_t, uint16_t)
+TE_BITS_BOTH(i32, u32, int32_t, uint32_t)
+TE_BITS_BOTH(i64, u64, int64_t, uint64_t)
+TE_BITS_BOTH(f32, i32, float, int32_t)
+TE_BITS_BOTH(f32, u32, float, uint32_t)
+TE_BITS_BOTH(f64, i64, double, int64_t)
+TE_BITS_BOTH(f64, u64, double, uint64_t)
+#ifdef __FLT16_MANT_DIG__
+TE_BITS_BOTH(f16, i16, _Float16, int16_t)
+TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
+#endif
 
 #define TE_VECTOR_TYPE(name, element, lanes)                                                        \
     typedef element name __attribute__((vector_size(lanes * 4), may_alias));                        \
@@ -135,7 +145,7 @@ TE_BITS(i64, f64, int64_t, double)
     TE_INLINE u te_min_##u(u a, u b) { return te_select_##u(a > b, b, a); }                         \
     TE_INLINE m te_isnan_##f(f x) { return x != x; }                                                \
     TE_INLINE f te_abs_##f(f x) { return (f)((m)x & 0x7fffffff); }                                  \
-    TE_INLINE m te_abs_##m(m x) { return te_select_##m(x < 0, 0 - x, x); }                          \
+    TE_INLINE m te_abs_##m(m x) { return te_select_##m(x < 0, (m)(0 - (u)x), x); }                  \
     TE_INLINE f te_exp_##f(f x) { TE_EACH(f, lanes, expf(x[i])); }                                  \
     TE_INLINE f te_log_##f(f x) { TE_EACH(f, lanes, logf(x[i])); }                                  \
     TE_INLINE f te_sqrt_##f(f x) { TE_EACH(f, lanes, sqrtf(x[i])); }                                \
@@ -147,8 +157,15 @@ TE_BITS(i64, f64, int64_t, double)
     TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }                                \
     TE_INLINE f te_pow_##f(f x, f z) { TE_EACH(f, lanes, powf(x[i], z[i])); }                       \
     TE_INLINE m te_truncdiv_##m(m a, m b) { TE_EACH(m, lanes, te_truncdiv_i32(a[i], b[i])); }       \
+    TE_INLINE m te_floordiv_##m(m a, m b) { TE_EACH(m, lanes, te_floordiv_i32(a[i], b[i])); }       \
+    TE_INLINE m te_mod_##m(m a, m b) { TE_EACH(m, lanes, te_mod_i32(a[i], b[i])); }                 \
     TE_INLINE m te_shl_##m(m a, m b) { TE_EACH(m, lanes, te_shl_i32(a[i], b[i])); }                 \
     TE_INLINE m te_shr_##m(m a, m b) { TE_EACH(m, lanes, te_shr_i32(a[i], b[i])); }                 \
+    TE_INLINE u te_truncdiv_##u(u a, u b) { TE_EACH(u, lanes, te_truncdiv_u32(a[i], b[i])); }       \
+    TE_INLINE u te_floordiv_##u(u a, u b) { TE_EACH(u, lanes, te_floordiv_u32(a[i], b[i])); }       \
+    TE_INLINE u te_mod_##u(u a, u b) { TE_EACH(u, lanes, te_mod_u32(a[i], b[i])); }                 \
+    TE_INLINE u te_shl_##u(u a, u b) { TE_EACH(u, lanes, te_shl_u32(a[i], b[i])); }                 \
+    TE_INLINE u te_shr_##u(u a, u b) { TE_EACH(u, lanes, te_shr_u32(a[i], b[i])); }                 \
     TE_INLINE m te_##f##_to_##m(f x) { TE_EACH(m, lanes, te_to_int32(x[i])); }                      \
     TE_INLINE u te_##f##_to_##u(f x) { TE_EACH(u, lanes, te_to_uint32(x[i])); }                     \
     TE_INLINE f te_##m##_to_##f(m x) { TE_EACH(f, lanes, (float)x[i]); }                            \
@@ -156,7 +173,11 @@ TE_BITS(i64, f64, int64_t, double)
     TE_INLINE u te_##m##_to_##u(m x) { return (u)x; }                                               \
     TE_INLINE m te_##u##_to_##m(u x) { return (m)x; }                                               \
     TE_INLINE m te_bits_##f##_to_##m(f x) { return (m)x; }                                          \
-    TE_INLINE f te_bits_##m##_to_##f(m x) { return (f)x; }
+    TE_INLINE f te_bits_##m##_to_##f(m x) { return (f)x; }                                          \
+    TE_INLINE u te_bits_##f##_to_##u(f x) { return (u)x; }                                          \
+    TE_INLINE f te_bits_##u##_to_##f(u x) { return (f)x; }                                          \
+    TE_INLINE u te_bits_##m##_to_##u(m x) { return (u)x; }                                          \
+    TE_INLINE m te_bits_##u##_to_##m(u x) { return (m)x; }
 TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)

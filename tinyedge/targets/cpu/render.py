@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from importlib import resources
 
+from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.render import Printer, bare, float_text
@@ -154,17 +155,35 @@ class CPrinter(Printer):
             return f"te_{FUNCTIONS[op]}_{short(source)}({inner})"
         if op in (ops.SHL, ops.SHR):
             return f"te_{op.name}_{short(source)}({', '.join(operands)})"
-        if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.bits < 32 and source.kind in "iu":
-            return f"(({self.type(source)}){super().operation(node, operands)})"
+        if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and source.name != "index":
+            return self._wrapping(node, operands)
+        if op is ops.NOT and source.bits < 32:
+            return f"(({self.type(source)})(~{operands[0]}))"
         return super().operation(node, operands)
+
+    def _wrapping(self, node: UOp, operands: list[str]) -> str:
+        """Arithmetic modulo 2^bits: in unsigned integers, because C's signed overflow is undefined."""
+        dtype = node.src[0].dtype
+        wide = dt.uint64 if dtype.bits == 64 else dt.uint32
+        unsigned = self.type(wide.vector(dtype.lanes))
+        if dtype.kind == "i" or dtype.bits < 32:
+            operands = [f"({unsigned}){operand}" for operand in operands]
+            return f"(({self.type(dtype)}){super().operation(node, operands)})"
+        return super().operation(node, operands)
+
+    def division(self, node: UOp, operands: list[str]) -> str:
+        dtype, divisor = node.dtype, node.src[1]
+        known = divisor.op is ops.CONST and divisor.arg != 0
+        if dtype.lanes > 1 or (dtype.kind == "u" and not known):
+            return f"te_{node.op.name}_{short(dtype)}({', '.join(bare(o) for o in operands)})"
+        return super().division(node, operands).replace(f"_{dtype.name}(", f"_{short(dtype)}(")
 
 
 def render(kernel: KernelText) -> str:
     """A kernel as a C function over workgroups [begin, end)."""
     printer = CPrinter(kernel)
-    lines = [
-        f"void {kernel.name}(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {{"
-    ]
+    arguments = "void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end"
+    lines = [f"void {kernel.name}({arguments}) {{"]
     lines.append("    (void)symbols;")
     for argument in kernel.arguments:
         dtype = argument.param.dtype.scalar
