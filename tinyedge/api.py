@@ -6,7 +6,9 @@ With the command line, this is the only place that turns a target's name into a 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,9 +25,17 @@ from tinyedge.core.target import Target
 from tinyedge.core.tensor import Tensor
 
 TARGETS = ("webgpu", "cpu")
-RUNTIME_FILES = {"webgpu": ("tinyedge.js", "tinyedge.d.ts", "index.html", "page.js", "page.css")}
+PRECISIONS = ("fp32", "fp16")
 
 Progress = Callable[..., None]
+Warn = Callable[[str], None]
+
+NO_GOLDEN = (
+    "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
+    "is needed to make one"
+)
+
+_log = logging.getLogger("tinyedge")
 
 
 def find_target(name: str) -> Target:
@@ -137,21 +147,40 @@ def export_onnx(
     golden_inputs: Mapping[str, str | Path] | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    warn: Warn | None = None,
 ) -> Path:
     """Compile an ONNX file into a bundle and return the bundle's path.
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
     symbolic dimensions, see the documentation of `--dim`. golden_inputs: .npy files by input name
-    for the golden case. Raises ModelError for the model, InputError for the options.
+    for the golden case. progress: called with the name of each stage as it begins. warn: called
+    with what had to be assumed; default: a warning of the logger `tinyedge`.
+    Raises ModelError for the model, InputError for the options.
     """
+    options = Options(optimize=optimize, profile=profile, precision=precision)
+    check_options(target, options)
+    given = {name: _golden_input(name, file) for name, file in (golden_inputs or {}).items()}
     report = progress or _silent
     report("import")
-    graph, _ = import_graph(path, dims)
-    place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
-    options = Options(optimize=optimize, profile=profile, precision=precision)
-    given = {name: np.load(file) for name, file in (golden_inputs or {}).items()}
+    graph, assumed = import_graph(path, dims)
+    _check_names(given, graph)
+    for text in assumed:
+        (warn or _log.warning)(text)
+    record = {
+        "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
+        "assumed": [_plain(text) for text in assumed],
+    }
     return export_graph(
-        graph, target, place, options, golden=golden, given=given, force=force, progress=report
+        graph,
+        target,
+        Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge"),
+        options,
+        golden=golden,
+        given=given,
+        force=force,
+        progress=report,
+        warn=warn,
+        record={name: texts for name, texts in record.items() if texts},
     )
 
 
@@ -172,21 +201,23 @@ def export_function(
 
     function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
     arrays whose dtypes and shapes the inputs get, by parameter name or in order.
+    Raises InputError for the options, the arrays and what the function returns.
     """
-    graph = trace(function, example_inputs)
     options = Options(optimize=optimize, profile=profile, precision=precision)
+    check_options(target, options)
+    graph = trace(function, example_inputs)
     return export_graph(
         graph, target, Path(out), options, golden=golden, force=force, progress=progress or _silent
     )
 
 
 def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:
-    """A function's graph, from one call with lazy tensors."""
+    """A function's graph, from one call with lazy tensors. Raises InputError."""
     if isinstance(example_inputs, Mapping):
         named = {name: np.asarray(array) for name, array in example_inputs.items()}
     else:
         named = {f"input_{i}": np.asarray(array) for i, array in enumerate(example_inputs)}
-    ports = [Port(n, dtypes.from_numpy(a.dtype), a.shape) for n, a in named.items()]
+    ports = [Port(n, _element_type(n, a), a.shape) for n, a in named.items()]
     tensors = {p.name: Tensor.input(p.name, p.shape, p.dtype) for p in ports}
     if isinstance(example_inputs, Mapping):
         result = function(**tensors)
@@ -197,7 +228,16 @@ def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequ
     elif isinstance(result, Mapping):
         results = dict(result)
     else:
-        results = {f"output_{i}": tensor for i, tensor in enumerate(result)}
+        several = result if isinstance(result, (tuple, list)) else (result,)
+        results = {f"output_{i}": tensor for i, tensor in enumerate(several)}
+    for name, tensor in results.items():
+        if not isinstance(tensor, Tensor):
+            raise InputError(
+                f"output {name!r} of the function",
+                f"it is of type {type(tensor).__name__}",
+                id="function.output",
+                supported="a Tensor, a tuple or list of them, a dict of them by name",
+            )
     outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in results.items())
     return Graph(tuple(ports), outputs)
 
@@ -212,20 +252,29 @@ def export_graph(
     given: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Progress = lambda *_: None,
+    warn: Warn | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Compile a graph and write the bundle with its golden case."""
+    """Compile a graph and write the bundle with its golden case.
+
+    record: more of what the bundle was made with, for its manifest's `options`.
+    """
     from tinyedge.export.package import write_bundle
 
+    check_options(target, options)
     compiled = compile_graph(graph, find_target(target), options, progress=progress)
     assert compiled.program is not None
     program = compiled.program
+    program = replace(program, options={**program.options, **(record or {})})
     goldens = []
     if golden:
         progress("golden")
         case = make_golden(graph, program, given)
         goldens = [case] if case is not None else []
+        if case is None:
+            (warn or _log.warning)(NO_GOLDEN)
     progress("write")
-    return write_bundle(program, out, goldens=goldens, extras=runtime_files(target), force=force)
+    return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
 
 
 def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None = None) -> Any:
@@ -242,23 +291,79 @@ def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None 
         return golden.make(program, replay.run, made="cpu, unoptimised, double", given=given)
 
 
-def runtime_files(target: str) -> dict[str, Path]:
-    """What a target's user needs beside the bundle, from a checkout or a package: name -> file."""
-    package = Path(__file__).resolve().parent
-    for folder in (package.parent / "web" / "src", package / "web" / "src"):
-        if folder.is_dir():
-            return {
-                name: folder / name
-                for name in RUNTIME_FILES.get(target, ())
-                if (folder / name).is_file()
-            }
+def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
+    """What a target's user needs beside the bundle's own files: name -> file or content."""
+    if program.target == "webgpu":
+        from tinyedge.export import web
+
+        return web.runtime_files(program)
     return {}
+
+
+def check_options(target: str, options: Options) -> None:
+    """Raise InputError unless there is such a target and it knows these options."""
+    profiles = find_target(target).profiles
+    _choose("precision", options.precision, PRECISIONS)
+    _choose("profile", options.profile, profiles)
+
+
+def _choose(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise InputError(
+            f"{option} {value!r}",
+            f"there is no such {option}",
+            id=f"option.{option}",
+            supported=", ".join(choices),
+        )
+
+
+def _golden_input(name: str, file: str | Path) -> Any:
+    """An array from a .npy file."""
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        array, because = None, f"it cannot be read as an array: {error}"
+    else:
+        because = "it is an archive of arrays"
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"golden input {name!r}, file {str(file)!r}",
+            because,
+            id="golden.file",
+            supported="a file written by numpy.save",
+        )
+    return array
+
+
+def _check_names(given: Mapping[str, Any], graph: Graph) -> None:
+    names = [port.name for port in graph.inputs]
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"golden input {name!r}",
+                "the model has no such input",
+                id="golden.input",
+                supported=", ".join(map(repr, names)),
+            )
+
+
+def _element_type(name: str, array: Any) -> dtypes.DType:
+    try:
+        return dtypes.from_numpy(array.dtype)
+    except TypeError as error:
+        raise InputError(f"input {name!r}", str(error), id="function.input") from None
 
 
 def compile_model(path: str | Path, target: str, options: Options, **more: Any) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
+    check_options(target, options)
     graph, _ = import_graph(path, more.pop("dims", None))
     return compile_graph(graph, find_target(target), options, **more)
+
+
+def _plain(text: str) -> str:
+    """Text of a model as the manifest may hold it: printable ASCII."""
+    return ascii(text)[1:-1]
 
 
 def _silent(*_: Any) -> None:

@@ -1,0 +1,134 @@
+"""The public functions: what they refuse, and how."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tinyedge
+from tinyedge import InputError, Tensor
+from tinyedge.export.bundle import read_manifest
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = x + x, with an open leading size."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        "double",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("options", "id", "supported"),
+    [
+        ({"target": "abacus"}, "target.name", "webgpu, cpu"),
+        ({"precision": "fp8"}, "option.precision", "fp32, fp16"),
+        ({"profile": "mainframe"}, "option.profile", "default"),
+    ],
+)
+def test_unknown_options(model: Path, options: dict[str, Any], id: str, supported: str) -> None:
+    """They are refused before the model is read, by both kinds of export."""
+    for path in (model, model.with_name("missing.onnx")):
+        with pytest.raises(InputError) as caught:
+            tinyedge.export_onnx(path, out=model.with_name("out"), **options)
+        assert (caught.value.id, caught.value.supported) == (id, supported)
+    with pytest.raises(InputError) as caught:
+        tinyedge.export_function(lambda x: x, [np.zeros(1)], out=model.with_name("out"), **options)
+    assert caught.value.id == id
+    assert not model.with_name("out").exists()
+
+
+def test_what_was_assumed_is_said_and_recorded(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = model.with_name("m.tinyedge")
+    with caplog.at_level(logging.WARNING, logger="tinyedge"):
+        tinyedge.export_onnx(model, target="cpu", out=out, golden=False)
+    assert "x[0] (batch) is taken as 1" in caplog.text
+    assert "x[0] (batch) is taken as 1" in read_manifest(out)["options"]["assumed"][0]
+    said: list[str] = []
+    tinyedge.export_onnx(
+        model, target="cpu", out=out, dims={"batch": 2}, golden=False, warn=said.append
+    )
+    assert said == []
+    assert read_manifest(out)["options"]["dims"] == ["batch=2"]
+    assert "assumed" not in read_manifest(out)["options"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "id"),
+    [
+        ("x", b"no array", "golden.file"),
+        ("x", None, "golden.file"),
+        ("z", np.zeros((1, 3), np.float32), "golden.input"),
+        ("x", np.zeros((1, 4), np.float32), "golden.input"),
+        ("x", np.zeros((1, 3), np.float64), "golden.input"),
+    ],
+)
+def test_golden_inputs_that_do_not_fit(model: Path, name: str, content: Any, id: str) -> None:
+    file = model.with_name("array.npy")
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        np.save(file, content)
+    with pytest.raises(InputError) as caught:
+        tinyedge.export_onnx(
+            model, target="cpu", out=model.with_name("out"), golden_inputs={name: file}
+        )
+    assert caught.value.id == id
+    assert not model.with_name("out").exists()
+
+
+def test_a_golden_input(model: Path) -> None:
+    file = model.with_name("array.npy")
+    np.save(file, np.array([[1, 2, 3]], np.float32))
+    out = tinyedge.export_onnx(
+        model, target="cpu", out=model.with_name("out"), golden_inputs={"x": file}
+    )
+    from tinyedge.export.bundle import read
+
+    (golden,) = read(out).goldens()
+    np.testing.assert_array_equal(golden.outputs[0].data, [2, 4, 6])
+
+
+def _several(x: Tensor) -> Any:
+    return {"twice": x + x, "sum": x.sum()}
+
+
+def test_a_function(tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    out = tinyedge.export_function(_several, {"x": x}, target="cpu", out=tmp_path / "f")
+    with tinyedge.load(out) as loaded:
+        results = loaded.run({"x": x})
+    np.testing.assert_allclose(results["twice"], 2 * x)
+    assert results["sum"] == 15
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "id"),
+    [
+        (lambda x: 3, [np.zeros(2)], "function.output"),
+        (lambda x: None, [np.zeros(2)], "function.output"),
+        (lambda x: (x, "text"), [np.zeros(2)], "function.output"),
+        (lambda x: x, [np.array(["text"])], "function.input"),
+        (lambda x: x, [np.zeros(2, complex)], "function.input"),
+    ],
+)
+def test_functions_that_cannot_be_exported(
+    tmp_path: Path, function: Any, inputs: Any, id: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        tinyedge.export_function(function, inputs, target="cpu", out=tmp_path / "f")
+    assert caught.value.id == id
