@@ -15,8 +15,27 @@ from tinyedge.core.uop import elementwise
 from tinyedge.export.onnx.folding import absorb, per_channel
 from tinyedge.export.onnx.registry import Node, operator
 
+Binary = Callable[[Node, Tensor, Tensor], Tensor]
+
+
+def _aligned(function: Binary) -> Binary:
+    """Before opset 7, broadcasting was asked for, and the second operand placed at an axis."""
+
+    def call(node: Node, a: Tensor, b: Tensor) -> Tensor:
+        if node.opset >= 7 or a.shape == b.shape or node.domain:
+            return function(node, a, b)
+        if not node.integer("broadcast", 0):
+            raise node.invalid(f"{a!r} and {b!r} without broadcast=1")
+        if node.has("axis"):
+            axis = node.axis(0, a.ndim)
+            b = b.reshape((*b.shape, *(1,) * (a.ndim - axis - b.ndim)))
+        return function(node, a, b)
+
+    return call
+
 
 @operator("Add")
+@_aligned
 def add(node: Node, a: Tensor, b: Tensor) -> Tensor:
     for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
         shift = per_channel(node, x, constant)
@@ -28,6 +47,7 @@ def add(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 @operator("Sub")
+@_aligned
 def sub(node: Node, a: Tensor, b: Tensor) -> Tensor:
     shift = per_channel(node, a, b)
     if shift is not None:
@@ -38,6 +58,7 @@ def sub(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 @operator("Mul")
+@_aligned
 def mul(node: Node, a: Tensor, b: Tensor) -> Tensor:
     for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
         scale = per_channel(node, x, constant)
@@ -49,6 +70,7 @@ def mul(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 @operator("Div")
+@_aligned
 def div(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a / b
 
@@ -80,6 +102,7 @@ def _floored_remainder(a: Tensor, b: Tensor) -> Tensor:
 
 
 @operator("Pow")
+@_aligned
 def power(node: Node, a: Tensor, b: Tensor) -> Tensor:
     exponent = node.known(b)
     if exponent is not None and exponent.size == 1 and a.dtype.is_float:
@@ -265,11 +288,13 @@ def acos(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Equal")
+@_aligned
 def equal(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a.eq(b)
 
 
 @operator("Less")
+@_aligned
 def less(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a < b
 
@@ -280,6 +305,7 @@ def less_or_equal(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 @operator("Greater")
+@_aligned
 def greater(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a > b
 
@@ -296,18 +322,21 @@ def logical_not(node: Node, x: Tensor) -> Tensor:
 
 @operator("And")
 @operator("BitwiseAnd")
+@_aligned
 def logical_and(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a & b
 
 
 @operator("Or")
 @operator("BitwiseOr")
+@_aligned
 def logical_or(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a | b
 
 
 @operator("Xor")
 @operator("BitwiseXor")
+@_aligned
 def logical_xor(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a ^ b
 

@@ -17,6 +17,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader
+from tinyedge.export.onnx.equality import mismatch, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
@@ -360,10 +361,7 @@ class Importer:
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
-            except UnsupportedOp as error:
-                self.refusals.append((key, name, error))
-                values = None
-            except ModelError as error:
+            except InputError as error:
                 self.refusals.append((key, name, error))
                 values = None
             if values is None:
@@ -459,6 +457,10 @@ class Importer:
             ArithmeticError,
             AttributeError,
         ) as error:
+            shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
+            sizes = mismatch(shapes) if isinstance(error, ValueError) else None
+            if sizes is not None:
+                raise unequal(node.label, *sizes) from error
             raise ModelError(
                 node.label, f"{error or type(error).__name__}", id="model.node"
             ) from error

@@ -18,6 +18,8 @@ def batch_normalization(
     """A scale and a shift per channel, computed at import; folded into the weights if it can be."""
     if node.integer("training_mode", 0):
         raise node.unsupported("training_mode is 1", supported="inference")
+    if node.opset < 7 and not node.integer("is_test", 0):
+        raise node.unsupported("is_test is 0", supported="inference")
     if not node.integer("spatial", 1):
         raise node.unsupported("spatial is 0", supported="one scale a channel")
     epsilon = node.number("epsilon", 1e-5)

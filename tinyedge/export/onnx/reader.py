@@ -19,7 +19,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 OLDEST_IR = 3
 
 

@@ -12,6 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, product
+from tinyedge.export.onnx.equality import shape_text, unequal
 from tinyedge.export.onnx.registry import Node, operator
 
 
@@ -99,7 +100,7 @@ def reshape(node: Node, x: Tensor, target: Tensor) -> Tensor:
     for axis, want in enumerate(sizes):
         if isinstance(want, int) and want == 0 and not allow_zero:
             if axis >= x.ndim:
-                raise node.invalid(f"shape {_text(sizes)} copies axis {axis} of {x.ndim} axes")
+                raise node.invalid(f"shape {shape_text(sizes)} copies axis {axis} of {x.ndim} axes")
             want = x.shape[axis]
         result.append(want)
     return resolved(node, x, result)
@@ -109,16 +110,19 @@ def resolved(node: Node, x: Tensor, sizes: Sequence[Size]) -> Tensor:
     """A reshape in which one size may be -1, checked."""
     unknown = [axis for axis, want in enumerate(sizes) if isinstance(want, int) and want == -1]
     if len(unknown) > 1 or any(isinstance(want, int) and want < -1 for want in sizes):
-        raise node.invalid(f"shape {_text(sizes)} is not possible")
+        raise node.invalid(f"shape {shape_text(sizes)} is not possible")
     target = list(sizes)
     if unknown:
         known = product(want for axis, want in enumerate(sizes) if axis != unknown[0])
         if known == 0:
-            raise node.invalid(f"shape {_text(sizes)} has a -1 beside a 0")
+            raise node.invalid(f"shape {shape_text(sizes)} has a -1 beside a 0")
         target[unknown[0]] = ix.size_floordiv(x.size, known)
-    if product(target) != x.size:
+    count = product(target)
+    if count != x.size:
+        if isinstance(count, UOp) or isinstance(x.size, UOp):
+            raise unequal(f"{node.label}, a reshape to {shape_text(target)}", x.size, count)
         raise node.invalid(
-            f"{_text(x.shape)} has {x.size} elements, {_text(target)} has {product(target)}"
+            f"{shape_text(x.shape)} has {x.size} elements, {shape_text(target)} has {count}"
         )
     return x.reshape(checked_shape(node, target))
 
@@ -127,17 +131,13 @@ def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
     """The sizes, refused where one is negative or their product is beyond the limit."""
     limits = node.importer.model.limits
     if any(isinstance(want, int) and want < 0 for want in sizes):
-        raise node.invalid(f"shape {_text(sizes)} has a negative size")
+        raise node.invalid(f"shape {shape_text(sizes)} has a negative size")
     if len(sizes) > limits.axes:
         raise node.invalid(f"the result has {len(sizes)} axes, more than {limits.axes}")
     count = product(sizes)
     if isinstance(count, int) and count > limits.elements:
-        raise node.invalid(f"shape {_text(sizes)} has more than {limits.elements} elements")
+        raise node.invalid(f"shape {shape_text(sizes)} has more than {limits.elements} elements")
     return tuple(sizes)
-
-
-def _text(sizes: Sequence[Size]) -> str:
-    return "[" + ", ".join("?" if isinstance(s, UOp) else str(s) for s in sizes) + "]"
 
 
 @operator("Squeeze")
@@ -180,6 +180,8 @@ def identity(node: Node, x: Tensor) -> Tensor:
 def dropout(
     node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> list[Tensor]:
+    if node.opset < 7 and not node.integer("is_test", 0):
+        raise node.unsupported("is_test is 0", supported="inference")
     if training is not None:
         on = node.constant_input(training, "training_mode")
         rate = 0.5 if ratio is None else float(node.constant_input(ratio, "ratio").reshape(-1)[0])
@@ -202,5 +204,5 @@ def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
         elif b == 1 or a == b:
             result.append(a)
         else:
-            raise node.invalid(f"{_text(x.shape)} does not broadcast to {_text(sizes)}")
+            raise node.invalid(f"{shape_text(x.shape)} does not broadcast to {shape_text(sizes)}")
     return x.broadcast_to(checked_shape(node, result))

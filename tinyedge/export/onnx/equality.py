@@ -1,0 +1,100 @@
+"""Symbolic sizes that should be equal: how they read, and which step would make them equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from tinyedge.core import ops
+from tinyedge.core.errors import InputError
+from tinyedge.core.reference import size_value
+from tinyedge.core.uop import Size, UOp, toposort
+
+_STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
+_INFIX = {ops.ADD: "+", ops.SUB: "-", ops.MUL: "*", ops.FLOORDIV: "//", ops.MOD: "%"}
+
+
+def text(size: Size) -> str:
+    """A size as a person would write it: `(H - 1) // 2 + 1`."""
+    if not isinstance(size, UOp):
+        return str(size)
+    parts: dict[UOp, tuple[str, bool]] = {}  # text, and whether it needs brackets inside a product
+    for node in toposort((size,)):
+        parts[node] = _part(node, [parts[source] for source in node.src])
+    return parts[size][0]
+
+
+def _part(node: UOp, operands: list[tuple[str, bool]]) -> tuple[str, bool]:
+    if node.op is ops.SYMBOL:
+        name, _, _, step, offset = node.arg
+        if step == 1 and offset == 0:
+            return str(name), False
+        inner = f"{name} - {offset}" if offset else str(name)
+        return f"({inner}) // {step}" if offset else f"{inner} // {step}", True
+    if node.op is ops.CONST:
+        return str(node.arg), node.arg < 0
+    if node.op in _INFIX:
+        weak = node.op in (ops.ADD, ops.SUB)
+        (a, a_weak), (b, b_weak) = operands
+        left = f"({a})" if a_weak and not weak else a
+        right = f"({b})" if b_weak and not (weak and node.op is ops.ADD) else b
+        return f"{left} {_INFIX[node.op]} {right}", True
+    return f"{node.op.name}({', '.join(part for part, _ in operands)})", False
+
+
+def shape_text(sizes: Sequence[Size]) -> str:
+    return "[" + ", ".join(text(size) for size in sizes) + "]"
+
+
+def mismatch(shapes: Iterable[Sequence[Size]]) -> tuple[Size, Size] | None:
+    """Two sizes that broadcasting needs to be equal, at least one of them symbolic, and are not."""
+    found: list[Size] = []
+    for shape in shapes:
+        for place, size in enumerate(reversed(shape)):
+            while len(found) <= place:
+                found.append(1)
+            other = found[place]
+            if other == 1:
+                found[place] = size
+            elif size != 1 and size != other and (isinstance(size, UOp) or isinstance(other, UOp)):
+                return other, size
+    return None
+
+
+def unequal(subject: str, a: Size, b: Size) -> InputError:
+    """The error for two sizes that must be equal and are not for every value of their symbols."""
+    nodes = toposort([size for size in (a, b) if isinstance(size, UOp)])
+    symbols = [node for node in nodes if node.op is ops.SYMBOL]
+    return InputError(
+        subject,
+        f"the sizes {text(a)} and {text(b)} must be equal, and are not for every size allowed",
+        id="input.sizes",
+        supported="sizes that are equal whatever the symbols' values",
+        next=_suggestion(a, b, symbols),
+    )
+
+
+def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:
+    for step in _STEPS:
+        ranges: dict[str, range] = {}
+        for symbol in symbols:
+            name, low, high, own, offset = symbol.arg
+            unit = math.lcm(step, own)
+            first = -(-(low * own + offset) // unit) * unit
+            last = (high * own + offset) // unit * unit
+            if offset or first > last or first < 1:
+                break
+            ranges[name] = range(first, last + 1, unit)
+        if len(ranges) == len({symbol.arg[0] for symbol in symbols}) and _equal(a, b, ranges):
+            flags = [f"--dim '{name}={r[0]}..{r[-1]}:{r.step}'" for name, r in ranges.items()]
+            return "give the size a step: " + " ".join(flags)
+    return "fix the size with --dim, or choose other bounds"
+
+
+def _equal(a: Size, b: Size, ranges: Mapping[str, range]) -> bool:
+    """Whether two sizes agree at up to 64 values of every symbol."""
+    for number in range(64):
+        values = {name: r[number * (len(r) // 64 or 1) % len(r)] for name, r in ranges.items()}
+        if size_value(a, values) != size_value(b, values):
+            return False
+    return True
