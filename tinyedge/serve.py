@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import re
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tinyedge.core.errors import InputError
 
@@ -40,15 +42,20 @@ MIME_TYPES = {
 }
 
 
-def application(folder: str | Path, pages: Mapping[str, tuple[str, str]] | None = None) -> Flask:
+def application(
+    folder: str | Path,
+    pages: Mapping[str, tuple[str, str]] | None = None,
+    name: str = "",
+) -> Flask:
     """The Flask application that serves `folder`; `/` is its index.html.
 
     pages: path (no leading slash) -> (MIME type, text), served from memory before the folder is
-    looked at.
+    looked at. name: the folder is served at `/name/` instead, and `/` leads there.
     """
-    from flask import Flask, Response, abort, request, send_file
+    from flask import Flask, Response, abort, redirect, request, send_file
 
     root = Path(folder).resolve()
+    prefix = f"/{name}" if name else ""
     extra = dict(pages or {})
     app = Flask("tinyedge.serve", static_folder=None)
 
@@ -66,14 +73,12 @@ def application(folder: str | Path, pages: Mapping[str, tuple[str, str]] | None 
         response.headers["Cache-Control"] = "no-cache"
         return response
 
-    @app.get("/")
-    @app.get("/<path:name>")
-    def file(name: str = "index.html") -> Response:
-        if name in extra:
-            mime, text = extra[name]
+    def file(place: str = "index.html") -> Response:
+        if place in extra:
+            mime, text = extra[place]
             return Response(text, content_type=mime)
         try:
-            path = (root / name).resolve()
+            path = (root / place).resolve()
             if path.is_dir():
                 path = path / "index.html"
             allowed = path.is_relative_to(root) and path.is_file()
@@ -86,6 +91,10 @@ def application(folder: str | Path, pages: Mapping[str, tuple[str, str]] | None 
         response.headers["Content-Type"] = mime
         return response
 
+    app.add_url_rule(f"{prefix}/", "index", file)
+    app.add_url_rule(f"{prefix}/<path:place>", "file", file)
+    if name:
+        app.add_url_rule("/", "root", lambda: redirect(f"/{quote(name)}/"))
     return app
 
 
@@ -108,6 +117,7 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         pages: Mapping[str, tuple[str, str]] | None = None,
+        name: str = "",
     ) -> None:
         try:
             from werkzeug.serving import WSGIRequestHandler, make_server
@@ -131,14 +141,14 @@ class Server:
                 supported="127.0.0.1, ::1, localhost",
                 next="copy the bundle to a real web server: it is a folder of static files",
             )
-        app = application(folder, pages)
+        app = application(folder, pages, name)
         with _listen(host, port) as listening:
             port = listening.getsockname()[1]
             self._server = make_server(
                 host, port, app, threaded=True, request_handler=Quiet, fd=listening.fileno()
             )
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{port}/"
+        self.url = f"http://{shown}:{port}/" + (f"{quote(name)}/" if name else "")
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Server:
@@ -154,10 +164,15 @@ class Server:
         self._thread.join()
 
 
-def serve(bundle_path: str | Path, host: str = "127.0.0.1", port: int = 0) -> None:
+def serve(
+    bundle_path: str | Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    ready: Callable[[str], object] | None = None,
+) -> None:
     """Serve a bundle on loopback, print the address and wait until interrupted.
 
-    Port 0 takes a free one.
+    Port 0 takes a free one. ready: called with the address once it answers.
     Raises InputError when the folder is no bundle, the host is not loopback or the port is taken.
     """
     folder = Path(bundle_path)
@@ -168,9 +183,16 @@ def serve(bundle_path: str | Path, host: str = "127.0.0.1", port: int = 0) -> No
             id="bundle.missing",
             next="tinyedge export model.onnx --target webgpu writes one",
         )
-    with Server(folder, host, port) as server:
+    # The page takes the model's name from its address.
+    name = folder.resolve().name
+    plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_. -]*", name)
+    with Server(folder, host, port, name=name if plain else "") as server:
         print(f"serving {folder} at {server.url} (interrupt to stop)", flush=True)
+        if not (folder / "index.html").is_file():
+            print("it holds no page: only bundles for webgpu do", flush=True)
         try:
+            if ready is not None:
+                ready(server.url)
             server.wait()
         except KeyboardInterrupt:
             pass

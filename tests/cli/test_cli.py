@@ -323,7 +323,7 @@ def test_serve_until_interrupted(addition: Path) -> None:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        found = re.search(r"http://127\.0\.0\.1:\d+/model\.tinyedge/", line)
         assert found, line
         with urllib.request.urlopen(found[0] + "manifest.json") as answer:
             assert json.load(answer)["target"] == "cpu"

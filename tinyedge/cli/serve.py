@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from tinyedge.cli.output import complain
-
 
 @click.command("serve")
 @click.argument("bundle", type=click.Path(path_type=Path))
@@ -17,19 +15,8 @@ from tinyedge.cli.output import complain
 def command(bundle: Path, host: str, port: int, open_page: bool) -> int:
     """Serve the page that runs BUNDLE in the browser, on this machine only."""
     from tinyedge.export.bundle import read_manifest
+    from tinyedge.serve import serve
 
     read_manifest(bundle)
-    try:
-        from tinyedge.serve import serve
-    except ImportError as error:
-        complain(f"error: {error}\n  next       pip install 'tinyedge[serve]'")
-        return 1
-    if open_page:
-        from tinyedge.serve import Server
-
-        with Server(bundle, host, port) as server:
-            click.launch(server.url)
-            server.wait()
-        return 0
-    serve(bundle, host, port)
+    serve(bundle, host, port, ready=click.launch if open_page else None)
     return 0
