@@ -27,7 +27,7 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
 SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
-FEW_THREADS = 1024  # below this many threads in a kernel, tiles are made smaller
+FEW_THREADS = 4096  # below this many threads in a kernel, tiles are made smaller
 
 
 class Schedule:

@@ -89,14 +89,20 @@ class Param:
     weight: bool = False
 
 
+@dataclass(frozen=True)
+class View:
+    """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view of.
+
+    kind: "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg: the axes).
+    """
+
+    kind: str
+    arg: Any
+
+
 @dataclass(eq=False)
 class Placement:
-    """Where a realised tensor lies: in `storage`, shifted by `offset` along each axis (a part of a concat)."""
+    """Where a realised tensor lies: in `storage`, at the indices that the views lead to."""
 
     storage: Storage
-    offset: tuple[Size, ...] | None = None
-
-    def indices(self, indices: tuple[UOp, ...]) -> tuple[UOp, ...]:
-        if self.offset is None:
-            return indices
-        return tuple(ix.add(i, as_node(o)) for i, o in zip(indices, self.offset, strict=True))
+    views: tuple[View, ...] = ()

@@ -209,13 +209,22 @@ class _Fusion:
     # Limits, from the sources down.
 
     def downward(self, caps: Caps) -> Decision:
+        while True:
+            self._cut(caps.bindings - 1)
+            repeated = self._repeated()
+            if not repeated:
+                break
+            self.realised.update(repeated)
+        return Decision({n: None for n in self.order if n in self.realised}, self.parts)
+
+    def _cut(self, limit: int) -> None:
+        """Realise where a kernel would read too many buffers or grow too large."""
         reads: dict[UOp, frozenset[UOp]] = {}
-        sizes: dict[UOp, int] = {}
-        limit = caps.bindings - 1
+        members: dict[UOp, frozenset[UOp]] = {}
         for node in self.order:
             if is_source(node):
                 reads[node] = frozenset((node,)) if node.op is ops.BUFFER else frozenset()
-                sizes[node] = 0
+                members[node] = frozenset()
                 continue
             sources = dict.fromkeys(node.src)
             total = frozenset().union(*(self._read(s, reads) for s in sources))
@@ -223,13 +232,30 @@ class _Fusion:
                 largest = max(sources, key=lambda s: len(self._read(s, reads)))
                 self.realised.add(_computed(largest))
                 total = frozenset().union(*(self._read(s, reads) for s in sources))
-            sizes[node] = 1 + sum(sizes[s] for s in sources)
             reads[node] = total
-            if sizes[node] > LARGE_KERNEL and node.op.elementwise:
+            inside = frozenset((node,)).union(*(members[s] for s in sources))
+            if len(inside) > LARGE_KERNEL and node.op.elementwise:
                 self.realised.add(node)
-            if node in self.realised or node in self.part_of:
-                sizes[node] = 0
-        return Decision({n: None for n in self.order if n in self.realised}, self.parts)
+            kept = node in self.realised or node in self.part_of
+            members[node] = frozenset() if kept else inside
+
+    def _repeated(self) -> list[UOp]:
+        """Reductions that more than one kernel would compute."""
+        kernels: dict[UOp, frozenset[UOp]] = {}
+        found = []
+        for node in reversed(self.order):
+            if is_source(node):
+                continue
+            holders: set[UOp] = set()
+            for user in self.users.get(node, []):
+                if user in self.realised or user in self.part_of:
+                    holders.add(user)
+                else:
+                    holders |= kernels[user]
+            kernels[node] = frozenset(holders)
+            if node.op is ops.REDUCE and node not in self.realised and len(holders) > 1:
+                found.append(node)
+        return found
 
     def _read(self, node: UOp, reads: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
         if node in self.realised or node in self.part_of:

@@ -104,7 +104,7 @@ class Indexer:
 
     def _load(self, place: Placement, indices: Indices, valid: UOp, dtype: dt.DType) -> UOp:
         param = self.param(place.storage)
-        src: tuple[UOp, ...] = (param, *place.indices(indices))
+        src: tuple[UOp, ...] = (param, *placed_indices(place, indices))
         guarded = valid is not ix.TRUE
         if guarded:
             src += (valid,)
@@ -154,6 +154,19 @@ class Indexer:
         outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
         old = yield (base, indices, ix.both(valid, outside))
         return simplify(UOp(ops.WHERE, node.dtype, (inside, new, old)))
+
+
+def placed_indices(place: Placement, indices: Indices) -> Indices:
+    """Indices of the storage for indices of the tensor that lies there."""
+    for view in place.views:
+        if view.kind == "offset":
+            pairs = zip(indices, view.arg, strict=True)
+            indices = tuple(ix.add(i, as_node(o)) for i, o in pairs)
+        elif view.kind == "reshape":
+            indices = reshape_indices(view.arg[0], view.arg[1], indices)
+        else:
+            indices = tuple(indices[axis] for axis in view.arg)
+    return indices
 
 
 def _pad(node: UOp, indices: Indices) -> tuple[Indices, UOp]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, plain
+from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, View, plain
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
-from tinyedge.core.schedule.indexing import Indexer
+from tinyedge.core.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.schedule.layout import output_layout, weight_layout
-from tinyedge.core.uop import Size, UOp, cast, consumers, substitute, toposort
+from tinyedge.core.uop import UOp, cast, consumers, substitute, toposort
 
 
 @dataclass(eq=False)
@@ -69,6 +69,7 @@ class _Scheduler:
         self.users = consumers(self.order)
         self.placed: dict[UOp, Placement] = {}
         self.caps = caps
+        self.aliased: set[UOp] = set()
         self.undecided: set[Storage] = set()
         self.in_parts: set[Storage] = set()
         self.weights: dict[tuple[Storage, Layout], Storage] = {}
@@ -79,7 +80,8 @@ class _Scheduler:
         for node in self.order:
             if node.op is ops.BUFFER:
                 self._place_source(node)
-        for top, parts in self.decision.parts.items():
+        self._place_outputs()
+        for top, parts in reversed(self._ordered_parts()):
             self._place_parts(top, parts)
         part_tops = {part: top for top, parts in self.decision.parts.items() for part in parts}
         for node in self.order:
@@ -93,6 +95,10 @@ class _Scheduler:
         for name, root in self.outputs.items():
             self.schedule.outputs[name] = self.output_storages[root]
         return self.schedule
+
+    def _ordered_parts(self) -> list[tuple[UOp, list[UOp]]]:
+        """The chains of assignments, inner ones first."""
+        return [(n, self.decision.parts[n]) for n in self.order if n in self.decision.parts]
 
     def _stored_type(self, dtype: dt.DType) -> dt.DType:
         return dt.by_name(self.types.get(dtype.name, dtype.name))
@@ -122,54 +128,78 @@ class _Scheduler:
             self.undecided.add(storage)
         return storage
 
+    def _place_outputs(self) -> None:
+        """An output that is a one-to-one view of a realised tensor is that tensor's memory."""
+        for root in self.roots:
+            if is_source(root):
+                continue
+            storage = self._new_storage(root)
+            base, views = self._viewed(root)
+            if base is not root and self._can_live(base):
+                self.placed[base] = Placement(storage, views)
+                self.aliased.add(root)
+            self.placed[root] = Placement(storage)
+
     def _place_parts(self, top: UOp, parts: Sequence[UOp]) -> None:
         """A chain of assignments is one buffer; a value realised for its own sake lies in its region."""
-        storage = self._new_storage(top)
-        self.placed[top] = Placement(storage)
-        self.in_parts.add(storage)
+        if top not in self.placed:
+            self.placed[top] = Placement(self._new_storage(top))
+        home = self.placed[top]
+        self.in_parts.add(home.storage)
         for part in parts:
-            value = part.src[1]
-            if (
-                value in self.decision.realised
-                and value not in self.roots
-                and value not in self.placed
-                and value not in self.decision.parts
-                and not _is_fused_reader(value, parts)
-            ):
-                offset = tuple(start for start, _ in part.arg)
-                self.placed[value] = Placement(storage, offset)
+            base, views = self._viewed(part.src[1])
+            if self._can_live(base):
+                offset = View("offset", tuple(start for start, _ in part.arg))
+                self.placed[base] = Placement(home.storage, (*views, offset, *home.views))
+
+    def _viewed(self, node: UOp) -> tuple[UOp, tuple[View, ...]]:
+        """The tensor of which a node is a one-to-one view, and the views that lead from it to the node."""
+        views: list[View] = []
+        while node.op in (ops.RESHAPE, ops.PERMUTE) and len(self.users.get(node, ())) <= 1:
+            source = node.src[0]
+            if node.op is ops.RESHAPE:
+                views.append(View("reshape", (source.shape, node.shape)))
+            else:
+                views.append(View("permute", node.arg))
+            node = source
+        return node, tuple(reversed(views))
+
+    def _can_live(self, node: UOp) -> bool:
+        """Whether a node is realised and has no place yet."""
+        return node in self.decision.realised and node not in self.placed and node not in self.roots
 
     def _part(self, part: UOp, top: UOp) -> None:
-        value = part.src[1]
-        place = self.placed.get(value)
-        storage = self.placed[top].storage
-        offset = tuple(start for start, _ in part.arg)
-        if place is not None and place.storage is storage and place.offset == offset:
-            return
-        self._kernel(value, storage, offset, root=False)
+        base, views = self._viewed(part.src[1])
+        home = self.placed[top]
+        offset = View("offset", tuple(start for start, _ in part.arg))
+        place = self.placed.get(base)
+        if place is not None and place.storage is home.storage:
+            if place.views == (*views, offset, *home.views):
+                return
+        self._kernel(part.src[1], Placement(home.storage, (offset, *home.views)), root=False)
 
     def _realise(self, node: UOp) -> None:
+        if node in self.aliased:
+            return
         place = self.placed.get(node)
         if place is None:
             place = Placement(self._new_storage(node))
-            self._kernel(node, place.storage, None, root=True)
+            self._kernel(node, place, root=True)
             self.placed[node] = place
         else:
-            self._kernel(node, place.storage, place.offset, root=True)
+            self._kernel(node, place, root=True)
 
     def _copy_source(self, node: UOp) -> None:
-        storage = self._new_storage(node)
-        self._kernel(node, storage, None, root=False)
+        self._kernel(node, Placement(self._new_storage(node)), root=False)
 
-    def _kernel(
-        self, node: UOp, storage: Storage, offset: tuple[Size, ...] | None, *, root: bool
-    ) -> None:
+    def _kernel(self, node: UOp, place: Placement, *, root: bool) -> None:
+        storage = place.storage
         indexer = Indexer(self.placed, storage)
         indices = tuple(indexer.range(size, "loop") for size in node.shape)
         param = indexer.param(storage)
         value = indexer.value(node, indices, root=root)
         value = _stored(value, node.dtype, storage.dtype)
-        address = Placement(storage, offset).indices(indices)
+        address = placed_indices(place, indices)
         store = UOp(ops.STORE, dt.index, (param, value, *address))
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
         sink, storages = self._laid_out(sink, indexer.storages)
@@ -216,11 +246,6 @@ class _Scheduler:
             if node in self.names and (node is root or node not in self.placed):
                 found.append(self.names[node])
         return tuple(found)
-
-
-def _is_fused_reader(value: UOp, parts: Sequence[UOp]) -> bool:
-    """Whether the value is assigned more than once (then only the first region is its home)."""
-    return sum(part.src[1] is value for part in parts) > 1
 
 
 def _stored(value: UOp, dtype: dt.DType, storage: dt.DType) -> UOp:
