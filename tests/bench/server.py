@@ -69,7 +69,8 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 name = path.removesuffix(".html")
                 policy = _WASM_POLICY if name == "peer" else CONTENT_POLICY
                 script = f'<script type="module" src="/pages/{name}.js"></script>'
-                data: bytes | None = f"<!doctype html><title>{name}</title>{script}".encode()
+                head = f'<!doctype html><title>{name}</title><link rel="icon" href="data:,">'
+                data: bytes | None = (head + script).encode()
             else:
                 data = site.read(path)
             if data is None:

@@ -19,7 +19,7 @@ from tinyedge.export.browser import decode
 PAGES = Path(__file__).resolve().parent / "pages"
 
 # A wait in the page ends in an error rather than never.
-_PATIENCE = 400
+_PATIENCE = 900
 
 _AWAIT = """async (seconds) => {
   let timer;
@@ -73,15 +73,11 @@ def measure(
                 name: decode(value)
                 for name, value in page.evaluate("() => bench.outputs()").items()
             }
-            run_counters = page.evaluate("() => bench.count()")
-            runs = _runs(chromium, page, effort)
+            run_counters, runs = _runs(chromium, page, effort)
             launches = page.evaluate("() => bench.profile()") if profile else []
             peak = page.evaluate("() => bench.counters().peakBytes")
         except Error as error:
-            text = (
-                str(error).splitlines()[0].removeprefix("Page.evaluate: ").removeprefix("Error: ")
-            )
-            raise SideError("; ".join([text, *said[:2]])) from error
+            raise SideError("; ".join([_told(str(error)), *said[:2]])) from error
     return {
         "first": first,
         "runs": runs,
@@ -94,14 +90,28 @@ def measure(
     }
 
 
-def _runs(chromium: Chromium, page: Any, effort: Effort) -> list[Spent]:
-    """Blocks of runs long enough for the 10 ms ticks of CPU time, as Spent per run."""
+def _told(message: str) -> str:
+    """An error of the page without its stack, on one line."""
+    text = message.removeprefix("Page.evaluate: ").removeprefix("Error: ")
+    lines = [line.strip() for line in text.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith("at "))[:500]
+
+
+def _runs(chromium: Chromium, page: Any, effort: Effort) -> tuple[dict[str, int], list[Spent]]:
+    """What one run adds to the counters; and what a run spends, measured over blocks of runs.
+
+    Blocks are long enough for the 10 ms ticks of CPU time.
+    """
     blocks: list[Spent] = []
+    counters: dict[str, int] = {}
     count, total = 1, 0.0
     begin = time.perf_counter()
     while True:
         watch = chromium.stopwatch()
-        page.evaluate("(times) => bench.run(times)", count)
+        if counters:
+            page.evaluate("(times) => bench.run(times)", count)
+        else:
+            counters = page.evaluate("() => bench.count()")
         spent = watch.read()
         late = time.perf_counter() - begin > effort.wall
         if spent.cpu < 0.75 * effort.block and count < 2000 and not late:
@@ -112,7 +122,7 @@ def _runs(chromium: Chromium, page: Any, effort: Effort) -> list[Spent]:
         total += spent.cpu
         enough = total >= effort.cpu and len(blocks) >= 3
         if enough or len(blocks) >= 5 or (late and len(blocks) >= 2):
-            return blocks
+            return counters, blocks
 
 
 def middle(values: list[float]) -> dict[str, float]:
