@@ -64,6 +64,7 @@ class Compilation:
     outputs: dict[str, UOp] = field(default_factory=dict)
     names: dict[UOp, str] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
+    full: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: program.Program | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -129,11 +130,49 @@ def _fold(state: Compilation) -> None:
 
 def _schedule(state: Compilation) -> None:
     """Tensors to kernels and buffers."""
-    state.schedule = schedule(state.outputs, state.caps, state.names, _types(state)[1])
+    halves = state.options.precision == "fp16"
+    storage = _types(state)[1]
+    full = frozenset(state.full)
+    state.schedule = schedule(state.outputs, state.caps, state.names, storage, halves, full)
 
 
 def _optimise(state: Compilation) -> None:
-    """Schedule moves for every distinct kernel."""
+    """Schedule moves for every distinct kernel.
+
+    A tensor of halves that a kernel would not write in whole vectors is kept in full instead.
+    """
+    while True:
+        _choose_all(state)
+        split = {
+            launch.storages[0].node
+            for launch in state.schedule.launches
+            if launch.storages[0].dtype is dt.float16
+            and not writes_vectors(state.kernels[launch.sink].moved)
+        }
+        if not split:
+            return
+        state.full.update(node for node in split if node is not None)
+        state.kernels.clear()
+        _schedule(state)
+
+
+def writes_vectors(sink: UOp) -> bool:
+    """Whether a kernel, after its moves, stores aligned vectors."""
+    for store in sink.src:
+        address = (store.src[1] if store.op is ops.GUARD else store).src[2]
+        lane = next((r for r in address.ranges if r.arg[1] == "vector"), None)
+        if lane is None or ix.terms(address).get((lane,), 0) != 1:
+            return False
+        size = int(lane.src[0].arg)
+        rest = ix.sub(address, lane)
+        if size % 2 or lane in rest.ranges or ix.divisor(rest) % size:
+            return False
+        if store.op is ops.GUARD and lane in store.src[0].ranges:
+            return False
+    return True
+
+
+def _choose_all(state: Compilation) -> None:
     for launch in state.schedule.launches:
         if launch.sink not in state.kernels:
             name = _kernel_name(len(state.kernels), launch)
@@ -350,6 +389,7 @@ class _Assembler:
                 first.setdefault(storage, step)
                 last[storage] = step
         for storage in self.state.schedule.outputs.values():
+            first.setdefault(storage, len(self.launches))
             last[storage] = len(self.launches)
         scratch = [s for s in first if s.role != "weight"]
         lifetimes = [
@@ -440,7 +480,11 @@ class _Assembler:
 
 def stored_array(storage: Storage) -> np.ndarray:  # type: ignore[type-arg]
     """A weight's values as they lie in memory: converted, in its layout's order, padded with zeros."""
-    data = np.asarray(storage.data).astype(storage.dtype.numpy)
+    data = np.asarray(storage.data)
+    if storage.dtype is dt.float16 and data.dtype != np.float16:
+        largest = float(np.finfo(np.float16).max)
+        data = np.clip(data, -largest, largest)
+    data = data.astype(storage.dtype.numpy)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]

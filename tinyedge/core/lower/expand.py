@@ -207,7 +207,7 @@ def _group_loads(sink: UOp, caps: Caps) -> UOp:
         return sink
     groups: dict[tuple[UOp, ...], dict[int, UOp]] = {}
     for node in toposort((sink,)):
-        if node.op is ops.LOAD and node.dtype.lanes == 1 and node.dtype.bits == 32:
+        if node.op is ops.LOAD and node.dtype.lanes == 1 and node.dtype.bits in (16, 32):
             rest = dict(ix.terms(node.src[1]))
             offset = rest.pop((), 0)
             key = (node.src[0], ix.build(rest), *node.src[2:])
@@ -296,7 +296,7 @@ def _in_scalars(node: UOp) -> UOp:
 def _flat_stores(store: UOp) -> list[UOp]:
     condition, inner = (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
     param, value, address = inner.src
-    if value.dtype.lanes == 1 or param.dtype.lanes > 1:
+    if value.dtype.lanes == 1 or param.dtype.lanes > 1 or param.dtype.bits == 16:
         return [store]
     return [
         guard(

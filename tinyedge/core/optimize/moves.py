@@ -18,7 +18,7 @@ from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.schedule.canonical import make_range, replace_ranges
+from tinyedge.core.schedule.canonical import fold_identity, make_range, replace_ranges
 from tinyedge.core.uop import UOp, as_node, const, toposort
 
 OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
@@ -110,14 +110,6 @@ def _masked_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp
             src = (body, *(padded if r is target else r for r in src[1:]))
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[sink]
-
-
-def fold_identity(op: ops.Primitive, dtype: dt.DType) -> int | float:
-    """The neutral element of a fold in a scalar type."""
-    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
-        return dtype.limits[0 if op is ops.MAX else 1]
-    assert op.identity is not None
-    return op.identity
 
 
 @dataclass(frozen=True)
@@ -223,6 +215,8 @@ class To(Move):
                 raise IllegalMove(
                     f"cannot make range {self.range} {self.kind}: its size is symbolic"
                 )
+        if size.op is ops.CONST and size.arg == 0:
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is empty")
         if self.kind in ("upcast", "unroll") and size.arg > 64:
             raise IllegalMove(f"cannot unroll range {self.range}: {size.arg} copies")
         if self.kind == "vector":
@@ -230,7 +224,7 @@ class To(Move):
                 raise IllegalMove(f"cannot vectorise range {self.range}: {size.arg} lanes")
             if any(r.arg[1] == "vector" for r in ranges(sink)):
                 raise IllegalMove(f"cannot vectorise range {self.range}: one is vectorised already")
-            if any(n.dtype.bits == 64 or n.dtype.bits == 16 for n in _values(sink)):
+            if any(not _vector_width(n) for n in _values(sink)):
                 raise IllegalMove(f"cannot vectorise range {self.range}: elements of another width")
         if self.kind in ("local", "lane", "threads"):
             self._check_threads(target, sink, caps)
@@ -290,6 +284,13 @@ def guard(condition: UOp, store: UOp) -> UOp:
     if store.op is ops.GUARD:
         return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
     return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
+
+
+def _vector_width(node: UOp) -> bool:
+    """Whether vectors of a value's type exist: 32-bit elements, and halves on their way from or to memory."""
+    if node.dtype is dt.float16:
+        return node.op in (ops.LOAD, ops.CAST)
+    return node.dtype.bits == 32
 
 
 def _values(sink: UOp) -> list[UOp]:

@@ -234,3 +234,11 @@ def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) 
 
 def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:
     return outer in atom.ranges or inner in atom.ranges
+
+
+def fold_identity(op: ops.Primitive, dtype: dt.DType) -> int | float:
+    """The neutral element of a fold in a scalar type."""
+    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
+        return dtype.limits[0 if op is ops.MAX else 1]
+    assert op.identity is not None
+    return op.identity

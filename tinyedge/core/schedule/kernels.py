@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
+from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, View, plain
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.schedule.layout import output_layout, weight_layout
-from tinyedge.core.uop import UOp, cast, consumers, substitute, toposort
+from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, toposort
+
+HALVES = 4  # halves that one thread owns together
 
 
 @dataclass(eq=False)
@@ -43,13 +46,16 @@ def schedule(
     caps: Caps,
     names: Mapping[UOp, str],
     storage_types: Mapping[str, str],
+    halves: bool = False,
+    full: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
-    names: the model's name of a tensor's node. storage_types: element type in memory of types that the device
-    cannot hold as they are.
+    names: the model's name of a tensor's node. storage_types: element type in memory of types that
+    the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
+    the nodes in `full`.
     """
-    return _Scheduler(outputs, caps, names, storage_types).run()
+    return _Scheduler(outputs, caps, names, storage_types, halves, full).run()
 
 
 class _Scheduler:
@@ -59,7 +65,11 @@ class _Scheduler:
         caps: Caps,
         names: Mapping[UOp, str],
         storage_types: Mapping[str, str],
+        halves: bool,
+        full: frozenset[UOp],
     ) -> None:
+        self.halves = halves
+        self.full = full
         self.outputs = outputs
         self.names = names
         self.types = storage_types
@@ -105,10 +115,13 @@ class _Scheduler:
 
     def _place_source(self, node: UOp) -> None:
         source, shape = node.arg
+        dtype = self._stored_type(node.dtype)
+        if self.halves and source.kind == "weight" and dtype is dt.float32:
+            dtype = dt.float16
         storage = Storage(
             source.kind,
             source.name,
-            self._stored_type(node.dtype),
+            dtype,
             shape,
             plain(shape),
             node,
@@ -194,11 +207,12 @@ class _Scheduler:
 
     def _kernel(self, node: UOp, place: Placement, *, root: bool) -> None:
         storage = place.storage
+        if any(size == 0 for size in node.shape):
+            return
         indexer = Indexer(self.placed, storage)
         indices = tuple(indexer.range(size, "loop") for size in node.shape)
         param = indexer.param(storage)
         value = indexer.value(node, indices, root=root)
-        value = _stored(value, node.dtype, storage.dtype)
         address = placed_indices(place, indices)
         store = UOp(ops.STORE, dt.index, (param, value, *address))
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
@@ -207,14 +221,15 @@ class _Scheduler:
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node)))
 
     def _laid_out(self, sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
-        """Decide the layouts of what the kernel writes, where it is the first to, and of its weights."""
+        """Decide how what the kernel writes lies in memory, where it is the first to, and its weights."""
         output = storages[0]
         if output in self.undecided:
             self.undecided.discard(output)
             exact = output in self.in_parts
             output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
-            sink = _with_params(sink, storages)
-        sink = order_folds(sink)
+            if self._as_halves(output):
+                output.dtype = dt.float16
+        sink = order_folds(_with_storages(sink, storages))
         store = sink.src[0]
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
         order = tuple(r for fold in folds for r in fold.src[1:])
@@ -228,7 +243,23 @@ class _Scheduler:
             chosen = layouts.pop() if len(layouts) == 1 else None
             if chosen is not None:
                 storages[slot] = self._weight(storages[slot], chosen)
-        return _with_params(sink, storages), storages
+        return _with_storages(sink, storages), storages
+
+    def _as_halves(self, storage: Storage) -> bool:
+        """Whether to keep a tensor as halves: its vectors must be whole, so that no word is shared."""
+        node = storage.node
+        if not self.halves or node in self.full or storage.dtype is not dt.float32:
+            return False
+        layout = storage.layout
+        if not layout.order:
+            return False
+        inner = layout.order[-1]
+        if layout.pads[-1] % HALVES and not _whole(storage.shape[inner]):
+            return False
+        return all(
+            _whole(part.arg[inner][0]) and _whole(part.arg[inner][1])
+            for part in self.decision.parts.get(node, ())  # type: ignore[arg-type]
+        )
 
     def _weight(self, storage: Storage, layout: Layout) -> Storage:
         """The weight in another layout; each layout of a weight is stored once."""
@@ -248,18 +279,23 @@ class _Scheduler:
         return tuple(found)
 
 
-def _stored(value: UOp, dtype: dt.DType, storage: dt.DType) -> UOp:
-    return cast(value, storage) if storage is not dtype else value
+def _whole(size: Size) -> bool:
+    """Whether a size is a whole number of vectors of halves."""
+    return ix.divisor(as_node(size)) % HALVES == 0
 
 
-def _with_params(sink: UOp, storages: Sequence[Storage]) -> UOp:
-    """The kernel with its arguments' layouts as the storages have them now."""
-    mapping = {}
+def _with_storages(sink: UOp, storages: Sequence[Storage]) -> UOp:
+    """The kernel with its arguments' layouts and types as the storages have them now."""
+    done: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
         if node.op is ops.PARAM:
             old = node.arg
-            layout = storages[old.slot].layout
-            if layout != old.layout:
-                arg = Param(old.slot, old.shape, layout, old.written, old.weight)
-                mapping[node] = UOp(ops.PARAM, node.dtype, (), arg)
-    return substitute((sink,), mapping)[0] if mapping else sink
+            storage = storages[old.slot]
+            arg = Param(old.slot, old.shape, storage.layout, old.written, old.weight)
+            done[node] = UOp(ops.PARAM, storage.dtype, (), arg)
+            continue
+        if node.op is ops.STORE:
+            src = (src[0], cast(src[1], src[0].dtype), *src[2:])
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]

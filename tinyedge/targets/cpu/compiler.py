@@ -23,6 +23,7 @@ from tinyedge.core.errors import DeviceError
 # for warnings.
 FLAGS = (
     *("-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-w"),
+    "-Werror=implicit-function-declaration",
     "-fvisibility=default",
 )
 DEFAULT_OPTIMISATION = ("-O2", "-march=native")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from importlib import resources
 
 from tinyedge.core import ops
@@ -11,10 +13,15 @@ from tinyedge.core.render import LANES, Printer, bare, float_text
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
-TYPES = {"bool": "bool", "index": "i32", "int32": "i32", "uint32": "u32", "float32": "f32"}
+TYPES = {"bool": "bool", "index": "i32", "int32": "i32", "uint32": "u32", "float32": "f32", "float16": "f32"}
 HELPERS = {
     ops.EXP: "exp",
+    ops.LOG: "log",
+    ops.SQRT: "sqrt",
+    ops.SIN: "sin",
+    ops.COS: "cos",
     ops.TANH: "tanh",
+    ops.POW: "pow",
     ops.ISNAN: "isnan",
     ops.MAX: "max",
     ops.MIN: "min",
@@ -62,10 +69,22 @@ class WgslPrinter(Printer):
         return f"sizes[{number // 4}].{LANES[number % 4]}"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        text = f"b{node.src[0].arg.slot}[{bare(operands[0])}]"
+        name = f"b{node.src[0].arg.slot}"
+        if node.dtype.bits == 16:
+            text = self._load_halves(node, name, operands[0])
+        else:
+            text = f"{name}[{bare(operands[0])}]"
         if node.arg:
             return f"select({self._zero(node.dtype)}, {text}, {bare(operands[1])})"
         return text
+
+    def _load_halves(self, node: UOp, name: str, address: str) -> str:
+        """Halves lie two in a 32-bit word: a vector of four is two words."""
+        if node.dtype.lanes == 1:
+            return f"te_half({name}[{address} / 2], {address})"
+        if node.dtype.lanes == 2:
+            return f"unpack2x16float({name}[{bare(address)}])"
+        return f"te_unpack({name}[{bare(address)}])"
 
     def _zero(self, dtype: DType) -> str:
         zero = self.number(0, dtype.scalar if dtype.lanes > 1 else dtype)
@@ -73,7 +92,27 @@ class WgslPrinter(Printer):
 
     def store(self, node: UOp) -> str:
         param, value, address = node.src
+        if param.dtype.bits == 16:
+            return self._store_halves(param, value, address)
         return f"b{param.arg.slot}[{self.bare(address)}] = {self.bare(value)};"
+
+    def _store_halves(self, param: UOp, value: UOp, address: UOp) -> str:
+        name = f"b{param.arg.slot}"
+        text = self.bare(value)
+        if param.dtype.lanes == 4:
+            return f"{name}[{self.bare(address)}] = te_pack({text});"
+        if param.dtype.lanes == 2:
+            return f"{name}[{self.bare(address)}] = te_pack2({text});"
+        at = f"{self.expression(address)} / 2"
+        if value.dtype.lanes == 2:
+            return f"{name}[{at}] = te_pack2({text});"
+        return f"{name}[{at}] = te_pack({text}).x; {name}[{at} + 1] = te_pack({text}).y;"
+
+    def element(self, dtype: DType) -> str:
+        """The element type of a buffer: halves lie in words."""
+        if dtype.bits == 16:
+            return "vec2<u32>" if dtype.lanes == 4 else "u32"
+        return self.type(dtype)
 
     def number(self, value: bool | int | float, dtype: DType) -> str:
         if dtype.kind == "f":
@@ -128,6 +167,10 @@ class WgslPrinter(Printer):
         if op in (ops.MAX, ops.MIN) and _plain_constant(node.src[1]):
             sign = "<" if op is ops.MAX else ">"
             return f"select({operands[0]}, {operands[1]}, {operands[0]} {sign} {operands[1]})"
+        if op is ops.EQ and source.kind == "f" and not _plain_constant(node.src[1]):
+            return f"te_eq_{short(source)}({inner})"
+        if op is ops.NEG and source.kind == "u":
+            return f"({self.number(0, source.scalar)} - {operands[0]})"
         if op in HELPERS:
             return f"te_{HELPERS[op]}_{short(source)}({inner})"
         if op in BUILT_IN:
@@ -135,6 +178,10 @@ class WgslPrinter(Printer):
         return super().operation(node, operands)
 
     def division(self, node: UOp, operands: list[str]) -> str:
+        divisor = node.src[1]
+        known = divisor.op is ops.CONST and divisor.arg != 0
+        if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
+            return f"te_{node.op.name}_{short(node.dtype)}({', '.join(bare(o) for o in operands)})"
         text = super().division(node, operands)
         return text.replace(f"_{node.dtype.name}(", f"_{TYPES[node.dtype.name]}(")
 
@@ -153,7 +200,7 @@ def render(kernel: KernelText) -> str:
     for position, argument in enumerate(kernel.arguments):
         access = "read" if argument.weight else "read_write"
         slot = argument.param.arg.slot
-        element = printer.type(argument.param.dtype)
+        element = printer.element(argument.param.dtype)
         lines.append(
             f"@group(0) @binding({position}) var<storage, {access}> b{slot}: array<{element}>;"
         )
@@ -176,9 +223,53 @@ def render(kernel: KernelText) -> str:
     ]
     at = next(i for i, line in enumerate(lines) if line.startswith("@compute"))
     lines = [*lines[:at], *shared, *lines[at:], *body, "}", ""]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    return "".join(helpers(text)) + text
 
 
-def prelude() -> str:
-    """Helper functions that go before every kernel."""
-    return resources.files(__package__).joinpath("prelude.wgsl").read_text(encoding="ascii")
+# Helpers: the parts of prelude.wgsl that a kernel uses.
+
+HELPER = re.compile(r"\bte_\w+")
+LANEWISE = re.compile(r"(te_\w+_(?:f32|i32|u32))x([248])")
+SIGNATURE = re.compile(r"fn \w+\((.*?)\) -> (\w+) \{")
+
+
+@functools.cache
+def _prelude() -> dict[str, str]:
+    """Every declaration of prelude.wgsl by name, in order."""
+    text = resources.files(__package__).joinpath("prelude.wgsl").read_text(encoding="ascii")
+    found: dict[str, str] = {}
+    for part in re.split(r"^(?=fn |var)", re.sub(r"^//.*\n|^\n", "", text, flags=re.M), flags=re.M):
+        if part:
+            found[HELPER.findall(part)[0]] = part
+    return found
+
+
+def _lanewise(name: str) -> str:
+    """A helper for vectors that applies the one for scalars to each lane."""
+    scalar, lanes = LANEWISE.fullmatch(name).groups()  # type: ignore[union-attr]
+    arguments, result = SIGNATURE.match(_prelude()[scalar]).groups()  # type: ignore[union-attr]
+    names = [argument.split(":")[0] for argument in arguments.split(", ")]
+    types = [argument.split(": ")[1] for argument in arguments.split(", ")]
+    wide = ", ".join(f"{n}: vec{lanes}<{t}>" for n, t in zip(names, types, strict=True))
+    calls = (f"{scalar}({', '.join(f'{n}.{lane}' for n in names)})" for lane in LANES[: int(lanes)])
+    vector = f"vec{lanes}<{result}>"
+    return f"fn {name}({wide}) -> {vector} {{ return {vector}({', '.join(calls)}); }}\n"
+
+
+@functools.cache
+def _declaration(name: str) -> str:
+    return _prelude()[name] if name in _prelude() else _lanewise(name)
+
+
+def helpers(text: str) -> list[str]:
+    """Declarations of all helpers that a text uses, directly or through others, in a fixed order."""
+    used: dict[str, str] = {}
+    waiting = HELPER.findall(text)
+    while waiting:
+        name = waiting.pop()
+        if name not in used:
+            used[name] = _declaration(name)
+            waiting.extend(HELPER.findall(used[name]))
+    order = {name: position for position, name in enumerate(_prelude())}
+    return [used[name] for name in sorted(used, key=lambda n: (order.get(n, len(order)), n))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinyedge.core.target import Target
 from tinyedge.targets.webgpu.caps import PROFILES
-from tinyedge.targets.webgpu.render import prelude, render
+from tinyedge.targets.webgpu.render import render
 
 TARGET = Target(
     name="webgpu",
@@ -22,5 +22,5 @@ TARGET = Target(
     },
     storage={"bool": "int32"},
     render=render,
-    prelude=prelude(),
+    prelude="",
 )
