@@ -19,6 +19,7 @@ from onnx import (
 )
 
 Build = Callable[[Path], Any]
+HUGE = 1 << 40
 
 
 def model(
@@ -189,6 +190,27 @@ def _endless_loop() -> ModelProto:
     )
 
 
+def _empty_loop() -> ModelProto:
+    body = helper.make_graph(
+        [],
+        "body",
+        [info("i", [], TensorProto.INT64), info("c0", [], TensorProto.BOOL), info("s0", [2, 3])],
+        [helper.make_empty_tensor_value_info(name) for name in ("c0", "s0")],
+    )
+    return model(
+        [helper.make_node("Loop", ["m", "", "x"], ["y"], body=body)], weights=[ints("m", HUGE)]
+    )
+
+
+def _long_recurrence() -> ModelProto:
+    weights = [
+        numpy_helper.from_array(np.ones(shape, np.float32), name)
+        for name, shape in (("w", (1, 1, 1)), ("r", (1, 1, 1)))
+    ]
+    one = node("RNN", ["x", "w", "r"], hidden_size=1)
+    return model([one], inputs=[info("x", [1 << 30, 1, 1])], weights=weights)
+
+
 def _bytes_cut(count: int) -> bytes:
     data: bytes = model([RELU], weights=[ints("w", range(50))]).SerializeToString()
     return data[: len(data) - count]
@@ -226,8 +248,6 @@ def _pool(**attributes: Any) -> ModelProto:
         inputs=[info("x", [1, 4, 5, 5])],
     )
 
-
-HUGE = 1 << 40
 
 # name -> (what is imported, the error's id or ids)
 CASES: dict[str, tuple[Build, str | tuple[str, ...]]] = {
@@ -276,6 +296,36 @@ CASES: dict[str, tuple[Build, str | tuple[str, ...]]] = {
     "recursive function": (lambda _: _recursive_function(), "model.cycle"),
     "doubling functions": (lambda _: _doubling_functions(40), "model.limit"),
     "endless loop": (lambda _: _endless_loop(), "model.limit"),
+    "loop over nothing": (lambda _: _empty_loop(), "model.limit"),
+    "recurrence of 2^30 steps": (lambda _: _long_recurrence(), "model.limit"),
+    "split in 2^40": (
+        lambda _: model([node("Split", ["x"], num_outputs=HUGE)], opset=18),
+        "model.node",
+    ),
+    "reflect 2^30": (
+        lambda _: model(
+            [node("Pad", ["x", "p"], mode="reflect")],
+            inputs=[info("x", [1, 2])],
+            weights=[ints("p", [0, 1 << 30, 0, 0])],
+        ),
+        "model.limit",
+    ),
+    "resize to 2^30": (
+        lambda _: model(
+            [node("Resize", ["x", "", "", "s"], mode="linear")],
+            inputs=[info("x", [1, 2])],
+            weights=[ints("s", [1, 1 << 30])],
+        ),
+        "model.limit",
+    ),
+    "transform of 2^30": (
+        lambda _: model(
+            [node("DFT", ["x", "n"], axis=0)],
+            inputs=[info("x", [4, 1])],
+            weights=[ints("n", 1 << 30)],
+        ),
+        "model.limit",
+    ),
     "raw data too short": (
         lambda _: model([node("Add", ["x", "w"])], weights=[tensor("w", [2, 3], bytes(23))]),
         "model.tensor",

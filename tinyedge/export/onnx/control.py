@@ -173,6 +173,7 @@ def split_to_sequence(node: Node, x: Tensor, sizes: Tensor | None = None) -> lis
     length = x.shape[axis]
     if not isinstance(length, int):
         raise node.unsupported("a symbolic axis", supported="fixed sizes")
+    node.spend(length)
     keep = True
     if sizes is None:
         counts = [1] * length

@@ -220,6 +220,7 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
         room = size + sum(pads[axis]) - span
         counts.append(room // strides[axis] + 1)
         extra.append(room % strides[axis])
+    node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)
     images = x.reshape((ix.size_mul(n, channels), taps, *counts))
     result = images.conv_transpose(

@@ -136,6 +136,17 @@ class Importer:
         """The values of a TensorProto of this model."""
         return reader.array(tensor, self.model, subject)
 
+    def spend(self, steps: int) -> None:
+        """Count nodes. Raises ModelError beyond the limit."""
+        self._count += steps
+        if self._count > self.model.limits.nodes:
+            raise _TooMany(
+                self.model.label,
+                f"there are more than {self.model.limits.nodes} nodes",
+                id="model.limit",
+                supported="models that unroll to fewer nodes",
+            )
+
     # Refusals.
 
     def refused_nodes(self, domain: str, op: str) -> dict[str, str]:
@@ -348,19 +359,16 @@ class Importer:
         return answer  # type: ignore[no-any-return]
 
     def _frame(self, call: Call) -> Walk:
+        self.spend(1)
         for position, proto in enumerate(call.nodes):
-            self._count += 1
-            if self._count > self.model.limits.nodes:
-                raise ModelError(
-                    self.model.label,
-                    f"there are more than {self.model.limits.nodes} nodes",
-                    id="model.limit",
-                )
+            self.spend(1)
             domain = canonical_domain(proto.domain)
             name = call.prefix + _name(proto, position)
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
+            except _TooMany:
+                raise
             except InputError as error:
                 self.refusals.append((key, name, error))
                 values = None
@@ -553,6 +561,10 @@ class Importer:
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result
+
+
+class _TooMany(ModelError):
+    """The limit of nodes: nothing more is imported."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
     )
     if given is None:
         count = node.integer("num_outputs", len(node.outputs))
-        if count < 1:
+        if count != len(node.outputs):
             raise node.invalid(f"num_outputs is {count}")
         if not isinstance(length, int):
             part: Size = ix.size_floordiv(length, count)
@@ -202,6 +202,7 @@ def _border(node: Node, x: Tensor, axis: int, before: Size, after: Size, mode: s
     if not isinstance(before, int) or not isinstance(after, int):
         raise node.unsupported(f"mode {mode!r} with symbolic pads", supported="constant pads")
     if isinstance(length, int):
+        node.check_table(before + length + after)
         if length == 0:
             raise node.invalid(f"mode {mode!r} needs a non-empty axis")
         place = np.arange(-before, length + after)

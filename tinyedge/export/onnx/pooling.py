@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, as_node
+from tinyedge.core.uop import Size, as_node, maximum
 from tinyedge.export.onnx.convolution import pads_of, spatial_attribute
 from tinyedge.export.onnx.elementwise import absolute_power
 from tinyedge.export.onnx.registry import Node, operator
@@ -102,8 +103,9 @@ def _max_indices(node: Node, x: Tensor, windows: Windows, values: Tensor, spread
     order = list(range(x.ndim))
     if node.integer("storage_order", 0):
         order = [0, 1, *reversed(order[2:])]
-    moved = [x.shape[axis] for axis in order]
-    numbers = np.arange(int(np.prod(moved)), dtype=np.int32).reshape(moved)  # type: ignore[arg-type]
+    moved = [maximum(x.shape[axis]) for axis in order]
+    node.check_table(math.prod(moved))
+    numbers = np.arange(math.prod(moved), dtype=np.int32).reshape(moved)
     places = node.constant(np.ascontiguousarray(numbers.transpose(np.argsort(order))))
     far = dt.int32.limits[1]
     inside = windows.over(Tensor.full(x.shape, True, dt.bool_), False)

@@ -32,6 +32,7 @@ class Limits:
     elements: of any one tensor, at the largest sizes of the symbols.
     axes: of any one tensor.
     nesting: subgraphs and functions inside each other.
+    table: elements of any one constant that an operator makes (indices, weights of a transform).
     folded_bytes: a constant result up to this size (or up to the size of the weights it is made
     of) is computed at import; a greater one is left to the compiled graph.
     """
@@ -41,6 +42,7 @@ class Limits:
     elements: int = (1 << 31) - 1
     axes: int = 16
     nesting: int = 64
+    table: int = 1 << 24
     folded_bytes: int = 1 << 20
 
 

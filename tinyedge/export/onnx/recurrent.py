@@ -134,6 +134,7 @@ def _layers(
         raise node.unsupported(
             "its number of steps is symbolic", supported="a fixed length", next="fix it with --dim"
         )
+    node.spend(8 * steps * directions)
     result = []
     for d in range(directions):
         projected = x.matmul(w[d].transpose())

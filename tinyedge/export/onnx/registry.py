@@ -276,6 +276,21 @@ class Node:
         self._constants += 1
         return self.importer.knowledge.fold(tensor, f"{self.name}/{self._constants}")
 
+    def spend(self, steps: int) -> None:
+        """Count unrolled steps as nodes of the graph. Raises ModelError beyond the limit."""
+        self.importer.spend(steps)
+
+    def check_table(self, elements: int) -> None:
+        """Refuse to make a constant of so many elements."""
+        limit = self.importer.model.limits.table
+        if elements > limit:
+            raise ModelError(
+                self.label,
+                f"it needs a constant of {elements} elements",
+                id="model.limit",
+                supported=f"up to {limit} elements",
+            )
+
     def warn(self, text: str) -> None:
         self.importer.warn(f"{self.label}: {text}")
 

@@ -216,6 +216,7 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
             next="fix the size with --dim",
         )
     assert scale is not None
+    node.check_table(target)
     place = np.arange(target, dtype=np.float64)
     mode = options.coordinates
     exact = length * scale  # the output's size before it was rounded down
@@ -371,6 +372,7 @@ def _filtered(
     assert isinstance(item.length, int) and item.scale is not None
     reach = radius / item.scale
     first = np.floor(place - reach) + 1
+    node.check_table(math.ceil(2 * reach) * len(place))
     places = [first + tap for tap in range(math.ceil(2 * reach))]
     weights = [kernel((place - p) * item.scale) for p in places]
     total = np.sum(weights, axis=0)
@@ -383,6 +385,7 @@ def _weighted(
     """One matrix product with the interpolation weights: [target, length] is constant."""
     length, target = item.length, item.target
     assert isinstance(length, int) and isinstance(target, int)
+    node.check_table(target * length)
     matrix = np.zeros((target, length))
     rows = np.arange(target)
     for place, weight in zip(places, weights, strict=True):

@@ -14,6 +14,7 @@ from tinyedge.export.onnx.registry import Node, operator
 
 def _matrices(node: Node, length: int, bins: int, kind: Any, sign: float) -> tuple[Tensor, Tensor]:
     """cos and sin of 2 pi n k / length, [length, bins]; n k is reduced as an integer."""
+    node.check_table(length * bins)
     turns = np.outer(np.arange(length), np.arange(bins)) % length
     angle = 2 * np.pi * turns / length
     cosine, sine = np.cos(angle), sign * np.sin(angle)
@@ -72,6 +73,7 @@ def _inverse_real(node: Node, x: Tensor, axis: int, count: int) -> Tensor:
     x = _fitted(x, axis, size, bins)
     order = [a for a in range(x.ndim - 1) if a != axis] + [axis, x.ndim - 1]
     moved = x.permute(order)
+    node.check_table(bins * count)
     turns = np.outer(np.arange(bins), np.arange(count)) % count
     angle = 2 * np.pi * turns / count
     twice = np.full((bins, 1), 2.0)
@@ -131,6 +133,7 @@ def mel_weight_matrix(
     spectrum = size // 2 + 1
     mels = mel_low + np.arange(count + 2) * ((mel_high - mel_low) / (count + 2))
     places = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // hertz).astype(np.int64)
+    node.check_table(spectrum * count)
     result = np.zeros((spectrum, count))
     for i in range(count):
         first, centre, last = places[i : i + 3]
