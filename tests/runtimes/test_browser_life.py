@@ -1,4 +1,4 @@
-"""What a page does with a model beside running it once: queueing, aborting, failing, disposing, sharing."""
+"""What a page does with a model beside running it once: queueing, aborting, losing, sharing."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ const idOf = async (promise) => {
   try { await promise; return ""; } catch (error) { return error.id ?? error.name; }
 };
 const fill = (value) => new Float32Array(256).fill(value);
+const setGpu = (value) =>
+  Object.defineProperty(Navigator.prototype, "gpu", {value, configurable: true});
 const add = (a, b) => ({a: fill(a), "b:0": fill(b)});
 """
 
@@ -129,7 +131,8 @@ def test_a_run_creates_nothing_and_submits_once(page: Any) -> None:
           }
         };
         const model = await load("/symbolic/");
-        const x = {data: new Float32Array(128), shape: [8, 16]}, bias = {data: new Float32Array(16), shape: [16]};
+        const x = {data: new Float32Array(128), shape: [8, 16]};
+        const bias = {data: new Float32Array(16), shape: [16]};
         await model.run({x, bias});
         for (const type of [GPUDevice, GPUQueue, GPUCommandEncoder]) count(type);
         for (let i = 0; i < 3; i++) await model.run({x, bias});
@@ -153,14 +156,16 @@ def test_wrong_inputs(page: Any) -> None:
         const model = await load("/addition/");
         const bad = [
           {a: fill(0)}, {...add(1, 1), c: fill(0)}, {a: new Int32Array(256), "b:0": fill(0)},
-          {a: new Float32Array(255), "b:0": fill(0)}, {a: {data: fill(0), shape: [64, 4]}, "b:0": fill(0)},
+          {a: new Float32Array(255), "b:0": fill(0)},
+          {a: {data: fill(0), shape: [64, 4]}, "b:0": fill(0)},
           {a: "text", "b:0": fill(0)}, {a: {}, "b:0": fill(0)}, {a: null, "b:0": fill(0)},
         ];
         const ids = [];
         for (const inputs of bad) ids.push(await idOf(model.run(inputs)));
         ids.push(await idOf(model.run(add(1, 1), {entry: "other"})));
         ids.push(await idOf(model.run(add(1, 1), {symbols: {N: 1}})));
-        return [ids, (await model.run({a: Array(256).fill(1), "b:0": {data: fill(2), shape: [4, 64]}})).c.data[2]];
+        const right = {a: Array(256).fill(1), "b:0": {data: fill(2), shape: [4, 64]}};
+        return [ids, (await model.run(right)).c.data[2]];
         """,
     )
     assert got == [
@@ -204,7 +209,9 @@ def test_files_that_fail(browser: Browser, page: Any) -> None:
         page,
         """
         const ids = [];
-        for (const url of ["/corrupted/", "/missing/", "/nowhere/", "/addition/"]) ids.push(await idOf(load(url)));
+        for (const url of ["/corrupted/", "/missing/", "/nowhere/", "/addition/"]) {
+          ids.push(await idOf(load(url)));
+        }
         ids.push(await idOf(load("http://127.0.0.1:1/")));
         return ids;
         """,
@@ -245,7 +252,8 @@ def test_dispose_and_load_again(page: Any) -> None:
         const first = await load("/addition/"), pending = first.run(add(1, 2));
         first.dispose();
         first.dispose();
-        const ids = [await idOf(pending), await idOf(first.run(add(1, 2))), await idOf(first.verify())];
+        const ids = [];
+        for (const p of [pending, first.run(add(1, 2)), first.verify()]) ids.push(await idOf(p));
         return [ids, (await (await load("/addition/")).run(add(1, 2))).c.data[1]];
         """,
     )
@@ -256,7 +264,8 @@ def test_lost_device(page: Any) -> None:
     got = evaluate(
         page,
         """
-        const model = await load("/addition/"), pending = model.run(add(1, 2)), queued = model.run(add(1, 2));
+        const model = await load("/addition/");
+        const pending = model.run(add(1, 2)), queued = model.run(add(1, 2));
         model.device.destroy();
         const ids = [await idOf(pending), await idOf(queued), await idOf(model.run(add(1, 2)))];
         return [ids, (await (await load("/addition/")).run(add(1, 2))).c.data[1]];
@@ -281,10 +290,11 @@ def test_two_models_share_a_device(page: Any) -> None:
         page,
         """
         const device = await (await navigator.gpu.requestAdapter()).requestDevice();
-        const [one, two] = await Promise.all([load("/addition/", {device}), load("/counter/", {device})]);
-        const [a, b] = await Promise.all([one.run(add(1, 2)), two.run({x: new Float32Array(64).fill(5)})]);
+        const both = [load("/addition/", {device}), load("/counter/", {device})];
+        const [one, two] = await Promise.all(both), x = new Float32Array(64).fill(5);
+        const [a, b] = await Promise.all([one.run(add(1, 2)), two.run({x})]);
         one.dispose();
-        const c = await two.run({x: new Float32Array(64).fill(5)});
+        const c = await two.run({x});
         return [a.c.data[0], b.total.data[0], c.total.data[0]];
         """,
     )
@@ -340,9 +350,9 @@ def test_no_webgpu(page: Any) -> None:
     got = evaluate(
         page,
         """
-        Object.defineProperty(Navigator.prototype, "gpu", {value: undefined, configurable: true});
+        setGpu(undefined);
         const missing = await idOf(load("/addition/"));
-        Object.defineProperty(Navigator.prototype, "gpu", {value: {requestAdapter: async () => null}});
+        setGpu({requestAdapter: async () => null});
         return [missing, await idOf(load("/addition/"))];
         """,
     )
@@ -354,9 +364,9 @@ def test_too_small_a_device(page: Any) -> None:
         page,
         """
         const {limits, features} = await navigator.gpu.requestAdapter();
-        const adapter = {features, limits: {...Object.fromEntries(Object.keys(Object.getPrototypeOf(limits))
-          .map((name) => [name, limits[name]])), maxBufferSize: 8192}};
-        Object.defineProperty(Navigator.prototype, "gpu", {value: {requestAdapter: async () => adapter}});
+        const get = (_, name) => name === "maxBufferSize" ? 8192 : limits[name];
+        const small = new Proxy({}, {get});
+        setGpu({requestAdapter: async () => ({features, limits: small})});
         return idOf(load("/addition/"));
         """,
     )

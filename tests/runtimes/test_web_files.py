@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -22,9 +23,13 @@ TARGET = "webgpu"
 
 
 def test_the_shipped_runtime_is_small_and_fresh() -> None:
-    shipped = web_file("shipped/tinyedge.js").read_bytes()
+    shipped = web_file("src/tinyedge.js").read_bytes()
     assert len(gzip.compress(shipped, 9)) <= 12 * 1024
-    source = hashlib.sha256(web_file("src/tinyedge.js").read_bytes()).hexdigest()
+    modules = re.findall(r'"(\w+)"', (WEB / "build.js").read_text().partition("MODULES = ")[2])
+    names = [*modules[: modules.index("model") + 1], "tinyedge"]
+    files = [WEB / "src" / "runtime" / f"{name}.js" for name in names]
+    assert sorted(files) == sorted((WEB / "src" / "runtime").iterdir())
+    source = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     first = shipped.split(b"\n")[0].decode()
     assert first.endswith(source[:16]), "run `npm run build` in web/"
     assert b"eval(" not in shipped and b"Function(" not in shipped
@@ -75,8 +80,8 @@ def test_sources_are_typed_and_built(tmp_path: Path) -> None:
         copy(source, tmp_path / name)
     (tmp_path / "node_modules").symlink_to(WEB / "node_modules")
     subprocess.run(["node", "build.js"], cwd=tmp_path, check=True)
-    built = (tmp_path / "shipped" / "tinyedge.js").read_bytes()
-    assert built == (WEB / "shipped" / "tinyedge.js").read_bytes()
+    built = (tmp_path / "src" / "tinyedge.js").read_bytes()
+    assert built == (WEB / "src" / "tinyedge.js").read_bytes()
 
 
 @pytest.mark.browser

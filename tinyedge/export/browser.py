@@ -240,7 +240,7 @@ def open_browser(executable: str = "", *, software: bool = True) -> Browser:
 
 def runtime_source() -> str:
     """The text of the JS runtime as bundles carry it."""
-    return web_file("shipped/tinyedge.js").read_text(encoding="utf-8")
+    return web_file("src/tinyedge.js").read_text(encoding="utf-8")
 
 
 def encode(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The files that a webgpu bundle carries for its user: the runtime, its types with the model's names, the page.
+"""What a webgpu bundle carries for its user: the runtime, its types with the model's names, a page.
 
 They are real files of `web/` (in a wheel, `tinyedge/web/`); only the types are adapted to the
 model.
@@ -13,7 +13,7 @@ from pathlib import Path
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program import Port, Program
 
-PAGE = ("index.html", "page.js", "page.css")
+FILES = ("tinyedge.js", "index.html", "page.js", "page.css")
 
 # Where the types name the model's inputs and outputs.
 BEGIN, END = "// <model>\n", "// </model>\n"
@@ -36,8 +36,7 @@ ARRAYS = {
 
 def runtime_files(program: Program) -> dict[str, Path | bytes]:
     """Name -> file or content of all that a bundle of `program` carries beside its own files."""
-    files: dict[str, Path | bytes] = {name: web_file(f"src/{name}") for name in PAGE}
-    files["tinyedge.js"] = web_file("shipped/tinyedge.js")
+    files: dict[str, Path | bytes] = {name: web_file(f"src/{name}") for name in FILES}
     files["tinyedge.d.ts"] = types(program).encode("ascii")
     return files
 

@@ -1,12 +1,30 @@
 // Types of tinyedge.js. In a bundle the part between the marks names the model's own inputs and outputs.
 
 export type DType =
-  | "bool" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64"
-  | "float16" | "float32" | "float64";
+  | "bool"
+  | "int8"
+  | "int16"
+  | "int32"
+  | "int64"
+  | "uint8"
+  | "uint16"
+  | "uint32"
+  | "uint64"
+  | "float16"
+  | "float32"
+  | "float64";
 
 export type Data =
-  | Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | BigUint64Array | BigInt64Array
-  | Float32Array | Float64Array;
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | BigUint64Array
+  | BigInt64Array
+  | Float32Array
+  | Float64Array;
 
 export type Values = Data | Uint8ClampedArray | number[] | bigint[] | boolean[];
 
@@ -48,7 +66,12 @@ export interface Port {
 
 export interface LoadOptions {
   /** Called as files arrive and kernels compile; `loaded` of `total` bytes. */
-  onProgress?: (progress: {loaded: number; total: number; compiled: number; pipelines: number}) => void;
+  onProgress?: (progress: {
+    loaded: number;
+    total: number;
+    compiled: number;
+    pipelines: number;
+  }) => void;
   /** Aborting makes `load` reject with the signal's reason. */
   signal?: AbortSignal;
   /** A device to share. By default the model opens its own and destroys it in `dispose`. */
@@ -88,19 +111,31 @@ export interface Model {
   readonly device: GPUDevice;
   readonly manifest: Record<string, any>;
   readonly stats: Readonly<{
-    bytesFetched: number; bufferBytes: number; pipelines: number; bindGroups: number;
-    runs: number; launches: number; passes: number; submits: number; uniformWrites: number;
+    bytesFetched: number;
+    bufferBytes: number;
+    pipelines: number;
+    bindGroups: number;
+    runs: number;
+    launches: number;
+    passes: number;
+    submits: number;
+    uniformWrites: number;
   }>;
   /** Runs the model once. Runs asked for while another is going on happen in order. */
   run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
   /** Generated inputs, the same everywhere for the same seed. */
-  example(options?: {entry?: string; seed?: number; symbols?: Record<string, number>}):
-    Record<string, {data: Values; shape: number[]}>;
+  example(options?: {
+    entry?: string;
+    seed?: number;
+    symbols?: Record<string, number>;
+  }): Record<string, {data: Values; shape: number[]}>;
   /** Runs the bundle's goldens and compares. States are reset before and after. */
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
-  profile(inputs?: Inputs, options?: RunOptions):
-    Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
+  profile(
+    inputs?: Inputs,
+    options?: RunOptions,
+  ): Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
   /** States back to their initial values. */
   reset(): Promise<void>;
   /** Frees all GPU memory. The model cannot be used afterwards. */

@@ -1,0 +1,570 @@
+// Checking a manifest: stages 2 to 10 of bundle.md, in its order, with its error ids.
+
+import {fail} from "./errors.js";
+import {STORAGES, itemSize, isFloat, product} from "./types.js";
+import {LIMIT, evaluate} from "./expressions.js";
+import {ascii, isObject} from "./manifest.js";
+
+/** @typedef {Record<string, any>} Json */
+
+const FEATURES = ["count", "entries", "if", "loop", "state", "symbols"];
+const SYMBOL_LIMIT = 2 ** 31 - 1;
+
+/** @typedef {(value: any, at: string) => void} Check */
+
+/** @type {(test: (value: any) => boolean) => Check} */
+const is = (test) => (value, at) => {
+  if (!test(value)) fail("bundle.field", at, `${ascii(value)?.slice(0, 80)} is not allowed`);
+};
+const int = (low = 0, high = LIMIT) =>
+  is((value) => Number.isInteger(value) && value >= low && value <= high);
+const text = (least = 0, most = 4096) =>
+  is((value) => typeof value === "string" && value.length >= least && value.length <= most);
+const matches = (pattern) => is((value) => typeof value === "string" && pattern.test(value));
+const oneOf = (...values) => is((value) => values.includes(value));
+/** @type {(item: Check, most: number, least?: number) => Check} */
+const list =
+  (item, most, least = 0) =>
+  (value, at) => {
+    is(Array.isArray)(value, at);
+    if (value.length < least || value.length > most) fail("bundle.count", at);
+    value.forEach((element, i) => item(element, `${at}[${i}]`));
+  };
+/** Exactly these members, or at least these and at most 64. @type {(members: Record<string, Check>, free?: boolean) => Check} */
+const record = (members, free) => {
+  const keys = Object.keys(members).sort();
+  return (value, at) => {
+    is(isObject)(value, at);
+    const given = Object.keys(value);
+    const odd =
+      keys.find((key) => !given.includes(key)) ??
+      (free ? undefined : given.find((key) => !keys.includes(key)));
+    if (odd) fail("bundle.field", `${at}.${odd}`);
+    if (free && given.length > 64) fail("bundle.count", at);
+    for (const key of keys) members[key](value[key], `${at}.${key}`);
+  };
+};
+
+const NAME = text(1, 1024),
+  TEXT = text(),
+  INDEX = int(-1),
+  INT = int(),
+  SIZE = int(0, SYMBOL_LIMIT);
+const DTYPE = oneOf(...Object.keys(STORAGES)),
+  FREE = record({}, true);
+const PIECE = {file: INDEX, offset: INT, bytes: INT};
+const TOKENS = list(
+  is((token) => typeof token === "string" || Number.isInteger(token)),
+  255,
+  1,
+);
+/** @type {Check} */
+const EXPRESSION = (value, at) => (Array.isArray(value) ? TOKENS : int(-LIMIT))(value, at);
+/** A port or a state. @type {(members: Record<string, Check>) => Check} */
+const port = (members) => {
+  const check = record({
+    name: NAME,
+    dtype: DTYPE,
+    storage: DTYPE,
+    shape: list(EXPRESSION, 8),
+    buffer: INDEX,
+    ...members,
+  });
+  return (value, at) => {
+    check(value, at);
+    oneOf(...STORAGES[value.dtype])(value.storage, at);
+  };
+};
+const SLICES = list(record({name: NAME, axis: int(0, 7), start: INT, size: INT}), 256);
+const INPUT = port({slices: SLICES, count: INDEX});
+const STEPS = {
+  launch: record({
+    op: TEXT,
+    kernel: INDEX,
+    buffers: list(INDEX, 64),
+    counts: list(EXPRESSION, 3, 3),
+    flops: INT,
+    nodes: list(TEXT, 1024),
+  }),
+  copy: record({
+    op: TEXT,
+    source: INDEX,
+    source_offset: INT,
+    destination: INDEX,
+    destination_offset: INT,
+    bytes: EXPRESSION,
+  }),
+  if: record({op: TEXT, condition: INDEX, then: INT, otherwise: INT}),
+  loop: record({op: TEXT, condition: INDEX, bound: int(1, SYMBOL_LIMIT), body: INT}),
+};
+
+const ROOT = record({
+  format: TEXT,
+  version: INT,
+  features: list(text(0, 64), 64),
+  tool: text(0, 64),
+  target: TEXT,
+  options: FREE,
+  requirements: record(
+    {
+      bindings: INT,
+      binding_bytes: INT,
+      buffer_bytes: INT,
+      invocations: INT,
+      workgroups: INT,
+      workgroup_bytes: INT,
+    },
+    true,
+  ),
+  peak_bytes: INT,
+  symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: int(1, SYMBOL_LIMIT)}), 32),
+  inputs: list((value, at) => {
+    INPUT(value, at);
+    oneOf(-1)(value.count, at);
+    oneOf(0)(value.slices.length, at);
+  }, 1024),
+  outputs: list(INPUT, 1024),
+  states: list(port({initial: INDEX, update: oneOf("replace", "shift"), axis: int(0, 7)}), 1024),
+  entries: list(
+    record({
+      name: NAME,
+      inputs: list(INDEX, 1024),
+      outputs: list(INDEX, 1024),
+      steps: list(INT, 2, 2),
+    }),
+    64,
+    1,
+  ),
+  arenas: list(record({bytes: int(0, 2 ** 40)}), 64),
+  buffers: list(record({arena: INDEX, weight: INDEX, offset: INT, bytes: INT}), 262144),
+  weights: list(
+    record({
+      name: NAME,
+      dtype: DTYPE,
+      storage: DTYPE,
+      shape: list(INT, 8),
+      bytes: INT,
+      segments: list(record(PIECE), 4096, 1),
+    }),
+    65536,
+  ),
+  prelude: record(PIECE),
+  kernels: list(
+    record({
+      ...PIECE,
+      entry: matches(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/),
+      workgroup: list(int(1, 65536), 3, 3),
+      bindings: list(
+        record({access: oneOf("read", "read_write"), dtype: matches(/^[a-z0-9_]{1,32}$/)}),
+        64,
+        1,
+      ),
+      moves: list(FREE, 256),
+      symbols: oneOf(true, false),
+    }),
+    16384,
+  ),
+  steps: list((value, at) => {
+    is((step) => isObject(step) && Object.hasOwn(STEPS, step.op))(value, at);
+    STEPS[value.op](value, at);
+  }, 262144),
+  golden: list(
+    record({
+      entry: INDEX,
+      seed: int(0, 2 ** 32 - 1),
+      steps: int(1, 1024),
+      symbols: list(SIZE, 32),
+      tolerance: INT,
+      made: TEXT,
+      inputs: list(
+        record({...PIECE, min: int(-(2 ** 31), 2 ** 32 - 1), max: int(-(2 ** 31), 2 ** 32 - 1)}),
+        1024,
+      ),
+      outputs: list(record({...PIECE, stride: int(1)}), 1024),
+    }),
+    64,
+  ),
+  files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[0-9a-f]{64}$/)}), 4096),
+});
+
+/** A checker of one stage: `need(condition, where)`. */
+export const stage = (id) => (good, at, because) => {
+  if (!good) fail(id, at, because);
+};
+
+/** Stages 2 to 10 of bundle.md. @param {Json} m the manifest */
+export function checkManifest(m) {
+  const file = "manifest.json",
+    next = "use the bundle's own tinyedge.js";
+  const known = (key, id, good, value = m[key]) =>
+    good || fail(id, file, `its ${key} is ${ascii(value)}`, next);
+  known("format", "bundle.format", m.format === "tinyedge-bundle");
+  known("version", "bundle.version", m.version === 1);
+  for (const feature of Array.isArray(m.features) ? m.features : [undefined]) {
+    known("feature", "bundle.feature", FEATURES.includes(feature), feature);
+  }
+  known("target", "bundle.target", m.target === "webgpu");
+  ROOT(m, "manifest");
+  checkNames(m);
+  checkIndices(m);
+  const used = new Set(m.steps.map((step) => step.op));
+  if (m.outputs.some((output) => output.count >= 0)) used.add("count");
+  if (m.entries.length > 1) used.add("entries");
+  if (m.states.length) used.add("state");
+  if (m.symbols.length) used.add("symbols");
+  for (const f of FEATURES)
+    stage("bundle.feature")(!used.has(f) || m.features.includes(f), file, f);
+  const ends = ["min", "max"].map((end) =>
+    evaluateAll(
+      m,
+      m.symbols.map((symbol) => symbol[end]),
+      "bundle.expression",
+    ),
+  );
+  checkBounds(m, ends);
+  checkOverlaps(m, ends);
+  checkRequirements(m, ends);
+}
+
+/** @param {Json} m */
+function checkNames(m) {
+  const need = stage("bundle.name");
+  const unique = (names, at) => need(new Set(names).size === names.length, at);
+  const increasing = (names, at) =>
+    need(
+      names.every((name, i) => !i || names[i - 1] < name),
+      at,
+    );
+  const names = (items) => items.map((item) => item.name);
+  increasing(m.features, "features");
+  for (const key of ["inputs", "outputs", "states", "symbols", "entries"])
+    unique(names(m[key]), key);
+  for (const output of m.outputs) unique(names(output.slices), output.name);
+  unique(
+    m.kernels.map((kernel) => kernel.entry),
+    "kernels",
+  );
+  for (const name of names(m.files))
+    need(/^(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}$/.test(name), name);
+  increasing(names(m.files), "files");
+}
+
+/** @param {Json} m */
+function checkIndices(m) {
+  const need = stage("bundle.index");
+  const index = (value, array, at) =>
+    need(value >= 0 && value < m[array].length, at, `there is no ${array}[${value}]`);
+  const maybe = (value, array, at) => value === -1 || index(value, array, at);
+  const file = ({file}, kind, at) => {
+    index(file, "files", at);
+    need(m.files[file].name.startsWith(kind), at);
+  };
+  file(m.prelude, "kernels", "prelude");
+  for (const p of [...m.inputs, ...m.outputs, ...m.states]) index(p.buffer, "buffers", p.name);
+  for (const o of m.outputs) maybe(o.count, "outputs", o.name);
+  for (const s of m.states) maybe(s.initial, "weights", s.name);
+  for (const e of m.entries) {
+    for (const key of ["inputs", "outputs"]) {
+      for (const i of e[key]) index(i, key, e.name);
+      need(new Set(e[key]).size === e[key].length, e.name);
+    }
+    for (const i of e.outputs)
+      need(m.outputs[i].count < 0 || e.outputs.includes(m.outputs[i].count), e.name);
+  }
+  for (const b of m.buffers) {
+    need(b.arena < 0 !== b.weight < 0, "buffers");
+    maybe(b.arena, "arenas", "buffers");
+    maybe(b.weight, "weights", "buffers");
+  }
+  for (const w of m.weights) for (const segment of w.segments) file(segment, "weights", w.name);
+  for (const k of m.kernels) file(k, "kernels", k.entry);
+  m.steps.forEach((step, i) => {
+    if (step.op === "launch") {
+      index(step.kernel, "kernels", `steps[${i}]`);
+      need(step.buffers.length === m.kernels[step.kernel].bindings.length, `steps[${i}]`);
+    }
+    for (const buffer of step.buffers ??
+      (step.op === "copy" ? [step.source, step.destination] : [step.condition])) {
+      index(buffer, "buffers", `steps[${i}]`);
+    }
+  });
+  for (const g of m.golden) {
+    index(g.entry, "entries", "golden");
+    const e = m.entries[g.entry];
+    need(
+      g.symbols.length === m.symbols.length &&
+        g.inputs.length === e.inputs.length &&
+        g.outputs.length === e.outputs.length,
+      "golden",
+    );
+    for (const piece of g.inputs) if (piece.file !== -1) file(piece, "golden", "golden");
+    for (const piece of g.outputs) file(piece, "golden", "golden");
+  }
+}
+
+/**
+ * The values of all expressions for one choice of the symbols' sizes.
+ * @typedef {{inputs: number[][], outputs: number[][], states: number[][], steps: number[][]}} Sizes
+ * @param {Json} m @param {number[]} sizes @param {string} id of the error @returns {Sizes}
+ */
+export function evaluateAll(m, sizes, id) {
+  const values = new Map(m.symbols.map((symbol, i) => [symbol.name, sizes[i]]));
+  const all = (expressions, at) =>
+    expressions.map((expression) => evaluate(expression, values, at, id));
+  const shapes = (ports) => ports.map((p) => all(p.shape, p.name));
+  return {
+    inputs: shapes(m.inputs),
+    outputs: shapes(m.outputs),
+    states: shapes(m.states),
+    steps: m.steps.map((step, i) =>
+      all(step.counts ?? (step.op === "copy" ? [step.bytes] : []), `steps[${i}]`),
+    ),
+  };
+}
+
+/** What stage 8 says of sizes. @param {Json} m @param {Sizes} sizes */
+export function checkSizes(m, sizes, need) {
+  for (const key of ["inputs", "outputs", "states"]) {
+    m[key].forEach((p, i) => {
+      const shape = sizes[key][i];
+      need(
+        shape.every((size) => size >= 0) &&
+          product(shape) * itemSize(p.storage) <= m.buffers[p.buffer].bytes,
+        p.name,
+        `the shape [${shape}] does not fit its buffer`,
+      );
+      if (p.count >= 0) need(product(sizes.outputs[p.count]) === 1, p.name);
+    });
+  }
+  m.steps.forEach((step, i) => {
+    const values = sizes.steps[i],
+      at = `steps[${i}]`;
+    if (step.op === "launch")
+      need(
+        values.every((count) => count >= 0 && count <= SYMBOL_LIMIT),
+        at,
+      );
+    else if (step.op === "copy") {
+      const inside = (buffer, offset) =>
+        offset % 4 === 0 && offset + values[0] <= m.buffers[buffer].bytes;
+      need(
+        values[0] >= 0 &&
+          values[0] % 4 === 0 &&
+          inside(step.source, step.source_offset) &&
+          inside(step.destination, step.destination_offset),
+        at,
+      );
+    }
+  });
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkBounds(m, ends) {
+  const need = stage("bundle.bounds"),
+    aligned = (bytes) => bytes % 256 === 0;
+  const inFile = ({file, offset, bytes}) => offset + bytes <= m.files[file].bytes;
+  const inArena = (buffer) => m.buffers[buffer].arena >= 0;
+  const suits = (value, {min, max, step}) =>
+    value >= min && value <= max && (value - min) % step === 0;
+  for (const s of m.symbols) need(suits(s.max, s), s.name);
+  for (const {bytes} of m.arenas) need(bytes > 0 && aligned(bytes), "arenas");
+  need(
+    [...m.arenas, ...m.weights].reduce((sum, item) => sum + item.bytes, 0) === m.peak_bytes,
+    "peak_bytes",
+  );
+  for (const f of m.files)
+    need(f.bytes <= (f.name.startsWith("kernels") ? 2 ** 26 : 2 ** 25), f.name);
+  for (const w of m.weights) {
+    need(
+      w.bytes > 0 &&
+        w.bytes % 4 === 0 &&
+        w.segments.reduce((sum, s) => sum + s.bytes, 0) === w.bytes,
+      w.name,
+    );
+    w.segments.forEach((s, i) =>
+      need(
+        aligned(s.offset) &&
+          s.bytes > 0 &&
+          inFile(s) &&
+          (i === w.segments.length - 1 || aligned(s.bytes)),
+        w.name,
+      ),
+    );
+  }
+  for (const k of [m.prelude, ...m.kernels])
+    need(inFile(k) && (k === m.prelude || k.bytes > 0), k.entry ?? "prelude");
+  m.buffers.forEach((b, i) => {
+    const whole = (m.arenas[b.arena] ?? m.weights[b.weight]).bytes;
+    need(
+      aligned(b.offset) &&
+        b.bytes > 0 &&
+        b.bytes % 4 === 0 &&
+        b.offset + b.bytes <= whole &&
+        (b.arena >= 0 || b.bytes === whole),
+      `buffers[${i}]`,
+    );
+  });
+  for (const p of [...m.inputs, ...m.outputs, ...m.states]) need(inArena(p.buffer), p.name);
+  for (const sizes of ends) checkSizes(m, sizes, need);
+  m.outputs.forEach((o, i) => {
+    for (const s of o.slices)
+      need(s.start + s.size <= ends[0].outputs[i][s.axis], `${o.name}.${s.name}`);
+    if (o.count >= 0) need(o.shape.length && /^u?int/.test(m.outputs[o.count].dtype), o.name);
+  });
+  for (const s of m.states)
+    need(s.initial < 0 || m.weights[s.initial].bytes <= m.buffers[s.buffer].bytes, s.name);
+  const block = (i, end, depth) => {
+    while (i < end) {
+      const step = m.steps[i],
+        at = `steps[${i++}]`;
+      if (step.op === "copy") need(inArena(step.destination), at);
+      else if (step.op === "launch") {
+        m.kernels[step.kernel].bindings.forEach(({access}, n) =>
+          need(access === "read" || inArena(step.buffers[n]), at),
+        );
+      } else {
+        need(inArena(step.condition) && depth < 8, at);
+        for (const length of step.op === "if" ? [step.then, step.otherwise] : [step.body]) {
+          need(i + length <= end, at);
+          block(i, i + length, depth + 1);
+          i += length;
+        }
+      }
+    }
+  };
+  let reached = 0;
+  for (const {
+    name,
+    steps: [first, count],
+  } of m.entries) {
+    need(first === reached && first + count <= m.steps.length, name);
+    block(first, (reached = first + count), 0);
+  }
+  need(reached === m.steps.length, "steps");
+  for (const g of m.golden) {
+    m.symbols.forEach((s, i) => need(suits(g.symbols[i], s), "golden"));
+    const sizes = evaluateAll(m, g.symbols, "bundle.bounds"),
+      entry = m.entries[g.entry];
+    const bytes = (p, shape, stride = 1) => Math.ceil(product(shape) / stride) * itemSize(p.dtype);
+    g.inputs.forEach((v, n) => {
+      const i = entry.inputs[n],
+        p = m.inputs[i];
+      need(
+        v.file >= 0
+          ? v.min === 0 &&
+              v.max === 0 &&
+              aligned(v.offset) &&
+              inFile(v) &&
+              v.bytes === bytes(p, sizes.inputs[i])
+          : v.offset === 0 && v.bytes === 0 && suitsRange(p.dtype, v),
+        "golden",
+      );
+    });
+    g.outputs.forEach((v, n) => {
+      const i = entry.outputs[n];
+      need(
+        aligned(v.offset) &&
+          inFile(v) &&
+          v.bytes === bytes(m.outputs[i], sizes.outputs[i], v.stride),
+        "golden",
+      );
+    });
+  }
+}
+
+/** Whether the generator can make this range of a dtype. */
+function suitsRange(dtype, {min, max}) {
+  if (dtype === "float16") return max === 1 && (min === 0 || min === -1);
+  const size = 8 * itemSize(dtype);
+  const [low, high] = isFloat(dtype)
+    ? [-(2 ** 20), 2 ** 20]
+    : dtype === "bool"
+      ? [0, 1]
+      : dtype[0] === "u"
+        ? [0, 2 ** size - 1]
+        : [-(2 ** (size - 1)), 2 ** (size - 1) - 1];
+  return low <= min && min <= max && max <= high && max - min < 2 ** 32;
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkOverlaps(m, ends) {
+  const need = stage("bundle.overlap");
+  const range = (buffer, offset = 0, bytes = m.buffers[buffer].bytes) => {
+    const {arena, weight, offset: start} = m.buffers[buffer];
+    return {
+      space: arena < 0 ? -1 - weight : arena,
+      start: start + offset,
+      end: start + offset + bytes,
+    };
+  };
+  const apart = (a, b) => a.space !== b.space || a.start >= b.end || b.start >= a.end;
+  const same = (a, b) => a.space === b.space && a.start === b.start && a.end === b.end;
+  for (const pieces of [m.weights.flatMap((w) => w.segments), [m.prelude, ...m.kernels]]) {
+    pieces.forEach((b, i) => {
+      const a = pieces[i - 1];
+      need(
+        !i || a.file < b.file || (a.file === b.file && a.offset + a.bytes <= b.offset),
+        m.files[b.file].name,
+      );
+    });
+  }
+  const pairs = (ranges, at, allow = (a, b) => false) =>
+    ranges.forEach((a, i) => {
+      for (let j = 0; j < i; j++) need(apart(a, ranges[j]) || allow(a, ranges[j]), at);
+    });
+  const ports = (key, indices) => indices.map((i) => range(m[key][i].buffer));
+  for (const e of m.entries) {
+    pairs(ports("inputs", e.inputs), e.name);
+    pairs(ports("outputs", e.outputs), e.name, same);
+  }
+  m.states.forEach((s, i) => {
+    for (const p of [...m.inputs, ...m.outputs, ...m.states.slice(0, i)])
+      need(apart(range(s.buffer), range(p.buffer)), s.name);
+  });
+  m.steps.forEach((step, i) => {
+    if (step.op === "launch") {
+      const {bindings} = m.kernels[step.kernel];
+      const bound = step.buffers.map((buffer, n) => ({
+        ...range(buffer),
+        reads: bindings[n].access === "read",
+      }));
+      pairs(bound, `steps[${i}]`, (a, b) => a.reads && b.reads);
+    } else if (step.op === "copy") {
+      for (const {
+        steps: {
+          [i]: [bytes],
+        },
+      } of ends) {
+        need(
+          bytes === 0 ||
+            apart(
+              range(step.source, step.source_offset, bytes),
+              range(step.destination, step.destination_offset, bytes),
+            ),
+          `steps[${i}]`,
+        );
+      }
+    }
+  });
+}
+
+/** @param {Json} m @param {Sizes[]} ends */
+function checkRequirements(m, ends) {
+  const need = stage("bundle.requirement"),
+    r = m.requirements;
+  for (const {bytes} of [...m.arenas, ...m.weights]) need(bytes <= r.buffer_bytes, "buffer_bytes");
+  for (const k of m.kernels)
+    need(k.bindings.length <= r.bindings && product(k.workgroup) <= r.invocations, k.entry);
+  m.steps.forEach((step, i) => {
+    if (step.op !== "launch") return;
+    for (const {steps} of ends) need(Math.max(...steps[i]) <= r.workgroups, `steps[${i}]`);
+    step.buffers.forEach((buffer, n) => {
+      const {bytes, arena} = m.buffers[buffer];
+      need(
+        bytes <= r.binding_bytes &&
+          m.kernels[step.kernel].bindings[n].access === (arena < 0 ? "read" : "read_write"),
+        `steps[${i}]`,
+      );
+    });
+  });
+}

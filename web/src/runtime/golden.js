@@ -1,0 +1,63 @@
+// Generated inputs and the comparison of outputs, see Goldens in bundle.md; parts of outputs.
+
+import {isFloat, isBig, product, arrayOf} from "./types.js";
+
+/** The named parts of an output. */
+export function cut({data, shape}, slices) {
+  return Object.fromEntries(
+    slices.map(({name, axis, start, size}) => {
+      const outer = product(shape.slice(0, axis)),
+        inner = product(shape.slice(axis + 1));
+      const part = new data.constructor(outer * size * inner);
+      for (let i = 0; i < outer; i++) {
+        const from = (i * shape[axis] + start) * inner;
+        part.set(data.subarray(from, from + size * inner), i * size * inner);
+      }
+      return [name, {data: part, shape: shape.with(axis, size)}];
+    }),
+  );
+}
+
+/** The 32-bit finaliser of MurmurHash3. */
+function mix(x) {
+  x = (x + 0x9e3779b9) | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+
+/** An input of a golden case: bundle.md has the formulas. */
+export function generate(dtype, elements, seed, run, position, {min, max}) {
+  const start = mix(mix(mix(seed) + run) + position),
+    big = isBig(dtype);
+  const bits = dtype === "float16" ? 11 : 24,
+    span = max - min;
+  const data = new (arrayOf(dtype))(elements);
+  for (let e = 0; e < elements; e++) {
+    const h = mix(start + e);
+    const value = isFloat(dtype)
+      ? min + ((h >>> (32 - bits)) * span) / 2 ** bits
+      : min + (h % (span + 1));
+    data[e] = big ? BigInt(value) : value;
+  }
+  return data;
+}
+
+/** Whether outputs agree with every stride-th expected value. */
+export function compare(actual, expected, stride, tolerance) {
+  const exact = !/Float/.test(expected.constructor.name);
+  let worst = 0,
+    scale = 0,
+    wrong = 0;
+  for (let i = 0; i < expected.length && i * stride < actual.length; i++) {
+    const a = actual[i * stride],
+      b = expected[i];
+    if (exact || !Number.isFinite(b)) wrong += Number(!Object.is(a, b));
+    else {
+      worst = Math.max(worst, Math.abs(a - b));
+      scale = Math.max(scale, Math.abs(b));
+    }
+  }
+  const passed = !wrong && worst <= tolerance * scale;
+  return {passed, wrong, error: worst / (scale || 1)};
+}

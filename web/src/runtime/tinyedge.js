@@ -1,0 +1,15 @@
+// tinyedge: replays a bundle (see bundle.md, format version 1) on WebGPU. No dependencies, no eval.
+//
+//   const model = await load("./model.tinyedge/");
+//   const out = await model.run({image: new Float32Array(3 * 224 * 224)});
+//   out.scores.data, out.scores.shape;
+//   model.dispose();
+//
+// Bundles carry the modules of this folder as one compressed file: see build.js.
+
+import {Model} from "./model.js";
+
+export {TinyedgeError} from "./errors.js";
+
+/** @type {import("../tinyedge.js").load} */
+export const load = (url, options) => Model.load(url, options);

@@ -1,0 +1,105 @@
+// Element types, and the conversion between a caller's arrays and the bytes of a buffer.
+
+import {fail} from "./errors.js";
+
+/** @typedef {Record<string, any>} Json */
+
+/** The storage types that each dtype may be kept as. @type {Record<string, string[]>} */
+export const STORAGES = Object.fromEntries(
+  [
+    "bool uint8 int32 uint32",
+    "int8 int16 int32",
+    "int16 int32",
+    "int32",
+    "int64 int32",
+    "uint8 uint16 uint32 int32",
+    "uint16 uint32 int32",
+    "uint32",
+    "uint64 uint32",
+    "float16 float32",
+    "float32 float16",
+    "float64 float32 float16",
+  ]
+    .map((line) => line.split(" "))
+    .map((types) => [types[0], types]),
+);
+
+/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, any>} */
+const ALSO = {
+  uint8: Uint8ClampedArray,
+  int64: Int32Array,
+  uint64: Uint32Array,
+  float64: Float32Array,
+  float16: Float32Array,
+};
+
+export const itemSize = (type) => Number(type.replace(/\D+/, "") || 8) / 8;
+export const isFloat = (type) => type.startsWith("float");
+export const isBig = (type) => type.endsWith("int64");
+export const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+export const align4 = (bytes) => Math.ceil(bytes / 4) * 4;
+
+/** The typed array of a dtype or storage type. */
+export const arrayOf = (type) =>
+  type === "bool"
+    ? Uint8Array
+    : (globalThis[`${isBig(type) ? "Big" : ""}${type[0].toUpperCase()}${type.slice(1)}Array`] ??
+      fail(
+        "device.float16",
+        "this browser",
+        "it has no Float16Array",
+        "use one released since 2025",
+      ));
+
+/**
+ * The bytes of a caller's array as the buffer holds them, padded to whole words.
+ * @param {any} data @param {Json} port @returns {Uint8Array<ArrayBuffer>}
+ */
+export function toStorage(data, {dtype, storage, name}) {
+  const Given = arrayOf(dtype),
+    Stored = arrayOf(storage),
+    subject = `input "${name}"`;
+  // A Uint16Array of float16 holds bits.
+  if (dtype === "float16" && data instanceof Uint16Array)
+    data = new Given(data.buffer, data.byteOffset, data.length);
+  if (!data || ![Array, Given, ALSO[dtype]].includes(data.constructor)) {
+    fail(
+      "run.dtype",
+      subject,
+      `it takes ${dtype}, not ${data?.constructor.name}`,
+      `give a ${Given.name} or an array`,
+    );
+  }
+  if (data.constructor === Stored && dtype !== "bool" && data.byteLength % 4 === 0) {
+    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  }
+  const bytes = new Uint8Array(align4(data.length * itemSize(storage))),
+    array = new Stored(bytes.buffer, 0, data.length);
+  for (let i = 0; i < data.length; i++) {
+    const value = dtype === "bool" ? +!!data[i] : data[i];
+    array[i] = isBig(storage) ? BigInt(value) : Number(value);
+    // Loose: a BigInt equals a number of the same value.
+    if (!isFloat(dtype) && array[i] != value)
+      fail(
+        "run.range",
+        subject,
+        `its value ${value} does not fit ${storage}`,
+        "keep within its range",
+      );
+  }
+  return bytes;
+}
+
+/** The elements of an output as the caller's type.
+ * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any} */
+export function fromStorage(buffer, offset, length, {dtype, storage}) {
+  const stored = new (arrayOf(storage))(buffer.slice(offset, offset + length * itemSize(storage)));
+  const Result = arrayOf(dtype);
+  return dtype === storage
+    ? stored
+    : dtype === "bool"
+      ? Result.from(stored, Boolean)
+      : isBig(dtype)
+        ? Result.from(stored, BigInt)
+        : new Result(stored);
+}
