@@ -288,7 +288,14 @@ def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None 
     except DeviceError:
         return None
     with Replay(compiled.program, device) as replay:
-        return golden.make(program, replay.run, made="cpu, unoptimised, double", given=given)
+        half = program.options.get("precision") == "fp16"
+        return golden.make(
+            program,
+            replay.run,
+            made="cpu, unoptimised, double",
+            tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
+            given=given,
+        )
 
 
 def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
@@ -305,6 +312,14 @@ def check_options(target: str, options: Options) -> None:
     profiles = find_target(target).profiles
     _choose("precision", options.precision, PRECISIONS)
     _choose("profile", options.profile, profiles)
+    if options.precision == "fp16" and not profiles[options.profile].halves:
+        raise InputError(
+            "precision 'fp16'",
+            f"the {target} target keeps no halves in memory",
+            id="option.precision",
+            supported="fp32",
+            next="leave --precision out, or export for webgpu",
+        )
 
 
 def _choose(option: str, value: str, choices: Collection[str]) -> None:

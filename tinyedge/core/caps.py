@@ -19,6 +19,7 @@ class Caps:
     robust: out-of-range reads are harmless (they return something): a select may follow the load.
     unaligned: vectors may be loaded from any element.
     typed_buffers: a buffer has one element type a kernel.
+    halves: float32 values can be kept in memory as halves.
     registers: 32-bit registers that a tile may fill.
     unit_cost: relative cost of launching a kernel.
     """
@@ -37,5 +38,6 @@ class Caps:
     robust: bool = False
     unaligned: bool = False
     typed_buffers: bool = False
+    halves: bool = False
     registers: int = 64
     requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

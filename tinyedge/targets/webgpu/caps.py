@@ -19,6 +19,7 @@ PROFILES = {
         alignment=256,
         robust=True,
         typed_buffers=True,
+        halves=True,
         registers=64,
     )
 }
