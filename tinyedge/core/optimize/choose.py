@@ -27,6 +27,8 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
 SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
+TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2), (8, 2))
+LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 FEW_THREADS = 4096  # below this many threads in a kernel, tiles are made smaller
 
 
@@ -267,31 +269,43 @@ def _tile(schedule: Schedule, loads: list[_Operand], vector: int | None) -> None
     total = 1
     for n in schedule.left("loop"):
         total *= schedule.extent(n)
-    tile = _tile_size(schedule.extent(number), total, schedule.caps)
-    if tile < 2:
+    columns = schedule.extent(vector) if vector is not None and vectors is not None else 1
+    rows, across = _tile_size(schedule.extent(number), columns, total, schedule.caps)
+    _upcast(schedule, number, rows)
+    if vector is not None:
+        _upcast(schedule, vector, across)
+
+
+def _upcast(schedule: Schedule, number: int, count: int) -> None:
+    """Copies of a range's steps in registers; rounds the range up where that is needed."""
+    if count < 2:
         return
-    if ix.divisor(schedule.size(number)) % tile and not schedule.attempt(PadTo(number, tile)):
+    if ix.divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
         return
-    if schedule.extent(number) == tile:
+    if schedule.extent(number) == count:
         schedule.to(number, "upcast")
     else:
-        _, inner = schedule.split(number, tile)
+        _, inner = schedule.split(number, count)
         schedule.to(inner, "upcast")
 
 
-def _tile_size(extent: int, total: int, caps: Caps) -> int:
-    """Rows of a tile: many share more loads, but must not leave the device idle or compute much for nothing."""
-    best, best_cost = 1, float("inf")
-    for tile in (1, 2, 3, 4, 6, 8):
-        if tile > 1 and tile * (caps.vector // 4) > caps.registers // 4:
+def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
+    """Rows and vectors of a tile: a larger one shares more loads, but must not leave the device idle.
+
+    A tile of a rows and b vectors of width w does a*b*w products for a + b*w loads of vectors, in about
+    a*b + a + b registers.
+    """
+    best, best_cost = (1, 1), float("inf")
+    for rows, across in TILES:
+        if rows * across + rows + across > caps.registers or columns % across:
             continue
-        padded = -(-extent // tile) * tile
-        waste = padded / extent
-        loads = 1 + 4 / tile
-        idle = max(1.0, FEW_THREADS / max(1, total * waste / tile)) if caps.threads > 1 else 1.0
-        cost = waste * (4 + loads) * idle**0.25
+        waste = -(-extent // rows) * rows / extent
+        loads = (rows + UNROLL * across) / (UNROLL * rows * across)
+        threads = total * waste / (rows * across)
+        idle = max(1.0, FEW_THREADS / max(1, threads)) if caps.threads > 1 else 1.0
+        cost = waste * (1 + LOAD_COST * loads) * idle**0.25
         if cost < best_cost:
-            best, best_cost = tile, cost
+            best, best_cost = (rows, across), cost
     return best
 
 
