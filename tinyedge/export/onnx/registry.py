@@ -124,6 +124,7 @@ class Node:
         self.importer = importer
         self.call_site = call_site
         self._constants = 0
+        self._read: set[str] = set()
 
     @property
     def label(self) -> str:
@@ -131,10 +132,17 @@ class Node:
 
     # Attributes.
 
+    @property
+    def unread(self) -> list[str]:
+        """Attributes that the operator's function did not look at."""
+        return sorted(set(self.attributes) - self._read)
+
     def has(self, name: str) -> bool:
+        self._read.add(name)
         return name in self.attributes
 
     def _get(self, name: str, kind: int) -> Any:
+        self._read.add(name)
         attribute = self.attributes.get(name)
         if attribute is None:
             return None

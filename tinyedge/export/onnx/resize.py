@@ -17,6 +17,8 @@ from tinyedge.export.onnx.known import Quotient
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
+OUTWARD = "floor, ceil when shrinking"  # how operator sets before 11 rounded
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -53,7 +55,7 @@ def resize(
     if node.opset < 11:  # inputs X, scales
         scales, roi = roi, None
         options = Options(
-            node.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, 0, False
+            node.text("mode", "nearest"), "asymmetric", OUTWARD, -0.75, False, 0, False
         )
     else:
         options = Options(
@@ -81,7 +83,7 @@ def resize(
 @operator("Upsample")
 def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
     values = node.number_list("scales") if scales is None else _values(node, scales, "scales")
-    options = Options(node.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, 0, False)
+    options = Options(node.text("mode", "nearest"), "asymmetric", OUTWARD, -0.75, False, 0, False)
     chosen = _by_scales(node, x, list(range(x.ndim)), values or [])
     return _resized(node, x, chosen, options)
 
@@ -107,7 +109,7 @@ def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[An
             raise node.invalid(f"a scale is {scale}")
         length = x.shape[axis]
         if isinstance(length, int):
-            target: Size = math.floor(length * float(np.float32(scale)))
+            target: Size = math.floor(np.float32(length) * np.float32(scale))
         else:
             numerator, denominator = float(scale).as_integer_ratio()
             if denominator > 1 << 12:
@@ -246,7 +248,7 @@ def _repetition(item: Axis, options: Options) -> int | None:
     scale = item.scale
     if scale is None or scale != int(scale) or item.target != ix.size_mul(item.length, int(scale)):
         return None
-    if options.coordinates == "asymmetric" and options.nearest == "floor":
+    if options.coordinates == "asymmetric" and options.nearest in ("floor", OUTWARD):
         return int(scale)
     centred = options.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
     if centred and options.nearest.startswith("round"):
@@ -263,7 +265,7 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
         return wide.flatten(axis, axis + 2)
     symbolic = not isinstance(item.length, int)
     if symbolic and item.scale is not None and 1 / item.scale == round(1 / item.scale):
-        if options.coordinates == "asymmetric" and options.nearest == "floor":
+        if options.coordinates == "asymmetric" and options.nearest in ("floor", OUTWARD):
             every = round(1 / item.scale)
             count = item.target
             bounds = [(0, s) for s in x.shape]
@@ -276,9 +278,12 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
         "floor": np.floor,
         "ceil": np.ceil,
     }
-    if options.nearest not in rounding:
-        raise node.invalid(f"nearest_mode is {options.nearest!r}")
-    nearest = np.clip(rounding[options.nearest](place), 0, item.length - 1)  # type: ignore[operator]
+    chosen = options.nearest
+    if chosen == OUTWARD:
+        chosen = "ceil" if item.scale is not None and item.scale < 1 else "floor"
+    if chosen not in rounding:
+        raise node.invalid(f"nearest_mode is {chosen!r}")
+    nearest = np.clip(rounding[chosen](place), 0, item.length - 1)  # type: ignore[operator]
     return x.gather(axis, node.constant(nearest.astype(np.int32)))
 
 

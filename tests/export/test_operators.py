@@ -1,0 +1,247 @@
+"""Operators against onnxruntime: older operator sets, random convolutions and pools."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.export.hostile import model
+from tinyedge.core.errors import InputError
+from tinyedge.core.reference import evaluate
+from tinyedge.export.onnx import import_model
+
+runtime = pytest.importorskip("onnxruntime")
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compare(
+    op: str,
+    opset: int,
+    inputs: list[Any],
+    *,
+    outputs: int = 1,
+    constants: tuple[int, ...] = (),
+    **attributes: Any,
+) -> None:
+    """One node; the inputs at positions in `constants` are initialisers, None is left out."""
+    names = [f"i{n}" if value is not None else "" for n, value in enumerate(inputs)]
+    results = [f"o{n}" for n in range(outputs)]
+    feeds = {
+        name: value
+        for n, (name, value) in enumerate(zip(names, inputs, strict=True))
+        if name and n not in constants
+    }
+    weights = [
+        numpy_helper.from_array(np.asarray(inputs[n]), names[n]) for n in constants if names[n]
+    ]
+    infos = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in feeds.items()
+    ]
+    node = helper.make_node(op, names, results, **attributes)
+    source = model(
+        [node], inputs=infos, outputs=tuple(results), weights=weights, opset=opset
+    ).SerializeToString()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    want = session.run(None, feeds)
+    imported = import_model(source)
+    got = evaluate([tensor.node for tensor in imported.outputs.values()], feeds)
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+X = floats(2, 3, 4, 5)
+I64 = np.int64
+
+OLD: list[tuple[str, int, list[Any], dict[str, Any]]] = [
+    ("Softmax", 11, [X], {"axis": 1}),
+    ("Softmax", 11, [X], {"axis": 2}),
+    ("Softmax", 7, [X], {}),
+    ("LogSoftmax", 11, [X], {"axis": 2}),
+    ("Hardmax", 11, [X], {"axis": 2}),
+    ("Squeeze", 11, [floats(1, 3, 1, 5)], {"axes": [0, -2]}),
+    ("Squeeze", 9, [floats(1, 3, 1, 5)], {}),
+    ("Unsqueeze", 11, [X], {"axes": [0, -1]}),
+    ("Clip", 7, [X], {"min": -0.5, "max": 0.25}),
+    ("Clip", 7, [X], {"max": 0.25}),
+    ("Dropout", 7, [X], {"ratio": 0.3}),
+    ("Dropout", 10, [X], {"ratio": 0.3}),
+    ("Pad", 9, [X], {"pads": [0, 1, 0, 2, 0, 0, 3, 1], "value": 1.5}),
+    ("Pad", 9, [X], {"pads": [0, 0, 1, 2, 0, 0, 3, 1], "mode": "reflect"}),
+    ("Pad", 9, [X], {"pads": [0, 0, 1, 2, 0, 0, 3, 1], "mode": "edge"}),
+    ("Slice", 9, [X], {"starts": [1, -3], "ends": [9, -1], "axes": [1, 3]}),
+    ("Slice", 7, [X], {"starts": [0, 1], "ends": [2, 1000]}),
+    ("ReduceSum", 11, [X], {"axes": [1, -1], "keepdims": 0}),
+    ("ReduceMean", 11, [X], {"axes": [0]}),
+    ("ReduceMax", 12, [X], {}),
+    ("ReduceL2", 11, [X], {"axes": [2]}),
+    ("ReduceLogSumExp", 11, [X * 50], {"axes": [1, 2]}),
+    ("ArgMax", 11, [X], {"axis": -2}),
+    ("ArgMin", 11, [X], {"keepdims": 0}),
+    ("TopK", 9, [X], {"k": 2, "axis": 2, "outputs": 2}),
+    ("Gemm", 7, [floats(3, 2), floats(4, 3), floats(4)], {"transA": 1, "transB": 1, "alpha": 0.5}),
+    ("Gemm", 9, [floats(2, 3), floats(3, 4), floats(2, 1)], {"beta": 2.0}),
+    ("Gemm", 11, [floats(2, 3), floats(3, 4)], {}),
+    ("Upsample", 7, [X], {"scales": [1.0, 1.0, 2.0, 3.0]}),
+    ("Upsample", 7, [X], {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}),
+    ("BatchNormalization", 7, [X, *(np.abs(floats(3, seed=s)) for s in range(4))], {}),
+    ("BatchNormalization", 9, [X, *(np.abs(floats(3, seed=s)) for s in range(4))], {}),
+    ("InstanceNormalization", 7, [X, floats(3), floats(3)], {"epsilon": 0.01}),
+    ("LRN", 7, [X], {"size": 3, "alpha": 0.1}),
+    ("LpNormalization", 7, [X], {"p": 1, "axis": 1}),
+    ("Flatten", 7, [X], {"axis": 2}),
+    ("Concat", 7, [X, X], {"axis": 2}),
+    ("Mean", 8, [X, floats(1, 4, 5)], {}),
+    ("PRelu", 7, [X, floats(3, 1, 1)], {}),
+    ("Elu", 7, [X], {"alpha": 0.7}),
+    ("Selu", 7, [X], {}),
+    ("HardSigmoid", 7, [X], {}),
+    ("Transpose", 7, [X], {}),
+    ("DepthToSpace", 9, [floats(1, 8, 2, 3)], {"blocksize": 2}),
+    ("MaxPool", 8, [X], {"kernel_shape": [2, 2], "outputs": 2}),
+    ("GlobalLpPool", 7, [X], {"p": 3}),
+    ("Cast", 9, [X * 100], {"to": 6}),
+    ("Pow", 7, [np.abs(X), floats(5)], {}),
+    ("IsNaN", 9, [np.where(X > 0, np.float32(np.nan), X)], {}),
+    ("Erf", 9, [3 * X], {}),
+    ("Sinh", 9, [X], {}),
+    ("Asinh", 9, [X], {}),
+    ("Atan", 9, [5 * X], {}),
+    ("Acos", 9, [np.tanh(X)], {}),
+]
+
+
+@pytest.mark.parametrize("case", OLD, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_older_operator_sets(case: tuple[str, int, list[Any], dict[str, Any]]) -> None:
+    op, opset, inputs, attributes = case
+    compare(op, opset, inputs, **attributes)
+
+
+WITH_CONSTANTS: list[tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]]] = [
+    ("Split", 11, [X], (), {"axis": 3, "split": [2, 3], "outputs": 2}),
+    ("Split", 13, [X, np.array([2, 3], I64)], (1,), {"axis": 3, "outputs": 2}),
+    ("Split", 18, [floats(10)], (), {"num_outputs": 3, "outputs": 3}),
+    ("TopK", 10, [X, np.array([3], I64)], (1,), {"outputs": 2}),
+    ("TopK", 11, [np.round(X), np.array([3], I64)], (1,), {"largest": 0, "outputs": 2}),
+    ("Resize", 10, [X, np.array([1, 1, 2, 0.6], np.float32)], (1,), {}),
+    ("Resize", 10, [X, np.array([1, 1, 2, 1.4], np.float32)], (1,), {"mode": "linear"}),
+    ("OneHot", 9, [np.array([1, -1, 7]), np.array(4), floats(2)], (1, 2), {"axis": 0}),
+    ("Scatter", 9, [X, np.array([[[[1, 0]]]]), floats(1, 1, 1, 2)], (), {"axis": 3}),
+    ("ScatterElements", 16, [X, np.array([[[[1, 1]]]]), floats(1, 1, 1, 2)], (),
+     {"reduction": "add"}),
+    ("ScatterND", 16, [X, np.array([[0, 1], [1, -1]]), floats(2, 4, 5)], (1,), {}),
+    ("GatherND", 12, [X, np.array([[[1]], [[-1]]])], (), {"batch_dims": 1}),
+    ("Slice", 10, [X, *(np.array(v) for v in ([-1], [-6], [3], [-2]))], (1, 2, 3, 4), {}),
+    ("CumSum", 11, [X, np.array(2)], (1,), {"exclusive": 1, "reverse": 1}),
+    ("Tile", 7, [X, np.array([1, 2, 1, 3])], (1,), {}),
+    ("Expand", 8, [floats(3, 1), np.array([2, 1, 4])], (1,), {}),
+    ("Range", 11, [np.float32(1), np.float32(7), np.float32(1.7)], (0, 1, 2), {}),
+    ("Pad", 13, [X, np.array([0, 0, 1, -2, 0, 0, 2, -1]), np.float32(3)], (1, 2), {}),
+    ("ReverseSequence", 10, [floats(4, 3, 2), np.array([1, 4, 2])], (), {}),
+    ("Trilu", 14, [X, np.array(-1)], (1,), {"upper": 0}),
+    ("QuantizeLinear", 10, [X * 9, np.float32(0.3), np.uint8(7)], (1, 2), {}),
+    ("DequantizeLinear", 13, [np.arange(6, dtype=np.int8).reshape(2, 3), floats(3)], (),
+     {"axis": 1}),
+    ("Einsum", 12, [floats(2, 3, 4), floats(2, 4, 5)], (), {"equation": "bij,bjk->bki"}),
+    ("Einsum", 12, [floats(3, 3), floats(3)], (), {"equation": "ii,j->i"}),
+    ("LayerNormalization", 17, [X + 10, floats(5), floats(5)], (1, 2), {}),
+    ("GridSample", 16, [X, np.tanh(floats(2, 3, 3, 2))], (), {"padding_mode": "reflection"}),
+    ("LSTM", 14, [floats(5, 2, 3), floats(2, 16, 3), floats(2, 16, 4), floats(2, 32)], (1, 2, 3),
+     {"hidden_size": 4, "direction": "bidirectional", "outputs": 3}),
+    ("GRU", 14, [floats(5, 2, 3), floats(1, 12, 3), floats(1, 12, 4), floats(1, 24),
+                 np.array([3, 5], np.int32)], (1, 2, 3),
+     {"hidden_size": 4, "linear_before_reset": 1, "direction": "reverse", "outputs": 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITH_CONSTANTS, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_constant_operands(
+    case: tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]],
+) -> None:
+    op, opset, inputs, constants, attributes = case
+    compare(op, opset, [np.asarray(v) for v in inputs], constants=constants, **attributes)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("sizes", [(7, 3), (8, 10), (2, 13)])
+def test_resize(mode: str, coordinates: str, sizes: tuple[int, int]) -> None:
+    target = np.array([2, 3, *sizes], I64)
+    compare(
+        "Resize",
+        13,
+        [X, None, None, target],
+        constants=(3,),
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+    )
+
+
+def _windows(rng: random.Random, spatial: int) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"strides": [rng.randint(1, 3) for _ in range(spatial)]}
+    padding = rng.choice(["NOTSET", "NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
+    if padding == "NOTSET":
+        attributes["pads"] = [rng.randint(0, 1) for _ in range(2 * spatial)]
+    else:
+        attributes["auto_pad"] = padding
+    return attributes
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_convolutions(seed: int) -> None:
+    rng = random.Random(seed)
+    spatial, group = rng.randint(1, 3), rng.choice([1, 1, 2, 4])
+    kernel = [rng.randint(1, 3) for _ in range(spatial)]
+    attributes = {**_windows(rng, spatial), "group": group, "kernel_shape": kernel}
+    sizes = [rng.randint(7, 9) for _ in range(spatial)]
+    x = floats(2, 4, *sizes, seed=seed)
+    bias = floats(8, seed=seed) if rng.random() < 0.5 else None
+    transposed = rng.random() < 0.4
+    if "auto_pad" not in attributes:  # onnxruntime refuses both together
+        attributes["dilations"] = [rng.randint(1, 2) for _ in range(spatial)]
+    if transposed:
+        if "auto_pad" in attributes:  # where the kernel has gaps, onnxruntime's output is too small
+            attributes["strides"] = [1] * spatial
+        if "pads" in attributes and rng.random() < 0.5:
+            attributes["output_padding"] = [rng.randint(0, s - 1) for s in attributes["strides"]]
+        weight = floats(4, 8 // group, *kernel, seed=seed + 1)
+    else:
+        weight = floats(8, 4 // group, *kernel, seed=seed + 1)
+    op = "ConvTranspose" if transposed else "Conv"
+    compare(op, 11, [x, weight, bias], constants=(1, 2), **attributes)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_pools(seed: int) -> None:
+    rng = random.Random(seed)
+    spatial = rng.randint(1, 3)
+    op = rng.choice(["MaxPool", "AveragePool", "AveragePool", "LpPool"])
+    attributes = {
+        **_windows(rng, spatial),
+        "kernel_shape": [rng.randint(2, 3) for _ in range(spatial)],
+    }
+    if op != "LpPool" and "pads" in attributes:
+        attributes["ceil_mode"] = rng.randint(0, 1)
+    if op == "AveragePool":
+        attributes["count_include_pad"] = rng.randint(0, 1)
+    if op == "MaxPool" and "pads" in attributes:
+        attributes["dilations"] = [rng.randint(1, 2) for _ in range(spatial)]
+    x = floats(1, 2, *(rng.randint(6, 9) for _ in range(spatial)), seed=seed)
+    compare(op, 19 if op == "AveragePool" else 12, [x], **attributes)
+
+
+def test_an_output_that_is_not_supported_is_refused() -> None:
+    with pytest.raises(InputError):
+        compare("BatchNormalization", 7, [X, *(floats(3) for _ in range(4))], outputs=5)
