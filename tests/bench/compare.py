@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import cases, flops, size
+from tests.bench import cases, flops, size, tiles
 from tests.bench.cases import Case
 from tests.bench.chromium import Chromium
 from tests.bench.server import Server, Site
@@ -68,6 +68,7 @@ def compare(
             site.folders["bundle"] = Path(exported["bundle"])
             result["memory"] = size.memory(Path(exported["bundle"]))
     samples: dict[str, list[dict[str, Any]]] = {side: [] for side in active}
+    paces: list[float] = []
     with Server(site) as server:
         for turn in range(rounds):
             begin = time.perf_counter()
@@ -75,7 +76,11 @@ def compare(
                 say(f"{side}, page {turn + 1}")
                 try:
                     profile = side == "ours" and turn == 0
+                    if side == "ours":
+                        paces.append(tiles.beside(chromium))
                     samples[side].append(measure(chromium, server, side, effort, profile=profile))
+                    if side == "ours":
+                        paces.append(tiles.beside(chromium))
                 except SideError as error:
                     result[side] = {"error": str(error)}
             active = [side for side in active if side not in result]
@@ -83,6 +88,8 @@ def compare(
                 break
         for side in active:
             result[side] = _summary(samples[side], right, site, result["flops"], counted)
+    if paces:
+        result["by_hand"] = middle(paces)
     return result
 
 
@@ -130,7 +137,9 @@ def _contractions(
     inside = sum(
         launch["milliseconds"]
         for launch in launches
-        if launch["flops"] or any(node in counted for node in launch["nodes"])
+        if any(node in counted for node in launch["nodes"])
+        # The parts of a contraction that is split along its sum have no nodes of their own.
+        or (launch["flops"] and not launch["nodes"])
     )
     if not total or not inside:
         return {}

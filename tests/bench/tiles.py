@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,24 @@ TILES = ((4, 1), (4, 2), (8, 1), (8, 2))
 SIZES = ((256, 256, 256), (784, 1152, 128))
 
 
-def by_hand(chromium: Chromium, seconds: float = 0.8, blocks: int = 3) -> dict[str, Any]:
+def beside(chromium: Chromium) -> float:
+    """What the best tile reaches just now: the machine's pace, to compare a model's with."""
+    (result,) = by_hand(chromium, seconds=0.3, blocks=1, sizes=SIZES[1:]).values()
+    return float(result["median"])
+
+
+def by_hand(
+    chromium: Chromium,
+    seconds: float = 0.8,
+    blocks: int = 3,
+    sizes: Sequence[tuple[int, int, int]] = SIZES,
+) -> dict[str, Any]:
     """GFLOP per CPU second of the GPU process: for each m x k x n and tile (rows x vec4s)."""
     results: dict[str, Any] = {}
     with Server(Site({"pages": PAGES})) as server, chromium.page() as page:
         page.goto(f"{server.url}tiles.html")
         page.wait_for_function("globalThis.tiles")
-        for m, k, n in SIZES:
+        for m, k, n in sizes:
             rates: dict[str, Any] = {}
             for rows, columns in TILES:
                 right = page.evaluate("(sizes) => tiles.open(...sizes)", [m, k, n, rows, columns])

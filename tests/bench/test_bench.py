@@ -1,0 +1,143 @@
+"""What the benchmark counts and compares is right; it never asserts on a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.bench import cases, flops, kernels, report, size
+from tests.bench.server import Site
+
+FLOAT = TensorProto.FLOAT
+
+
+def weight(name: str, *shape: int) -> Any:
+    return helper.make_tensor(name, FLOAT, shape, np.ones(shape, np.float32).tobytes(), raw=True)
+
+
+def model(tmp_path: Path) -> Path:
+    """x [1, 4, 8, 8] -> grouped Conv -> ConvTranspose -> Flatten -> Gemm; MatMul beside."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", group=2),
+        helper.make_node("ConvTranspose", ["c", "t"], ["d"], "up", strides=[2, 2]),
+        helper.make_node("Flatten", ["d"], ["f"]),
+        helper.make_node("Gemm", ["f", "g"], ["y"], "dense", transB=1),
+        helper.make_node("MatMul", ["x", "m"], ["z"]),
+    ]
+    weights = [
+        weight("w", 6, 2, 3, 3),
+        weight("t", 6, 5, 2, 2),
+        weight("g", 7, 5 * 12 * 12),
+        weight("m", 8, 3),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, ["n", 4, 8, 8])],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in ("y", "z")],
+        weights,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def test_flops_by_hand(tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((1, 4, 8, 8), np.float32)}
+    assert flops.count(model(tmp_path), arrays) == {
+        "conv": 2 * (6 * 6 * 6) * (2 * 3 * 3),
+        "up": 2 * (6 * 6 * 6) * (5 * 2 * 2),
+        "dense": 2 * 7 * (5 * 12 * 12),
+        "z": 2 * (4 * 8 * 3) * 8,
+    }
+
+
+def test_error_is_relative_to_the_largest_and_strict_about_the_rest() -> None:
+    right = np.array([1.0, -4.0, np.inf])
+    assert cases.error(np.array([1.2, -4.0, np.inf]), right) == pytest.approx(0.05)
+    assert cases.error(np.array([1.0, -4.0, 9.0]), right) == np.inf
+    assert cases.error(np.array([1.0, np.nan, np.inf]), right) == np.inf
+    assert cases.error(np.array([[1, 2]]), np.array([1, 2])) == np.inf
+    assert cases.error(np.array([1, 3]), np.array([1, 2])) == np.inf
+
+
+def test_weights_are_left_out_of_what_is_fetched(tmp_path: Path) -> None:
+    path = model(tmp_path)
+    site = Site(
+        {"bundle": tmp_path},
+        {"case/model.onnx": path, "case/input-0.bin": bytes(10_000), "bundle/x.wgsl": bytes(100)},
+    )
+    (tmp_path / "weights-00000.bin").write_bytes(bytes(5000))
+    paths = ["case/model.onnx", "case/input-0.bin", "bundle/x.wgsl", "bundle/weights-00000.bin"]
+    files = size.fetched(site, dict.fromkeys(paths, 0))["files"]
+    assert set(files) == {"model.onnx", "x.wgsl"}
+    assert files["x.wgsl"]["bytes"] == 100
+    # The one tensor of more than a kilobyte, g.
+    assert path.stat().st_size - files["model.onnx"]["bytes"] == pytest.approx(4 * 7 * 720, abs=12)
+
+
+def test_site_serves_nothing_outside_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "secret").write_text("no")
+    site = Site({"in": tmp_path / "in"})
+    assert site.read("in/../secret") is None
+    assert site.read("in//etc/passwd") is None
+
+
+def test_live_set_of_a_plan(tmp_path: Path) -> None:
+    """a -> b -> c, with b and a weight: at most two of three are alive at once."""
+    sizes = [100, 300, 200]
+    manifest = {
+        "entries": [{"name": "main", "inputs": [0], "outputs": [0], "steps": [0, 2]}],
+        "inputs": [{"buffer": 0}],
+        "outputs": [{"buffer": 2}],
+        "buffers": [{"arena": 0, "bytes": n, "weight": -1} for n in sizes]
+        + [{"arena": -1, "bytes": 999, "weight": 0}],
+        "steps": [{"op": "launch", "buffers": [1, 0, 3]}, {"op": "launch", "buffers": [2, 1]}],
+        "arenas": [{"bytes": 600}],
+        "kernels": [{}],
+        "peak_bytes": 1599,
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    memory = size.memory(tmp_path)
+    assert (memory["live_bytes"], memory["arena_bytes"]) == (500, 600)
+
+
+def test_a_report_of_sides_that_failed() -> None:
+    """A row for each model, the reason below, and Markdown that holds its columns."""
+    entry = {
+        "model": "pnet",
+        "size": "48x48",
+        "flops": 10,
+        "contractions": 5,
+        "export": {"error": "cannot | yet"},
+        "ours": {"error": "cannot | yet"},
+        "peer": {"error": "no adapter"},
+    }
+    whole = {"models": [entry], "peer": "1", "chromium": "2", "processors": 2}
+    assert "not yet" in report.text(whole)
+    assert "pnet, peer: no adapter" in report.text(whole)
+    for block in report.markdown(whole).split("\n\n"):
+        rows = [line.replace("\\|", "") for line in block.splitlines() if line.startswith("|")]
+        assert len({row.count("|") for row in rows}) <= 1
+
+
+@pytest.mark.browser
+def test_launches_of_a_bundle_are_timed() -> None:
+    """pnet: the contractions' FLOPs are found in its launches, and little else."""
+    case = cases.CASES["pnet"]
+    arrays = cases.inputs(case, cases.session(case.path))
+    counted = flops.count(case.path, arrays)
+    bundle = cases.export(case, golden=False)
+    result = kernels.measure(bundle, profiles=1, seconds=0, flops=counted)
+    launches = result["launches"]
+    assert [launch["index"] for launch in launches] == list(range(len(launches)))
+    assert 1 <= sum(launch["flops"] for launch in launches) / sum(counted.values()) < 1.2
+    assert all(launch["milliseconds"] >= 0 for launch in launches)
