@@ -82,8 +82,10 @@ def main() -> int:
     for target in ("cpu", "webgpu"):
         start = time.perf_counter()
         bundles[target] = OUT / f"opennsfw-{target}.tinyedge"
-        # The model's batch axis is symbolic and left open: it becomes 1.
-        tinyedge.export_onnx(model, target=target, out=bundles[target], force=True)
+        # The model's batch axis is symbolic; left open it would become 1 with a note.
+        tinyedge.export_onnx(
+            model, target=target, out=bundles[target], dims={"input:0[0]": 1}, force=True
+        )
         size = sum(file.stat().st_size for file in bundles[target].rglob("*") if file.is_file())
         seconds = seconds_of(time.perf_counter() - start)
         print(f"export    {target}: {bytes_of(size)} in {seconds}")

@@ -334,20 +334,17 @@ def _choose(option: str, value: str, choices: Collection[str]) -> None:
 
 def _golden_input(name: str, file: str | Path) -> Any:
     """An array from a .npy file."""
+    from tinyedge.export.arrays import read_array
+
     try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        array, because = None, f"it cannot be read as an array: {error}"
-    else:
-        because = "it is an archive of arrays"
-    if not isinstance(array, np.ndarray):
+        return read_array(file)
+    except ValueError as error:
         raise InputError(
             f"golden input {name!r}, file {str(file)!r}",
-            because,
+            str(error),
             id="golden.file",
             supported="a file written by numpy.save",
-        )
-    return array
+        ) from None
 
 
 def _check_names(given: Mapping[str, Any], graph: Graph) -> None:

@@ -107,8 +107,8 @@ def test_outputs_with_hostile_names_stay_in_their_folder(
     ("arguments", "code", "message"),
     [
         (["--input", "a=none.npy"], 1, "there is no such file"),
-        (["--input", "a=text.npy"], 1, "cannot be read as an array"),
-        (["--input", "a=pickle.npy"], 1, "cannot be read as an array"),
+        (["--input", "a=text.npy"], 1, "it is not a .npy file"),
+        (["--input", "a=pickle.npy"], 1, "it holds Python objects"),
         (["--input", "z=wrong.npy"], 1, "no such input"),
         (["--input", "a=wrong.npy"], 1, "--input 'b:0=FILE.npy', or --random"),
         (["--input", "a=wrong.npy", "--random"], 1, "float64"),
@@ -125,8 +125,6 @@ def test_wrong_arguments_of_run(
     np.save("wrong.npy", np.ones(3))
     Path("text.npy").write_text("hello")
     np.save("pickle.npy", np.array([{}], object), allow_pickle=True)
-    if arguments[:2] == ["--input", "z=wrong.npy"]:
-        arguments = [*arguments, "--random"]
     result, _, err = tinyedge("run", addition, *arguments)
     assert result == code
     assert message in err

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from tinyedge.core.errors import RunError
 from tinyedge.core.ports import Array, describe
@@ -56,6 +55,13 @@ def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[st
         name, file = _split_input(entry, argument)
         if name in arrays:
             raise click.BadParameter(f"{name!r} is given twice", param_hint="--input")
+        if name not in entry.inputs:
+            raise RunError(
+                f"input {name!r}",
+                "the model has no such input",
+                id="run.input",
+                supported=signature(program, entry),
+            )
         arrays[name] = _read_array(Path(file), name)
     return arrays
 
@@ -74,27 +80,17 @@ def _split_input(entry: Entry, argument: str) -> tuple[str, str]:
 
 
 def _read_array(path: Path, name: str) -> Array:
-    subject = f"input {name!r}, file {str(path)!r}"
+    from tinyedge.export.arrays import read_array
+
     try:
-        loaded = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise RunError(subject, "there is no such file", id="run.file") from None
-    except (OSError, ValueError, EOFError) as error:
+        return read_array(path)
+    except ValueError as error:
         raise RunError(
-            subject,
-            f"it cannot be read as an array: {error}",
+            f"input {name!r}, file {str(path)!r}",
+            str(error),
             id="run.file",
             supported="a file written by numpy.save",
         ) from None
-    if not isinstance(loaded, np.ndarray):
-        loaded.close()
-        raise RunError(
-            subject,
-            "it is an archive of arrays",
-            id="run.file",
-            supported="a file written by numpy.save",
-        )
-    return loaded
 
 
 def generated_inputs(
