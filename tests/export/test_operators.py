@@ -48,9 +48,10 @@ def compare(
         for name, value in feeds.items()
     ]
     node = helper.make_node(op, names, results, **attributes)
-    source = model(
-        [node], inputs=infos, outputs=tuple(results), weights=weights, opset=opset
-    ).SerializeToString()
+    proto = model([node], inputs=infos, outputs=tuple(results), weights=weights, opset=opset)
+    if node.domain:
+        proto.opset_import.append(helper.make_opsetid(node.domain, 1))
+    source = proto.SerializeToString()
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -245,3 +246,41 @@ def test_random_pools(seed: int) -> None:
 def test_an_output_that_is_not_supported_is_refused() -> None:
     with pytest.raises(InputError):
         compare("BatchNormalization", 7, [X, *(floats(3) for _ in range(4))], outputs=5)
+
+
+U8 = np.random.default_rng(5).integers(0, 256, (2, 3, 4, 5)).astype(np.uint8)
+QUANTISED = [np.float32(0.02), np.uint8(120)]
+I8 = np.random.default_rng(6).integers(-128, 128, (5, 6)).astype(np.int8)
+
+MICROSOFT: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], {"transA": 1, "transB": 1, "alpha": 0.5}),
+    ("Gelu", [X], {}),
+    ("BiasGelu", [X, floats(5)], {}),
+    ("FastGelu", [X, floats(5)], {}),
+    ("QuickGelu", [X], {"alpha": 1.5}),
+    ("FusedConv", [floats(1, 3, 5, 5), floats(4, 3, 3, 3), floats(4)], {"activation": "Relu"}),
+    ("SkipLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8, seed=1), *[floats(8)] * 3], {}),
+    ("QLinearAdd", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
+    ("QLinearMul", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
+    ("QLinearLeakyRelu", [U8, *QUANTISED, *QUANTISED], {"alpha": 0.1}),
+    ("QLinearGlobalAveragePool", [U8, *QUANTISED, *QUANTISED], {}),
+    ("QLinearConcat", [*QUANTISED, U8, *QUANTISED, U8, np.float32(0.03), np.uint8(7)], {"axis": 1}),
+    ("MatMulIntegerToFloat", [U8, I8, np.float32(0.1), floats(6), np.uint8(9)], {}),
+    ("DynamicQuantizeMatMul", [X, I8, np.float32(0.1)], {}),
+]
+
+
+@pytest.mark.parametrize("case", MICROSOFT, ids=lambda case: case[0])
+def test_microsoft_operators(case: tuple[str, list[Any], dict[str, Any]]) -> None:
+    op, inputs, attributes = case
+    values = [np.asarray(value) for value in inputs]
+    scalars = tuple(n for n, value in enumerate(values) if value.ndim == 0)
+    compare(op, 17, values, constants=scalars, domain="com.microsoft", **attributes)
+
+
+def test_an_attribute_that_is_not_understood_is_refused() -> None:
+    node = helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft", surprise=1)
+    source = model([node])
+    source.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(InputError, match="surprise"):
+        import_model(source.SerializeToString())

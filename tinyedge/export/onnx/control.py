@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import REFUSED, Call, Node, operator
 
@@ -33,7 +34,7 @@ def if_(node: Node, condition: Tensor) -> Steps:
         same = isinstance(a, Tensor) and isinstance(b, Tensor)
         if not same or a.shape != b.shape or a.dtype is not b.dtype:
             raise node.unsupported(
-                f"its branches give {a!r} and {b!r} and the condition is computed at run time",
+                f"its condition is computed at run time, its branches give {show(a)}, {show(b)}",
                 supported="branches whose results have one shape and type",
             )
         results.append(condition.reshape(()).where(a, b))
@@ -186,7 +187,7 @@ def split_to_sequence(node: Node, x: Tensor, sizes: Tensor | None = None) -> lis
     else:
         counts = node.integers(sizes, "split")
         if sum(counts) != length or min(counts, default=0) < 0:
-            raise node.invalid(f"an axis of {length} cannot be split into {counts}")
+            raise node.invalid(f"an axis of {show(length)} cannot be split into {counts}")
     parts, start = [], 0
     for count in counts:
         part = cut(x, axis, start, start + count)

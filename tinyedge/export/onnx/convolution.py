@@ -9,6 +9,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, as_node, as_size
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import remember
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -62,7 +63,7 @@ def _kernel(node: Node, weight: Tensor, spatial: int) -> list[int]:
     kernel = weight.shape[2:]
     given = node.integer_list("kernel_shape")
     if not all(isinstance(k, int) and k > 0 for k in kernel):
-        raise node.invalid(f"the weight has shape {list(weight.shape)}")
+        raise node.invalid(f"the weight has shape {show(weight.shape)}")
     if given is not None and tuple(given) != kernel:
         raise node.invalid(f"kernel_shape is {given}, the weight's is {list(kernel)}")
     return [int(k) for k in kernel]  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def conv_options(node: Node, x: Tensor, weight: Tensor) -> dict[str, Any]:
     channels, filters = x.shape[1], weight.shape[0]
     if groups < 1 or filters % groups or channels != ix.size_mul(weight.shape[1], groups):  # type: ignore[operator]
         raise node.invalid(
-            f"{channels} channels and a weight of {list(weight.shape)} in {groups} groups"
+            f"{show(channels)} channels and a weight of {show(weight.shape)} in {groups} groups"
         )
     pads = pads_of(node, x.shape[2:], kernel, strides, dilations)
     return {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
@@ -115,7 +116,7 @@ def conv_transpose(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = 
     groups = node.integer("group", 1)
     if groups < 1 or x.shape[1] != weight.shape[0] or weight.shape[0] % groups:  # type: ignore[operator]
         raise node.invalid(
-            f"{x.shape[1]} channels and a weight of {list(weight.shape)} in {groups} groups"
+            f"{show(x.shape[1])} channels and a weight of {show(weight.shape)} in {groups} groups"
         )
     extra = node.integer_list("output_padding") or [0] * spatial
     if len(extra) != spatial or any(e < 0 for e in extra):

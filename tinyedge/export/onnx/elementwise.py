@@ -12,6 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.tensor import Tensor, broadcast
 from tinyedge.core.uop import elementwise
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import absorb, per_channel
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -25,7 +26,7 @@ def _aligned(function: Binary) -> Binary:
         if node.opset >= 7 or a.shape == b.shape or node.domain:
             return function(node, a, b)
         if not node.integer("broadcast", 0):
-            raise node.invalid(f"{a!r} and {b!r} without broadcast=1")
+            raise node.invalid(f"{show(a)} and {show(b)} without broadcast=1")
         if node.has("axis"):
             axis = node.axis(0, a.ndim)
             b = b.reshape((*b.shape, *(1,) * (a.ndim - axis - b.ndim)))

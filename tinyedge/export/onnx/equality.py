@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tinyedge.core import ops
 from tinyedge.core.errors import InputError
 from tinyedge.core.reference import size_value
+from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, toposort
 
 _STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -44,6 +46,15 @@ def _part(node: UOp, operands: list[tuple[str, bool]]) -> tuple[str, bool]:
 
 def shape_text(sizes: Sequence[Size]) -> str:
     return "[" + ", ".join(text(size) for size in sizes) + "]"
+
+
+def show(value: Any) -> str:
+    """A tensor, a shape, a size or a value of control flow, for messages."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {shape_text(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show(item) for item in value) + "]"
+    return text(value) if isinstance(value, (int, UOp)) else str(value)
 
 
 def mismatch(shapes: Iterable[Sequence[Size]]) -> tuple[Size, Size] | None:

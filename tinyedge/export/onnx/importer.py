@@ -17,7 +17,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader
-from tinyedge.export.onnx.equality import mismatch, unequal
+from tinyedge.export.onnx.equality import mismatch, show, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
@@ -413,14 +413,14 @@ class Importer:
                 return None
             yield from self._inline(local, attributes, inputs, proto, name, call)
             return True
-        if domain not in call.opsets and domain != "com.microsoft":
+        if domain not in call.opsets:
             raise ModelError(
                 subject,
                 f"the operator set {domain or 'ai.onnx'!r} is not imported",
                 id="model.opset",
             )
         node = Node(proto, domain, opset, name, attributes, self, call)
-        function = find(domain, proto.op_type, opset if domain in call.opsets else 1)
+        function = find(domain, proto.op_type, opset)
         schema = _schema(proto.op_type, opset, domain)
         if schema is not None:
             _check_schema(node, schema, inputs)
@@ -472,6 +472,8 @@ class Importer:
             raise ModelError(
                 node.label, f"{error or type(error).__name__}", id="model.node"
             ) from error
+        if node.domain and node.unread:
+            raise node.unsupported(f"its attributes {', '.join(node.unread)} are not supported")
         if isinstance(results, Tensor) or results is None:
             results = [results]
         if len(results) < sum(1 for output in proto.output if output):
@@ -503,7 +505,7 @@ class Importer:
         if most > limit or len(shape) > self.model.limits.axes + 8:
             raise ModelError(
                 subject,
-                f"its shape {list(shape)} has up to {most} elements in {len(shape)} axes",
+                f"its shape {show(shape)} has up to {most} elements in {len(shape)} axes",
                 id="model.limit",
                 supported=f"up to {limit} elements",
             )

@@ -10,6 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, product
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
@@ -19,7 +20,7 @@ def wrapped(node: Node, indices: Tensor, length: Size, what: str = "index") -> T
     known = node.known(indices)
     if known is not None and isinstance(length, int):
         if known.size and (known.min() < -length or known.max() >= length):
-            raise node.invalid(f"an {what} is out of range for an axis of {length}")
+            raise node.invalid(f"an {what} is out of range for an axis of {show(length)}")
         if known.size and known.min() < 0:
             return node.constant(np.where(known < 0, known + length, known))
         return indices
@@ -40,7 +41,7 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         place = int(known)
         start = ix.size_add(length, place) if place < 0 else place
         if isinstance(length, int) and isinstance(start, int) and not 0 <= start < length:
-            raise node.invalid(f"index {int(known)} of an axis of {length}")
+            raise node.invalid(f"index {int(known)} of an axis of {show(length)}")
         bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
         bounds[axis] = (start, ix.size_add(start, 1))
         return x.shrink(bounds).reshape(x.shape[:axis] + x.shape[axis + 1 :])
@@ -135,7 +136,7 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     if indices.ndim != x.ndim or indices.shape != updates.shape:
-        raise node.invalid(f"{indices!r} and {updates!r} for {x!r}")
+        raise node.invalid(f"{show(indices)} and {show(updates)} for {show(x)}")
     if indices.size == 0:
         return x
     _fixed(node, x, indices)
@@ -161,14 +162,14 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
 def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     depth = indices.shape[-1]
     if not isinstance(depth, int) or not 1 <= depth <= x.ndim:
-        raise node.invalid(f"{indices!r} for {x!r}")
+        raise node.invalid(f"{show(indices)} for {show(x)}")
     _fixed(node, x, indices)
     if indices.size == 0:
         return x
     lead, rest = x.shape[:depth], x.shape[depth:]
     flat = node.folded(flat_index(lead, _columns(node, indices, lead)))
     if updates.shape != indices.shape[:-1] + rest:
-        raise node.invalid(f"{updates!r} for {indices!r}")
+        raise node.invalid(f"{show(updates)} for {show(indices)}")
     rows = x.reshape((product(lead), *rest))
     many = flat.reshape((flat.size,))
     written = updates.reshape((flat.size, *rest))
@@ -317,7 +318,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
         (count,) = node.sizes(k, "K")
     length = x.shape[axis]
     if isinstance(count, int) and isinstance(length, int) and not 0 <= count <= length:
-        raise node.invalid(f"K is {count} for an axis of {length}")
+        raise node.invalid(f"K is {show(count)} for an axis of {show(length)}")
     order = [a for a in range(x.ndim) if a != axis] + [axis]
     values = x.permute(order)
     largest = bool(node.integer("largest", 1))

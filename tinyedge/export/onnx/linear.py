@@ -10,6 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor, broadcast
 from tinyedge.core.uop import Size
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import remember
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -109,7 +110,7 @@ def contract(
             if sizes.get(name, 1) == 1:
                 sizes[name] = size
             elif size != 1 and size != sizes[name]:
-                raise node.invalid(f"label {name!r} has sizes {sizes[name]} and {size}")
+                raise node.invalid(f"label {name!r} has sizes {show(sizes[name])} and {show(size)}")
         order = sorted(range(len(names)), key=lambda axis: every.index(names[axis]))
         moved = tensor.permute(order)
         present = iter(moved.shape)
@@ -177,7 +178,7 @@ def determinant(node: Node, x: Tensor) -> Tensor:
     """By minors along the first row."""
     size = x.shape[-1]
     if x.ndim < 2 or size != x.shape[-2] or not isinstance(size, int):
-        raise node.invalid(f"the determinant of {x!r}")
+        raise node.invalid(f"the determinant of {show(x)}")
     if not 1 <= size <= 5:
         raise node.unsupported(f"a matrix of {size} rows", supported="1 to 5 rows")
     minors: dict[tuple[int, ...], Tensor] = {}

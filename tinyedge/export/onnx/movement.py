@@ -10,6 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, as_node, as_size
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
@@ -31,7 +32,9 @@ def concat(node: Node, *parts: Tensor) -> Tensor:
             if i != axis
         )
         if not same or part.dtype is not first.dtype:
-            raise node.invalid(f"{part!r} cannot be joined with {first!r} along axis {axis}")
+            raise node.invalid(
+                f"{show(part)} cannot be joined with {show(first)} along axis {axis}"
+            )
     return Tensor.concat(parts, axis)
 
 
@@ -55,7 +58,9 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
             chunk = -(-length // count)
             given = [max(0, min(chunk, length - i * chunk)) for i in range(count)]
     if ix.size_add(*given) != length or len(given) != len(node.outputs):
-        raise node.invalid(f"an axis of {length} cannot be split into {len(node.outputs)} outputs")
+        raise node.invalid(
+            f"an axis of {show(length)} cannot be split into {len(node.outputs)} outputs"
+        )
     parts = []
     start: Size = 0
     for size in given:
@@ -274,7 +279,7 @@ def space_to_depth(node: Node, x: Tensor) -> Tensor:
 def _block(node: Node, x: Tensor) -> int:
     block = node.integer("blocksize", 0)
     if block < 1 or x.ndim != 4:
-        raise node.invalid(f"blocksize {block} of {x!r}")
+        raise node.invalid(f"blocksize {block} of {show(x)}")
     return block
 
 

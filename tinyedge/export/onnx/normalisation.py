@@ -6,6 +6,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import absorb
 from tinyedge.export.onnx.reader import DTYPES
 from tinyedge.export.onnx.registry import Node, operator
@@ -83,7 +84,7 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
     groups = node.integer("num_groups", 0)
     channels = x.shape[1]
     if groups < 1 or not isinstance(channels, int) or channels % groups:
-        raise node.invalid(f"{channels} channels in {groups} groups")
+        raise node.invalid(f"{show(channels)} channels in {groups} groups")
     stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
     wide = x.cast(stash) if stash.bits > x.dtype.bits else x
     grouped = wide.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))

@@ -8,6 +8,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.convolution import conv_options
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.onnx.registry import Node, operator
@@ -23,7 +24,7 @@ def _spread(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     block = node.integer("block_size", 0)
     length = x.shape[axis]
     if block < 1 or parameter.ndim != x.ndim or not isinstance(length, int):
-        raise node.invalid(f"block_size {block} with {parameter!r} for {x!r}")
+        raise node.invalid(f"block_size {block} with {show(parameter)} for {show(x)}")
     wide = parameter.unsqueeze(axis + 1)
     wide = wide.expand([block if a == axis + 1 else s for a, s in enumerate(wide.shape)])
     return cut(wide.flatten(axis, axis + 2), axis, 0, length)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -122,10 +123,12 @@ def _layers(
         raise node.invalid(f"direction is {direction!r}")
     directions = 2 if direction == "bidirectional" else 1
     if x.ndim != 3 or w.ndim != 3 or r.ndim != 3 or w.shape[0] != directions:
-        raise node.invalid(f"its operands are {x!r}, {w!r}, {r!r}")
+        raise node.invalid(f"its operands are {show(x)}, {show(w)}, {show(r)}")
     hidden = r.shape[2]
     if not isinstance(hidden, int) or w.shape[1] != gates * hidden:
-        raise node.invalid(f"its weights are {w!r}, {r!r}")
+        raise node.invalid(f"its weights are {show(w)}, {show(r)}")
+    if node.integer("hidden_size", hidden) != hidden:
+        raise node.invalid(f"hidden_size is {node.integer('hidden_size', 0)}, R says {hidden}")
     if node.integer("layout", 0):
         x = x.permute((1, 0, 2))
         initial = None if initial is None else initial.permute((1, 0, 2))

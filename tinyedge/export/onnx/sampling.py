@@ -7,6 +7,7 @@ import itertools
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import product
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import flat_index
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -20,7 +21,7 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     align = bool(node.integer("align_corners", 0))
     spatial = x.ndim - 2
     if grid.shape[-1] != spatial or grid.ndim != x.ndim:
-        raise node.invalid(f"{grid!r} for {x!r}")
+        raise node.invalid(f"{show(grid)} for {show(x)}")
     if not all(isinstance(size, int) for size in x.shape[2:]):
         raise node.unsupported("a symbolic size", supported="fixed sizes")
     sizes = [int(size) for size in x.shape[2:]]  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -40,7 +41,7 @@ def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None
         place = -2 if axis is None else node.integers(axis, "axis")[0]
         place = node.wrap(place, x.ndim)
     if place == x.ndim - 1 or x.shape[-1] not in (1, 2):
-        raise node.invalid(f"axis {place} of {x!r}")
+        raise node.invalid(f"axis {place} of {show(x)}")
     size = x.shape[place]
     inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
     count = size if length is None else node.integers(length, "dft_length")[0]
