@@ -27,6 +27,7 @@ from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
+from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
 from tinyedge.core.uop import Shape, Size, UOp, as_size, maximum, toposort
 
@@ -36,7 +37,9 @@ WIDE_STORAGE = {"float64": "float32"}
 
 @dataclass(frozen=True)
 class Port:
-    """A named input or output of a graph with the element type that callers see. node: of an output."""
+    """A named input or output of a graph with the element type that callers see. node: of an
+    output.
+    """
 
     name: str
     dtype: DType
@@ -78,6 +81,7 @@ class Kernel:
     sink: UOp
     moved: UOp
     moves: list[Move]
+    contraction: Mapping[str, tuple[int, ...]] | None = None
     text: KernelText | None = None
     source: str = ""
     flops: int = 0
@@ -126,6 +130,7 @@ def _fold(state: Compilation) -> None:
     done = fold_constants(tuple(state.outputs.values()))
     state.outputs = {name: done[node] for name, node in state.outputs.items()}
     state.names = {done[n]: name for n, name in state.names.items() if n in done}
+    check_tensor(state.outputs.values())
 
 
 def _schedule(state: Compilation) -> None:
@@ -134,6 +139,8 @@ def _schedule(state: Compilation) -> None:
     storage = _types(state)[1]
     full = frozenset(state.full)
     state.schedule = schedule(state.outputs, state.caps, state.names, storage, halves, full)
+    for launch in state.schedule.launches:
+        check_kernel(launch.sink)
 
 
 def _optimise(state: Compilation) -> None:
@@ -177,15 +184,19 @@ def _choose_all(state: Compilation) -> None:
         if launch.sink not in state.kernels:
             name = _kernel_name(len(state.kernels), launch)
             chooser = choose if state.options.optimize else plain
-            moved, moves = chooser(launch.sink, state.caps)
+            moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+            check_kernel(moved)
             flops = operations(launch.sink)
-            state.kernels[launch.sink] = Kernel(name, launch.sink, moved, moves, flops=flops)
+            state.kernels[launch.sink] = Kernel(
+                name, launch.sink, moved, moves, launch.contraction, flops=flops
+            )
 
 
 def operations(sink: UOp) -> int:
     """Arithmetic operations on values (not on indices) that a kernel does, at the symbols' maxima.
 
-    Each operation is done once for every step of the ranges it depends on; a fold's once more for every step.
+    Each operation is done once for every step of the ranges it depends on; a fold's once more for
+    every step.
     """
     total = 0
     for node in toposort((sink,)):
@@ -220,7 +231,9 @@ def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
     )
     shape = geometry(sink, caps)
     used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL}
-    return KernelText(name, linearise(sink), shape, arguments, tuple(sorted(used)))
+    linear = linearise(sink)
+    check_lowered(linear.statements, linear.values)
+    return KernelText(name, linear, shape, arguments, tuple(sorted(used)))
 
 
 def _render(state: Compilation) -> None:
@@ -248,7 +261,7 @@ def _symbols(state: Compilation) -> dict[str, UOp]:
 
 def _assemble(state: Compilation) -> None:
     """Buffers to memory, launches to steps: the Program."""
-    state.program = _Assembler(state).program()
+    state.program = _Assembler(state).assemble()
 
 
 STAGES: list[tuple[str, Callable[[Compilation], None]]] = [
@@ -328,6 +341,9 @@ def _polynomial(
     return total
 
 
+Array = Any
+
+
 class _Assembler:
     def __init__(self, state: Compilation) -> None:
         self.state = state
@@ -336,18 +352,17 @@ class _Assembler:
         self.buffers: list[program.Buffer] = []
         self.numbers: dict[Storage, int] = {}
 
-    def program(self) -> program.Program:
+    def assemble(self) -> program.Program:
         state = self.state
         arenas = self._place()
-        kernels = list(state.kernels.values())
-        numbers = {kernel.sink: i for i, kernel in enumerate(kernels)}
+        kernels, numbers = self._distinct()
         steps = tuple(
             program.Launch(
                 numbers[launch.sink],
                 tuple(self.numbers[s] for s in launch.storages),
-                self._counts(kernels[numbers[launch.sink]]),
+                self._counts(state.kernels[launch.sink]),
                 launch.nodes,
-                kernels[numbers[launch.sink]].flops,
+                state.kernels[launch.sink].flops,
             )
             for launch in self.launches
         )
@@ -377,6 +392,22 @@ class _Assembler:
                 "profile": state.options.profile,
             },
         )
+
+    def _distinct(self) -> tuple[list[Kernel], dict[UOp, int]]:
+        """Kernels of which the text differs in more than the name, and every kernel's number."""
+        found: dict[Any, int] = {}
+        kernels: list[Kernel] = []
+        numbers: dict[UOp, int] = {}
+        for sink, kernel in self.state.kernels.items():
+            assert kernel.text is not None
+            text = kernel.source.replace(f"{kernel.name}(", "(", 1)
+            arguments = tuple((a.param.dtype, a.written, a.weight) for a in kernel.text.arguments)
+            key = (text, kernel.text.geometry.workgroup, arguments)
+            if key not in found:
+                found[key] = len(kernels)
+                kernels.append(kernel)
+            numbers[sink] = found[key]
+        return kernels, numbers
 
     def _place(self) -> tuple[program.Arena, ...]:
         """Give every storage a buffer: weights their own, the rest a range of an arena."""
@@ -478,8 +509,10 @@ class _Assembler:
         )
 
 
-def stored_array(storage: Storage) -> np.ndarray:  # type: ignore[type-arg]
-    """A weight's values as they lie in memory: converted, in its layout's order, padded with zeros."""
+def stored_array(storage: Storage) -> Array:
+    """A weight's values as they lie in memory: converted, in its layout's order, padded with
+    zeros.
+    """
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
         largest = float(np.finfo(np.float16).max)

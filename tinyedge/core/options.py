@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the target.
+    """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the
+    target.
 
-    precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32 in double
-    precision, for reference values.
+    precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32
+    in double precision, for reference values.
     """
 
     optimize: bool = True

@@ -185,9 +185,17 @@ def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> A
 
 def _reduce(node: UOp, array: Array) -> Array:
     op, axes = node.arg
-    identity = reduce_identity(op, node.dtype)
+    return reduce_array(op, array, axes, node.dtype)
+
+
+def reduce_array(
+    op: ops.Primitive, array: Array, axes: tuple[int, ...], dtype: DType, keepdims: bool = False
+) -> Array:
+    """A reduction over axes, in the array's own type."""
+    identity = reduce_identity(op, dtype)
     with np.errstate(all="ignore"):
-        return _REDUCERS[op].reduce(array, axis=axes, dtype=array.dtype, initial=identity)
+        reduced: Array = _REDUCERS[op].reduce(array, axis=axes, dtype=array.dtype, initial=identity)
+    return np.expand_dims(reduced, axes) if keepdims else reduced
 
 
 def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:

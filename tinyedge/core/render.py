@@ -1,7 +1,8 @@
-"""The printer of C-like languages: a linear kernel as text. Targets say what their language spells otherwise."""
+"""The printer of C-like languages: a linear kernel as text. Targets say what their language
+spells otherwise.
+"""
 
 from __future__ import annotations
-
 
 import numpy as np
 
@@ -147,7 +148,8 @@ class Printer:
             self.names[node] = name
 
     def threads(self, node: UOp) -> None:
-        """A fold over threads: each leaves its part in workgroup memory, then each takes all of them.
+        """A fold over threads: each leaves its part in workgroup memory, then each takes all of
+        them.
 
         Many parts are first brought down to a few, by as many threads.
         """
@@ -223,7 +225,9 @@ class Printer:
         return bare(self.expression(node))
 
     def expression(self, root: UOp) -> str:
-        """An expression, from names and from what is written in place. No recursion beyond one expression."""
+        """An expression, from names and from what is written in place. No recursion beyond one
+        expression.
+        """
         texts: dict[UOp, str] = {}
         stack = [root]
         while stack:

@@ -28,6 +28,10 @@ class Tensor:
     """
 
     __slots__ = ("node",)
+
+    # numpy's operators leave a Tensor on their right to the Tensor.
+    __array_ufunc__ = None
+
     __array_priority__ = 1000
 
     def __init__(self, data: Any, dtype: DType | None = None) -> None:
@@ -110,7 +114,7 @@ class Tensor:
     def _operand(self, other: Any) -> Tensor:
         if isinstance(other, Tensor):
             return other
-        if isinstance(other, UOp):
+        if isinstance(other, (UOp, np.ndarray)):
             return Tensor(other)
         return Tensor(const(other, self.dtype))
 
@@ -658,8 +662,9 @@ class Tensor:
 
     # Contractions and windows.
 
-    def matmul(self, other: Tensor) -> Tensor:
+    def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
+        other = self._operand(other)
         if self.ndim == 0 or other.ndim == 0:
             raise ValueError("matmul needs at least one axis on both sides")
         a = self.unsqueeze(0) if self.ndim == 1 else self
@@ -673,6 +678,9 @@ class Tensor:
         return result.squeeze(-1) if other.ndim == 1 else result
 
     __matmul__ = matmul
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._operand(other).matmul(self)
 
     def conv(
         self,

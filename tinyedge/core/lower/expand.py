@@ -1,7 +1,8 @@
-"""Copies in registers, vectors and threads: ranges of those kinds are replaced by what they stand for.
+"""Copies in registers, vectors and threads: ranges of those kinds are replaced by what they stand
+for.
 
-Hash-consing makes register blocking a matter of common subexpressions: copies that do not depend on a range
-are one node.
+Hash-consing makes register blocking a matter of common subexpressions: copies that do not depend on
+a range are one node.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from tinyedge.core.uop import UOp, const, substitute, toposort
 
 
 def expand(sink: UOp, caps: Caps) -> UOp:
-    """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat already."""
+    """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat
+    already.
+    """
     sink = _unroll(sink)
     stores: list[UOp] = []
     for store in sink.src:
@@ -53,7 +56,9 @@ def sink_ranges(sink: UOp) -> list[UOp]:
 
 
 def _unroll(sink: UOp) -> UOp:
-    """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a THREADS node."""
+    """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a
+    THREADS node.
+    """
     done: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         src = tuple(done[s] for s in node.src)
@@ -241,7 +246,8 @@ def _vector_loads(
 
 
 def one_type_per_buffer(sink: UOp) -> UOp:
-    """For languages where a buffer has one element type: vectors where every access is one, else scalars.
+    """For languages where a buffer has one element type: vectors where every access is one, else
+    scalars.
 
     A buffer of vectors is addressed in vectors.
     """

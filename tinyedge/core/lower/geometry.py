@@ -1,4 +1,6 @@
-"""Which workgroup and thread computes what: grid and local ranges as functions of a thread's position."""
+"""Which workgroup and thread computes what: grid and local ranges as functions of a thread's
+position.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Geometry:
 
 
 def geometry(sink: UOp, caps: Caps) -> Geometry:
-    """Map the ranges of a kernel to the device's dimensions; the last range varies fastest, along x."""
+    """Map the ranges of a kernel to the device's dimensions; the last range varies fastest,
+    along x.
+    """
     ranges = sink_ranges(sink)
     grid = [r for r in ranges if r.arg[1] == "grid"]
     local = [r for r in ranges if r.arg[1] == "local"]
@@ -44,7 +48,9 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
         lanes = shared[0].src[0]
         threads.append(int(lanes.arg))
         alone = not local
-        positions.extend((r, position if alone else UOp(ops.MOD, dt.index, (position, lanes))) for r in shared)
+        positions.extend(
+            (r, position if alone else UOp(ops.MOD, dt.index, (position, lanes))) for r in shared
+        )
         position = UOp(ops.FLOORDIV, dt.index, (position, lanes))
     positions.extend(_decode(local, position))
     return Geometry(tuple(counts), (math.prod(threads), 1, 1), tuple(positions))

@@ -1,8 +1,9 @@
-"""From expressions to statements: loops, accumulators, and every value at the outermost place it can have.
+"""From expressions to statements: loops, accumulators, and every value at the outermost place it
+can have.
 
-The result is a list of nodes in the order of the program text. A BEGIN opens a loop and an END closes it, an
-ACCUMULATOR declares a variable and a SET changes it, a STORE stores; any other node in the list is a value
-that gets a name. What is not in the list is written where it is used.
+The result is a list of nodes in the order of the program text. A BEGIN opens a loop and an END
+closes it, an ACCUMULATOR declares a variable and a SET changes it, a STORE stores; any other node
+in the list is a value that gets a name. What is not in the list is written where it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR, ops.SHAR
 
 @dataclass
 class Linear:
-    """Statements in order; `values` names the node that stands for a fold or a reduction over threads."""
+    """Statements in order; `values` names the node that stands for a fold or a reduction over
+    threads.
+    """
 
     statements: list[UOp] = field(default_factory=list)
     values: dict[UOp, UOp] = field(default_factory=dict)

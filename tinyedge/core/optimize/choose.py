@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
@@ -74,7 +73,10 @@ class Schedule:
         return [r.arg[0] for r in ranges(self.sink) if r.arg[1] == kind]
 
 
-def plain(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
+Roles = Mapping[str, tuple[int, ...]]
+
+
+def plain(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
     """The least that a device needs: outputs to workgroups and threads, folds serial."""
     schedule = Schedule(sink, caps)
     _fill(schedule, _contiguous(sink))
@@ -82,8 +84,11 @@ def plain(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
     return schedule.sink, schedule.moves
 
 
-def choose(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
-    """Moves that make a kernel fast on a device with these facts."""
+def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+    """Moves that make a kernel fast on a device with these facts.
+
+    contraction: the kernel's ranges by role, where it holds a sum of products.
+    """
     schedule = Schedule(sink, caps)
     folds = _folds(sink)
     vector = _contiguous(sink)
@@ -94,8 +99,10 @@ def choose(sink: UOp, caps: Caps) -> tuple[UOp, list[Move]]:
         return schedule.sink, schedule.moves
     if vector is not None:
         vector = _vectorise(schedule, vector)
+    if contraction is not None:
+        _tile(schedule, contraction, vector)
     if len(folds) == 1:
-        _fold(schedule, vector)
+        _unroll(schedule)
     _distribute(schedule, WORKGROUP)
     return schedule.sink, schedule.moves
 
@@ -133,7 +140,11 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
         elif lanes > 1:
             _share(schedule, column, lanes, "lane")
     used = lanes if schedule.left("lane") or schedule.left("threads") else 1
-    _distribute(schedule, WORKGROUP // used, keep=[n for n in schedule.left("loop") if _is_column(schedule, n)])
+    _distribute(
+        schedule,
+        WORKGROUP // used,
+        keep=[n for n in schedule.left("loop") if _is_column(schedule, n)],
+    )
 
 
 def _is_column(schedule: Schedule, number: int) -> bool:
@@ -148,7 +159,9 @@ def _steps(fold: UOp) -> int:
 
 
 def _lanes(width: int, rows: int, caps: Caps) -> int:
-    """Threads a row: none for short rows or where rows keep the device busy, at most a workgroup."""
+    """Threads a row: none for short rows or where rows keep the device busy, at most a
+    workgroup.
+    """
     if caps.threads < 2 or width < 32 or (rows >= MANY_ROWS and width <= 64):
         return 1
     turns = -(-width // caps.vector)
@@ -222,44 +235,25 @@ def _vectorise(schedule: Schedule, vector: int) -> int | None:
     return vector
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """A load of a fold: its address and by how much it grows along ranges."""
+def _tile(schedule: Schedule, contraction: Roles, vector: int | None) -> None:
+    """Copies in registers along the rows or the columns, whichever the vectors do not lie along.
 
-    load: UOp
-
-    def along(self, r: UOp) -> int:
-        if r not in self.load.src[1].ranges:
-            return 0
-        return coefficient_of(self.load.src[1], r) or 10**9
-
-
-def _fold(schedule: Schedule, vector: int | None) -> None:
-    """A sum (or maximum): register tile over the range that shares the other operand, unrolled loop."""
-    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.FOLD)
-    loads = [_Operand(n) for n in toposort((fold.src[0],)) if n.op is ops.LOAD]
-    if not loads:
-        return
-    if len(loads) == 2 and fold.arg is ops.ADD:
-        _tile(schedule, loads, vector)
-    _unroll(schedule)
-
-
-def _tile(schedule: Schedule, loads: list[_Operand], vector: int | None) -> None:
-    """Copies in registers along a range on which only one operand depends, so that they share the other."""
-    candidates = []
+    The copies share what the other operand loads.
+    """
     vectors = next((r for r in ranges(schedule.sink) if r.arg[1] == "vector"), None)
-    for r in ranges(schedule.sink):
-        if r.arg[1] != "loop" or r.arg[0] == vector:
-            continue
-        along = [o.along(r) for o in loads]
-        shared = sum(1 for a in along if a == 0)
-        if shared != 1:
-            continue
-        other = loads[0] if along[0] == 0 else loads[1]
-        if vectors is not None and not other.along(vectors):
-            continue
-        candidates.append(r)
+    sides: list[Sequence[int]] = [contraction["rows"], contraction["columns"]]
+    store = schedule.sink.src[0]
+    if vectors is not None and vector is not None:
+        fold = next(n for n in toposort((store,)) if n.op is ops.FOLD)
+        data = [n for n in toposort((fold,)) if n.op is ops.LOAD and vectors in n.ranges]
+        if len(data) == 1:
+            other = next(n for n in toposort((fold,)) if n.op is ops.LOAD and n is not data[0])
+            sides = [[r.arg[0] for r in other.ranges - data[0].ranges]]
+    candidates = [
+        r
+        for r in ranges(schedule.sink)
+        if r.arg[1] == "loop" and r.arg[0] != vector and any(r.arg[0] in side for side in sides)
+    ]
     if not candidates:
         return
     r = max(candidates, key=lambda c: (schedule.extent(c.arg[0]), -c.arg[0]))
@@ -290,10 +284,11 @@ def _upcast(schedule: Schedule, number: int, count: int) -> None:
 
 
 def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
-    """Rows and vectors of a tile: a larger one shares more loads, but must not leave the device idle.
+    """Rows and vectors of a tile: a larger one shares more loads, but must not leave the device
+    idle.
 
-    A tile of a rows and b vectors of width w does a*b*w products for a + b*w loads of vectors, in about
-    a*b + a + b registers.
+    A tile of a rows and b vectors of width w does a*b*w products for a + b*w loads of vectors, in
+    about a*b + a + b registers.
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in TILES:
@@ -331,7 +326,9 @@ def _unroll(schedule: Schedule) -> None:
 
 
 def _distribute(schedule: Schedule, threads: int, keep: Sequence[int] = ()) -> None:
-    """What is left of the output: the innermost ranges to threads, the others to workgroups; `keep` stays."""
+    """What is left of the output: the innermost ranges to threads, the others to workgroups;
+    `keep` stays.
+    """
     outer = [n for n in schedule.left("loop") if n not in keep]
     if not outer:
         return

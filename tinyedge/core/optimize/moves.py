@@ -1,10 +1,10 @@
 """Schedule moves: small records that change how a kernel's ranges run, never what it computes.
 
-A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, serial), "reduce" (a
-fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a workgroup), "lane" (the threads that
-also share a fold), "upcast"
-(copies in registers), "vector" (lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's
-range given to threads, combined through workgroup memory). Ranges are named by number.
+A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, serial),
+"reduce" (a fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a
+workgroup), "lane" (the threads that also share a fold), "upcast" (copies in registers), "vector"
+(lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's range given to threads,
+combined through workgroup memory). Ranges are named by number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Split(Move):
-    """for r in 0..n  ->  for outer in 0..n/factor: for inner in 0..factor, r = outer*factor + inner.
+    """for r in 0..n  ->  for outer in 0..n/factor: for inner in 0..factor, r = outer*factor +
+    inner.
 
     The outer range gets number `outer`, the inner one `outer` + 1; both must be unused.
     """
@@ -74,7 +75,8 @@ class Split(Move):
 class PadTo(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, storing only where r < n.
 
-    Reads use min(r, n - 1). A fold takes its neutral element where r >= n. The range keeps its number.
+    Reads use min(r, n - 1). A fold takes its neutral element where r >= n. The range keeps its
+    number.
     """
 
     multiple: int
@@ -114,11 +116,12 @@ def _masked_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp
 
 @dataclass(frozen=True)
 class Fill(Move):
-    """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is written or read.
+    """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is
+    written or read.
 
-    An output range along which the stored tensor is contiguous and rounded up in memory: zeros are stored in
-    the padding. A summed range along which the data is contiguous and rounded up: the zeros that were stored
-    there are summed too. The range keeps its number.
+    An output range along which the stored tensor is contiguous and rounded up in memory: zeros are
+    stored in the padding. A summed range along which the data is contiguous and rounded up: the
+    zeros that were stored there are summed too. The range keeps its number.
     """
 
     multiple: int
@@ -154,7 +157,9 @@ class Fill(Move):
         return UOp(ops.SINK, dt.index, (store.replace((store.src[0], value, address)),))
 
     def _padded(self, param: UOp, address: UOp, target: UOp) -> bool:
-        """Whether the range runs along the rounded-up innermost axis, a whole number of steps before it."""
+        """Whether the range runs along the rounded-up innermost axis, a whole number of steps
+        before it.
+        """
         layout = param.arg.layout
         if not layout.pads or layout.pads[-1] % self.multiple:
             return False
@@ -239,7 +244,9 @@ class To(Move):
         size = target.src[0].arg
         if self.kind != "local":
             if shared - {size}:
-                raise IllegalMove(f"cannot make range {self.range} {self.kind}: {shared} threads share")
+                raise IllegalMove(
+                    f"cannot make range {self.range} {self.kind}: {shared} threads share"
+                )
             if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
             shared = set()
@@ -249,7 +256,9 @@ class To(Move):
         if total > caps.threads:
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: {total} threads")
         if self.kind == "threads" and total * 16 > caps.shared:
-            raise IllegalMove(f"cannot make range {self.range} threads: workgroup memory is too small")
+            raise IllegalMove(
+                f"cannot make range {self.range} threads: workgroup memory is too small"
+            )
 
 
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
@@ -287,7 +296,9 @@ def guard(condition: UOp, store: UOp) -> UOp:
 
 
 def _vector_width(node: UOp) -> bool:
-    """Whether vectors of a value's type exist: 32-bit elements, and halves on their way from or to memory."""
+    """Whether vectors of a value's type exist: 32-bit elements, and halves on their way from or
+    to memory.
+    """
     if node.dtype is dt.float16:
         return node.op in (ops.LOAD, ops.CAST)
     return node.dtype.bits == 32

@@ -14,8 +14,8 @@ from tinyedge.core.uop import Shape, Size, UOp, as_node, product
 class Layout:
     """How a tensor lies in memory.
 
-    order: the axes from outermost to innermost. pads: for each axis in that order, the multiple that its size
-    is rounded up to in memory; what lies there reads as zero.
+    order: the axes from outermost to innermost. pads: for each axis in that order, the multiple
+    that its size is rounded up to in memory; what lies there reads as zero.
     """
 
     order: tuple[int, ...]
@@ -57,7 +57,9 @@ def plain(shape: Shape) -> Layout:
 
 
 def innermost(shape: Shape, axis: int, pad: int) -> Layout:
-    """Row-major order but for one axis, which is innermost and rounded up to a multiple of `pad`."""
+    """Row-major order but for one axis, which is innermost and rounded up to a multiple of
+    `pad`.
+    """
     order = (*(a for a in range(len(shape)) if a != axis), axis)
     return Layout(order, (1,) * (len(shape) - 1) + (pad,))
 
@@ -91,9 +93,11 @@ class Param:
 
 @dataclass(frozen=True)
 class View:
-    """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view of.
+    """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view
+    of.
 
-    kind: "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg: the axes).
+    kind: "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg:
+    the axes).
     """
 
     kind: str

@@ -1,7 +1,10 @@
-"""A kernel's canonical form: linear addresses, as few ranges as it can have, folds in the order of memory."""
+"""A kernel's canonical form: linear addresses, as few ranges as it can have, folds in the order
+of memory.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
@@ -12,7 +15,9 @@ from tinyedge.core.uop import Size, UOp, as_node, const, maximum, toposort
 
 
 def split_ranges(sink: UOp) -> UOp:
-    """Ranges that are only used divided and modulo become several ranges, so that no division is left."""
+    """Ranges that are only used divided and modulo become several ranges, so that no division is
+    left.
+    """
     for _ in range(8):
         mapping = _splits(sink)
         if not mapping:
@@ -22,7 +27,9 @@ def split_ranges(sink: UOp) -> UOp:
 
 
 def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]) -> UOp:
-    """Each range replaced by an expression; folds over it fold over the given new ranges instead."""
+    """Each range replaced by an expression; folds over it fold over the given new ranges
+    instead.
+    """
     renamed: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         src = tuple(renamed.get(s, s) for s in node.src)
@@ -56,7 +63,7 @@ def _splits(sink: UOp) -> dict[UOp, UOp]:
             continue
         whole = ix.ZERO
         bounds = [size.arg, *steps, 1]
-        for outer, inner in zip(bounds, bounds[1:], strict=False):
+        for outer, inner in itertools.pairwise(bounds):
             highest += 1
             piece = make_range(as_node(outer // inner), highest, target.arg[1])
             whole = ix.add(whole, ix.mul(piece, const(inner, dt.index)))
@@ -133,7 +140,9 @@ def _address(load: UOp) -> UOp:
 
 
 def coefficient_of(address: UOp, r: UOp) -> int:
-    """By how much an address grows at the symbols' maxima when the range grows by one; 0: it does not."""
+    """By how much an address grows at the symbols' maxima when the range grows by one; 0: it
+    does not.
+    """
     total = 0
     for monomial, coefficient in ix.terms(address).items():
         if r in monomial:
@@ -189,7 +198,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
     users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
     for node in users:
         if node.op is ops.FOLD:
-            if node.src[0] is outer or node.src[0] is inner:
+            if node.src[0] in (outer, inner):
                 return None
             continue
         for source in node.src:
@@ -211,7 +220,9 @@ _ARITHMETIC = (ops.ADD, ops.MUL, ops.SUB, ops.NEG)
 
 
 def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) -> UOp | None:
-    """The address with outer * size + inner written as `whole`; None where it is not of that form."""
+    """The address with outer * size + inner written as `whole`; None where it is not of that
+    form.
+    """
     factors: dict[UOp, dict[tuple[UOp, ...], int]] = {outer: {}, inner: {}}
     rest: dict[tuple[UOp, ...], int] = {}
     for monomial, coefficient in ix.terms(address).items():

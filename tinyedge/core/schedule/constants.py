@@ -66,7 +66,9 @@ def _affordable(node: UOp, elements: int) -> bool:
 
 
 def _absorbed(user: UOp, constant: dict[UOp, int]) -> bool:
-    """Whether a user of a constant will be computed at export itself, or is a view on the way to one."""
+    """Whether a user of a constant will be computed at export itself, or is a view on the way to
+    one.
+    """
     if user not in constant:
         return False
     return user.op.group == "movement" or _affordable(user, constant[user])

@@ -1,9 +1,9 @@
 """Which tensors get a buffer of their own: everything else is computed where it is used.
 
-One pass over the graph from the outputs up knows, for every node, in which kernels and through which views
-its value will be computed and how often an element is computed there. A node whose computation would be
-repeated, and is worth more than a load, is realised. A second pass, downward, cuts what would exceed the
-device's bindings or grow without bound.
+One pass over the graph from the outputs up knows, for every node, in which kernels and through
+which views its value will be computed and how often an element is computed there. A node whose
+computation would be repeated, and is worth more than a load, is realised. A second pass, downward,
+cuts what would exceed the device's bindings or grow without bound.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tinyedge.core.uop import Shape, UOp, consumers, maximum, product, toposort
 
 LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept
+SHUFFLED_PARTS = 6  # parts of a concatenation that one kernel selects from
 GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
@@ -26,7 +27,9 @@ VIEWED = "viewed"  # read through other views
 
 @dataclass(frozen=True)
 class Use:
-    """One way in which a kernel uses a node: through which views, how often an element is computed."""
+    """One way in which a kernel uses a node: through which views, how often an element is
+    computed.
+    """
 
     kernel: UOp
     path: tuple[object, ...] = ()
@@ -38,8 +41,8 @@ class Use:
 class Decision:
     """What `decide` found.
 
-    realised: nodes with a buffer, in order. parts: for a realised chain of assignments on an empty tensor,
-    its assignments in order; each is a kernel of its own that writes its region.
+    realised: nodes with a buffer, in order. parts: for a realised chain of assignments on an empty
+    tensor, its assignments in order; each is a kernel of its own that writes its region.
     """
 
     realised: dict[UOp, None] = field(default_factory=dict)
@@ -81,6 +84,7 @@ class _Fusion:
         self.reductions: dict[UOp, list[str]] = {}
         self.parts: dict[UOp, list[UOp]] = {}
         self.part_of: dict[UOp, UOp] = {}
+        self.pulled: set[UOp] = set()
 
     # Facts from the sources down.
 
@@ -117,7 +121,10 @@ class _Fusion:
             if node not in self.realised and self._worth_keeping(node, found):
                 self.realised.add(node)
             if node in self.realised and _on_empty(node):
-                self._take_parts(node)
+                if self._is_shuffle(node):
+                    self.pulled.update(_chain(node))
+                else:
+                    self._take_parts(node)
             if node.op is ops.REDUCE:
                 kernels = (
                     {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
@@ -126,13 +133,17 @@ class _Fusion:
                     self.reductions.setdefault(kernel, []).append(kind)
 
     def _take_parts(self, top: UOp) -> None:
-        chain = []
-        node = top
-        while node.op is ops.ASSIGN and (node is top or node not in self.realised):
-            chain.append(node)
-            self.part_of[node] = top
-            node = node.src[0]
+        chain = [n for n in _chain(top) if n is top or n not in self.realised]
+        self.part_of.update((n, top) for n in chain)
         self.parts[top] = chain[::-1]
+
+    def _is_shuffle(self, top: UOp) -> bool:
+        """Whether the parts are views of one tensor or of sources: then one kernel copies them all."""
+        chain = _chain(top)
+        bases = {_computed(n.src[1]) for n in chain}
+        if len(chain) < 2 or len(chain) > SHUFFLED_PARTS:
+            return False
+        return len(bases) == 1 or all(is_source(base) for base in bases)
 
     def _uses(self, node: UOp) -> list[Use]:
         found: dict[tuple[UOp, tuple[object, ...]], Use] = {}
@@ -177,7 +188,7 @@ class _Fusion:
         if op is ops.REALISE:
             return True
         if op is ops.ASSIGN and _on_empty(node):
-            return node not in self.part_of
+            return node not in self.part_of and node not in self.pulled
         if op.group == "movement" or self._is_padding(node):
             return False
         repeats = sum(use.repeats for use in found)
@@ -270,6 +281,15 @@ def _computed(node: UOp) -> UOp:
     while node.op.group == "movement":
         node = node.src[0]
     return node
+
+
+def _chain(top: UOp) -> list[UOp]:
+    """A chain of assignments, the last one first."""
+    chain = []
+    while top.op is ops.ASSIGN:
+        chain.append(top)
+        top = top.src[0]
+    return chain
 
 
 def _on_empty(node: UOp) -> bool:

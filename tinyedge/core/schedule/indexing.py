@@ -50,7 +50,9 @@ class Indexer:
         return UOp(ops.PARAM, storage.dtype, (), arg)
 
     def value(self, node: UOp, indices: Indices, root: bool = False) -> UOp:
-        """The element of `node` at the indices. root: compute it although it is placed in memory."""
+        """The element of `node` at the indices. root: compute it although it is placed in
+        memory.
+        """
         stack = [self._visit((node, indices, ix.TRUE), root)]
         requests: list[Request] = [(node, indices, ix.TRUE)]
         answer: UOp | None = None
@@ -87,7 +89,8 @@ class Indexer:
                     return const(0, node.dtype)
                 value = yield (source, inner, ix.both(valid, inside))
                 return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
-            return (yield (source, MOVE[op](node, indices), valid))
+            moved: UOp = yield (source, MOVE[op](node, indices), valid)
+            return moved
         if op is ops.REDUCE:
             return (yield from self._reduce(node, indices, valid))
         if op is ops.GATHER:
@@ -95,7 +98,8 @@ class Indexer:
         if op is ops.ASSIGN:
             return (yield from self._assigned(node, indices, valid))
         if op is ops.REALISE:
-            return (yield (node.src[0], indices, valid))
+            same: UOp = yield (node.src[0], indices, valid)
+            return same
         if op is ops.IOTA:
             return indices[0]
         if op is ops.EMPTY:
@@ -190,7 +194,8 @@ def _reshape(node: UOp, indices: Indices) -> Indices:
 def reshape_indices(shape: Shape, source: Shape, indices: Indices) -> Indices:
     """Indices of the same element in `source`, of which `shape` is a reshape.
 
-    The axes are matched in groups with equal counts, so that only what really merges or splits is divided.
+    The axes are matched in groups with equal counts, so that only what really merges or splits is
+    divided.
     """
     result: list[UOp] = []
     i = j = 0

@@ -1,7 +1,7 @@
 """From a graph to kernels: one store per kernel, its value an expression over loads and ranges.
 
-Equal kernels are the same node, because buffers are named by slot and ranges by number: deduplication needs
-no key.
+Equal kernels are the same node, because buffers are named by slot and ranges by number:
+deduplication needs no key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, Vi
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices
-from tinyedge.core.schedule.layout import output_layout, weight_layout
+from tinyedge.core.schedule.layout import classify, output_layout, weight_layout
 from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, toposort
 
 HALVES = 4  # halves that one thread owns together
@@ -25,11 +25,16 @@ HALVES = 4  # halves that one thread owns together
 
 @dataclass(eq=False)
 class Launch:
-    """One kernel with its buffers in slot order (slot 0 is written) and the model's nodes it computes."""
+    """One kernel with its buffers in slot order (slot 0 is written) and the model's nodes it
+    computes.
+
+    contraction: numbers of the ranges that are batch, rows, columns, summed and window positions.
+    """
 
     sink: UOp
     storages: tuple[Storage, ...]
     nodes: tuple[str, ...] = ()
+    contraction: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass
@@ -154,7 +159,9 @@ class _Scheduler:
             self.placed[root] = Placement(storage)
 
     def _place_parts(self, top: UOp, parts: Sequence[UOp]) -> None:
-        """A chain of assignments is one buffer; a value realised for its own sake lies in its region."""
+        """A chain of assignments is one buffer; a value realised for its own sake lies in its
+        region.
+        """
         if top not in self.placed:
             self.placed[top] = Placement(self._new_storage(top))
         home = self.placed[top]
@@ -166,7 +173,9 @@ class _Scheduler:
                 self.placed[base] = Placement(home.storage, (*views, offset, *home.views))
 
     def _viewed(self, node: UOp) -> tuple[UOp, tuple[View, ...]]:
-        """The tensor of which a node is a one-to-one view, and the views that lead from it to the node."""
+        """The tensor of which a node is a one-to-one view, and the views that lead from it to
+        the node.
+        """
         views: list[View] = []
         while node.op in (ops.RESHAPE, ops.PERMUTE) and len(self.users.get(node, ())) <= 1:
             source = node.src[0]
@@ -217,11 +226,15 @@ class _Scheduler:
         store = UOp(ops.STORE, dt.index, (param, value, *address))
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
         sink, storages = self._laid_out(sink, indexer.storages)
+        contraction = classify(sink)
         sink = collapse(flatten(sink))
-        self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node)))
+        roles = contraction.roles(sink) if contraction is not None else None
+        self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
 
     def _laid_out(self, sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
-        """Decide how what the kernel writes lies in memory, where it is the first to, and its weights."""
+        """Decide how what the kernel writes lies in memory, where it is the first to, and its
+        weights.
+        """
         output = storages[0]
         if output in self.undecided:
             self.undecided.discard(output)
@@ -246,7 +259,9 @@ class _Scheduler:
         return _with_storages(sink, storages), storages
 
     def _as_halves(self, storage: Storage) -> bool:
-        """Whether to keep a tensor as halves: its vectors must be whole, so that no word is shared."""
+        """Whether to keep a tensor as halves: its vectors must be whole, so that no word is
+        shared.
+        """
         node = storage.node
         if not self.halves or node in self.full or storage.dtype is not dt.float32:
             return False
@@ -271,11 +286,17 @@ class _Scheduler:
         return self.weights[key]
 
     def _names_of(self, root: UOp) -> tuple[str, ...]:
-        """Names of the model's nodes that a kernel computes: those below its root, up to realised ones."""
+        """Names of the model's nodes that a kernel computes: those below its root, up to realised
+        ones. A kernel inside of one of the model's nodes has the name of that node.
+        """
         found = []
         for node in toposort((root,), stop=lambda n: n is not root and n in self.placed):
             if node in self.names and (node is root or node not in self.placed):
                 found.append(self.names[node])
+        while not found and root in self.users:
+            root = self.users[root][0]
+            if root in self.names:
+                found.append(self.names[root])
         return tuple(found)
 
 

@@ -1,8 +1,9 @@
 """How each tensor lies in memory: decided when the kernel that writes it is formed.
 
-An activation keeps the axis innermost along which its kernel computes vectors: the output channel of a
-contraction with weights, otherwise the axis that is innermost in what the kernel reads. That axis is rounded up
-to whole vectors. A weight is stored in the order in which its kernel reads it. Inputs and outputs are row-major.
+An activation keeps the axis innermost along which its kernel computes vectors: the output channel
+of a contraction with weights, otherwise the axis that is innermost in what the kernel reads. That
+axis is rounded up to whole vectors. A weight is stored in the order in which its kernel reads it.
+Inputs and outputs are row-major.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products, classified: which ranges are batch, rows, columns, summed, and window positions.
+    """A sum of products, classified: which ranges are batch, rows, columns, summed, and window
+    positions.
 
-    data and filter: the two loads; `filter` is the one that holds the columns (a weight, if one is).
+    data and filter: the two loads; `filter` is the one that holds the columns (a weight, if one
+    is).
     """
 
     fold: UOp
@@ -32,6 +35,14 @@ class Contraction:
     columns: tuple[UOp, ...]
     summed: tuple[UOp, ...]
     window: tuple[UOp, ...]
+
+    def roles(self, sink: UOp) -> dict[str, tuple[int, ...]]:
+        """Numbers of the ranges by role, as far as the kernel still has them."""
+        left = {n.arg[0] for n in toposort((sink,)) if n.op is ops.RANGE}
+        return {
+            role: tuple(r.arg[0] for r in getattr(self, role) if r.arg[0] in left)
+            for role in ("batch", "rows", "columns", "summed", "window")
+        }
 
 
 def classify(sink: UOp) -> Contraction | None:
@@ -80,7 +91,9 @@ def _shares_axis(load: UOp, r: UOp) -> bool:
 
 
 def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
-    """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded up."""
+    """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded
+    up.
+    """
     default = plain(shape)
     if len(shape) < 2:
         return default
@@ -129,8 +142,8 @@ def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
 def weight_layout(load: UOp, store: UOp, fold_order: tuple[UOp, ...], width: int) -> Layout | None:
     """The order in which a kernel reads a weight; None where it is not read axis by axis.
 
-    Reduced ranges lie outside in the order of their loops, then output ranges; the one along which the output's
-    vectors lie is innermost. It and the innermost reduced one are rounded up.
+    Reduced ranges lie outside in the order of their loops, then output ranges; the one along which
+    the output's vectors lie is innermost. It and the innermost reduced one are rounded up.
     """
     param = load.src[0].arg
     shape = param.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -17,7 +17,9 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Plan:
-    """places: arena and offset of each buffer. arenas: bytes of each. live: the largest sum alive at once."""
+    """places: arena and offset of each buffer. arenas: bytes of each. live: the largest sum
+    alive at once.
+    """
 
     places: tuple[tuple[int, int], ...]
     arenas: tuple[int, ...]
@@ -27,12 +29,35 @@ class Plan:
 def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
     """Offsets in as few arenas as the limit (bytes an arena) allows.
 
-    Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020):
-    the largest buffer first, each at the lowest offset where it meets no buffer alive at the same time.
+    Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
+    2020): one buffer after the other, each at the lowest offset where it meets no buffer alive at
+    the same time. Several orders are tried, as none is best for all graphs; the smallest plan is
+    taken, and the first of equals.
     """
-    order = sorted(
-        range(len(lifetimes)), key=lambda i: (-lifetimes[i].bytes, lifetimes[i].first, i)
-    )
+    live = _live(lifetimes, alignment)
+    best: Plan | None = None
+    for key in ORDERS:
+        order = sorted(range(len(lifetimes)), key=lambda i: (*key(lifetimes[i]), i))
+        found = _greedy(lifetimes, order, alignment, limit, live)
+        if best is None or sum(found.arenas) < sum(best.arenas):
+            best = found
+    assert best is not None
+    return best
+
+
+ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+    lambda x: (-x.bytes, x.first),
+    lambda x: (-x.bytes, x.last),
+    lambda x: (-x.bytes * (x.last - x.first + 1), x.first),
+    lambda x: (x.first - x.last, -x.bytes, x.first),
+    lambda x: (x.first, -x.bytes),
+    lambda x: (-x.last, -x.bytes),
+)
+
+
+def _greedy(
+    lifetimes: Sequence[Lifetime], order: Sequence[int], alignment: int, limit: int, live: int
+) -> Plan:
     arenas: list[list[tuple[int, int, Lifetime]]] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
     for i in order:
@@ -47,7 +72,7 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
                 places[i] = (number, offset)
                 break
     sizes = tuple(max(offset + size for offset, size, _ in arena) for arena in arenas)
-    return Plan(tuple(places), sizes, _live(lifetimes, alignment))
+    return Plan(tuple(places), sizes, live)
 
 
 def _rounded(size: int, alignment: int) -> int:
