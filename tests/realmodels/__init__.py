@@ -1,0 +1,1 @@
+"""Real models, exported and replayed by every runtime, against onnxruntime."""

@@ -1,0 +1,67 @@
+"""Each model is exported once, each device opened once, Chromium started once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.realmodels import cases
+from tests.realmodels.inputs import Arrays
+from tinyedge.core.errors import DeviceError
+from tinyedge.core.replay import Replay
+from tinyedge.export import browser as browsers
+from tinyedge.export.bundle import read
+
+# (bundle, inputs of each run) -> (outputs of each run, what the runtime counted)
+Run = Callable[[Path, Sequence[Arrays]], tuple[list[Arrays], dict[str, Any]]]
+Bundles = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """The bundle of a model; see `cases.export` for what may be asked of it."""
+    folder = tmp_path_factory.mktemp("realmodels")
+    made: dict[tuple[Any, ...], Path] = {}
+
+    def bundle(
+        model: str, target: str = "webgpu", symbolic: bool = False, precision: str = "fp32"
+    ) -> Path:
+        key = (model, target, symbolic, precision)
+        if key not in made:
+            out = folder / f"{len(made)}-{model}.tinyedge"
+            made[key] = cases.export(
+                model, out, target=target, symbolic=symbolic, precision=precision
+            )
+        return made[key]
+
+    return bundle
+
+
+# Of this folder, not of the session: playwright allows one of its drivers at a time in a thread.
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[browsers.Browser]:
+    pytest.importorskip("playwright")
+    try:
+        opened = browsers.open_browser()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(place: str, request: pytest.FixtureRequest) -> Run:
+    """Replay at `place`: cpu and wgpu in Python, on memory filled with NaN; or in Chromium."""
+    if place == "chromium":
+        page: browsers.Browser = request.getfixturevalue("chromium")
+        return lambda bundle, feeds: page.run_in_page(bundle, list(feeds))
+    device = request.getfixturevalue({"cpu": "cpu_device", "wgpu": "webgpu_device"}[place])
+
+    def in_python(bundle: Path, feeds: Sequence[Arrays]) -> tuple[list[Arrays], dict[str, Any]]:
+        with Replay(read(bundle).program, device, poison=True) as replay:
+            return [replay.run(arrays) for arrays in feeds], {}
+
+    return in_python

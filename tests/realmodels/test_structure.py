@@ -1,0 +1,62 @@
+"""What every exported model owes: few launches, little memory, small files, one graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.realmodels import cases, facts
+from tests.realmodels.conftest import Bundles
+
+SLOW = ("common_det", "ocr_det", "ocr_rec", "minilm", "swift_f0")
+SEVERAL_OUTPUTS = ("pnet", "rnet", "onet", "minilm", "swift_f0")
+KIBIBYTE = 1024
+
+# Models that do not keep a limit yet, with what they need today: it may shrink, not grow.
+LAUNCHES = {"ocr_det": 87, "swift_f0": 70}
+PRINTED_TWICE = {"common_det": 5, "ocr_det": 1, "ocr_rec": 2, "minilm": 1}
+MEMORY = {"minilm": 1.17}
+
+MODELS = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in cases.CASES]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_launches(model: str, bundles: Bundles) -> None:
+    limit = len(cases.contractions(model)) + cases.CASES[model].spare
+    assert facts.read(bundles(model)).launches <= LAUNCHES.get(model, limit)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_are_distinct(model: str, bundles: Bundles) -> None:
+    found = facts.read(bundles(model))
+    assert found.kernels - found.distinct <= PRINTED_TWICE.get(model, 0)
+    assert found.kernels <= found.launches
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m.values[0] in SEVERAL_OUTPUTS])
+def test_outputs_share_one_graph(model: str, bundles: Bundles) -> None:
+    """What several outputs need is computed by one launch."""
+    counts = Counter(
+        part
+        for nodes in facts.read(bundles(model)).nodes
+        for node in nodes
+        for part in node.split("+")
+    )
+    assert {name: counts[name] for name in cases.contractions(model) if counts[name] != 1} == {}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_memory(model: str, bundles: Bundles) -> None:
+    found = facts.read(bundles(model))
+    assert found.live <= found.arenas <= MEMORY.get(model, 1.15) * found.live
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_files(model: str, bundles: Bundles) -> None:
+    found = facts.read(bundles(model))
+    assert found.zipped <= 60 * KIBIBYTE
+
+
+def test_runtime(bundles: Bundles) -> None:
+    assert 0 < facts.read(bundles("pnet")).runtime_zipped <= 12 * KIBIBYTE
