@@ -116,6 +116,29 @@ def test_a_function(tmp_path: Path) -> None:
     assert results["sum"] == 15
 
 
+def test_arrays_in_a_function_are_constants(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.normal(size=s).astype(np.float32) for s in ((2, 3), (3, 4), (5, 2)))
+    out = tinyedge.export_function(
+        lambda x: v @ (x @ w + w[:1]), [x], target="cpu", out=tmp_path / "f"
+    )
+    with tinyedge.load(out) as loaded:
+        result = loaded.run({"input_0": x})["output"]
+    np.testing.assert_allclose(result, v @ (x @ w + w[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_tensor_that_not_every_device_can_bind(tmp_path: Path) -> None:
+    said: list[str] = []
+    tinyedge.export_function(
+        lambda x: (x + 1).expand((40, 1024, 1024)),
+        [np.zeros((1, 1024, 1024), np.float32)],
+        out=tmp_path / "f",
+        golden=False,
+        warn=said.append,
+    )
+    assert len(said) == 1 and "a tensor takes 167772160 bytes" in said[0]
+
+
 @pytest.mark.parametrize(
     ("function", "inputs", "id"),
     [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
+from tinyedge.core.caps import Caps
 from tinyedge.core.compile import Compilation, Graph, Port, compile_graph
 from tinyedge.core.errors import DeviceError, InputError
 from tinyedge.core.options import Options
@@ -196,6 +197,7 @@ def export_function(
     golden: bool = True,
     force: bool = False,
     progress: Progress | None = None,
+    warn: Warn | None = None,
 ) -> Path:
     """Compile a Python function over tensors into a bundle.
 
@@ -207,7 +209,14 @@ def export_function(
     check_options(target, options)
     graph = trace(function, example_inputs)
     return export_graph(
-        graph, target, Path(out), options, golden=golden, force=force, progress=progress or _silent
+        graph,
+        target,
+        Path(out),
+        options,
+        golden=golden,
+        force=force,
+        progress=progress or _silent,
+        warn=warn,
     )
 
 
@@ -266,6 +275,8 @@ def export_graph(
     assert compiled.program is not None
     program = compiled.program
     program = replace(program, options={**program.options, **(record or {})})
+    for text in _beyond(program, compiled.caps):
+        (warn or _log.warning)(text)
     goldens = []
     if golden:
         progress("golden")
@@ -275,6 +286,16 @@ def export_graph(
             (warn or _log.warning)(NO_GOLDEN)
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
+
+
+def _beyond(program: Program, caps: Caps) -> Iterator[str]:
+    """What the program needs beyond what every device of its kind guarantees."""
+    bytes = max((buffer.bytes for buffer in program.buffers), default=0)
+    if bytes > caps.binding_bytes:
+        yield (
+            f"a tensor takes {bytes} bytes at most; not every device binds more than "
+            f"{caps.binding_bytes}, and those that do not will refuse the bundle"
+        )
 
 
 def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None = None) -> Any:

@@ -42,7 +42,7 @@ class Tensor:
         array = np.asarray(data)
         if dtype is not None:
             array = array.astype(dtype.numpy)
-        self.node = _weight("", array)
+        self.node = _weight("constant", array)
 
     # Construction.
 
@@ -664,23 +664,24 @@ class Tensor:
 
     def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
-        other = self._operand(other)
-        if self.ndim == 0 or other.ndim == 0:
+        operand = self._operand(other)
+        if self.ndim == 0 or operand.ndim == 0:
             raise ValueError("matmul needs at least one axis on both sides")
         a = self.unsqueeze(0) if self.ndim == 1 else self
-        b = other.unsqueeze(1) if other.ndim == 1 else other
+        b = operand.unsqueeze(1) if operand.ndim == 1 else other
         if a.shape[-1] != b.shape[-2]:
-            raise ValueError(f"matmul of {list(self.shape)} and {list(other.shape)}")
+            raise ValueError(f"matmul of {list(self.shape)} and {list(operand.shape)}")
         left, right = a.unsqueeze(-2), b.transpose().unsqueeze(-3)
         result = (left * right).sum(-1)
         if self.ndim == 1:
             result = result.squeeze(-2)
-        return result.squeeze(-1) if other.ndim == 1 else result
+        return result.squeeze(-1) if operand.ndim == 1 else result
 
     __matmul__ = matmul
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return self._operand(other).matmul(self)
+        left = self._operand(other)
+        return left.matmul(self)
 
     def conv(
         self,
