@@ -668,7 +668,7 @@ class Tensor:
         if self.ndim == 0 or operand.ndim == 0:
             raise ValueError("matmul needs at least one axis on both sides")
         a = self.unsqueeze(0) if self.ndim == 1 else self
-        b = operand.unsqueeze(1) if operand.ndim == 1 else other
+        b = operand.unsqueeze(1) if operand.ndim == 1 else operand
         if a.shape[-1] != b.shape[-2]:
             raise ValueError(f"matmul of {list(self.shape)} and {list(operand.shape)}")
         left, right = a.unsqueeze(-2), b.transpose().unsqueeze(-3)
