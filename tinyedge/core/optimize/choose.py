@@ -97,10 +97,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if columns or len(folds) > 1:
         _rows(schedule, columns, vector)
         return schedule.sink, schedule.moves
+    along = vector
     if vector is not None:
         vector = _vectorise(schedule, vector)
     if contraction is not None:
-        _tile(schedule, contraction, vector)
+        _tile(schedule, contraction, along, vector)
     if len(folds) == 1:
         _unroll(schedule)
     _distribute(schedule, WORKGROUP)
@@ -235,20 +236,19 @@ def _vectorise(schedule: Schedule, vector: int) -> int | None:
     return vector
 
 
-def _tile(schedule: Schedule, contraction: Roles, vector: int | None) -> None:
+def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int | None) -> None:
     """Copies in registers along the rows or the columns, whichever the vectors do not lie along.
 
-    The copies share what the other operand loads.
+    The copies share what the other operand loads. along: the range of which the vectors are a part,
+    vector: the one over whole vectors that is left of it.
     """
-    vectors = next((r for r in ranges(schedule.sink) if r.arg[1] == "vector"), None)
-    sides: list[Sequence[int]] = [contraction["rows"], contraction["columns"]]
-    store = schedule.sink.src[0]
-    if vectors is not None and vector is not None:
-        fold = next(n for n in toposort((store,)) if n.op is ops.FOLD)
-        data = [n for n in toposort((fold,)) if n.op is ops.LOAD and vectors in n.ranges]
-        if len(data) == 1:
-            other = next(n for n in toposort((fold,)) if n.op is ops.LOAD and n is not data[0])
-            sides = [[r.arg[0] for r in other.ranges - data[0].ranges]]
+    vectors = any(r.arg[1] == "vector" for r in ranges(schedule.sink))
+    if along in contraction["columns"]:
+        sides = [contraction["rows"]]
+    elif along in contraction["rows"]:
+        sides = [contraction["columns"]]
+    else:
+        sides = [contraction["rows"], contraction["columns"]]
     candidates = [
         r
         for r in ranges(schedule.sink)
@@ -263,7 +263,7 @@ def _tile(schedule: Schedule, contraction: Roles, vector: int | None) -> None:
     total = 1
     for n in schedule.left("loop"):
         total *= schedule.extent(n)
-    columns = schedule.extent(vector) if vector is not None and vectors is not None else 1
+    columns = schedule.extent(vector) if vector is not None and vectors else 1
     rows, across = _tile_size(schedule.extent(number), columns, total, schedule.caps)
     _upcast(schedule, number, rows)
     if vector is not None:

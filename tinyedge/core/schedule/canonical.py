@@ -136,7 +136,8 @@ def _stride(loads: list[UOp], r: UOp) -> int:
 def _address(load: UOp) -> UOp:
     param = load.src[0].arg
     rank = len(param.shape)
-    return param.layout.flatten(param.shape, load.src[1 : 1 + rank])
+    address: UOp = param.layout.flatten(param.shape, load.src[1 : 1 + rank])
+    return address
 
 
 def coefficient_of(address: UOp, r: UOp) -> int:

@@ -17,7 +17,7 @@ from tinyedge.core.uop import Shape, UOp, consumers, maximum, product, toposort
 
 LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept
-SHUFFLED_PARTS = 6  # parts of a concatenation that one kernel selects from
+SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
@@ -138,7 +138,7 @@ class _Fusion:
         self.parts[top] = chain[::-1]
 
     def _is_shuffle(self, top: UOp) -> bool:
-        """Whether the parts are views of one tensor or of sources: then one kernel copies them all."""
+        """Whether the parts are views of one tensor or of sources: one kernel copies them all."""
         chain = _chain(top)
         bases = {_computed(n.src[1]) for n in chain}
         if len(chain) < 2 or len(chain) > SHUFFLED_PARTS:

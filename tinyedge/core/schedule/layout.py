@@ -46,7 +46,7 @@ class Contraction:
 
 
 def classify(sink: UOp) -> Contraction | None:
-    """The contraction that a kernel holds, if its one sum is over products of two loads."""
+    """The contraction of a kernel, if its one sum is over products of two sides with loads."""
     nodes = toposort((sink,))
     folds = [n for n in nodes if n.op is ops.FOLD]
     if len(folds) != 1 or folds[0].arg is not ops.ADD:
@@ -54,12 +54,12 @@ def classify(sink: UOp) -> Contraction | None:
     body = folds[0].src[0]
     if body.op is not ops.MUL:
         return None
-    loads = [_only_load(s) for s in body.src]
-    if loads[0] is None or loads[1] is None:
+    left, right = body.src
+    data, weights = _main_load(left), _main_load(right)
+    if data is None or weights is None:
         return None
-    data, weights = loads[0], loads[1]
     if data.src[0].arg.weight and not weights.src[0].arg.weight:
-        data, weights = weights, data
+        data, weights, left, right = weights, data, right, left
     outer = sorted(folds[0].ranges, key=lambda r: r.arg[0])
     reduced = folds[0].src[1:]
     window = tuple(r for r in reduced if _shares_axis(data, r))
@@ -67,18 +67,18 @@ def classify(sink: UOp) -> Contraction | None:
         folds[0],
         data,
         weights,
-        tuple(r for r in outer if r in data.ranges and r in weights.ranges),
-        tuple(r for r in outer if r in data.ranges and r not in weights.ranges),
-        tuple(r for r in outer if r not in data.ranges and r in weights.ranges),
+        tuple(r for r in outer if r in left.ranges and r in right.ranges),
+        tuple(r for r in outer if r in left.ranges and r not in right.ranges),
+        tuple(r for r in outer if r not in left.ranges and r in right.ranges),
         tuple(r for r in reduced if r not in window),
         window,
     )
 
 
-def _only_load(node: UOp) -> UOp | None:
-    """The load of an expression that holds exactly one."""
-    loads = [n for n in toposort((node,)) if n.op is ops.LOAD]
-    return loads[0] if len(loads) == 1 else None
+def _main_load(side: UOp) -> UOp | None:
+    """The load of a side that depends on most ranges: a prologue may bring others."""
+    loads = [n for n in toposort((side,)) if n.op is ops.LOAD]
+    return max(loads, key=lambda n: len(n.ranges), default=None)
 
 
 def _shares_axis(load: UOp, r: UOp) -> bool:
