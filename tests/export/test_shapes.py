@@ -152,3 +152,17 @@ def test_dims_by_symbol_and_by_place() -> None:
     ):
         with pytest.raises(InputError, match=part):
             import_model(data, dims=dims)
+
+
+def test_a_great_weight_used_in_two_ways_is_kept_once() -> None:
+    """Tied embeddings: gathered from, and transposed for the product at the end."""
+    nodes = [
+        node("Transpose", ["w"], ["t"]),
+        node("Gather", ["w", "i"], ["rows"]),
+        node("Add", ["x", "rows"], ["h"]),
+        node("MatMul", ["h", "t"]),
+    ]
+    weights = [_floats("w", np.arange(600 * 600).reshape(600, 600)), ints("i", [5, 7])]
+    imported = _import(nodes, weights, [2, 600], {})
+    arrays = [n.arg[0].data for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER]
+    assert sorted(a.size for a in arrays if a is not None) == [2 * 600, 600 * 600]

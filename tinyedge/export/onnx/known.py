@@ -65,6 +65,8 @@ class Knowledge:
                 del self._values[other]
         if value is None or _is_fill(node):
             return tensor
+        if value.nbytes > self._limit and _is_view(node):
+            return tensor  # movement is free; a copy would be stored beside the original
         if value.dtype == object:
             folded = _sizes_tensor(value, node.dtype)
             if folded is None:
@@ -129,6 +131,12 @@ def _is_fill(node: UOp) -> bool:
     while node.op in (ops.EXPAND, ops.RESHAPE):
         node = node.src[0]
     return node.op is ops.CONST
+
+
+def _is_view(node: UOp) -> bool:
+    while node.op.group == "movement":
+        node = node.src[0]
+    return node.op is ops.BUFFER
 
 
 def _sizes_tensor(value: Any, dtype: DType) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
         channels = weight.shape[filters]
         bias = None if c is None else node.known(c)
         if c is None or (bias is not None and bias.size in (1, channels) and bias.ndim <= 1):
-            return _constant_gemm(node, left, weight, bias, filters, alpha, beta)
+            return _constant_gemm(node, left, b, weight, c, bias, filters, alpha, beta)
     result = left.matmul(right)
     if alpha != 1.0:
         result = result * _scalar(result, alpha)
@@ -48,29 +49,33 @@ def _scalar(x: Tensor, value: float) -> float | int:
 
 
 def _constant_gemm(
-    node: Node, left: Tensor, weight: object, bias: object, filters: int, alpha: float, beta: float
+    node: Node,
+    left: Tensor,
+    b: Tensor,
+    weight: Any,
+    c: Tensor | None,
+    bias: Any,
+    filters: int,
+    alpha: float,
+    beta: float,
 ) -> Tensor:
-    array = np.asarray(weight)
-    channels = array.shape[filters]
+    """A product with known weights: alpha and beta go into them, and so may what follows."""
     if alpha != 1.0:
-        array = (array.astype(np.float64) * alpha).astype(array.dtype)
-    start = None
-    if bias is not None:
-        start = np.broadcast_to(np.asarray(bias).reshape(-1), channels)
-        if beta != 1.0:
-            start = (start.astype(np.float64) * beta).astype(array.dtype)
+        weight = (weight.astype(np.float64) * alpha).astype(weight.dtype)
+        b = node.constant(weight)
+    if c is not None and beta != 1.0:
+        bias = (bias.astype(np.float64) * beta).astype(weight.dtype)
+        c = node.constant(bias)
 
-    def make(kernel: object, shift: object) -> Tensor:
-        matrix = node.constant(kernel)
+    def product(matrix: Tensor, shift: Tensor | None) -> Tensor:
         result = left.matmul(matrix.transpose() if filters == 0 else matrix)
-        return result + node.constant(shift)
+        return result if shift is None else result + shift
 
-    if start is None:
-        matrix = node.constant(array)
-        result = left.matmul(matrix.transpose() if filters == 0 else matrix)
-    else:
-        result = make(array, start)
-    return remember(node, result, make, array, start, filters=filters, channel=1)
+    def make(matrix: Any, shift: Any) -> Tensor:
+        return product(node.constant(matrix), node.constant(shift))
+
+    start = None if c is None else np.broadcast_to(bias.reshape(-1), weight.shape[filters])
+    return remember(node, product(b, c), make, weight, start, filters=filters, channel=1)
 
 
 @operator("Einsum")
