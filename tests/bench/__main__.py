@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiles", action="store_true", help="only the matrix products")
     parser.add_argument("--no-tiles", action="store_true", help="leave the matrix products out")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
-    parser.add_argument("--join", metavar="FILE", help="take other models from an earlier --json")
+    parser.add_argument(
+        "--join", metavar="FILE", action="append", help="add the models of an earlier --json"
+    )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.models) - set(cases.CASES))
@@ -71,8 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
         install_peer()
     models.paths(chosen)
     result = measure(chosen, effort, rounds, sides, products=not given.no_tiles)
-    if given.join:
-        _join(result, json.loads(Path(given.join).read_text(encoding="utf-8")))
+    for file in given.join or ():
+        _join(result, json.loads(Path(file).read_text(encoding="utf-8")))
     if given.json:
         Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(report.markdown(result) if given.markdown else report.text(result))

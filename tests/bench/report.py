@@ -13,6 +13,7 @@ MISSING = "-"
 def tables(report: Result) -> list[Table]:
     """(title, headings, rows) of everything measured. Ratios are tinyedge over the peer."""
     return [
+        _summary(report),
         _time("CPU seconds a run", report, "run"),
         _time("CPU seconds to the first output", report, "first"),
         _work(report),
@@ -22,10 +23,46 @@ def tables(report: Result) -> list[Table]:
     ]
 
 
+def _summary(report: Result) -> Table:
+    """The table to show alone: in each cell tinyedge / peer."""
+
+    def pair(result: Result, *path: str, scale: float = 0) -> str:
+        ours, peer = (_get(result, side, *path) for side in ("ours", "peer"))
+        return " / ".join(
+            MISSING if n is None else number(n * scale if scale else n) for n in (ours, peer)
+        )
+
+    rows = []
+    for result in report["models"]:
+        row = [_name(result)]
+        for what in ("run", "first"):
+            medians = [_get(result, side, what, "cpu", "median") for side in ("ours", "peer")]
+            row += [pair(result, what, "cpu", "median"), _ratio(*medians)]
+        row += [
+            pair(result, "counters_of_a_run", "launches"),
+            pair(result, "counters_to_first", "pipelines"),
+            pair(result, "peak_gpu_bytes", scale=1e-6),
+            pair(result, "fetched", "gzipped", scale=1e-3),
+        ]
+        rows.append(row)
+    headings = [
+        "model",
+        "CPU s a run",
+        "ratio",
+        "CPU s to the first output",
+        "ratio",
+        "launches",
+        "pipelines",
+        "GPU buffers, MB",
+        "fetched beside weights, KB gzipped",
+    ]
+    return "tinyedge / onnxruntime-web", headings, rows
+
+
 def number(value: float) -> str:
-    """Three significant digits."""
-    if value == 0:
-        return "0"
+    """Two or three significant digits; whole numbers whole."""
+    if isinstance(value, int):
+        return str(value)
     digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:.{digits}f}"
 
