@@ -446,7 +446,7 @@ def test_explain_every_stage(tinyedge: Command) -> None:
     expected = {
         "fold": "outputs: conv2d_4, softmax",
         "fuse": "kernel 1: 1 launches, first for ",
-        "optimise": "%0",
+        "optimise": "move To(range=",
         "lower": "workgroup (",
         "render": "void k0_",
         "assemble": "arenas: ",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,13 @@ from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.options import Options
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Launch
-from tinyedge.core.schedule.buffers import Param
+from tinyedge.core.text import graph_text, kernel_text, statements_text
+from tinyedge.core.text import say as say_node
 
 if TYPE_CHECKING:
     from tinyedge.core.uop import UOp
 
 NAMES = tuple(name for name, _ in STAGES)
-
-# An argument's text is cut to this length: a constant may be an array.
-ARGUMENT_LENGTH = 80
 
 
 @click.command("explain")
@@ -64,9 +62,13 @@ def command(
 
 
 def _print_graph(state: Compilation) -> None:
-    listing(state.outputs.values(), state.names)
-    numbers = {node: name for name, node in state.outputs.items()}
-    say(f"outputs: {', '.join(numbers.values())}")
+    _say_all(graph_text(state.outputs.values(), state.names))
+    say(f"outputs: {', '.join(state.outputs)}")
+
+
+def _say_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
 
 
 def _sinks(state: Compilation) -> list[UOp]:
@@ -80,8 +82,7 @@ def _print_kernels(state: Compilation, stage: str) -> None:
         uses = [launch for launch in state.schedule.launches if launch.sink is sink]
         nodes = ", ".join(uses[0].nodes) or "-"
         say(f"kernel {index}: {len(uses)} launches, first for {nodes}")
-        if stage != "fuse":
-            _print_kernel(state, index, stage)
+        _print_kernel(state, index, stage)
         say()
 
 
@@ -90,21 +91,19 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
     if not 0 <= index < len(sinks):
         raise click.BadParameter(f"there are kernels 0..{len(sinks) - 1}", param_hint="--kernel")
     if stage == "fuse":
-        listing([sinks[index]])
+        _say_all(kernel_text(sinks[index]))
         return
     kernel: Kernel = state.kernels[sinks[index]]
     for move in kernel.moves:
         say(f"move {move}")
     if stage == "optimise":
-        listing([kernel.moved])
+        _say_all(kernel_text(kernel.moved))
     elif stage == "lower":
         assert kernel.text is not None
-        numbers: dict[UOp, int] = {}
-        for node in kernel.text.linear.statements:
-            numbers[node] = len(numbers)
-            say(f"%{numbers[node]:<4} {_describe(node, numbers)}")
+        linear = kernel.text.linear
+        _say_all(statements_text(linear.statements, linear.values))
         shape = kernel.text.geometry
-        say(f"workgroup {shape.workgroup}, counts {shape.counts}")
+        say(f"workgroup {shape.workgroup}, counts {say_node(shape.counts)}")
     else:
         say(kernel.source)
 
@@ -124,38 +123,3 @@ def _print_steps(state: Compilation) -> None:
                 rows.append((number, type(step).__name__.lower(), "-", "-", "-"))
     table((">", "kernel", "workgroups", "buffers", "nodes"), rows)
     say(f"arenas: {', '.join(str(arena.bytes) for arena in program.arenas)} bytes")
-
-
-def listing(roots: Iterable[UOp], names: Mapping[UOp, str] | None = None) -> None:
-    """Print the nodes below `roots`, operands first, one a line."""
-    from tinyedge.core.uop import toposort
-
-    numbers: dict[UOp, int] = {}
-    for node in toposort(tuple(roots)):
-        numbers[node] = len(numbers)
-        label = (names or {}).get(node, "")
-        line = f"%{numbers[node]:<4} {_describe(node, numbers)}"
-        say(f"{line:<72} # {label}" if label else line)
-
-
-def _describe(node: UOp, numbers: Mapping[UOp, int]) -> str:
-    shape = f" [{', '.join(map(str, node.shape))}]" if node.shape else ""
-    operands = " ".join(_operand(each, numbers) for each in node.src)
-    return f"{node.op.name} {node.dtype}{shape} {operands} {_argument(node)}".rstrip()
-
-
-def _operand(node: UOp, numbers: Mapping[UOp, int]) -> str:
-    if node in numbers:
-        return f"%{numbers[node]}"
-    words = [node.op.name, *(_operand(each, numbers) for each in node.src), _argument(node)]
-    return words[-1] if not node.src and words[-1] else f"({' '.join(filter(None, words))})"
-
-
-def _argument(node: UOp) -> str:
-    """What a node holds beside its operands; a kernel's buffer by its number."""
-    if node.arg is None:
-        return ""
-    if isinstance(node.arg, Param):
-        return f"b{node.arg.slot}"
-    text = " ".join(repr(node.arg).split())
-    return text if len(text) <= ARGUMENT_LENGTH else text[:ARGUMENT_LENGTH] + "..."
