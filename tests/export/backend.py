@@ -1,6 +1,7 @@
 """ONNX's own backend tests: every case imported, evaluated by the reference evaluator, compared.
 
-    python -m tests.export.backend [pattern]     # prints what does not pass, and why
+    python -m tests.export.backend [pattern]              # what does not pass, and why
+    python -m tests.export.backend --symbolic [pattern]   # the same with symbolic input sizes
 
 Inputs are inputs. Where that is refused because a shape depends on one, the case is tried again
 with its small integer inputs (and scalars), then with all inputs, as constants.
@@ -98,12 +99,15 @@ def _value(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def run(case: Case) -> Outcome:
-    """One case's outcome; a case passes if it passes in one of the three ways."""
+def run(case: Case, symbolic: bool = False) -> Outcome:
+    """One case's outcome; a case passes if it passes in one of the three ways.
+
+    symbolic: input sizes of 2 or more become symbols within 2..64, equal sizes the same one.
+    """
     outcome = Outcome(case.name, "refused", "nothing was tried")
     for constant in (_none, _small, _every):
         try:
-            problem = _attempt(case, constant)
+            problem = _attempt(case, constant, symbolic)
         except InputError as error:
             outcome = Outcome(case.name, "refused", f"{error.subject}: {error.because}")
             continue
@@ -127,22 +131,31 @@ def _every(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _attempt(case: Case, constant: Any) -> str:
-    stored = {tensor.name for tensor in case.model.graph.initializer}
-    names = [value.name for value in case.model.graph.input]
+def _attempt(case: Case, constant: Any, symbolic: bool) -> str:
+    model = ModelProto()
+    model.CopyFrom(case.model)
+    stored = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input]
     if len(names) != len(case.inputs):
         names = [name for name in names if name not in stored]
     feeds = dict(zip(names, case.inputs, strict=False))
     constants = {name: value for name, value in feeds.items() if constant(value)}
-    dims = {
-        f"{value.name}[{axis}]": int(np.shape(feeds[value.name])[axis])
-        for value in case.model.graph.input
-        if value.name in feeds and value.name not in constants
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value")
-    }
-    imported = import_model(case.model.SerializeToString(), constants=constants, dims=dims)
-    got = evaluate([tensor.node for tensor in imported.outputs.values()], feeds)
+    dims: dict[str, int | str] = {}
+    sizes: dict[str, int] = {}
+    for value in model.graph.input:
+        if value.name not in feeds or value.name in constants:
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            size = int(np.shape(feeds[value.name])[axis])
+            if symbolic and size > 1:
+                dim.Clear()
+                dim.dim_param = f"n{size}"
+                dims[dim.dim_param] = "2..64"
+                sizes[dim.dim_param] = size
+            elif not dim.HasField("dim_value"):
+                dims[f"{value.name}[{axis}]"] = size
+    imported = import_model(model.SerializeToString(), constants=constants, dims=dims)
+    got = evaluate([tensor.node for tensor in imported.outputs.values()], feeds, sizes)
     for ours, theirs in zip(got, case.outputs, strict=True):
         problem = _difference(ours, np.asarray(theirs), case)
         if problem:
@@ -161,14 +174,16 @@ def _difference(ours: Any, theirs: Any, case: Case) -> str:
     return f"off by {np.nanmax(np.abs(ours.astype(np.float64) - theirs)):.3g}"
 
 
-def outcomes(pattern: str = "") -> list[Outcome]:
-    """All cases whose name has the pattern in it."""
+def outcomes(pattern: str = "", *, symbolic: bool = False, every: int = 1) -> list[Outcome]:
+    """Every so many of the cases whose name has the pattern in it."""
+    chosen = [case for case in cases() if re.search(pattern, case.name)][::every]
     with np.errstate(all="ignore"):
-        return [run(case) for case in cases() if re.search(pattern, case.name)]
+        return [run(case, symbolic) for case in chosen]
 
 
 def main() -> None:
-    found = outcomes(*sys.argv[1:2])
+    arguments = [a for a in sys.argv[1:] if a != "--symbolic"]
+    found = outcomes(*arguments[:1], symbolic="--symbolic" in sys.argv)
     for outcome in found:
         if outcome.verdict != "pass":
             print(f"{outcome.verdict:8} {outcome.name}: {outcome.detail.splitlines()[0]}")

@@ -211,6 +211,15 @@ def _long_recurrence() -> ModelProto:
     return model([one], inputs=[info("x", [1 << 30, 1, 1])], weights=weights)
 
 
+def _sparse(size: int, index: int) -> ModelProto:
+    result = model([node("Add", ["x", "w"])])
+    values = numpy_helper.from_array(np.ones(1, np.float32), "w")
+    places = numpy_helper.from_array(np.array([index], np.int64), "i")
+    sparse = helper.make_sparse_tensor(values, places, [size])
+    result.graph.sparse_initializer.append(sparse)
+    return result
+
+
 def _bytes_cut(count: int) -> bytes:
     data: bytes = model([RELU], weights=[ints("w", range(50))]).SerializeToString()
     return data[: len(data) - count]
@@ -354,6 +363,8 @@ CASES: dict[str, tuple[Build, str | tuple[str, ...]]] = {
         lambda _: model([node("Add", ["x", "w"])], weights=[tensor("w", [1] * 100, bytes(4))]),
         "model.limit",
     ),
+    "sparse weight of 2^30": (lambda _: _sparse(1 << 30, 0), "model.limit"),
+    "sparse index": (lambda _: _sparse(3, 7), "model.tensor"),
     "string weight": (
         lambda _: model(
             [node("Add", ["x", "w"])],

@@ -18,3 +18,12 @@ def test_onnx_backend_cases() -> None:
     bad = [outcome for outcome in found if outcome.verdict in ("wrong", "crash")]
     assert not bad, bad[:10]
     assert Counter(outcome.verdict for outcome in found)["pass"] >= PASSES
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_backend_cases_with_symbolic_sizes() -> None:
+    """Every fourth case: refused, or right."""
+    found = outcomes(symbolic=True, every=4)
+    bad = [outcome for outcome in found if outcome.verdict in ("wrong", "crash")]
+    assert not bad, bad[:10]
+    assert Counter(outcome.verdict for outcome in found)["pass"] >= 300

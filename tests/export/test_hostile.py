@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
+from tests.export.fuzz import fuzz
 from tests.export.hostile import CASES, NAMES, info, model, node
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.reference import evaluate
@@ -92,3 +93,9 @@ def test_a_function_is_inlined_under_the_name_of_its_node() -> None:
     (value,) = evaluate([imported.outputs["y"].node], {"x": -np.ones((2, 3), np.float32)})
     assert (value == -0.5).all()
     assert list(imported.names.values()) == ["outer/LeakyRelu_0"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_changed_models() -> None:
+    found = fuzz(100, seed=1)
+    assert len(found) >= 4

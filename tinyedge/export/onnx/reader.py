@@ -235,6 +235,13 @@ def array(tensor: Any, model: Model, subject: str) -> Any:
 def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
     """The values of a SparseTensorProto, as a dense array."""
     count = _count(sparse.dims, model.limits, subject)
+    if count > model.limits.table:
+        raise ModelError(
+            subject,
+            f"it has {count} elements when it is made dense",
+            id="model.limit",
+            supported=f"up to {model.limits.table} elements",
+        )
     values = array(sparse.values, model, subject)
     indices = array(sparse.indices, model, subject)
     dense = np.zeros(count, values.dtype)

@@ -1,0 +1,125 @@
+"""Real models with something changed: an import ends in success or in an error of a known kind.
+
+python -m tests.export.fuzz [count] [seed]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tests.models import path
+from tinyedge.core.errors import InputError
+from tinyedge.export.onnx import import_model, registry
+
+MODELS: dict[str, dict[str, int | str]] = {
+    "pnet": {"M1": 24, "M2": "16..64:2"},
+    "rnet": {},
+    "swift_f0": {"audio[1]": 16000},
+}
+NUMBERS = (0, -1, 1, 2, 3, 7, 100_000, 2**31 - 1, 2**31, 2**40, -(2**63), 2**63 - 1)
+SECONDS = 10.0
+
+
+def _operator(rng: random.Random, graph: Any) -> None:
+    rng.choice(graph.node).op_type = rng.choice(registry.names())
+
+
+def _input(rng: random.Random, graph: Any) -> None:
+    node = rng.choice([n for n in graph.node if n.input])
+    names = [name for n in graph.node for name in (*n.input, *n.output)]
+    node.input[rng.randrange(len(node.input))] = rng.choice(names)
+
+
+def _attribute(rng: random.Random, graph: Any) -> None:
+    nodes = [n for n in graph.node if n.attribute]
+    attribute = rng.choice(rng.choice(nodes).attribute)
+    if attribute.ints:
+        attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(NUMBERS)
+    elif attribute.type == onnx.AttributeProto.INT:
+        attribute.i = rng.choice(NUMBERS)
+    elif attribute.type == onnx.AttributeProto.FLOAT:
+        attribute.f = rng.choice([float("nan"), float("inf"), -1.0, 0.0, 1e30])
+    else:
+        attribute.type = rng.randrange(1, 12)
+
+
+def _weight_shape(rng: random.Random, graph: Any) -> None:
+    weight = rng.choice([w for w in graph.initializer if w.dims])
+    weight.dims[rng.randrange(len(weight.dims))] = rng.choice(NUMBERS)
+
+
+def _weight_values(rng: random.Random, graph: Any) -> None:
+    small = [w for w in graph.initializer if 8 <= len(w.raw_data) <= 64]
+    weight = rng.choice(small or graph.initializer)
+    values = [rng.choice(NUMBERS) for _ in range(len(weight.raw_data) // 8 + 1)]
+    weight.raw_data = np.array(values, np.int64).tobytes()[: len(weight.raw_data)]
+
+
+def _weight_type(rng: random.Random, graph: Any) -> None:
+    rng.choice(graph.initializer).data_type = rng.randrange(24)
+
+
+def _input_shape(rng: random.Random, graph: Any) -> None:
+    for value in graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if rng.random() < 0.3:
+                dim.dim_value = max(0, rng.choice(NUMBERS))
+
+
+def _fewer(rng: random.Random, graph: Any) -> None:
+    node = rng.choice([n for n in graph.node if n.input])
+    if rng.random() < 0.5:
+        node.ClearField("attribute")
+    else:
+        del node.input[rng.randrange(len(node.input)) :]
+
+
+CHANGES: tuple[Callable[[random.Random, Any], None], ...] = (
+    _operator,
+    _input,
+    _attribute,
+    _weight_shape,
+    _weight_values,
+    _weight_type,
+    _input_shape,
+    _fewer,
+)
+
+
+def fuzz(count: int, seed: int) -> Counter[str]:
+    """Error ids (or "imported") with how often each came. Raises what import_model should not."""
+    rng = random.Random(seed)
+    sources = {name: path(name).read_bytes() for name in MODELS}
+    found: Counter[str] = Counter()
+    for _ in range(count):
+        name = rng.choice(list(MODELS))
+        model = onnx.ModelProto.FromString(sources[name])
+        for _ in range(rng.choice([1, 1, 2])):
+            rng.choice(CHANGES)(rng, model.graph)
+        start = time.process_time()
+        try:
+            import_model(model.SerializeToString(), dims=MODELS[name])
+            found["imported"] += 1
+        except InputError as error:
+            found[error.id] += 1
+        spent = time.process_time() - start
+        assert spent < SECONDS, f"{name}: {spent:.1f} s"
+    return found
+
+
+def main() -> None:
+    count, seed = (int(a) for a in (*sys.argv[1:], *("1000", "0")[len(sys.argv) - 1 :]))
+    for kind, number in fuzz(count, seed).most_common():
+        print(f"{number:6} {kind}")
+
+
+if __name__ == "__main__":
+    main()
