@@ -14,11 +14,12 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops, program
 from tinyedge.core.caps import Caps
 from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InternalError
 from tinyedge.core.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.lower.geometry import geometry
 from tinyedge.core.lower.linear import linearise
 from tinyedge.core.optimize.choose import choose, plain
-from tinyedge.core.optimize.moves import Move
+from tinyedge.core.optimize.moves import IllegalMove, Move
 from tinyedge.core.options import Options
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.decompose import retype
@@ -184,7 +185,12 @@ def _choose_all(state: Compilation) -> None:
         if launch.sink not in state.kernels:
             name = _kernel_name(len(state.kernels), launch)
             chooser = choose if state.options.optimize else plain
-            moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+            try:
+                moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+            except IllegalMove as illegal:
+                raise InternalError(
+                    f"kernel {name}", str(illegal), id="compile.move", next="report this"
+                ) from illegal
             check_kernel(moved)
             flops = operations(launch.sink)
             state.kernels[launch.sink] = Kernel(

@@ -26,6 +26,8 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
 SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
+FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
+GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2), (8, 2))
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 FEW_THREADS = 4096  # below this many threads in a kernel, tiles are made smaller
@@ -104,8 +106,30 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         _tile(schedule, contraction, along, vector)
     if len(folds) == 1:
         _unroll(schedule)
-    _distribute(schedule, WORKGROUP)
+        _share_long_fold(schedule)
+    lanes = 1
+    for number in schedule.left("threads"):
+        lanes = schedule.extent(number)
+    _distribute(schedule, WORKGROUP // lanes)
     return schedule.sink, schedule.moves
+
+
+def _share_long_fold(schedule: Schedule) -> None:
+    """A long fold with few results is dealt out to threads."""
+    outputs = 1
+    for number in schedule.left("loop"):
+        outputs *= schedule.extent(number)
+    serial = schedule.left("reduce")
+    if schedule.caps.threads < 2 or not serial or outputs >= FEW_OUTPUTS:
+        return
+    number = max(serial, key=lambda n: (schedule.extent(n), -n))
+    if schedule.extent(number) >= 2 * WORKGROUP:
+        _share(
+            schedule,
+            number,
+            WORKGROUP if schedule.extent(number) >= 8 * WORKGROUP else 16,
+            "threads",
+        )
 
 
 def _folds(sink: UOp) -> list[UOp]:
@@ -215,7 +239,7 @@ def _fill(schedule: Schedule, vector: int | None) -> None:
     room = param.layout.room(param.shape)
     size = schedule.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
-        schedule.attempt(Fill(vector, room))
+        schedule.do(Fill(vector, room))
 
 
 def _vectorise(schedule: Schedule, vector: int) -> int | None:
@@ -336,10 +360,22 @@ def _distribute(schedule: Schedule, threads: int, keep: Sequence[int] = ()) -> N
         _to_threads(schedule, outer, threads)
         for number in schedule.left("loop"):
             if number not in keep:
-                schedule.to(number, "grid")
+                _to_grid(schedule, number)
         return
     for number in outer[:-1] if len(outer) > 1 and not keep else outer:
         schedule.to(number, "grid")
+
+
+def _to_grid(schedule: Schedule, number: int) -> None:
+    """A range over workgroups; one beyond the device's limit becomes two."""
+    if schedule.extent(number) <= min(schedule.caps.grid):
+        schedule.to(number, "grid")
+        return
+    if ix.divisor(schedule.size(number)) % GRID_STEP:
+        schedule.do(PadTo(number, GRID_STEP))
+    outer, inner = schedule.split(number, GRID_STEP)
+    schedule.to(inner, "grid")
+    _to_grid(schedule, outer)
 
 
 def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:

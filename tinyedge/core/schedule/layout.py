@@ -101,7 +101,8 @@ def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
     if axis is None:
         return default
     size = shape[axis]
-    if exact or not isinstance(size, int) or size < SMALL_AXIS:
+    whole = store.src[2 + axis].op is ops.RANGE
+    if exact or not whole or not isinstance(size, int) or size < SMALL_AXIS:
         return innermost(shape, axis, 1)
     return innermost(shape, axis, width)
 
@@ -123,7 +124,7 @@ def _vector_axis(shape: Shape, store: UOp) -> int | None:
         if not param.layout.order:
             continue
         inner = load.src[1 + param.layout.order[-1]]
-        for r in inner.ranges:
+        for r in sorted(inner.ranges, key=lambda r: r.arg[0]):
             axis = _axis_of(indices, r)
             if axis is not None:
                 return axis
