@@ -115,6 +115,7 @@ OLD: list[tuple[str, int, list[Any], dict[str, Any]]] = [
     ("GlobalLpPool", 7, [X], {"p": 3}),
     ("Cast", 9, [X * 100], {"to": 6}),
     ("Pow", 7, [np.abs(X), floats(5)], {}),
+    ("Pow", 12, [np.array([3, -2, 7, 1, -1]), np.array([33, 5, 0, -3, -5])], {}),
     ("IsNaN", 9, [np.where(X > 0, np.float32(np.nan), X)], {}),
     ("Erf", 9, [3 * X], {}),
     ("Sinh", 9, [X], {}),

@@ -116,16 +116,26 @@ def power(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _integer_power(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    """By squaring, modulo the type's range; a negative exponent leaves 0, or 1 or -1 of those."""
     if b.dtype.is_float:
         return (a.cast(dt.float64) ** b.cast(dt.float64)).cast(a.dtype)
     exponent = node.known(b)
-    if exponent is not None and exponent.size and 0 <= exponent.min() and exponent.max() <= 64:
-        wide = broadcast(a, b.cast(a.dtype))
-        result = Tensor.full(wide[0].shape, 1, a.dtype)
-        for step in range(1, int(exponent.max()) + 1):
-            result = (wide[1] >= step).where(result * wide[0], result)
+    bits = b.dtype.bits
+    if exponent is not None and exponent.size:
+        bits = max(1, int(np.abs(exponent.astype(object)).max()).bit_length())
+    base, power = broadcast(a, b.abs().cast(dt.int64))
+    result = Tensor.full(base.shape, 1, a.dtype)
+    square = base
+    for bit in range(bits):
+        odd = ((power >> bit) & 1).ne(0)
+        result = odd.where(result * square, result)
+        square = square * square
+    if b.dtype.kind == "u" or (exponent is not None and (not exponent.size or exponent.min() >= 0)):
         return result
-    return (a.cast(dt.float64) ** b.cast(dt.float64)).cast(a.dtype)
+    unit = base.eq(1)
+    if a.dtype.kind == "i":
+        unit = unit | base.eq(-1)
+    return ((b < 0) & ~unit).where(Tensor.full(result.shape, 0, a.dtype), result)
 
 
 @operator("Neg")
