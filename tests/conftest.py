@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from tinyedge.core.device import Device
-from tinyedge.core.errors import DeviceError
-from tinyedge.export.browser import Browser, open_browser
 
 
 @pytest.fixture(scope="session")
@@ -49,15 +47,3 @@ def device(target: str, request: pytest.FixtureRequest) -> Device:
     """The open device of `target`."""
     device: Device = request.getfixturevalue(f"{target}_device")
     return device
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
-    pytest.importorskip("playwright")
-    try:
-        opened = open_browser()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    yield opened
-    opened.close()
