@@ -10,6 +10,8 @@ fn te_nan() -> f32 { return bitcast<f32>(te_bits_nan); }
 fn te_isnan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn te_isnan_f32x2(x: vec2<f32>) -> vec2<bool> { return (bitcast<vec2<u32>>(x) & vec2<u32>(0x7fffffffu)) > vec2<u32>(0x7f800000u); }
 fn te_isnan_f32x4(x: vec4<f32>) -> vec4<bool> { return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u); }
+// x - x and x * 0, which compilers fold to 0.
+fn te_nothing_f32(x: f32) -> f32 { return select(te_nan(), 0.0, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u); }
 fn te_eq_f32(a: f32, b: f32) -> bool { return (a == b) & !(te_isnan_f32(a) | te_isnan_f32(b)); }
 
 fn te_max_f32(a: f32, b: f32) -> f32 { return select(a, b, (a < b) | te_isnan_f32(b)); }

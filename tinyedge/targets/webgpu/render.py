@@ -169,6 +169,11 @@ class WgslPrinter(Printer):
             return f"select({operands[0]}, {operands[1]}, {operands[0]} {sign} {operands[1]})"
         if op is ops.EQ and source.kind == "f" and not _plain_constant(node.src[1]):
             return f"te_eq_{short(source)}({inner})"
+        if op is ops.SUB and source.kind == "f" and node.src[0] is node.src[1]:
+            return f"te_nothing_{short(source)}({bare(operands[0])})"
+        if op is ops.MUL and source.kind == "f" and (_is_zero(node.src[0]) or _is_zero(node.src[1])):
+            other = bare(operands[0 if _is_zero(node.src[1]) else 1])
+            return f"te_nothing_{short(source)}({other})"
         if op is ops.NEG and source.kind == "u":
             return f"({self.number(0, source.scalar)} - {operands[0]})"
         if op in HELPERS:
@@ -186,11 +191,21 @@ class WgslPrinter(Printer):
         return text.replace(f"_{node.dtype.name}(", f"_{TYPES[node.dtype.name]}(")
 
 
-def _plain_constant(node: UOp) -> bool:
-    """Whether the node is a constant that is no NaN (or a vector of it)."""
+def _constant(node: UOp) -> float | None:
+    """The value of a constant, or of a vector of one."""
     if node.op is ops.VECTOR and len(node.src) == 1:
         node = node.src[0]
-    return node.op is ops.CONST and not math.isnan(node.arg)
+    return float(node.arg) if node.op is ops.CONST else None
+
+
+def _plain_constant(node: UOp) -> bool:
+    """Whether the node is a constant that is no NaN (or a vector of it)."""
+    value = _constant(node)
+    return value is not None and not math.isnan(value)
+
+
+def _is_zero(node: UOp) -> bool:
+    return _constant(node) == 0
 
 
 def render(kernel: KernelText) -> str:
@@ -263,7 +278,9 @@ def _declaration(name: str) -> str:
 
 
 def helpers(text: str) -> list[str]:
-    """Declarations of all helpers that a text uses, directly or through others, in a fixed order."""
+    """Declarations of all helpers that a text uses, directly or through others, in a fixed
+    order.
+    """
     used: dict[str, str] = {}
     waiting = HELPER.findall(text)
     while waiting:
