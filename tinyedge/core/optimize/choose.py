@@ -123,13 +123,9 @@ def _share_long_fold(schedule: Schedule) -> None:
     if schedule.caps.threads < 2 or not serial or outputs >= FEW_OUTPUTS:
         return
     number = max(serial, key=lambda n: (schedule.extent(n), -n))
-    if schedule.extent(number) >= 2 * WORKGROUP:
-        _share(
-            schedule,
-            number,
-            WORKGROUP if schedule.extent(number) >= 8 * WORKGROUP else 16,
-            "threads",
-        )
+    turns = schedule.extent(number)
+    if turns >= 2 * WORKGROUP:
+        _share(schedule, number, WORKGROUP if turns >= 8 * WORKGROUP else 16, "threads")
 
 
 def _folds(sink: UOp) -> list[UOp]:
@@ -165,15 +161,9 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
         elif lanes > 1:
             _share(schedule, column, lanes, "lane")
     used = lanes if schedule.left("lane") or schedule.left("threads") else 1
-    _distribute(
-        schedule,
-        WORKGROUP // used,
-        keep=[n for n in schedule.left("loop") if _is_column(schedule, n)],
-    )
-
-
-def _is_column(schedule: Schedule, number: int) -> bool:
-    return number in _columns(schedule.sink)
+    columns = _columns(schedule.sink)
+    keep = [n for n in schedule.left("loop") if n in columns]
+    _distribute(schedule, WORKGROUP // used, keep=keep)
 
 
 def _steps(fold: UOp) -> int:
@@ -184,9 +174,7 @@ def _steps(fold: UOp) -> int:
 
 
 def _lanes(width: int, rows: int, caps: Caps) -> int:
-    """Threads a row: none for short rows or where rows keep the device busy, at most a
-    workgroup.
-    """
+    """Threads a row: one for short rows or where rows keep the device busy."""
     if caps.threads < 2 or width < 32 or (rows >= MANY_ROWS and width <= 64):
         return 1
     turns = -(-width // caps.vector)
@@ -282,8 +270,6 @@ def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int
         return
     r = max(candidates, key=lambda c: (schedule.extent(c.arg[0]), -c.arg[0]))
     number = r.arg[0]
-    if schedule.size(number).op is not ops.CONST and ix.divisor(schedule.size(number)) % 4:
-        return
     total = 1
     for n in schedule.left("loop"):
         total *= schedule.extent(n)
