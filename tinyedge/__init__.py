@@ -1,5 +1,7 @@
 """tinyedge: an ONNX model compiled ahead of time into a folder that runs in a page or on a device.
 
+In short:
+
     tinyedge.export_onnx("model.onnx", target="webgpu", out="model.tinyedge")
     model = tinyedge.load("model.tinyedge")
     scores = model.run({"image": array})["scores"]
