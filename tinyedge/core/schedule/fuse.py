@@ -22,6 +22,7 @@ GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
 ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
+ROW_PATH = -1  # the path of all values that a row shares
 VIEWED = "viewed"  # read through other views
 
 
@@ -32,7 +33,7 @@ class Use:
     """
 
     kernel: UOp
-    path: tuple[object, ...] = ()
+    path: int = 0
     repeats: float = 1.0
     kind: str = ALIGNED
 
@@ -85,6 +86,7 @@ class _Fusion:
         self.parts: dict[UOp, list[UOp]] = {}
         self.part_of: dict[UOp, UOp] = {}
         self.pulled: set[UOp] = set()
+        self.paths: dict[tuple[int, object], int] = {}
 
     # Facts from the sources down.
 
@@ -146,7 +148,7 @@ class _Fusion:
         return len(bases) == 1 or all(is_source(base) for base in bases)
 
     def _uses(self, node: UOp) -> list[Use]:
-        found: dict[tuple[UOp, tuple[object, ...]], Use] = {}
+        found: dict[tuple[UOp, int], Use] = {}
         for user in self.users.get(node, []):
             if user in self.part_of:
                 if node is user.src[0] and node is not user.src[1]:
@@ -168,20 +170,24 @@ class _Fusion:
         if op.elementwise or op is ops.REALISE:
             return use
         if op is ops.REDUCE:
-            return Use(use.kernel, (*use.path, user), use.repeats, use.kind)
+            return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
         if op is ops.EXPAND:
             if use.kind != VIEWED and self._comes_back(node, user):
-                return Use(use.kernel, (ROW,), use.repeats, ROW)
+                return Use(use.kernel, ROW_PATH, use.repeats, ROW)
             repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
-            return Use(use.kernel, (*use.path, user.shape), repeats, VIEWED)
+            return Use(use.kernel, self._path(use, user.shape), repeats, VIEWED)
         if op is ops.WINDOW:
             repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
-            return Use(use.kernel, (*use.path, user.arg), repeats, VIEWED)
+            return Use(use.kernel, self._path(use, user.arg), repeats, VIEWED)
         if op is ops.GATHER:
             repeats = use.repeats * GATHER_REPEATS
-            return Use(use.kernel, (*use.path, user), repeats, VIEWED)
+            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
         kind = use.kind if op is ops.RESHAPE else VIEWED
-        return Use(use.kernel, (*use.path, op, user.arg), use.repeats, kind)
+        return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, kind)
+
+    def _path(self, use: Use, step: object) -> int:
+        """The number of the path that goes on by one step."""
+        return self.paths.setdefault((use.path, step), len(self.paths) + 1)
 
     def _worth_keeping(self, node: UOp, found: list[Use]) -> bool:
         op = node.op
