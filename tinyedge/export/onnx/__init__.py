@@ -16,6 +16,7 @@ from tinyedge.export.onnx import (
     reduce,
     resize,
     sampling,
+    scatter,
     shapes,
     signal,
 )
@@ -44,6 +45,7 @@ FAMILIES = (
     reduce,
     resize,
     sampling,
+    scatter,
     shapes,
     signal,
 )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product
+from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
-from tinyedge.export.onnx import reader
 from tinyedge.export.onnx.equality import mismatch, show, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
+from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
 from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find
 
@@ -205,8 +205,8 @@ class Importer:
             raise ModelError(
                 self.model.label, "two outputs have one name", id="model.duplicate-name"
             )
-        self._count_uses(graph)
-        call = Call(self.ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
+        self.uses = uses_of(graph)
+        call = Call(ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
         values = self._execute(call)
         outputs = {}
         for name, value in zip(results, values, strict=True):
@@ -229,7 +229,7 @@ class Importer:
         for name, value in self._stored(graph).items():
             scope.values.setdefault(name, value)
         results = [output.name for output in graph.output]
-        nodes = self.ordered(graph.node, scope, f" in {prefix!r}")
+        nodes = ordered(graph.node, scope, f" in {prefix!r}")
         return Call(nodes, scope, results, site.opsets, prefix, site.functions)
 
     def _stored(self, graph: Any) -> dict[str, Any]:
@@ -237,11 +237,11 @@ class Importer:
         stored: dict[str, Any] = {}
         for tensor in graph.initializer:
             if tensor.name in stored:
-                raise _duplicate("initialiser", tensor.name)
+                raise duplicate("initialiser", tensor.name)
             stored[tensor.name] = _Initialiser(tensor, False)
         for sparse in graph.sparse_initializer:
             if sparse.values.name in stored:
-                raise _duplicate("initialiser", sparse.values.name)
+                raise duplicate("initialiser", sparse.values.name)
             stored[sparse.values.name] = _Initialiser(sparse, True)
         return stored
 
@@ -265,7 +265,7 @@ class Importer:
         names = set()
         for value in graph.input:
             if value.name in names or not value.name:
-                raise _duplicate("input", value.name)
+                raise duplicate("input", value.name)
             names.add(value.name)
             if value.name in stored:
                 continue
@@ -286,56 +286,6 @@ class Importer:
             dtypes.append(reader.element_type(kind.elem_type, subject))
             declared.append(sizes_of.Declared(value.name, _dims(kind.shape)))
         return declared, dtypes
-
-    def _count_uses(self, graph: Any) -> None:
-        """How many times every name is used, subgraphs included."""
-        stack = [graph]
-        while stack:
-            current = stack.pop()
-            for output in current.output:
-                self.uses[output.name] += 1
-            for node in current.node:
-                self.uses.update(node.input)
-                for attribute in node.attribute:
-                    if attribute.HasField("g"):
-                        stack.append(attribute.g)
-                    stack.extend(attribute.graphs)
-
-    def ordered(self, nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
-        """The nodes, each after those whose results it uses. Raises ModelError for a cycle."""
-        nodes = list(nodes)
-        made: dict[str, int] = {}
-        for position, node in enumerate(nodes):
-            for name in node.output:
-                if not name:
-                    continue
-                if name in made or name in scope.values:
-                    raise _duplicate("value", name)
-                made[name] = position
-        needs = [{made[name] for name in _used_names(node) if name in made} for node in nodes]
-        if all(all(n < position for n in need) for position, need in enumerate(needs)):
-            return nodes
-        users: dict[int, list[int]] = {}
-        for position, need in enumerate(needs):
-            for earlier in need:
-                users.setdefault(earlier, []).append(position)
-        waiting = [len(need) for need in needs]
-        ready = [position for position, count in enumerate(waiting) if not count]
-        order = []
-        for position in ready:
-            order.append(position)
-            for user in users.get(position, ()):
-                waiting[user] -= 1
-                if not waiting[user]:
-                    ready.append(user)
-        if len(order) < len(nodes):
-            stuck = next(p for p, count in enumerate(waiting) if count)
-            raise ModelError(
-                f"ONNX node {_name(nodes[stuck], stuck)!r} ({nodes[stuck].op_type}){where}",
-                "it takes part in a cycle",
-                id="model.cycle",
-            )
-        return [nodes[position] for position in order]
 
     def _execute(self, call: Call) -> list[Any]:
         """Run a call, and the calls that its nodes make, on an explicit stack."""
@@ -363,7 +313,7 @@ class Importer:
         for position, proto in enumerate(call.nodes):
             self.spend(1)
             domain = canonical_domain(proto.domain)
-            name = call.prefix + _name(proto, position)
+            name = call.prefix + name_of(proto, position)
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
@@ -421,9 +371,9 @@ class Importer:
             )
         node = Node(proto, domain, opset, name, attributes, self, call)
         function = find(domain, proto.op_type, opset)
-        schema = _schema(proto.op_type, opset, domain)
+        schema = definitions.schema_of(proto.op_type, opset, domain)
         if schema is not None:
-            _check_schema(node, schema, inputs)
+            definitions.check(node, schema, inputs)
         elif domain == "":
             raise UnsupportedOp(
                 f"{node.label} cannot be imported",
@@ -431,7 +381,7 @@ class Importer:
                 id="model.unsupported",
             )
         if function is None and schema is not None:
-            body = _function_body(proto, schema, opset, inputs)
+            body = definitions.body_of(proto, schema, opset, inputs)
             if body is not None and REFUSED not in inputs:
                 yield from self._inline(body, attributes, inputs, proto, name, call, schema)
                 return True
@@ -546,7 +496,7 @@ class Importer:
             for default in schema.attributes.values():
                 if default.default_value.type:
                     given.setdefault(default.name, default.default_value)
-        nodes = [_with_attributes(node, given) for node in function.node]
+        nodes = [definitions.with_attributes(node, given) for node in function.node]
         opsets = {canonical_domain(e.domain): e.version for e in function.opset_import}
         wanted = [
             (output, made)
@@ -554,7 +504,7 @@ class Importer:
             if output
         ]
         results = yield Call(
-            self.ordered(nodes, scope, f" in {name!r}"),
+            ordered(nodes, scope, f" in {name!r}"),
             scope,
             [made for _, made in wanted],
             {**call.opsets, **opsets},
@@ -575,16 +525,6 @@ class _Initialiser:
     sparse: bool
 
 
-def _duplicate(what: str, name: str) -> ModelError:
-    return ModelError(
-        f"{what} {name!r}", "the name is empty or made twice", id="model.duplicate-name"
-    )
-
-
-def _name(proto: Any, position: int) -> str:
-    return proto.name or f"{proto.op_type}_{position}"
-
-
 def _dims(shape: Any) -> tuple[sizes_of.Dim, ...]:
     result: list[sizes_of.Dim] = []
     for dim in shape.dim:
@@ -597,112 +537,3 @@ def _dims(shape: Any) -> tuple[sizes_of.Dim, ...]:
         else:
             result.append(None)
     return tuple(result)
-
-
-def _used_names(node: Any) -> Iterable[str]:
-    """The names a node uses, also from inside its subgraphs."""
-    used = [name for name in node.input if name]
-    stack = [a for a in node.attribute if a.HasField("g") or a.graphs]
-    while stack:
-        attribute = stack.pop()
-        for graph in [attribute.g, *attribute.graphs]:
-            used.extend(output.name for output in graph.output)
-            for inner in graph.node:
-                used.extend(inner.input)
-                stack.extend(a for a in inner.attribute if a.HasField("g") or a.graphs)
-    return used
-
-
-_SCHEMAS: dict[tuple[str, int, str], Any] = {}
-
-
-def _schema(op: str, opset: int, domain: str) -> Any:
-    key = (op, opset, domain)
-    if key not in _SCHEMAS:
-        try:
-            schema = onnx.defs.get_schema(op, opset, domain)
-        except onnx.defs.SchemaError:
-            schema = None
-        if schema is not None and schema.deprecated:
-            schema = None
-        _SCHEMAS[key] = schema
-    return _SCHEMAS[key]
-
-
-def _check_schema(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
-    if not schema.min_input <= len(inputs) <= schema.max_input:
-        raise node.invalid(f"it has {len(inputs)} inputs")
-    if not schema.min_output <= len(node.outputs) <= schema.max_output:
-        raise node.invalid(f"it has {len(node.outputs)} outputs")
-    optional = onnx.defs.OpSchema.FormalParameterOption.Single
-    for position, formal in enumerate(schema.inputs):
-        if formal.option == optional and inputs[position] is None:
-            raise node.invalid(f"its input {formal.name!r} is missing")
-    known = schema.attributes
-    for name, attribute in node.attributes.items():
-        if name not in known:
-            raise node.invalid(f"the operator has no attribute {name!r}")
-        if attribute.type != known[name].type.value and not attribute.ref_attr_name:
-            raise node.invalid(f"attribute {name!r} has the wrong type")
-    for name, formal in known.items():
-        if formal.required and name not in node.attributes:
-            raise node.invalid(f"its attribute {name!r} is missing")
-
-
-def _function_body(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
-    """The operator's definition by other operators, where ONNX gives one."""
-    if schema.has_function:
-        return schema.function_body
-    if not schema.has_context_dependent_function:
-        return None
-    types = []
-    for value in inputs:
-        kind = onnx.TypeProto()
-        if isinstance(value, Tensor):
-            kind = onnx.helper.make_tensor_type_proto(
-                onnx.helper.np_dtype_to_tensor_dtype(value.dtype.numpy),
-                [size if isinstance(size, int) else None for size in value.shape],
-            )
-        types.append(kind.SerializeToString())
-    try:
-        text = schema.get_context_dependent_function_with_opset_version(
-            opset, proto.SerializeToString(), types
-        )
-    except Exception:  # the binding raises plain RuntimeErrors
-        return None
-    body = onnx.FunctionProto()
-    body.ParseFromString(text)
-    return body if body.node else None
-
-
-def _with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
-    """A node of a function with its references to the caller's attributes replaced."""
-    if not any(a.ref_attr_name or a.HasField("g") for a in node.attribute):
-        return node
-    result = onnx.NodeProto()
-    result.CopyFrom(node)
-    stack = [result]
-    while stack:
-        current = stack.pop()
-        kept = []
-        for attribute in current.attribute:
-            if attribute.ref_attr_name:
-                value = given.get(attribute.ref_attr_name)
-                if value is None:
-                    continue
-                replacement = onnx.AttributeProto()
-                replacement.CopyFrom(value)
-                replacement.name = attribute.name
-                kept.append(replacement)
-            else:
-                if attribute.HasField("g"):
-                    stack.extend(attribute.g.node)
-                kept.append(attribute)
-        copies = []
-        for attribute in kept:
-            copy = onnx.AttributeProto()
-            copy.CopyFrom(attribute)
-            copies.append(copy)
-        del current.attribute[:]
-        current.attribute.extend(copies)
-    return result

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, product
+from tinyedge.core.uop import Size, product
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
@@ -53,10 +51,10 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     if indices.ndim != x.ndim:
         raise node.invalid(f"{indices.ndim} axes of indices for {x.ndim}")
-    return _at(x, _along(node, x, wrapped(node, indices, x.shape[axis]), axis))
+    return take_at(x, along(node, x, wrapped(node, indices, x.shape[axis]), axis))
 
 
-def _along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
+def along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
     """For every axis of x, the coordinate that an element of `indices` addresses."""
     coordinates = []
     for other in range(x.ndim):
@@ -69,7 +67,7 @@ def _along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
     return coordinates
 
 
-def _at(x: Tensor, coordinates: list[Tensor]) -> Tensor:
+def take_at(x: Tensor, coordinates: list[Tensor]) -> Tensor:
     """The elements of x at coordinates, one tensor an axis, broadcast together."""
     flat = flat_index(x.shape, coordinates)
     return x.reshape((x.size,)).gather(0, flat)
@@ -100,13 +98,13 @@ def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         place = Tensor.arange(x.shape[axis], indices.dtype)
         shape = [-1 if a == axis else 1 for a in range(len(outer))]
         coordinates.append(place.reshape(shape))
-    coordinates += _columns(node, indices, x.shape[batch : batch + depth])
+    coordinates += columns_of(node, indices, x.shape[batch : batch + depth])
     rest = x.shape[batch + depth :]
     flat = flat_index(x.shape[: batch + depth], coordinates).broadcast_to(outer)
     return x.reshape((product(x.shape[: batch + depth]), *rest)).gather(0, flat)
 
 
-def _columns(node: Node, indices: Tensor, lengths: tuple[Size, ...]) -> list[Tensor]:
+def columns_of(node: Node, indices: Tensor, lengths: tuple[Size, ...]) -> list[Tensor]:
     """The last axis of `indices` taken apart, each column wrapped to its axis."""
     columns = []
     for position, length in enumerate(lengths):
@@ -126,184 +124,6 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
     place = Tensor.arange(size, kind).reshape([-1] + [1] * (indices.ndim - axis))
     off, on = values[0], values[1]
     return wrapped_index.unsqueeze(axis).eq(place).where(on, off)
-
-
-# Scatter: for every element of the output, the updates that meet it, in order.
-
-
-@operator("ScatterElements")
-@operator("Scatter")
-def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    axis = node.axis(0, x.ndim)
-    if indices.ndim != x.ndim or indices.shape != updates.shape:
-        raise node.invalid(f"{show(indices)} and {show(updates)} for {show(x)}")
-    if indices.size == 0:
-        return x
-    _fixed(node, x, indices)
-    index = wrapped(node, indices, x.shape[axis])
-    if node.known(index) is not None:
-        flat = flat_index(x.shape, _along(node, x, index, axis))
-        return _scattered(node, x, node.folded(flat.broadcast_to(index.shape)), updates)
-    # Only updates in the same line can meet an element: compare along the axis alone.
-    moved = [a for a in range(x.ndim) if a != axis] + [axis]
-    data = x.permute(moved)
-    lines = [(0, size) for size in indices.permute(moved).shape[:-1]]
-    index, update = index.permute(moved), updates.permute(moved)
-    region = data.shrink([*lines, (0, data.shape[-1])])
-    place = Tensor.arange(data.shape[-1], index.dtype).unsqueeze(1)
-    hit = index.unsqueeze(-2).eq(place)
-    result = _combined(node, region, hit, update.unsqueeze(-2))
-    if result.shape != data.shape:
-        result = data.assign([*lines, (0, data.shape[-1])], result)
-    return result.permute(np.argsort(moved).tolist())
-
-
-@operator("ScatterND")
-def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    depth = indices.shape[-1]
-    if not isinstance(depth, int) or not 1 <= depth <= x.ndim:
-        raise node.invalid(f"{show(indices)} for {show(x)}")
-    _fixed(node, x, indices)
-    if indices.size == 0:
-        return x
-    lead, rest = x.shape[:depth], x.shape[depth:]
-    flat = node.folded(flat_index(lead, _columns(node, indices, lead)))
-    if updates.shape != indices.shape[:-1] + rest:
-        raise node.invalid(f"{show(updates)} for {show(indices)}")
-    rows = x.reshape((product(lead), *rest))
-    many = flat.reshape((flat.size,))
-    written = updates.reshape((flat.size, *rest))
-    return _scattered_rows(node, rows, many, written).reshape(x.shape)
-
-
-def _scattered(node: Node, x: Tensor, flat: Tensor, updates: Tensor) -> Tensor:
-    rows = x.reshape((x.size,))
-    many, written = flat.reshape((flat.size,)), updates.reshape((updates.size,))
-    return _scattered_rows(node, rows, many, written).reshape(x.shape)
-
-
-def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Tensor:
-    """rows [R, *rest] with updates [K, *rest] combined in at positions at [K]."""
-    reduction = node.text("reduction", "none")
-    known = node.known(node.folded(at))
-    count = rows.shape[0]
-    if known is not None and (reduction == "none" or len(np.unique(known)) == len(known)):
-        source = np.full(count, -1, np.int32)  # type: ignore[arg-type]
-        source[known] = np.arange(len(known), dtype=np.int32)
-        written = node.constant((source >= 0).reshape((-1,) + (1,) * (rows.ndim - 1)))
-        fresh = updates.gather(0, node.constant(source))
-        if reduction != "none":
-            fresh = _reducer(node, reduction)(rows, fresh)
-        return written.where(fresh, rows)
-    tail = (1,) * (rows.ndim - 1)
-    place = Tensor.arange(count, at.dtype).unsqueeze(1)
-    hit = at.unsqueeze(0).eq(place)  # [R, K]
-    if reduction == "none":
-        last = _last(hit)
-        fresh = updates.gather(0, last)
-        return (last >= 0).reshape((count, *tail)).where(fresh, rows)
-    # [R, *rest, K]
-    order = [*range(1, updates.ndim), 0]
-    spread = updates.permute(order).unsqueeze(0)
-    mask = hit.reshape((count, *tail, at.shape[0]))
-    return _reduced(node, rows, mask, spread)
-
-
-def _combined(node: Node, region: Tensor, hit: Tensor, update: Tensor) -> Tensor:
-    """region [.., L]; hit [.., L, K]; update [.., 1, K]."""
-    if node.text("reduction", "none") != "none":
-        return _reduced(node, region, hit, update)
-    last = _last(hit)
-    picked = update.squeeze(-2)
-    fresh = _at(picked, _along(node, picked, last.maximum(0), picked.ndim - 1))
-    return (last >= 0).where(fresh, region)
-
-
-def _last(hit: Tensor) -> Tensor:
-    """Along the last axis the greatest place that is true, or -1."""
-    place = Tensor.arange(hit.shape[-1])
-    return hit.where(place, -1).max(-1)
-
-
-def _reduced(node: Node, region: Tensor, hit: Tensor, update: Tensor) -> Tensor:
-    name = node.text("reduction", "none")
-    combine = _reducer(node, name)
-    dtype = region.dtype
-    if name == "add":
-        return combine(region, hit.where(update, 0).sum(-1))
-    if name == "mul":
-        return combine(region, hit.where(update, 1).prod(-1))
-    if dtype is dt.bool_:
-        raise node.unsupported(f"reduction {name!r} of bool")
-    if name == "max":
-        least = -np.inf if dtype.is_float else dtype.limits[0]
-        return combine(region, hit.where(update, least).max(-1))
-    most = np.inf if dtype.is_float else dtype.limits[1]
-    return combine(region, hit.where(update, most).min(-1))
-
-
-def _reducer(node: Node, name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    reducers: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "add": Tensor.__add__,
-        "mul": Tensor.__mul__,
-        "max": Tensor.maximum,
-        "min": Tensor.minimum,
-    }
-    if name not in reducers:
-        raise node.invalid(f"reduction is {name!r}")
-    return reducers[name]
-
-
-def _fixed(node: Node, *tensors: Tensor) -> None:
-    if any(isinstance(size, UOp) for tensor in tensors for size in tensor.shape):
-        raise node.unsupported("a symbolic size", supported="fixed sizes", next="fix it with --dim")
-
-
-@operator("MaxUnpool")
-def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = None) -> Tensor:
-    """Zeros, with the values at the places that MaxPool reported."""
-    _fixed(node, x)
-    spatial = x.ndim - 2
-    kernel = node.integer_list("kernel_shape") or []
-    strides = node.integer_list("strides") or [1] * spatial
-    pads = node.integer_list("pads") or [0] * (2 * spatial)
-    if len(kernel) != spatial or len(strides) != spatial or len(pads) != 2 * spatial:
-        raise node.invalid(f"kernel_shape {kernel}, strides {strides}, pads {pads}")
-    sizes: list[Size] = list(x.shape[:2])
-    for axis in range(spatial):
-        full = ix.size_add(
-            ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis]), kernel[axis]
-        )
-        sizes.append(ix.size_sub(full, pads[axis] + pads[axis + spatial]))
-    empty = Tensor.full(checked_shape(node, sizes), 0, x.dtype)
-    rows = empty.reshape((empty.size,))
-    many, written = indices.reshape((indices.size,)), x.reshape((x.size,))
-    result = _scattered_rows(node, rows, many, written).reshape(sizes)
-    if shape is None:
-        return result
-    target = node.sizes(shape, "output_shape")
-    return result.pad([(0, ix.size_sub(a, b)) for a, b in zip(target, sizes, strict=True)])
-
-
-@operator("TensorScatter")
-def tensor_scatter(node: Node, past: Tensor, update: Tensor, start: Tensor | None = None) -> Tensor:
-    """A run of updates written along one axis, from a place of its own in every batch."""
-    axis = node.wrap(node.integer("axis", -2), past.ndim)
-    mode = node.text("mode", "linear")
-    if axis == 0 or mode not in ("linear", "circular"):
-        raise node.invalid(f"axis {axis}, mode {mode!r}")
-    length, count = past.shape[axis], update.shape[axis]
-    place = Tensor.arange(length, dt.int64)
-    first = Tensor.full((1,), 0, dt.int64) if start is None else start.cast(dt.int64)
-    offset = place.unsqueeze(0) - first.unsqueeze(1)  # [B or 1, length]
-    if mode == "circular":
-        offset = offset % Tensor.from_size(length, dt.int64)
-    written = (offset >= 0) & (offset < Tensor.from_size(count, dt.int64))
-    shape: list[Size] = [1] * past.ndim
-    shape[0], shape[axis] = -1, length
-    index = written.where(offset, 0).reshape(shape).expand(past.shape)
-    fresh = _at(update, _along(node, update, index, axis))
-    return written.reshape(shape).where(fresh, past)
 
 
 # Sorting by counting: the rank of an element is how many come before it.
@@ -334,7 +154,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     rank = (before | (tie & (there < here))).cast(dt.int32).sum(-1)
     wanted = Tensor.arange(count).unsqueeze(1)
     places = rank.unsqueeze(-2).eq(wanted).where(Tensor.arange(length), 0).sum(-1)
-    picked = _at(values, _along(node, values, places, values.ndim - 1))
+    picked = take_at(values, along(node, values, places, values.ndim - 1))
     back = np.argsort(order).tolist()
     return [picked.permute(back), places.cast(dt.int64).permute(back)]
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -20,25 +18,9 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.reference import cast_array, evaluate
-from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, product, toposort
-
-
-@dataclass(frozen=True)
-class Quotient:
-    """size * numerator / denominator, the value of a symbolic size in float arithmetic."""
-
-    size: UOp
-    denominator: int
-
-
-Element = Union[bool, int, float, UOp, Quotient]
-_MAX_DENOMINATOR = 1 << 12
-
-
-class _NotKnown(Exception):
-    """A primitive has no value for these operands."""
+from tinyedge.core.uop import UOp, as_size, product, toposort
+from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
 
 
 class Knowledge:
@@ -112,7 +94,7 @@ class Knowledge:
                     return None
                 return _tidy(_symbolic(node, operands), node.dtype)
             return _numeric(node, operands)
-        except (_NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
+        except (NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
             return None
 
 
@@ -189,9 +171,9 @@ def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
 def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
     op, arg = node.op, node.arg
     if op is ops.CAST:
-        return _map(_caster(node.dtype), operands[0])
-    if op in _ELEMENTWISE:
-        function = _ELEMENTWISE[op]
+        return _map(caster(node.dtype), operands[0])
+    if op in ELEMENTWISE:
+        function = ELEMENTWISE[op]
         return _map(function, *operands)
     if op is ops.RESHAPE:
         return operands[0].reshape(arg)
@@ -207,7 +189,7 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
         return np.pad(operands[0], arg, constant_values=0)
     if op is ops.WINDOW:
         return _window(operands[0], *arg)
-    if op is ops.REDUCE and arg[0] in _ELEMENTWISE:
+    if op is ops.REDUCE and arg[0] in ELEMENTWISE:
         return _reduce(operands[0], arg[0], arg[1], node.dtype)
     if op is ops.GATHER and operands[1].dtype != object:
         data, indices = operands
@@ -219,7 +201,7 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
         return result
     if op is ops.REALISE:
         return operands[0]
-    raise _NotKnown
+    raise NotKnown
 
 
 def _map(function: Callable[..., Element], *operands: Any) -> Any:
@@ -237,12 +219,12 @@ def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int], dtype: DType) ->
     shape = moved.shape[: len(keep)]
     rows = moved.reshape(math.prod(shape), -1)
     if not rows.shape[1]:
-        raise _NotKnown
+        raise NotKnown
     result = np.empty(len(rows), object)
     for position, row in enumerate(rows.tolist()):
         total = row[0]
         for item in row[1:]:
-            total = _ELEMENTWISE[op](total, item)
+            total = ELEMENTWISE[op](total, item)
         result[position] = total
     return result.reshape(shape)
 
@@ -251,211 +233,3 @@ def _window(array: Any, axis: int, size: int, stride: int, dilation: int) -> Any
     count = (array.shape[axis] - (size - 1) * dilation - 1) // stride + 1
     places = np.arange(count)[:, None] * stride + np.arange(size)[None, :] * dilation
     return np.moveaxis(np.take(array, places, axis=axis), axis + 1, -1)
-
-
-def _quotient(size: Size, denominator: int) -> Element:
-    """size / denominator in lowest terms."""
-    if isinstance(size, int):
-        return size / denominator if size % denominator else size // denominator
-    common = math.gcd(ix.divisor(size), denominator)
-    if common > 1:
-        reduced = ix.size_floordiv(size, common)
-        if isinstance(reduced, int):
-            return _quotient(reduced, denominator // common)
-        size, denominator = reduced, denominator // common
-    if denominator == 1:
-        return size
-    if denominator > _MAX_DENOMINATOR:
-        raise _NotKnown
-    return Quotient(size, denominator)
-
-
-def _parts(value: Element) -> tuple[Size, int]:
-    """An element as size / denominator; floats that are no small fraction are not representable."""
-    if isinstance(value, Quotient):
-        return value.size, value.denominator
-    if isinstance(value, UOp):
-        return value, 1
-    if not math.isfinite(value):
-        raise _NotKnown
-    fraction = Fraction(value)
-    if fraction.denominator > _MAX_DENOMINATOR:
-        raise _NotKnown
-    return fraction.numerator, fraction.denominator
-
-
-def _caster(dtype: DType) -> Callable[[Element], Element]:
-    def call(value: Element) -> Element:
-        if dtype.kind == "b":
-            return _not(_equal(value, 0))
-        if dtype.is_float or (dtype is dt.index and not isinstance(value, Quotient)):
-            return value
-        return _truncated(value)
-
-    return call
-
-
-def _add(a: Element, b: Element) -> Element:
-    (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(ix.size_add(ix.size_mul(x, q), ix.size_mul(y, p)), p * q)
-
-
-def _subtract(a: Element, b: Element) -> Element:
-    return _add(a, _negative(b))
-
-
-def _negative(a: Element) -> Element:
-    x, p = _parts(a)
-    return _quotient(ix.size_mul(x, -1), p)
-
-
-def _multiply(a: Element, b: Element) -> Element:
-    (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(ix.size_mul(x, y), p * q)
-
-
-def _divide(a: Element, b: Element) -> Element:
-    (x, p), (y, q) = _parts(a), _parts(b)
-    if isinstance(y, int):
-        if y == 0:
-            raise _NotKnown
-        sign = -1 if y < 0 else 1
-        return _quotient(ix.size_mul(x, q * sign), p * abs(y))
-    top, bottom = as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
-    if ix.bounds(bottom)[0] <= 0:
-        raise _NotKnown
-    if top is bottom:
-        return 1
-    if as_size(ix.mod(top, bottom)) == 0:
-        return as_size(ix.floordiv(top, bottom))
-    raise _NotKnown
-
-
-def _floor(a: Element) -> Element:
-    x, p = _parts(a)
-    return ix.size_floordiv(x, p)
-
-
-def _truncated(a: Element) -> Element:
-    x, p = _parts(a)
-    if p == 1:
-        return x
-    low, high = (x, x) if isinstance(x, int) else ix.bounds(x)
-    if low >= 0:
-        return ix.size_floordiv(x, p)
-    if high <= 0:
-        return ix.size_mul(ix.size_floordiv(ix.size_mul(x, -1), p), -1)
-    raise _NotKnown
-
-
-def _floor_divide(a: Element, b: Element) -> Element:
-    (x, p), (y, q) = _parts(a), _parts(b)
-    if p != 1 or q != 1 or (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
-        raise _NotKnown
-    return ix.size_floordiv(x, y)
-
-
-def _truncated_divide(a: Element, b: Element) -> Element:
-    (x, _), (_y, _) = _parts(a), _parts(b)
-    if (x if isinstance(x, int) else ix.bounds(x)[0]) < 0:
-        raise _NotKnown
-    return _floor_divide(a, b)
-
-
-def _remainder(a: Element, b: Element) -> Element:
-    x, y = _size(a), _size(b)
-    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
-        raise _NotKnown
-    return as_size(ix.mod(as_node(x), as_node(y)))
-
-
-def _size(a: Element) -> Size:
-    size, denominator = _parts(a)
-    if denominator != 1:
-        raise _NotKnown
-    return size
-
-
-def _greater(a: Element, b: Element) -> Element:
-    return as_size(ix.maximum(as_node(_size(a)), as_node(_size(b))))
-
-
-def _lesser(a: Element, b: Element) -> Element:
-    return as_size(ix.minimum(as_node(_size(a)), as_node(_size(b))))
-
-
-def _decided(node: UOp) -> bool:
-    if node.op is not ops.CONST:
-        raise _NotKnown
-    return bool(node.arg)
-
-
-def _compare(a: Element, b: Element) -> tuple[UOp, UOp]:
-    (x, p), (y, q) = _parts(a), _parts(b)
-    return as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
-
-
-def _equal(a: Element, b: Element) -> bool:
-    return _decided(ix.equal(*_compare(a, b)))
-
-
-def _less(a: Element, b: Element) -> bool:
-    return _decided(ix.less(*_compare(a, b)))
-
-
-def _less_or_equal(a: Element, b: Element) -> bool:
-    x, y = _compare(a, b)
-    return not _decided(ix.less(y, x))
-
-
-def _not(a: Element) -> Element:
-    if not isinstance(a, bool):
-        raise _NotKnown
-    return not a
-
-
-def _logical(function: Callable[[bool, bool], bool]) -> Callable[..., Element]:
-    def call(a: Element, b: Element) -> Element:
-        if not isinstance(a, bool) or not isinstance(b, bool):
-            raise _NotKnown
-        return function(a, b)
-
-    return call
-
-
-def _where(condition: Element, yes: Element, no: Element) -> Element:
-    if not isinstance(condition, bool):
-        raise _NotKnown
-    return yes if condition else no
-
-
-def _absolute(a: Element) -> Element:
-    x, _ = _parts(a)
-    if isinstance(x, UOp) and ix.bounds(x)[0] < 0:
-        raise _NotKnown
-    return abs(a) if isinstance(a, (int, float)) else a
-
-
-_ELEMENTWISE: dict[ops.Primitive, Callable[..., Any]] = {
-    ops.ADD: _add,
-    ops.SUB: _subtract,
-    ops.NEG: _negative,
-    ops.MUL: _multiply,
-    ops.DIV: _divide,
-    ops.FLOORDIV: _floor_divide,
-    ops.TRUNCDIV: _truncated_divide,
-    ops.MOD: _remainder,
-    ops.MAX: _greater,
-    ops.MIN: _lesser,
-    ops.FLOOR: _floor,
-    ops.TRUNC: _truncated,
-    ops.ABS: _absolute,
-    ops.EQ: _equal,
-    ops.LT: _less,
-    ops.LE: _less_or_equal,
-    ops.NOT: _not,
-    ops.AND: _logical(lambda a, b: a and b),
-    ops.OR: _logical(lambda a, b: a or b),
-    ops.XOR: _logical(lambda a, b: a != b),
-    ops.WHERE: _where,
-}

@@ -13,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size
-from tinyedge.export.onnx.known import Quotient
+from tinyedge.export.onnx.elements import Quotient
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 

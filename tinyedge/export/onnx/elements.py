@@ -1,0 +1,239 @@
+"""Symbolic integers as array elements: ints, index expressions, and sizes divided by a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Union
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.rules import index as ix
+from tinyedge.core.uop import Size, UOp, as_node, as_size
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """size * numerator / denominator, the value of a symbolic size in float arithmetic."""
+
+    size: UOp
+    denominator: int
+
+
+Element = Union[bool, int, float, UOp, Quotient]
+_MAX_DENOMINATOR = 1 << 12
+
+
+class NotKnown(Exception):
+    """A primitive has no value for these operands."""
+
+
+def _quotient(size: Size, denominator: int) -> Element:
+    """size / denominator in lowest terms."""
+    if isinstance(size, int):
+        return size / denominator if size % denominator else size // denominator
+    common = math.gcd(ix.divisor(size), denominator)
+    if common > 1:
+        reduced = ix.size_floordiv(size, common)
+        if isinstance(reduced, int):
+            return _quotient(reduced, denominator // common)
+        size, denominator = reduced, denominator // common
+    if denominator == 1:
+        return size
+    if denominator > _MAX_DENOMINATOR:
+        raise NotKnown
+    return Quotient(size, denominator)
+
+
+def _parts(value: Element) -> tuple[Size, int]:
+    """An element as size / denominator; floats that are no small fraction are not representable."""
+    if isinstance(value, Quotient):
+        return value.size, value.denominator
+    if isinstance(value, UOp):
+        return value, 1
+    if not math.isfinite(value):
+        raise NotKnown
+    fraction = Fraction(value)
+    if fraction.denominator > _MAX_DENOMINATOR:
+        raise NotKnown
+    return fraction.numerator, fraction.denominator
+
+
+def caster(dtype: DType) -> Callable[[Element], Element]:
+    def call(value: Element) -> Element:
+        if dtype.kind == "b":
+            return _not(_equal(value, 0))
+        if dtype.is_float or (dtype is dt.index and not isinstance(value, Quotient)):
+            return value
+        return _truncated(value)
+
+    return call
+
+
+def _add(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return _quotient(ix.size_add(ix.size_mul(x, q), ix.size_mul(y, p)), p * q)
+
+
+def _subtract(a: Element, b: Element) -> Element:
+    return _add(a, _negative(b))
+
+
+def _negative(a: Element) -> Element:
+    x, p = _parts(a)
+    return _quotient(ix.size_mul(x, -1), p)
+
+
+def _multiply(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return _quotient(ix.size_mul(x, y), p * q)
+
+
+def _divide(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    if isinstance(y, int):
+        if y == 0:
+            raise NotKnown
+        sign = -1 if y < 0 else 1
+        return _quotient(ix.size_mul(x, q * sign), p * abs(y))
+    top, bottom = as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
+    if ix.bounds(bottom)[0] <= 0:
+        raise NotKnown
+    if top is bottom:
+        return 1
+    if as_size(ix.mod(top, bottom)) == 0:
+        return as_size(ix.floordiv(top, bottom))
+    raise NotKnown
+
+
+def _floor(a: Element) -> Element:
+    x, p = _parts(a)
+    return ix.size_floordiv(x, p)
+
+
+def _truncated(a: Element) -> Element:
+    x, p = _parts(a)
+    if p == 1:
+        return x
+    low, high = (x, x) if isinstance(x, int) else ix.bounds(x)
+    if low >= 0:
+        return ix.size_floordiv(x, p)
+    if high <= 0:
+        return ix.size_mul(ix.size_floordiv(ix.size_mul(x, -1), p), -1)
+    raise NotKnown
+
+
+def _floor_divide(a: Element, b: Element) -> Element:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    if p != 1 or q != 1 or (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+        raise NotKnown
+    return ix.size_floordiv(x, y)
+
+
+def _truncated_divide(a: Element, b: Element) -> Element:
+    (x, _), (_y, _) = _parts(a), _parts(b)
+    if (x if isinstance(x, int) else ix.bounds(x)[0]) < 0:
+        raise NotKnown
+    return _floor_divide(a, b)
+
+
+def _remainder(a: Element, b: Element) -> Element:
+    x, y = _size(a), _size(b)
+    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+        raise NotKnown
+    return as_size(ix.mod(as_node(x), as_node(y)))
+
+
+def _size(a: Element) -> Size:
+    size, denominator = _parts(a)
+    if denominator != 1:
+        raise NotKnown
+    return size
+
+
+def _greater(a: Element, b: Element) -> Element:
+    return as_size(ix.maximum(as_node(_size(a)), as_node(_size(b))))
+
+
+def _lesser(a: Element, b: Element) -> Element:
+    return as_size(ix.minimum(as_node(_size(a)), as_node(_size(b))))
+
+
+def _decided(node: UOp) -> bool:
+    if node.op is not ops.CONST:
+        raise NotKnown
+    return bool(node.arg)
+
+
+def _compare(a: Element, b: Element) -> tuple[UOp, UOp]:
+    (x, p), (y, q) = _parts(a), _parts(b)
+    return as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
+
+
+def _equal(a: Element, b: Element) -> bool:
+    return _decided(ix.equal(*_compare(a, b)))
+
+
+def _less(a: Element, b: Element) -> bool:
+    return _decided(ix.less(*_compare(a, b)))
+
+
+def _less_or_equal(a: Element, b: Element) -> bool:
+    x, y = _compare(a, b)
+    return not _decided(ix.less(y, x))
+
+
+def _not(a: Element) -> Element:
+    if not isinstance(a, bool):
+        raise NotKnown
+    return not a
+
+
+def _logical(function: Callable[[bool, bool], bool]) -> Callable[..., Element]:
+    def call(a: Element, b: Element) -> Element:
+        if not isinstance(a, bool) or not isinstance(b, bool):
+            raise NotKnown
+        return function(a, b)
+
+    return call
+
+
+def _where(condition: Element, yes: Element, no: Element) -> Element:
+    if not isinstance(condition, bool):
+        raise NotKnown
+    return yes if condition else no
+
+
+def _absolute(a: Element) -> Element:
+    x, _ = _parts(a)
+    if isinstance(x, UOp) and ix.bounds(x)[0] < 0:
+        raise NotKnown
+    return abs(a) if isinstance(a, (int, float)) else a
+
+
+ELEMENTWISE: dict[ops.Primitive, Callable[..., Any]] = {
+    ops.ADD: _add,
+    ops.SUB: _subtract,
+    ops.NEG: _negative,
+    ops.MUL: _multiply,
+    ops.DIV: _divide,
+    ops.FLOORDIV: _floor_divide,
+    ops.TRUNCDIV: _truncated_divide,
+    ops.MOD: _remainder,
+    ops.MAX: _greater,
+    ops.MIN: _lesser,
+    ops.FLOOR: _floor,
+    ops.TRUNC: _truncated,
+    ops.ABS: _absolute,
+    ops.EQ: _equal,
+    ops.LT: _less,
+    ops.LE: _less_or_equal,
+    ops.NOT: _not,
+    ops.AND: _logical(lambda a, b: a and b),
+    ops.OR: _logical(lambda a, b: a or b),
+    ops.XOR: _logical(lambda a, b: a != b),
+    ops.WHERE: _where,
+}
