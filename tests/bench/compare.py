@@ -134,13 +134,7 @@ def _contractions(
 ) -> dict[str, Any]:
     """The rate of the launches that contract: the whole's, by their share of the launches' time."""
     total = sum(launch["milliseconds"] for launch in launches)
-    inside = sum(
-        launch["milliseconds"]
-        for launch in launches
-        if any(node in counted for node in launch["nodes"])
-        # The parts of a contraction that is split along its sum have no nodes of their own.
-        or (launch["flops"] and not launch["nodes"])
-    )
+    inside = sum(launch["milliseconds"] for launch in launches if flops.contracts(launch, counted))
     if not total or not inside:
         return {}
     share = inside / total

@@ -19,11 +19,27 @@ CONTRACTIONS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def count(path: Path, arrays: Mapping[str, cases.Array]) -> dict[str, int]:
-    """FLOPs by the name of the node, or of its first output where it has none."""
+    """FLOPs by the node's name; a node without one is called by its operator and place: Conv_3."""
     model = onnx.load(path)
-    nodes = [node for node in model.graph.node if node.op_type in CONTRACTIONS]
-    shapes = _shapes(model, nodes, arrays)
-    return {node.name or node.output[0]: _flops(node, shapes) for node in nodes}
+    named = {
+        node.name or f"{node.op_type}_{index}": node
+        for index, node in enumerate(model.graph.node)
+        if node.op_type in CONTRACTIONS
+    }
+    shapes = _shapes(model, list(named.values()), arrays)
+    return {name: _flops(node, shapes) for name, node in named.items()}
+
+
+def contracts(launch: Mapping[str, Any], counted: Mapping[str, int]) -> bool:
+    """Whether a profiled launch computes a contraction, or an essential part of one.
+
+    By its nodes, which may be joined as `conv+batchnorm`. A part of a contraction that is split
+    along its sum has no nodes, and rewriting can replace a node: those are known by their work.
+    """
+    parts = {part for node in launch["nodes"] for part in node.split("+")}
+    if not parts.isdisjoint(counted):
+        return True
+    return bool(launch["flops"]) and (not parts or launch["flops"] >= 0.005 * sum(counted.values()))
 
 
 def _flops(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -93,7 +94,7 @@ def measure(
 def _told(message: str) -> str:
     """An error of the page without its stack, on one line."""
     text = message.removeprefix("Page.evaluate: ").removeprefix("Error: ")
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [re.sub(r"/(\S+/)+", "", line.strip()) for line in text.splitlines()]
     return " ".join(line for line in lines if line and not line.startswith("at "))[:500]
 
 

@@ -55,8 +55,21 @@ def test_flops_by_hand(tmp_path: Path) -> None:
         "conv": 2 * (6 * 6 * 6) * (2 * 3 * 3),
         "up": 2 * (6 * 6 * 6) * (5 * 2 * 2),
         "dense": 2 * 7 * (5 * 12 * 12),
-        "z": 2 * (4 * 8 * 3) * 8,
+        "MatMul_4": 2 * (4 * 8 * 3) * 8,
     }
+
+
+def test_launches_that_contract() -> None:
+    counted = {"a": 1000, "b": 10}
+    for nodes, work, right in [
+        (["b", "relu"], 0, True),
+        (["b+norm"], 10, True),
+        ([], 5, True),
+        (["renamed"], 900, True),
+        (["add"], 4, False),
+        ([], 0, False),
+    ]:
+        assert flops.contracts({"nodes": nodes, "flops": work}, counted) is right, nodes
 
 
 def test_error_is_relative_to_the_largest_and_strict_about_the_rest() -> None:
