@@ -121,7 +121,6 @@ class Importer:
         self.uses: Counter[str] = Counter()
         self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
         self._count = 0
-        self._prefixes: Counter[str] = Counter()
 
     # Services for nodes.
 
@@ -140,7 +139,7 @@ class Importer:
         """Count nodes. Raises ModelError beyond the limit."""
         self._count += steps
         if self._count > self.model.limits.nodes:
-            raise _TooMany(
+            raise ModelError(
                 self.model.label,
                 f"there are more than {self.model.limits.nodes} nodes",
                 id="model.limit",
@@ -317,9 +316,9 @@ class Importer:
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
-            except _TooMany:
-                raise
             except InputError as error:
+                if self._count > self.model.limits.nodes:
+                    raise
                 self.refusals.append((key, name, error))
                 values = None
             if values is None:
@@ -513,10 +512,6 @@ class Importer:
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result
-
-
-class _TooMany(ModelError):
-    """The limit of nodes: nothing more is imported."""
 
 
 @dataclass(frozen=True)
