@@ -1,4 +1,4 @@
-"""Writes the README's table of numbers: `python scripts/numbers.py MEASURED.json`.
+"""Writes the README's table of numbers: `python scripts/readme_numbers.py MEASURED.json`.
 
 MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote.
 """
