@@ -1,4 +1,4 @@
-"""Small graphs compiled for a target, run on a device, and compared with the reference evaluator."""
+"""Small graphs compiled for a target, run on a device, compared with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def reference(
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far floats may differ: relative to each value, to the greatest of the output, absolute."""
+    """How far floats may differ: relative to each value, to the output's greatest, absolute."""
 
     each: float = 0.0
     greatest: float = TOLERANCE

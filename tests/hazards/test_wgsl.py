@@ -1,8 +1,8 @@
 """What WGSL engines get wrong, on both engines: wgpu (naga) and Chromium (Tint).
 
-Compilers of WGSL may assume that no NaN and no infinity occurs, functions are inaccurate or wrong for
-large values, and small types do not exist. Each hazard is a test; each elementwise row is tried with the
-special values of the conformance suite as well.
+Compilers of WGSL may assume that no NaN and no infinity occurs, functions are inaccurate or wrong
+for large values, and small types do not exist. Each hazard is a test; each elementwise row is tried
+with the special values of the conformance suite as well.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.agreement import Arrays, Inputs, Tolerance, compiled, disagreement, find_target, replay
-from tests.agreement import reference
+from tests.agreement import (
+    Arrays,
+    Inputs,
+    Tolerance,
+    compiled,
+    disagreement,
+    find_target,
+    reference,
+    replay,
+)
 from tests.conformance.cases import CLOSE, EXACT, FAMILIES
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops

@@ -13,7 +13,14 @@ from tinyedge.core.render import LANES, Printer, bare, float_text
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
-TYPES = {"bool": "bool", "index": "i32", "int32": "i32", "uint32": "u32", "float32": "f32", "float16": "f32"}
+TYPES = {
+    "bool": "bool",
+    "index": "i32",
+    "int32": "i32",
+    "uint32": "u32",
+    "float32": "f32",
+    "float16": "f32",
+}
 HELPERS = {
     ops.EXP: "exp",
     ops.LOG: "log",
@@ -171,9 +178,9 @@ class WgslPrinter(Printer):
             return f"te_eq_{short(source)}({inner})"
         if op is ops.SUB and source.kind == "f" and node.src[0] is node.src[1]:
             return f"te_nothing_{short(source)}({bare(operands[0])})"
-        if op is ops.MUL and source.kind == "f" and (_is_zero(node.src[0]) or _is_zero(node.src[1])):
-            other = bare(operands[0 if _is_zero(node.src[1]) else 1])
-            return f"te_nothing_{short(source)}({other})"
+        zeros = [_constant(operand) == 0 for operand in node.src]
+        if op is ops.MUL and source.kind == "f" and any(zeros):
+            return f"te_nothing_{short(source)}({bare(operands[0 if zeros[1] else 1])})"
         if op is ops.NEG and source.kind == "u":
             return f"({self.number(0, source.scalar)} - {operands[0]})"
         if op in HELPERS:
@@ -202,10 +209,6 @@ def _plain_constant(node: UOp) -> bool:
     """Whether the node is a constant that is no NaN (or a vector of it)."""
     value = _constant(node)
     return value is not None and not math.isnan(value)
-
-
-def _is_zero(node: UOp) -> bool:
-    return _constant(node) == 0
 
 
 def render(kernel: KernelText) -> str:
