@@ -310,13 +310,25 @@ def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None 
         return None
     with Replay(compiled.program, device) as replay:
         half = program.options.get("precision") == "fp16"
-        return golden.make(
-            program,
-            replay.run,
-            made="cpu, unoptimised, double",
-            tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
-            given=given,
-        )
+        tolerance = golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE
+        small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
+        for ranges in ({}, small):
+            case = golden.make(
+                program,
+                replay.run,
+                made="cpu, unoptimised, double",
+                tolerance=tolerance,
+                ranges=ranges,
+                given=given,
+            )
+            if all(_says_something(np.asarray(output.data)) for output in case.outputs):
+                break
+        return case
+
+
+def _says_something(values: Any) -> bool:
+    """Whether expected values are not all NaN or infinite, as masks of odd values make them."""
+    return values.dtype.kind != "f" or not values.size or bool(np.isfinite(values).any())
 
 
 def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
