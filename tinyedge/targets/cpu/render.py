@@ -162,7 +162,9 @@ class CPrinter(Printer):
         return super().operation(node, operands)
 
     def _wrapping(self, node: UOp, operands: list[str]) -> str:
-        """Arithmetic modulo 2^bits: in unsigned integers, because C's signed overflow is undefined."""
+        """Arithmetic modulo 2^bits: in unsigned integers, because C's signed overflow is
+        undefined.
+        """
         dtype = node.src[0].dtype
         wide = dt.uint64 if dtype.bits == 64 else dt.uint32
         unsigned = self.type(wide.vector(dtype.lanes))
