@@ -33,7 +33,8 @@ def evaluate(
         for source in node.src:
             remaining[source] = remaining.get(source, 0) + 1
     kept = set(outputs)
-    contractions = _contractions(order, remaining)
+    found = _contractions(order, remaining)
+    contractions = {node: product for node, product in found.items() if product not in kept}
     for node in order:
         if node in contractions.values():
             continue

@@ -178,7 +178,8 @@ class CPrinter(Printer):
         known = divisor.op is ops.CONST and divisor.arg != 0
         if dtype.lanes > 1 or (dtype.kind == "u" and not known):
             return f"te_{node.op.name}_{short(dtype)}({', '.join(bare(o) for o in operands)})"
-        return super().division(node, operands).replace(f"_{dtype.name}(", f"_{short(dtype)}(")
+        text = super().division(node, operands)
+        return text.replace(f"te_{node.op.name}_{dtype.name}(", f"te_{node.op.name}_{short(dtype)}(", 1)
 
 
 def render(kernel: KernelText) -> str:

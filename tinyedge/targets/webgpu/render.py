@@ -195,7 +195,8 @@ class WgslPrinter(Printer):
         if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
             return f"te_{node.op.name}_{short(node.dtype)}({', '.join(bare(o) for o in operands)})"
         text = super().division(node, operands)
-        return text.replace(f"_{node.dtype.name}(", f"_{TYPES[node.dtype.name]}(")
+        name = f"te_{node.op.name}_"
+        return text.replace(f"{name}{node.dtype.name}(", f"{name}{short(node.dtype)}(", 1)
 
 
 def _constant(node: UOp) -> float | None:

@@ -1,0 +1,40 @@
+"""Long runs: `python -m tests.fuzz --count 2000 --seed 1 --target webgpu`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from tests.fuzz.recipes import generate
+from tests.fuzz.runner import failures
+from tinyedge.core.options import Options
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=500, help="graphs to try (default: 500)")
+    parser.add_argument("--seed", type=int, default=1000, help="the first graph's seed")
+    parser.add_argument("--target", default="cpu", choices=("cpu", "webgpu"))
+    parser.add_argument("--plain", action="store_true", help="without optimisation only")
+    parser.add_argument("--together", type=int, default=10, help="graphs in one program")
+    parser.add_argument("--stop", type=int, default=10, help="stop after so many failures")
+    options = parser.parse_args()
+    device = importlib.import_module(f"tinyedge.targets.{options.target}.device").open()
+    wrong = 0
+    for first in range(options.seed, options.seed + options.count, options.together):
+        last = min(first + options.together, options.seed + options.count)
+        recipes = {f"g{seed}": generate(seed) for seed in range(first, last)}
+        for optimize in (False,) if options.plain else (False, True):
+            chosen = Options(optimize=optimize)
+            for report in failures(recipes, options.target, device, chosen):
+                wrong += 1
+                print(report, flush=True)
+        print(f"{last - options.seed} graphs, {wrong} failures", file=sys.stderr, flush=True)
+        if wrong >= options.stop:
+            break
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
