@@ -149,19 +149,25 @@ def _optimise(state: Compilation) -> None:
 
     A tensor of halves that a kernel would not write in whole vectors is kept in full instead.
     """
-    while True:
-        _choose_all(state)
-        split = {
-            launch.storages[0].node
-            for launch in state.schedule.launches
-            if launch.storages[0].dtype is dt.float16
-            and not writes_vectors(state.kernels[launch.sink].moved)
-        }
-        if not split:
-            return
-        state.full.update(node for node in split if node is not None)
+    _choose_all(state)
+    while split := _split_halves(state):
+        state.full.update(split)
         state.kernels.clear()
         _schedule(state)
+        _choose_all(state)
+
+
+def _split_halves(state: Compilation) -> set[UOp]:
+    """Tensors that were made halves, but that a kernel would not write in whole vectors."""
+    if state.options.precision != "fp16":
+        return set()
+    return {
+        launch.storages[0].node
+        for launch in state.schedule.launches
+        if launch.storages[0].dtype is dt.float16
+        and launch.storages[0].node is not None
+        and not writes_vectors(state.kernels[launch.sink].moved)
+    }
 
 
 def writes_vectors(sink: UOp) -> bool:

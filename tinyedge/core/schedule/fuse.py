@@ -25,6 +25,8 @@ ROW = "row"  # a reduction comes back over the axes that it reduced: computed on
 ROW_PATH = -1  # the path of all values that a row shares
 VIEWED = "viewed"  # read through other views
 
+Row = tuple[Shape, tuple[int, ...]]  # what is reduced, over which axes
+
 
 @dataclass(frozen=True)
 class Use:
@@ -83,6 +85,7 @@ class _Fusion:
         self.realised: set[UOp] = {root for root in roots if not is_source(root)}
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[str]] = {}
+        self.kernel_rows: dict[UOp, Row] = {}
         self.parts: dict[UOp, list[UOp]] = {}
         self.part_of: dict[UOp, UOp] = {}
         self.pulled: set[UOp] = set()
@@ -111,7 +114,12 @@ class _Fusion:
         return cones
 
     def _comes_back(self, node: UOp, expand: UOp) -> bool:
-        return self.rows.get(node) == expand.shape
+        row = self.rows.get(node)
+        if row is None:
+            return False
+        shape, axes = row
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        return shape == expand.shape and node.shape == kept
 
     # Uses, from the outputs up.
 
@@ -132,6 +140,7 @@ class _Fusion:
                     {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
                 )
                 for kernel, kind in kernels.items():
+                    self.kernel_rows.setdefault(kernel, self.rows[node])
                     self.reductions.setdefault(kernel, []).append(kind)
 
     def _take_parts(self, top: UOp) -> None:
@@ -172,7 +181,12 @@ class _Fusion:
         if op is ops.REDUCE:
             return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
         if op is ops.EXPAND:
-            if use.kind != VIEWED and self._comes_back(node, user):
+            row = self.rows.get(node)
+            if (
+                use.kind != VIEWED
+                and self._comes_back(node, user)
+                and self.kernel_rows.get(use.kernel, row) == row
+            ):
                 return Use(use.kernel, ROW_PATH, use.repeats, ROW)
             repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
             return Use(use.kernel, self._path(use, user.shape), repeats, VIEWED)
@@ -307,13 +321,13 @@ def _on_empty(node: UOp) -> bool:
     return node.op is ops.EMPTY
 
 
-def _row_shapes(order: list[UOp]) -> dict[UOp, Shape]:
-    """For nodes computed elementwise from a reduction: the shape of what was reduced."""
-    rows: dict[UOp, Shape] = {}
+def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:
+    """For nodes computed elementwise from a reduction: the shape that was reduced, and the axes."""
+    rows: dict[UOp, Row] = {}
     for node in order:
         op = node.op
         if op is ops.REDUCE:
-            rows[node] = node.src[0].shape
+            rows[node] = (node.src[0].shape, node.arg[1])
         elif op.elementwise:
             shapes = {rows[s] for s in node.src if s in rows}
             if len(shapes) == 1:
