@@ -1,0 +1,109 @@
+"""Kernels mean what the tensor graph means, before their moves and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tinyedge.api import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.compile import Compilation, Graph, Port, compile_graph, stored_array
+from tinyedge.core.errors import InternalError
+from tinyedge.core.options import Options
+from tinyedge.core.reference import evaluate
+from tinyedge.core.reference_kernel import run_kernel
+from tinyedge.core.schedule.buffers import Storage
+from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import UOp, const, maximum
+
+RNG = np.random.default_rng(7)
+
+
+def _weight(*shape: int) -> Tensor:
+    return Tensor.weight("w", RNG.standard_normal(shape, dtype=np.float32))
+
+
+def _convolutions(x: Tensor) -> Tensor:
+    y = x.conv(_weight(10, 3, 3, 3), _weight(10), pads=((1, 1), (1, 1)), strides=(2, 1)).relu()
+    return (y + y.conv(_weight(10, 1, 3, 3), pads=((1, 1), (1, 1)), groups=10)).conv(
+        _weight(6, 10, 1, 1)
+    )
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "convolutions": _convolutions,
+    "softmax": lambda x: x.softmax(1),
+    "normalised": lambda x: (x - x.mean((2, 3), keepdims=True)) / x.max((2, 3), keepdims=True),
+    "concat": lambda x: Tensor.concat([x.exp(), x[:, :1], x.flip(2)], 1).window(2, 2).sum(-1),
+    "product": lambda x: x.reshape((3, -1)) @ _weight(70, 9),
+    "means": lambda x: x.mean(),
+}
+SHAPE = (1, 3, 7, 10)
+
+
+def _compile(function: Callable[[Tensor], Tensor], target: str) -> tuple[Compilation, Tensor]:
+    x = Tensor.input("x", SHAPE, dt.float32)
+    y = function(x)
+    graph = Graph((Port("x", dt.float32, SHAPE),), (Port("y", y.dtype, y.shape, y.node),))
+    return compile_graph(graph, find_target(target), Options()), y
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+@pytest.mark.parametrize("moved", [False, True], ids=["canonical", "moved"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> None:
+    state, y = _compile(FUNCTIONS[name], target)
+    x = RNG.standard_normal(SHAPE, dtype=np.float32)
+    memory: dict[Storage, np.ndarray] = {}  # type: ignore[type-arg]
+    for launch in state.schedule.launches:
+        for storage in launch.storages:
+            if storage not in memory:
+                memory[storage] = _contents(storage, x)
+        kernel = state.kernels[launch.sink]
+        run_kernel(kernel.moved if moved else launch.sink, [memory[s] for s in launch.storages])
+    expected = evaluate([y.node], {"x": x})[0]
+    result = memory[state.schedule.outputs["y"]].reshape(expected.shape)
+    np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def _contents(storage: Storage, x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Memory as a run finds it: what nobody has written is NaN."""
+    if storage.role == "weight":
+        return stored_array(storage).reshape(-1)
+    if storage.role == "input":
+        return x.reshape(-1)
+    count = maximum(storage.layout.count(storage.shape))
+    values = np.full(count, np.nan, storage.dtype.numpy)
+    if any(pad > 1 for pad in storage.layout.pads):
+        values[:] = 0  # canonical kernels leave the padding alone; moved ones write zeros there
+    return values
+
+
+def test_grammars_refuse_what_they_should() -> None:
+    x = Tensor.input("x", (4,), dt.float32).node
+    mixed = UOp(ops.ADD, dt.float32, (x, Tensor.input("y", (4,), dt.int32).node))
+    with pytest.raises(InternalError, match="operands of types"):
+        check_tensor([mixed])
+    empty = UOp(ops.EMPTY, dt.float32, (), (8,))
+    once = UOp(ops.ASSIGN, dt.float32, (empty, x), ((0, 4),))
+    check_tensor([once])
+    with pytest.raises(InternalError, match="written twice"):
+        check_tensor([UOp(ops.ASSIGN, dt.float32, (once, x), ((3, 7),))])
+    with pytest.raises(InternalError, match="sink of stores"):
+        check_kernel(const(1.0, dt.float32))
+    state, _ = _compile(FUNCTIONS["softmax"], "cpu")
+    kernel = state.kernels[state.schedule.launches[0].sink]
+    check_kernel(kernel.moved)
+    assert kernel.text is not None
+    statements = kernel.text.linear.statements
+    check_lowered(statements, kernel.text.linear.values)
+    last = max(i for i, node in enumerate(statements) if node.op is ops.END)
+    with pytest.raises(InternalError, match=r"outside of its loop|not closed"):
+        check_lowered(statements[:last], kernel.text.linear.values)
+    unset = [node for node in statements if node.op is not ops.ACCUMULATOR]
+    with pytest.raises(InternalError, match="before it is declared"):
+        check_lowered(unset, kernel.text.linear.values)
