@@ -11,7 +11,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one bundle. live: bytes of the largest set of buffers that are needed at the same time."""
+    """Of one bundle. live: bytes of the largest set of buffers that are needed at the same time.
+
+    distinct: kernels that differ in more than their name. zipped: bytes of the manifest and the
+    kernels by gzip. launched: the manifest's launches.
+    """
 
     launches: int
     kernels: int
@@ -20,7 +24,7 @@ class Facts:
     live: int
     zipped: int
     runtime_zipped: int
-    nodes: tuple[tuple[str, ...], ...]
+    launched: tuple[dict[str, Any], ...]
 
 
 def read(bundle: Path) -> Facts:
@@ -36,7 +40,7 @@ def read(bundle: Path) -> Facts:
         _live(manifest),
         sum(_zipped(bundle / name) for name in ("manifest.json", *kernels)),
         _zipped(bundle / "tinyedge.js"),
-        tuple(tuple(launch["nodes"]) for launch in launches),
+        tuple(launches),
     )
 
 
