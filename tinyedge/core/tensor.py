@@ -568,7 +568,14 @@ class Tensor:
     def assign(self, region: Sequence[tuple[Size, Size]], value: Tensor) -> Tensor:
         """A copy with elements [start, end) of each axis replaced by `value`."""
         pairs = tuple((start, end) for start, end in region)
-        return Tensor(UOp(ops.ASSIGN, self.dtype, (self.node, value.node), pairs))
+        base = self.node
+        while base.op is ops.ASSIGN:
+            base = base.src[0]
+        if base.op is ops.EMPTY:  # a concatenation's elements have one writer each
+            base = self.realise().node
+        else:
+            base = self.node
+        return Tensor(UOp(ops.ASSIGN, self.dtype, (base, value.node), pairs))
 
     def gather(self, axis: int, indices: Tensor) -> Tensor:
         """self taken along an axis at integer indices; outside [0, size) the result is 0.

@@ -1,0 +1,232 @@
+"""Schedule moves: random legal lists never change what a kernel computes; illegal moves say why."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
+from tinyedge.core import compile as pipeline
+from tinyedge.core import ops
+from tinyedge.core.caps import Caps
+from tinyedge.core.device import Device
+from tinyedge.core.optimize import choose
+from tinyedge.core.optimize.moves import (
+    MOVES,
+    OUTPUT_KINDS,
+    REDUCE_KINDS,
+    Fill,
+    IllegalMove,
+    Move,
+    PadTo,
+    Split,
+    To,
+    from_record,
+    numbers,
+    ranges,
+)
+from tinyedge.core.options import Options
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import UOp
+
+KINDS = (*OUTPUT_KINDS, *REDUCE_KINDS)
+
+
+def required(sink: UOp, caps: Caps) -> list[Move]:
+    """Moves that a kernel always needs: padding in memory is written as well."""
+    return [move for move in choose.plain(sink, caps)[1] if isinstance(move, Fill)]
+
+
+def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, list[Move]]:
+    """The kernel under up to twelve random legal moves."""
+    moves: list[Move] = []
+    for move in required(sink, caps):
+        sink = move.apply(sink, caps)
+        moves.append(move)
+    for _ in range(generator.randint(1, 12)):
+        # Ranges that have their kind are not cut again.
+        present = [r for r in ranges(sink) if r.arg[1] in ("loop", "reduce")]
+        if not present:
+            break
+        chosen = generator.choice(present)
+        number = chosen.arg[0]
+        factor = generator.choice((2, 3, 4, 5, 8, 16))
+        move: Move = generator.choice(
+            (
+                Split(number, factor, max(numbers(sink)) + 1),
+                PadTo(number, factor),
+                To(number, generator.choice(KINDS)),
+                To(number, generator.choice(KINDS)),
+            )
+        )
+        size = chosen.src[0].arg if chosen.src[0].op is ops.CONST else 0
+        if isinstance(move, To) and move.kind == "threads" and size & (size - 1):
+            continue  # a fold's threads are a power of two
+        try:
+            sink = move.apply(sink, caps)
+        except IllegalMove as illegal:
+            assert str(illegal).startswith("cannot ")
+        else:
+            moves.append(move)
+    return sink, moves
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def matmul(inputs: Inputs) -> dict[str, Tensor]:
+    a, b = inputs.new(floats(6, 12)), inputs.new(floats(12, 8))
+    bias = Tensor.weight("", floats(8))
+    return {"y": (a @ b + bias).relu(), "odd": inputs.new(floats(5, 7)) @ inputs.new(floats(7, 3))}
+
+
+def convolution(inputs: Inputs) -> dict[str, Tensor]:
+    x = inputs.new(floats(1, 4, 9, 8))
+    weight = Tensor.weight("", floats(8, 4, 3, 3))
+    deep = Tensor.weight("", floats(4, 1, 3, 3))
+    pads = ((1, 1), (1, 1))
+    return {"y": x.conv(weight, pads=pads).relu(), "deep": x.conv(deep, pads=pads, groups=4)}
+
+
+def rows(inputs: Inputs) -> dict[str, Tensor]:
+    x = inputs.new(floats(5, 24))
+    centred = x - x.mean(-1, keepdims=True)
+    variance = (centred * centred).mean(-1, keepdims=True)
+    return {"softmax": x.softmax(-1), "norm": centred / (variance + 1e-5).sqrt()}
+
+
+def elementwise(inputs: Inputs) -> dict[str, Tensor]:
+    x, y = inputs.new(floats(3, 8, 5)), inputs.new(floats(8, 1))
+    flags = x > 0
+    return {
+        "chain": (x * 2.0 + y).tanh(),
+        "flags": flags,
+        "moved": x.permute((2, 0, 1)).pad(((1, 0), (0, 1), (2, 2))),
+        "chosen": flags.where(x.exp(), -x),
+        "integers": (inputs.new(np.arange(-12, 12, dtype=np.int32)) // 3) % 4,
+    }
+
+
+def reductions(inputs: Inputs) -> dict[str, Tensor]:
+    x = inputs.new(floats(4, 16, 6))
+    return {"sum": x.sum(1), "max": x.max((0, 2)), "all": x.sum(), "min": x[:, :15].min(1)}
+
+
+KERNELS = (matmul, convolution, rows, elementwise, reductions)
+TRIES = {"cpu": 6, "webgpu": 3}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+def test_random_legal_moves_change_nothing(
+    kernel: Callable[[Inputs], dict[str, Tensor]],
+    target: str,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = Inputs()
+    outputs = kernel(inputs)
+    expected = reference(outputs, inputs, wide=True)
+    done: list[list[Move]] = []
+    for seed in range(TRIES[target]):
+        generator = random.Random(seed)
+
+        def chooser(
+            sink: UOp, caps: Caps, *_: Any, g: random.Random = generator
+        ) -> tuple[UOp, list[Move]]:
+            moved, moves = random_moves(sink, caps, g)
+            done.append(moves)
+            again = sink
+            for record in json.loads(json.dumps([move.record() for move in moves])):
+                again = from_record(record).apply(again, caps)
+            assert again is moved, "the records do not make the same kernel"
+            return moved, moves
+
+        monkeypatch.setattr(pipeline, "choose", chooser)
+        done.clear()
+        program = compiled(outputs, inputs, find_target(target), Options()).program
+        assert program is not None
+        listed = [list(k.moves) for k in program.kernels]
+        assert [[m.record() for m in moves] for moves in done] == listed
+        try:
+            assert_agreement(replay(program, device, inputs.arrays), expected)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}\n{done}") from error
+
+
+def kernel_of(tensor: Tensor, inputs: Inputs, target: str) -> tuple[UOp, Caps]:
+    """The only kernel of a tensor, before its moves."""
+    state = compiled({"y": tensor}, inputs, find_target(target))
+    (launch,) = state.schedule.launches
+    return launch.sink, state.caps
+
+
+def test_illegal_moves_say_why() -> None:
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(6, 100)).sum(1), inputs, "webgpu")
+    (outer,) = (r.arg[0] for r in ranges(sink) if r.arg[1] == "loop")
+    (inner,) = (r.arg[0] for r in ranges(sink) if r.arg[1] == "reduce")
+    free = max(numbers(sink)) + 1
+    grid = To(outer, "grid").apply(sink, caps)
+    for kernel, move, text in [
+        (sink, Split(outer, 4, free), "4 does not divide"),
+        (sink, Split(outer, 1, free), "does not divide"),
+        (sink, Split(outer, 2, outer), "is taken"),
+        (sink, Split(99, 2, 100), "there is no range 99"),
+        (sink, PadTo(outer, 3), "divides it already"),
+        (sink, To(inner, "grid"), "it is reduce"),
+        (sink, To(outer, "unroll"), "it is loop"),
+        (sink, To(outer, "nonsense"), "it is loop"),
+        (sink, To(outer, "vector"), "6 lanes"),
+        (sink, To(inner, "unroll"), "100 copies"),
+        (grid, To(outer, "local"), "it is grid"),
+    ]:
+        try:
+            move.apply(kernel, caps)
+        except IllegalMove as illegal:
+            assert text in str(illegal)
+        else:
+            raise AssertionError(f"{move} is legal")
+    many, caps = kernel_of(inputs.new(floats(300)) * 2.0, inputs, "webgpu")
+    (number,) = numbers(many)
+    with pytest.raises(IllegalMove, match="300 threads"):
+        To(number, "local").apply(many, caps)
+    split = Split(number, 4, 1).apply(many, caps)
+    vector = To(2, "vector").apply(split, caps)
+    assert [r.arg for r in ranges(vector)] == [(1, "loop"), (2, "vector")]
+    again = Split(1, 3, 3).apply(vector, caps)
+    with pytest.raises(IllegalMove, match="vectorise"):
+        To(4, "vector").apply(again, caps)
+
+
+def test_records() -> None:
+    for move in (Split(3, 4, 7), PadTo(0, 16), Fill(2, 4), To(1, "local")):
+        record = move.record()
+        assert record["move"] in MOVES
+        assert from_record(json.loads(json.dumps(record))) == move
+    assert len({Split(0, 2, 1), Split(0, 2, 1), Split(0, 4, 1)}) == 2
+    with pytest.raises(KeyError):
+        from_record({"move": "teleport", "range": 1})
+    with pytest.raises(TypeError):
+        from_record({"move": "split", "range": 1})
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+def test_chosen_moves_can_be_replayed(
+    kernel: Callable[[Inputs], dict[str, Tensor]], target: str
+) -> None:
+    """The list beside a kernel is all of its optimisation."""
+    inputs = Inputs()
+    outputs = kernel(inputs)
+    for optimize in (False, True):
+        state = compiled(outputs, inputs, find_target(target), Options(optimize=optimize))
+        for made in state.kernels.values():
+            sink = made.sink
+            for move in made.moves:
+                sink = move.apply(sink, state.caps)
+            assert sink is made.moved
