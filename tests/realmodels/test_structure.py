@@ -47,6 +47,13 @@ def test_memory(model: str, bundles: Bundles) -> None:
     assert found.live <= found.arenas <= MEMORY.get(model, 1.15) * found.live
 
 
+@pytest.mark.parametrize("model", [m for m in MODELS if m.values[0] in cases.SYMBOLIC])
+def test_memory_of_symbolic_sizes(model: str, bundles: Bundles) -> None:
+    """At their greatest."""
+    found = facts.read(bundles(model, symbolic=True))
+    assert found.live <= found.arenas <= 1.15 * found.live
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_files(model: str, bundles: Bundles) -> None:
     found = facts.read(bundles(model))
