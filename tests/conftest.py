@@ -10,6 +10,14 @@ import pytest
 from tinyedge.core.device import Device
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens",
+        action="store_true",
+        help="write the committed kernels of tests/golden anew instead of comparing with them",
+    )
+
+
 @pytest.fixture(scope="session")
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder for compiled kernels, so that no test depends on an earlier session."""

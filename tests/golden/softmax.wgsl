@@ -1,0 +1,45 @@
+// k0: split range=1 factor=4 outer=4; to range=5 kind=vector; split range=2 factor=4 outer=6; to range=7 kind=unroll; padto range=6 multiple=32; to range=6 kind=threads; split range=3 factor=4 outer=8; to range=9 kind=unroll; padto range=8 multiple=32; to range=8 kind=threads; padto range=4 multiple=32; to range=4 kind=lane; split range=0 factor=2 outer=10; to range=11 kind=local; to range=10 kind=grid
+var<private> te_bits_infinity: u32 = 0x7f800000u;
+fn te_infinity() -> f32 { return bitcast<f32>(te_bits_infinity); }
+fn te_isnan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn te_isnan_f32x4(x: vec4<f32>) -> vec4<bool> { return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u); }
+fn te_max_f32(a: f32, b: f32) -> f32 { return select(a, b, (a < b) | te_isnan_f32(b)); }
+fn te_exp_f32(x: f32) -> f32 {
+    let y = select(exp(clamp(x, -104.0, 88.72283)), te_infinity(), x > 88.72283);
+    return select(y, x, te_isnan_f32(x));
+}
+fn te_exp_f32x4(x: vec4<f32>) -> vec4<f32> {
+    let y = select(exp(clamp(x, vec4<f32>(-104.0), vec4<f32>(88.72283))), vec4<f32>(te_infinity()), x > vec4<f32>(88.72283));
+    return select(y, x, te_isnan_f32x4(x));
+}
+@group(0) @binding(0) var<storage, read_write> b0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> b1: array<vec4<f32>>;
+var<workgroup> shared0: array<f32, 64>;
+var<workgroup> shared1: array<f32, 64>;
+@compute @workgroup_size(64, 1, 1)
+fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let g10 = i32(group.x);
+    let l4 = i32(thread) % 32;
+    let l6 = i32(thread) % 32;
+    let l8 = i32(thread) % 32;
+    let l11 = i32(thread) / 32;
+    let i0 = (g10 * 50) + (l11 * 25);
+    let i1 = i0 + min(l4, 24);
+    let v0 = l6 < 25;
+    let x0 = b1[i0 + min(l6, 24)];
+    let first0 = i32(thread) - l6;
+    shared0[i32(thread)] = te_max_f32(te_max_f32(te_max_f32(select(-te_infinity(), x0.x, v0), select(-te_infinity(), x0.y, v0)), select(-te_infinity(), x0.z, v0)), select(-te_infinity(), x0.w, v0));
+    workgroupBarrier();
+    if (l6 < 16) { shared0[first0 + l6] = te_max_f32(shared0[first0 + l6], shared0[first0 + l6 + 16]); }
+    workgroupBarrier();
+    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[first0 + 0], shared0[first0 + 1]), shared0[first0 + 2]), shared0[first0 + 3]), shared0[first0 + 4]), shared0[first0 + 5]), shared0[first0 + 6]), shared0[first0 + 7]), shared0[first0 + 8]), shared0[first0 + 9]), shared0[first0 + 10]), shared0[first0 + 11]), shared0[first0 + 12]), shared0[first0 + 13]), shared0[first0 + 14]), shared0[first0 + 15]);
+    let v2 = l8 < 25;
+    let x1 = b1[i0 + min(l8, 24)];
+    let first1 = i32(thread) - l8;
+    shared1[i32(thread)] = ((select(0.0f, te_exp_f32(x1.x - v1), v2) + select(0.0f, te_exp_f32(x1.y - v1), v2)) + select(0.0f, te_exp_f32(x1.z - v1), v2)) + select(0.0f, te_exp_f32(x1.w - v1), v2);
+    workgroupBarrier();
+    if (l8 < 16) { shared1[first1 + l8] = shared1[first1 + l8] + shared1[first1 + l8 + 16]; }
+    workgroupBarrier();
+    let v3 = ((((((((((((((shared1[first1 + 0] + shared1[first1 + 1]) + shared1[first1 + 2]) + shared1[first1 + 3]) + shared1[first1 + 4]) + shared1[first1 + 5]) + shared1[first1 + 6]) + shared1[first1 + 7]) + shared1[first1 + 8]) + shared1[first1 + 9]) + shared1[first1 + 10]) + shared1[first1 + 11]) + shared1[first1 + 12]) + shared1[first1 + 13]) + shared1[first1 + 14]) + shared1[first1 + 15];
+    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(v1)) / vec4<f32>(v3); }
+}
