@@ -181,3 +181,24 @@ TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
 TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
+
+/* Halves on their way from and to memory. */
+#ifdef __FLT16_MANT_DIG__
+#define TE_HALVES(h, f, m, u, lanes)                                                                \
+    typedef _Float16 h __attribute__((vector_size(lanes * 2), may_alias));                          \
+    TE_INLINE h te_load_##h(const void *p) {                                                        \
+        h x;                                                                                        \
+        memcpy(&x, p, sizeof x);                                                                    \
+        return x;                                                                                   \
+    }                                                                                               \
+    TE_INLINE void te_store_##h(void *p, h x) { memcpy(p, &x, sizeof x); }                          \
+    TE_INLINE h te_##f##_to_##h(f x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
+    TE_INLINE h te_##m##_to_##h(m x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
+    TE_INLINE h te_##u##_to_##h(u x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
+    TE_INLINE f te_##h##_to_##f(h x) { TE_EACH(f, lanes, (float)x[i]); }                            \
+    TE_INLINE m te_##h##_to_##m(h x) { TE_EACH(m, lanes, te_to_int32(x[i])); }                      \
+    TE_INLINE u te_##h##_to_##u(h x) { TE_EACH(u, lanes, te_to_uint32(x[i])); }
+TE_HALVES(f16x2, f32x2, i32x2, u32x2, 2)
+TE_HALVES(f16x4, f32x4, i32x4, u32x4, 4)
+TE_HALVES(f16x8, f32x8, i32x8, u32x8, 8)
+#endif
