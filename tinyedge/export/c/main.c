@@ -1,0 +1,375 @@
+/*
+Run this bundle from the command line. Without --input the inputs are generated.
+
+    run [BUNDLE] [--input NAME=FILE] [--output NAME=FILE] [--entry NAME] [--symbol NAME=N]
+        [--threads N] [--loop N] [--hz RATE] [--profile] [--memory] [--self-test]
+
+BUNDLE is the folder, by default the current one. Files are .npy, or raw little-endian elements.
+--loop N runs N times and prints p50, p99 and the greatest latency; with --hz at that rate, and
+counts the runs that ended after the next one was due. Exit: 0 all is well, 1 wrong outputs,
+2 wrong usage or input, 3 the bundle or the device refuses.
+*/
+#include "model.h"
+#include "tinyedge.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WRONG = 1, USAGE = 2, REFUSED = 3, MOST = 64 };
+
+typedef struct pair {
+    const char *name, *value;
+} pair;
+
+typedef struct arguments {
+    const char *folder, *entry;
+    pair inputs[MOST], outputs[MOST], symbols[MOST];
+    int input_count, output_count, symbol_count, threads;
+    long loop;
+    double hz;
+    bool profile, self_test, memory;
+} arguments;
+
+typedef struct array {
+    unsigned char *data;
+    size_t bytes;
+    int rank; /* -1: raw */
+    int64_t shape[TE_MAX_RANK];
+} array;
+
+static const char *const descriptions[] = {"",    "|b1", "|i1", "<i2", "<i4", "<i8", "|u1",
+                                           "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"};
+
+static void stop(int code, const char *words, const char *subject) {
+    fprintf(stderr, "%s%s%s\n", subject, *subject ? ": " : "", words);
+    exit(code);
+}
+
+static void check(te_context *context, te_status status) {
+    if (status) stop(status >= TE_RUN_ENTRY ? USAGE : REFUSED, te_last_error(context)->text, "");
+}
+
+static void *take(size_t bytes) {
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (!memory) stop(REFUSED, "out of memory", "");
+    return memory;
+}
+
+/* --- the command line ------------------------------------------------------------------------ */
+
+static void add_pair(pair *pairs, int *count, char *text) {
+    char *equals = strrchr(text, '=');
+    if (!equals || *count == MOST) stop(USAGE, "give NAME=VALUE, at most 64 times", text);
+    *equals = 0;
+    pairs[(*count)++] = (pair){text, equals + 1};
+}
+
+static double number(const char *text, double least) {
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
+    return value;
+}
+
+static arguments parse(int count, char **words) {
+    arguments a = {.folder = ".", .threads = 1};
+    for (int i = 1; i < count; i++) {
+        char *word = words[i], *next = i + 1 < count ? words[i + 1] : NULL;
+        if (!strcmp(word, "--self-test")) a.self_test = true;
+        else if (!strcmp(word, "--profile")) a.profile = true;
+        else if (!strcmp(word, "--memory")) a.memory = true;
+        else if (*word != '-') a.folder = word;
+        else if (!next) stop(USAGE, "no such option, or it needs a value", word);
+        else {
+            i++;
+            if (!strcmp(word, "--input")) add_pair(a.inputs, &a.input_count, next);
+            else if (!strcmp(word, "--output")) add_pair(a.outputs, &a.output_count, next);
+            else if (!strcmp(word, "--symbol")) add_pair(a.symbols, &a.symbol_count, next);
+            else if (!strcmp(word, "--entry")) a.entry = next;
+            else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1);
+            else if (!strcmp(word, "--loop")) a.loop = (long)number(next, 1);
+            else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
+            else stop(USAGE, "no such option", word);
+        }
+    }
+    return a;
+}
+
+/* --- arrays in files ------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && !strcmp(text + length - tail, end);
+}
+
+/* The header of a .npy file, as numpy writes it: a Python dict in text. */
+static size_t npy_header(array *array, te_dtype dtype, const char *file) {
+    const unsigned char *data = array->data;
+    char text[4096];
+    if (array->bytes < 12 || memcmp(data, "\x93NUMPY", 6)) stop(USAGE, "it is no .npy file", file);
+    const bool first = data[6] == 1;
+    size_t length = data[8] | (size_t)data[9] << 8, start = first ? 10 : 12;
+    if (!first) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
+    if (length >= sizeof text || length > array->bytes - start) stop(USAGE, "its header", file);
+    memcpy(text, data + start, length);
+    text[length] = 0;
+    char wanted[16];
+    snprintf(wanted, sizeof wanted, "'%s'", descriptions[dtype]);
+    if (!strstr(text, wanted)) stop(USAGE, "it has another dtype than the model", file);
+    if (!strstr(text, "'fortran_order': False")) stop(USAGE, "it is in Fortran's order", file);
+    char *at = strstr(text, "'shape': (");
+    if (!at) stop(USAGE, "its header has no shape", file);
+    at += strlen("'shape': (");
+    array->rank = 0;
+    while (*at >= '0' && *at <= '9') {
+        if (array->rank == TE_MAX_RANK) stop(USAGE, "it has more than 8 axes", file);
+        array->shape[array->rank++] = strtoll(at, &at, 10);
+        while (*at == ',' || *at == ' ') at++;
+    }
+    return start + length;
+}
+
+static array read_array(const char *name, te_dtype dtype) {
+    array result = {.rank = -1};
+    FILE *file = fopen(name, "rb");
+    if (!file) stop(USAGE, strerror(errno), name);
+    if (fseek(file, 0, SEEK_END)) stop(USAGE, strerror(errno), name);
+    const long bytes = ftell(file);
+    rewind(file);
+    result.bytes = bytes > 0 ? (size_t)bytes : 0;
+    result.data = take(result.bytes);
+    if (fread(result.data, 1, result.bytes, file) != result.bytes) stop(USAGE, "it cannot be read", name);
+    fclose(file);
+    if (!ends_with(name, ".npy")) return result;
+    const size_t header = npy_header(&result, dtype, name);
+    result.bytes -= header;
+    memmove(result.data, result.data + header, result.bytes);
+    return result;
+}
+
+static void write_array(const char *name, te_dtype dtype, const array *array) {
+    FILE *file = fopen(name, "wb");
+    if (!file) stop(USAGE, strerror(errno), name);
+    if (ends_with(name, ".npy")) {
+        char text[512];
+        int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                            descriptions[dtype]);
+        for (int axis = 0; axis < array->rank; axis++) {
+            used += snprintf(text + used, sizeof text - (size_t)used, "%lld,%s",
+                             (long long)array->shape[axis], axis + 1 < array->rank ? " " : "");
+        }
+        used += snprintf(text + used, sizeof text - (size_t)used, "), }");
+        const int length = (used + 1 + 10 + 63) / 64 * 64 - 10;
+        fprintf(file, "\x93NUMPY%c%c%c%c%-*s\n", 1, 0, length & 255, length >> 8, length - 1, text);
+    }
+    if (fwrite(array->data, 1, array->bytes, file) != array->bytes || fclose(file)) {
+        stop(USAGE, "it cannot be written", name);
+    }
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static const char *chosen(const pair *pairs, int count, const char *name) {
+    for (int i = 0; i < count; i++) {
+        if (!strcmp(pairs[i].name, name)) return pairs[i].value;
+    }
+    return NULL;
+}
+
+static size_t bytes_of(te_dtype dtype, int rank, const int64_t *shape) {
+    size_t bytes = te_dtype_bytes(dtype);
+    for (int axis = 0; axis < rank; axis++) bytes *= (size_t)shape[axis];
+    return bytes;
+}
+
+/* A symbol's size: as given by --symbol, else its maximum. */
+static int64_t symbol_size(const te_model *model, const arguments *a, int index) {
+    te_symbol_info info;
+    te_symbol(model, index, &info);
+    const char *given = chosen(a->symbols, a->symbol_count, info.name);
+    return given ? (int64_t)number(given, 0) : info.max;
+}
+
+/* The array of an input and its binding; its memory is the program's until the end. */
+static void bind(te_context *context, const te_model *model, const arguments *a, int input) {
+    te_port_info info;
+    te_port(model, TE_INPUTS, input, &info);
+    const char *file = chosen(a->inputs, a->input_count, info.name);
+    array array = {.rank = info.rank};
+    for (int axis = 0; axis < info.rank; axis++) {
+        array.shape[axis] =
+            info.symbol[axis] < 0 ? info.shape[axis] : symbol_size(model, a, info.symbol[axis]);
+    }
+    if (file) {
+        const struct array given = read_array(file, info.dtype);
+        array.data = given.data;
+        array.bytes = given.bytes;
+        if (given.rank >= 0) {
+            array.rank = given.rank;
+            memcpy(array.shape, given.shape, sizeof array.shape);
+        }
+    } else {
+        const bool floats = info.dtype >= TE_FLOAT16;
+        const int64_t most = floats || info.dtype == TE_BOOL ? 1 : 7;
+        array.bytes = bytes_of(info.dtype, info.rank, array.shape);
+        array.data = take(array.bytes);
+        te_generate(info.dtype, array.data, array.bytes / te_dtype_bytes(info.dtype), 1, 0,
+                    (uint32_t)input, floats ? -1 : 0, most);
+    }
+    const te_tensor tensor = {.size = sizeof tensor, .data = array.data, .bytes = array.bytes,
+                              .rank = array.rank, .shape = array.shape};
+    check(context, te_bind_input(context, input, &tensor));
+}
+
+static void show(const char *name, te_dtype dtype, const array *array) {
+    printf("%s %s [", name, te_dtype_name(dtype));
+    for (int axis = 0; axis < array->rank; axis++) {
+        printf("%s%lld", axis ? ", " : "", (long long)array->shape[axis]);
+    }
+    printf("]");
+    const size_t size = te_dtype_bytes(dtype);
+    for (size_t i = 0; i < array->bytes / size && i < 6; i++) {
+        const unsigned char *element = array->data + i * size;
+        float single;
+        double value;
+        int64_t whole = 0;
+        memcpy(&single, element, size < 4 ? size : 4);
+        memcpy(&value, element, size);
+        memcpy(&whole, element, size);
+        if (dtype == TE_FLOAT32) printf(" %.6g", (double)single);
+        else if (dtype == TE_FLOAT64) printf(" %.6g", value);
+        else if (dtype == TE_INT8) printf(" %d", (int)(int8_t)whole);
+        else if (dtype == TE_INT16) printf(" %d", (int)(int16_t)whole);
+        else if (dtype == TE_INT32) printf(" %d", (int)(int32_t)whole);
+        else if (dtype == TE_FLOAT16) printf(" 0x%04llx", (unsigned long long)whole);
+        else printf(" %lld", (long long)whole);
+    }
+    printf("%s\n", array->bytes / size > 6 ? " ..." : "");
+}
+
+static void give(te_context *context, const te_model *model, const arguments *a, int output) {
+    te_port_info info;
+    array array = {.rank = 0};
+    te_port(model, TE_OUTPUTS, output, &info);
+    check(context, te_shape(context, TE_OUTPUTS, output, &array.rank, array.shape));
+    array.bytes = bytes_of(info.dtype, array.rank, array.shape);
+    array.data = take(array.bytes);
+    const te_tensor tensor = {.size = sizeof tensor, .data = array.data, .bytes = array.bytes};
+    check(context, te_read_output(context, output, &tensor));
+    const char *file = chosen(a->outputs, a->output_count, info.name);
+    if (file) write_array(file, info.dtype, &array);
+    show(info.name, info.dtype, &array);
+    free(array.data);
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void sleep_until(double time) {
+    const double left = time - seconds();
+    if (left <= 0) return;
+    struct timespec pause = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+    while (nanosleep(&pause, &pause) && errno == EINTR) continue;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void loop(te_context *context, const arguments *a, int entry) {
+    const size_t count = (size_t)a->loop;
+    double *times = take(count * sizeof *times);
+    long missed = 0;
+    const double began = seconds();
+    for (size_t i = 0; i < count; i++) {
+        if (a->hz > 0) sleep_until(began + (double)i / a->hz);
+        const double start = seconds();
+        check(context, te_run(context, entry));
+        const double end = seconds();
+        times[i] = (end - start) * 1e3;
+        if (a->hz > 0 && end > began + (double)(i + 1) / a->hz) missed++;
+    }
+    qsort(times, count, sizeof *times, ascending);
+    printf("%zu runs: p50 %.3f ms, p99 %.3f ms, max %.3f ms", count, times[count / 2],
+           times[(count * 99 + 99) / 100 - 1], times[count - 1]);
+    if (a->hz > 0) printf(", %ld missed deadlines at %g Hz", missed, a->hz);
+    printf("\n");
+    free(times);
+}
+
+static void print_profile(const te_context *context) {
+    te_profile_info info;
+    for (int i = 0; i < te_profile_count(context); i++) {
+        te_profile(context, i, &info);
+        if (!info.runs) continue;
+        const double each = (double)info.nanoseconds / (double)info.runs;
+        printf("%10.3f us %8.3f GFLOP/s  %-32s %s\n", each * 1e-3,
+               each > 0 ? (double)info.flops / each : 0, info.kernel, info.nodes);
+    }
+}
+
+static int self_test(const te_model *model, const te_context_options *options) {
+    te_test_report report;
+    te_error error;
+    const te_status status = te_self_test(model, options, &report, &error);
+    if (status && status != TE_VERIFY_DIFFERS) stop(REFUSED, error.text, "");
+    printf("self-test: %d cases, %d outputs: %d wrong, %d distinct between two runs, error %.2g\n",
+           report.cases, report.outputs, report.wrong, report.distinct, report.error);
+    return status || !report.cases ? WRONG : 0;
+}
+
+int main(int count, char **words) {
+    const arguments a = parse(count, words);
+    const te_open_options open = {.size = sizeof open, .folder = a.folder};
+    const te_context_options options = {.size = sizeof options, .backend = te_cpu(),
+                                        .kernels = &TE_MODEL_KERNELS, .threads = a.threads,
+                                        .profile = a.profile};
+    te_model *model;
+    te_context *context;
+    te_error error;
+    if (a.memory) {
+        te_memory memory;
+        if (te_measure(&open, &options, &memory, &error)) stop(REFUSED, error.text, a.folder);
+        printf("memory: weights %llu, manifest %llu; each context: arenas %llu, tables %llu bytes\n",
+               (unsigned long long)memory.weights, (unsigned long long)memory.manifest,
+               (unsigned long long)memory.arenas, (unsigned long long)memory.context);
+    }
+    if (te_open(&open, &model, &error)) stop(REFUSED, error.text, a.folder);
+    if (a.self_test) {
+        const int wrong = self_test(model, &options);
+        te_close(model);
+        return wrong;
+    }
+    const int entry = a.entry ? te_find_entry(model, a.entry) : 0;
+    if (entry < 0) stop(USAGE, "the bundle has no such entry", a.entry);
+    if (te_create(model, &options, &context, &error)) stop(REFUSED, error.text, a.folder);
+    for (int i = 0; i < te_symbol_count(model); i++) {
+        te_symbol_info info;
+        te_symbol(model, i, &info);
+        if (!chosen(a.symbols, a.symbol_count, info.name)) continue;
+        check(context, te_set_symbol(context, i, symbol_size(model, &a, i)));
+    }
+    te_entry_info info;
+    te_entry(model, entry, &info);
+    for (int i = 0; i < info.inputs; i++) {
+        bind(context, model, &a, te_entry_port(model, entry, TE_INPUTS, i));
+    }
+    check(context, te_run(context, entry));
+    te_profile_reset(context); /* the first run warms up */
+    if (a.loop) loop(context, &a, entry);
+    else if (a.profile) check(context, te_run(context, entry));
+    for (int i = 0; i < info.outputs; i++) {
+        give(context, model, &a, te_entry_port(model, entry, TE_OUTPUTS, i));
+    }
+    print_profile(context);
+    te_destroy(context);
+    te_close(model);
+    return 0;
+}

@@ -1,0 +1,411 @@
+/* A bundle: opened, verified, its weights loaded; and what can be asked of it. */
+#include "tinyedge_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#ifndef TINYEDGE_NO_MALLOC
+#include <stdlib.h>
+#endif
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+const char *te_status_id(te_status status) {
+    static const char *const ids[TE_STATUSES] = {
+        "",
+        "bundle.manifest.missing",
+        "bundle.manifest.size",
+        "bundle.manifest.syntax",
+        "bundle.format",
+        "bundle.version",
+        "bundle.feature",
+        "bundle.target",
+        "bundle.field",
+        "bundle.count",
+        "bundle.name",
+        "bundle.index",
+        "bundle.expression",
+        "bundle.bounds",
+        "bundle.overlap",
+        "bundle.requirement",
+        "bundle.file.missing",
+        "bundle.file.size",
+        "bundle.file.hash",
+        "bundle.file.text",
+        "device.target",
+        "device.memory",
+        "device.kernel",
+        "device.threads",
+        "device.counts",
+        "run.entry",
+        "run.input",
+        "run.output",
+        "run.state",
+        "run.dtype",
+        "run.shape",
+        "run.range",
+        "replay.count",
+        "verify.differs",
+        "api.size",
+        "api.argument",
+    };
+    return (unsigned)status < TE_STATUSES ? ids[status] : "";
+}
+
+te_status te_fail(te_error *error, te_status status, const char *words, ...) {
+    va_list arguments;
+    error->status = status;
+    const int start = snprintf(error->text, sizeof error->text, "%s: ", te_status_id(status));
+    va_start(arguments, words);
+    vsnprintf(error->text + start, sizeof error->text - (size_t)start, words, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+#ifndef TINYEDGE_NO_MALLOC
+static void *default_allocate(void *user, size_t bytes) {
+    (void)user;
+    return malloc(bytes);
+}
+
+static void default_release(void *user, void *memory) {
+    (void)user;
+    free(memory);
+}
+#endif
+
+void *te_allocate(const te_allocator *allocator, uint64_t bytes) {
+    if (bytes > SIZE_MAX / 2) return NULL;
+    void *memory = allocator->allocate(allocator->user, bytes ? (size_t)bytes : 1);
+    if (memory) memset(memory, 0, (size_t)bytes);
+    return memory;
+}
+
+void te_release(const te_allocator *allocator, void *memory) {
+    if (memory) allocator->release(allocator->user, memory);
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+static const te_file *listed_file(const te_open_options *options, const char *name) {
+    for (size_t i = 0; i < options->file_count; i++) {
+        if (!strcmp(options->files[i].name, name)) return &options->files[i];
+    }
+    return NULL;
+}
+
+static int64_t listed_size(void *user, const char *name) {
+    const te_open_options *options = user;
+    const te_file *file = listed_file(options, name);
+    return file ? (int64_t)file->bytes : -1;
+}
+
+static int listed_read(void *user, const char *name, int64_t offset, void *into, size_t bytes) {
+    const te_file *file = listed_file(user, name);
+    if (!file || (uint64_t)offset > file->bytes || bytes > file->bytes - (size_t)offset) return -1;
+    memcpy(into, (const char *)file->data + offset, bytes);
+    return 0;
+}
+
+static te_status check_size(const te_model *model, const te_file_record *file, te_error *error) {
+    const int64_t bytes = model->reader.size(model->reader.user, file->name.at);
+    TE_NEED(bytes >= 0, TE_FILE_MISSING, "%s cannot be read", file->name.at);
+    TE_NEED(bytes == file->bytes, TE_FILE_SIZE, "%s has %lld bytes, not %lld", file->name.at,
+            (long long)bytes, (long long)file->bytes);
+    return TE_OK;
+}
+
+static te_status read_part(const te_model *model, const te_file_record *file, int64_t offset,
+                           void *into, size_t bytes, te_error *error) {
+    const te_reader *reader = &model->reader;
+    TE_NEED(!bytes || !reader->read(reader->user, file->name.at, offset, into, bytes),
+            TE_FILE_MISSING, "%s cannot be read", file->name.at);
+    return TE_OK;
+}
+
+/* Hash what lies in [from, to) of a file. */
+static te_status hash_part(const te_model *model, const te_file_record *file, int64_t from,
+                           int64_t to, te_sha256 *hash, te_error *error) {
+    unsigned char part[4096];
+    while (from < to) {
+        const size_t bytes = to - from < (int64_t)sizeof part ? (size_t)(to - from) : sizeof part;
+        TE_TRY(read_part(model, file, from, part, bytes, error));
+        te_sha256_add(hash, part, bytes);
+        from += (int64_t)bytes;
+    }
+    return TE_OK;
+}
+
+static te_status check_hash(const te_file_record *file, te_sha256 *hash, te_error *error) {
+    char digits[65];
+    te_sha256_end(hash, digits);
+#ifndef TINYEDGE_FUZZ
+    TE_NEED(!memcmp(digits, file->sha256, 64), TE_FILE_HASH, "the SHA-256 of %s is another",
+            file->name.at);
+#else
+    (void)file;
+    (void)error;
+#endif
+    return TE_OK;
+}
+
+te_status te_check_file(const te_model *model, int32_t number, te_error *error) {
+    const te_file_record *file = &model->files[number];
+    te_sha256 hash;
+    te_sha256_start(&hash);
+    TE_TRY(check_size(model, file, error));
+    TE_TRY(hash_part(model, file, 0, file->bytes, &hash, error));
+    return check_hash(file, &hash, error);
+}
+
+/* One pass over a file of weights: segments go to their places, gaps are only hashed. Segments of
+   all weights increase by file and offset, so `next` never goes back. */
+static te_status load_weights(te_model *model, int32_t number, uint32_t *next, te_error *error) {
+    const te_file_record *file = &model->files[number];
+    te_sha256 hash;
+    int64_t reached = 0;
+    te_sha256_start(&hash);
+    TE_TRY(check_size(model, file, error));
+    for (; *next < model->totals[TE_N_SEGMENTS] && model->segments[*next].file == number; ++*next) {
+        const te_range_record segment = model->segments[*next];
+        unsigned char *place = model->weight_bytes + model->places[*next];
+        TE_TRY(hash_part(model, file, reached, segment.offset, &hash, error));
+        TE_TRY(read_part(model, file, segment.offset, place, (size_t)segment.bytes, error));
+        te_sha256_add(&hash, place, (size_t)segment.bytes);
+        reached = segment.offset + segment.bytes;
+    }
+    TE_TRY(hash_part(model, file, reached, file->bytes, &hash, error));
+    return check_hash(file, &hash, error);
+}
+
+static te_status check_text(const te_model *model, te_range_record range, te_error *error) {
+    unsigned char part[4096];
+    for (int64_t at = 0; at < range.bytes;) {
+        const int64_t left = range.bytes - at;
+        const size_t bytes = left < (int64_t)sizeof part ? (size_t)left : sizeof part;
+        TE_TRY(read_part(model, &model->files[range.file], range.offset + at, part, bytes, error));
+        for (size_t i = 0; i < bytes; i++) {
+            TE_NEED(part[i] < 0x80, TE_FILE_TEXT, "a kernel is not ASCII");
+        }
+        at += (int64_t)bytes;
+    }
+    return TE_OK;
+}
+
+/* Stage 11, in the order of the files; goldens are left to the self-test. */
+static te_status load_files(te_model *model, te_error *error) {
+    uint32_t segment = 0;
+    for (uint32_t i = 0; i < model->totals[TE_N_FILES]; i++) {
+        const char kind = model->files[i].name.at[0];
+        if (kind == 'w') TE_TRY(load_weights(model, (int32_t)i, &segment, error));
+        if (kind == 'k') TE_TRY(te_check_file(model, (int32_t)i, error));
+    }
+    TE_TRY(check_text(model, model->prelude, error));
+    for (uint32_t i = 0; i < model->totals[TE_N_KERNELS]; i++) {
+        TE_TRY(check_text(model, model->kernels[i].range, error));
+    }
+    return TE_OK;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* Where weights and their segments go in one block. Their sum was checked against 53 bits. */
+static void place_weights(te_model *model) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < model->totals[TE_N_WEIGHTS]; i++) {
+        te_weight_record *weight = &model->weights[i];
+        weight->place = end;
+        uint64_t at = end;
+        for (uint32_t j = weight->first_segment; j < weight->first_segment + weight->segments; j++) {
+            model->places[j] = at;
+            at += (uint64_t)model->segments[j].bytes;
+        }
+        end += ((uint64_t)weight->bytes + TE_LINE - 1) / TE_LINE * TE_LINE;
+    }
+    model->weight_total = end;
+}
+
+static te_status read_manifest(te_model *model, te_error *error) {
+    const te_reader *reader = &model->reader;
+    const int64_t size = reader->size(reader->user, "manifest.json");
+    TE_NEED(size >= 0, TE_MANIFEST_MISSING, "manifest.json cannot be read");
+    TE_NEED(size <= TE_MANIFEST_LIMIT, TE_MANIFEST_SIZE, "the manifest has more than 16 MiB");
+    model->text_bytes = (size_t)size + 1;
+    model->text = te_allocate(&model->allocator, model->text_bytes);
+    TE_NEED(model->text, TE_DEVICE_MEMORY, "no memory for the manifest");
+    TE_NEED(!size || !reader->read(reader->user, "manifest.json", 0, model->text, (size_t)size),
+            TE_MANIFEST_MISSING, "manifest.json cannot be read");
+    TE_TRY(te_check_syntax(model->text, (size_t)size, error));
+    TE_TRY(te_check_identity(model->text, model->any_target, error));
+    TE_TRY(te_check_fields(model->text, model->totals, error));
+    TE_TRY(te_read_records(model, error));
+    TE_TRY(te_check_records(model, error));
+    place_weights(model);
+    te_finish_strings(model);
+    return TE_OK;
+}
+
+static te_status start(const te_open_options *options, te_model **result, te_error *error) {
+    te_allocator allocator = options->allocator;
+    const bool reads = options->reader.read && options->reader.size;
+    TE_NEED(options->size == sizeof *options, TE_API_SIZE, "te_open_options has another size");
+    TE_NEED((options->folder != NULL) + (options->files != NULL) + reads == 1, TE_API_ARGUMENT,
+            "give exactly one of folder, files and reader");
+#ifndef TINYEDGE_NO_MALLOC
+    if (!allocator.allocate && !allocator.release) {
+        allocator = (te_allocator){default_allocate, default_release, NULL};
+    }
+#endif
+    TE_NEED(allocator.allocate && allocator.release, TE_API_ARGUMENT, "an allocator is two functions");
+    te_model *model = te_allocate(&allocator, sizeof *model);
+    TE_NEED(model, TE_DEVICE_MEMORY, "no memory for a model");
+    *result = model;
+    model->allocator = allocator;
+    model->logger = options->logger;
+    model->any_target = options->any_target;
+    model->open = *options;
+    if (reads) model->reader = options->reader;
+    else model->reader = (te_reader){listed_size, listed_read, &model->open};
+    if (options->folder) {
+#ifndef TINYEDGE_NO_FOLDER
+        model->reader = te_folder_reader(options->folder);
+#else
+        return te_fail(error, TE_API_ARGUMENT, "compiled without folders");
+#endif
+    }
+    return read_manifest(model, error);
+}
+
+static te_status load(te_model *model, te_error *error) {
+    model->weight_block = te_allocate(&model->allocator, model->weight_total + TE_LINE);
+    TE_NEED(model->weight_block, TE_DEVICE_MEMORY, "no memory for %llu bytes of weights",
+            (unsigned long long)model->weight_total);
+    const uintptr_t gap = (TE_LINE - (uintptr_t)model->weight_block % TE_LINE) % TE_LINE;
+    model->weight_bytes = model->weight_block + gap;
+    return load_files(model, error);
+}
+
+void te_log(const te_logger *logger, te_status status, const char *text) {
+    if (logger->log) logger->log(logger->user, status, text);
+}
+
+te_status te_open(const te_open_options *options, te_model **model, te_error *error) {
+    te_error unwanted;
+    if (!error) error = &unwanted;
+    *error = (te_error){TE_OK, ""};
+    if (!options || !model) return te_fail(error, TE_API_ARGUMENT, "te_open needs options and a result");
+    *model = NULL;
+    te_model *opened = NULL;
+    te_status status = start(options, &opened, error);
+    if (!status) status = load(opened, error);
+    if (status) {
+        te_log(&options->logger, status, error->text);
+        te_close(opened);
+        return status;
+    }
+    te_log(&options->logger, TE_OK, "opened a bundle");
+    *model = opened;
+    return TE_OK;
+}
+
+void te_close(te_model *model) {
+    if (!model) return;
+    const te_allocator allocator = model->allocator;
+    te_release(&allocator, model->weight_block);
+    te_release(&allocator, model->records);
+    te_release(&allocator, model->text);
+    te_release(&allocator, model);
+}
+
+te_status te_measure(const te_open_options *open, const te_context_options *options,
+                     te_memory *memory, te_error *error) {
+    te_error unwanted;
+    if (!error) error = &unwanted;
+    *error = (te_error){TE_OK, ""};
+    if (!open || !memory) return te_fail(error, TE_API_ARGUMENT, "te_measure needs options and a result");
+    te_model *model = NULL;
+    te_status status = start(open, &model, error);
+    if (!status) {
+        memory->manifest = sizeof *model + model->text_bytes + model->record_bytes;
+        memory->weights = model->weight_total + TE_LINE;
+        status = te_context_memory(model, options, memory, error);
+    }
+    te_close(model);
+    return status;
+}
+
+/* --- facts ----------------------------------------------------------------------------------- */
+
+static bool within(int index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
+
+int te_port_count(const te_model *model, te_group group) { return (int)te_count(model, group); }
+
+bool te_port(const te_model *model, te_group group, int index, te_port_info *info) {
+    int64_t maxima[TE_MAX_SYMBOLS], elements;
+    if ((unsigned)group > TE_STATES || !within(index, te_count(model, group))) return false;
+    const te_port_record *port = &model->ports[group][index];
+    *info = (te_port_info){.name = port->name.at, .dtype = port->dtype, .rank = port->rank};
+    for (uint32_t i = 0; i < model->totals[TE_N_SYMBOLS]; i++) maxima[i] = model->symbols[i].max;
+    te_extents(model, port, maxima, info->shape, &elements);
+    for (int axis = 0; axis < port->rank; axis++) {
+        info->symbol[axis] = te_bare_symbol(model, port->shape[axis]);
+    }
+    info->slices = (int)port->slices;
+    info->counted = port->count != -1;
+    return true;
+}
+
+bool te_slice(const te_model *model, int output, int slice, te_slice_info *info) {
+    if (!within(output, te_count(model, TE_OUTPUTS))) return false;
+    const te_port_record *port = &model->ports[TE_OUTPUTS][output];
+    if (!within(slice, port->slices)) return false;
+    const te_slice_record *record = &model->slices[port->first_slice + (uint32_t)slice];
+    *info = (te_slice_info){record->name.at, (int)record->axis, record->start, record->size};
+    return true;
+}
+
+int te_symbol_count(const te_model *model) { return (int)model->totals[TE_N_SYMBOLS]; }
+
+bool te_symbol(const te_model *model, int index, te_symbol_info *info) {
+    if (!within(index, model->totals[TE_N_SYMBOLS])) return false;
+    const te_symbol_record *symbol = &model->symbols[index];
+    *info = (te_symbol_info){symbol->name.at, symbol->min, symbol->max, symbol->step};
+    return true;
+}
+
+int te_entry_count(const te_model *model) { return (int)model->totals[TE_N_ENTRIES]; }
+
+bool te_entry(const te_model *model, int index, te_entry_info *info) {
+    if (!within(index, model->totals[TE_N_ENTRIES])) return false;
+    const te_entry_record *entry = &model->entries[index];
+    *info = (te_entry_info){entry->name.at, (int)entry->inputs, (int)entry->outputs};
+    return true;
+}
+
+int te_entry_port(const te_model *model, int entry, te_group group, int position) {
+    if (!within(entry, model->totals[TE_N_ENTRIES])) return -1;
+    const te_entry_record *record = &model->entries[entry];
+    const bool input = group == TE_INPUTS;
+    if ((!input && group != TE_OUTPUTS) || !within(position, input ? record->inputs : record->outputs)) {
+        return -1;
+    }
+    return model->listed[(input ? record->first_input : record->first_output) + (uint32_t)position];
+}
+
+int te_find_port(const te_model *model, te_group group, const char *name) {
+    if ((unsigned)group > TE_STATES || !name) return -1;
+    for (uint32_t i = 0; i < te_count(model, group); i++) {
+        if (!strcmp(model->ports[group][i].name.at, name)) return (int)i;
+    }
+    return -1;
+}
+
+int te_find_entry(const te_model *model, const char *name) {
+    if (!name) return -1;
+    for (uint32_t i = 0; i < model->totals[TE_N_ENTRIES]; i++) {
+        if (!strcmp(model->entries[i].name.at, name)) return (int)i;
+    }
+    return -1;
+}

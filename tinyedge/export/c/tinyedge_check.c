@@ -1,0 +1,684 @@
+/* Stages 4 to 10 of the format's checks, on records. */
+#include "tinyedge_internal.h"
+
+#include <string.h>
+
+#define NEED(status, condition, ...)                                                               \
+    do {                                                                                           \
+        if (!(condition)) return te_fail(error, status, __VA_ARGS__);                              \
+    } while (0)
+#define TOTAL(kind) (model->totals[TE_N_##kind])
+#define SHOW(text) (int)((text).length < 80 ? (text).length : 80), (text).at
+
+/* The symbols at one end of their ranges. */
+typedef struct sizes {
+    int64_t values[TE_MAX_SYMBOLS];
+} sizes;
+
+/* --- stage 4: names -------------------------------------------------------------------------- */
+
+static int compare(te_text a, te_text b) {
+    const uint32_t shorter = a.length < b.length ? a.length : b.length;
+    const int order = memcmp(a.at, b.at, shorter);
+    return order ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+/* Whether names that lie `stride` bytes apart are all different. */
+static bool unique(const void *first, size_t stride, uint32_t count) {
+    const char *records = first;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            const te_text *a = (const void *)(records + i * stride);
+            const te_text *b = (const void *)(records + j * stride);
+            if (te_same(*a, *b)) return false;
+        }
+    }
+    return true;
+}
+
+static bool starts(te_text text, const char *word) {
+    const size_t length = strlen(word);
+    return text.length >= length && !memcmp(text.at, word, length);
+}
+
+/* (kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8} */
+static bool is_file_name(te_text name) {
+    static const char *const kinds[] = {"kernels", "weights", "golden"};
+    for (int kind = 0; kind < 3; kind++) {
+        if (!starts(name, kinds[kind])) continue;
+        uint32_t at = (uint32_t)strlen(kinds[kind]);
+        if (at < name.length && name.at[at] == '-') {
+            for (int i = 0; i < 5; i++) {
+                at++;
+                if (at >= name.length || !te_is_digit(name.at[at])) return false;
+            }
+            at++;
+        }
+        if (at >= name.length || name.at[at] != '.') return false;
+        const uint32_t letters = name.length - ++at;
+        if (letters < 1 || letters > 8) return false;
+        for (; at < name.length; at++) {
+            const char c = name.at[at];
+            if (!te_is_digit(c) && !(c >= 'a' && c <= 'z')) return false;
+        }
+        return true;
+    }
+    return false;
+}
+
+static te_status check_names(const te_model *model, te_error *error) {
+    te_text before = {NULL, 0};
+    for (const char *at = te_first(te_member(model->text, "features")); at; at = te_next(at)) {
+        const te_text feature = te_string(at);
+        NEED(TE_NAME, !before.at || compare(before, feature) < 0, "features do not increase");
+        before = feature;
+    }
+    NEED(TE_NAME, unique(model->symbols, sizeof *model->symbols, TOTAL(SYMBOLS)),
+         "two symbols of one name");
+    for (int group = 0; group < 3; group++) {
+        NEED(TE_NAME, unique(model->ports[group], sizeof **model->ports, te_count(model, group)),
+             "two inputs, outputs or states of one name");
+    }
+    NEED(TE_NAME, unique(model->entries, sizeof *model->entries, TOTAL(ENTRIES)),
+         "two entries of one name");
+    for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
+        const te_port_record *port = &model->ports[TE_OUTPUTS][i];
+        NEED(TE_NAME,
+             unique(model->slices + port->first_slice, sizeof *model->slices, port->slices),
+             "two slices of one name");
+    }
+    NEED(TE_NAME, unique(model->kernels, sizeof *model->kernels, TOTAL(KERNELS)),
+         "two kernels of one name");
+    for (uint32_t i = 0; i < TOTAL(FILES); i++) {
+        const te_text name = model->files[i].name;
+        NEED(TE_NAME, is_file_name(name), "%.*s is no name of a bundle's file", SHOW(name));
+        NEED(TE_NAME, !i || compare(model->files[i - 1].name, name) < 0, "files do not increase");
+    }
+    return TE_OK;
+}
+
+/* --- stage 5: indices ------------------------------------------------------------------------ */
+
+static bool within(int32_t index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
+
+static bool file_of(const te_model *model, te_range_record range, const char *kind) {
+    return within(range.file, TOTAL(FILES)) && starts(model->files[range.file].name, kind);
+}
+
+static bool lists(const int32_t *list, uint32_t count, int32_t value) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i] == value) return true;
+    }
+    return false;
+}
+
+static te_status check_ports_of_entry(const te_model *model, const te_entry_record *entry,
+                                      te_error *error) {
+    for (int group = TE_INPUTS; group <= TE_OUTPUTS; group++) {
+        const bool input = group == TE_INPUTS;
+        const int32_t *list = model->listed + (input ? entry->first_input : entry->first_output);
+        const uint32_t count = input ? entry->inputs : entry->outputs;
+        for (uint32_t i = 0; i < count; i++) {
+            NEED(TE_INDEX, within(list[i], te_count(model, group)),
+                 "entry %.*s lists a port that is not there", SHOW(entry->name));
+            NEED(TE_INDEX, !lists(list, i, list[i]), "entry %.*s lists a port twice",
+                 SHOW(entry->name));
+        }
+    }
+    const int32_t *outputs = model->listed + entry->first_output;
+    for (uint32_t i = 0; i < entry->outputs; i++) {
+        const int32_t count = model->ports[TE_OUTPUTS][outputs[i]].count;
+        NEED(TE_INDEX, count == -1 || lists(outputs, entry->outputs, count),
+             "entry %.*s lacks a count", SHOW(entry->name));
+    }
+    return TE_OK;
+}
+
+static te_status check_step_indices(const te_model *model, const te_step_record *step,
+                                    te_error *error) {
+    const uint32_t buffers = TOTAL(BUFFERS);
+    if (step->op == TE_LAUNCH) {
+        NEED(TE_INDEX, within(step->kernel, TOTAL(KERNELS)), "a launch of no kernel");
+        NEED(TE_INDEX, step->buffers == model->kernels[step->kernel].bindings,
+             "a launch with another number of buffers than its kernel has bindings");
+        for (uint32_t i = 0; i < step->buffers; i++) {
+            NEED(TE_INDEX, within(model->bound[step->first_buffer + i], buffers),
+                 "a launch binds no buffer");
+        }
+    } else if (step->op == TE_COPY) {
+        NEED(TE_INDEX, within(step->source, buffers) && within(step->destination, buffers),
+             "a copy of no buffer");
+    } else {
+        NEED(TE_INDEX, within(step->condition, buffers), "a condition in no buffer");
+    }
+    return TE_OK;
+}
+
+static te_status check_golden_indices(const te_model *model, const te_golden_record *golden,
+                                      te_error *error) {
+    NEED(TE_INDEX, within(golden->entry, TOTAL(ENTRIES)), "a golden of no entry");
+    const te_entry_record *entry = &model->entries[golden->entry];
+    NEED(TE_INDEX,
+         golden->symbols == TOTAL(SYMBOLS) && golden->inputs == entry->inputs &&
+             golden->outputs == entry->outputs,
+         "a golden's lists are not of its entry's lengths");
+    for (uint32_t i = 0; i < golden->inputs; i++) {
+        const te_range_record range = model->golden_inputs[golden->first_input + i].range;
+        NEED(TE_INDEX, range.file == -1 || file_of(model, range, "golden"),
+             "a golden's input is in no golden file");
+    }
+    for (uint32_t i = 0; i < golden->outputs; i++) {
+        const te_range_record range = model->golden_outputs[golden->first_output + i].range;
+        NEED(TE_INDEX, file_of(model, range, "golden"), "a golden's output is in no golden file");
+    }
+    return TE_OK;
+}
+
+static te_status check_indices(const te_model *model, te_error *error) {
+    NEED(TE_INDEX, file_of(model, model->prelude, "kernels"), "the prelude is in no kernels file");
+    for (int group = 0; group < 3; group++) {
+        for (uint32_t i = 0; i < te_count(model, group); i++) {
+            const te_port_record *port = &model->ports[group][i];
+            NEED(TE_INDEX,
+                 within(port->buffer, TOTAL(BUFFERS)) &&
+                     (port->count == -1 || within(port->count, TOTAL(OUTPUTS))) &&
+                     (port->initial == -1 || within(port->initial, TOTAL(WEIGHTS))),
+                 "%.*s has a buffer, count or initial value that is not there", SHOW(port->name));
+        }
+    }
+    for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
+        TE_TRY(check_ports_of_entry(model, &model->entries[i], error));
+    }
+    for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
+        const te_buffer_record *buffer = &model->buffers[i];
+        NEED(TE_INDEX, (buffer->arena == -1) != (buffer->weight == -1),
+             "buffer %u is not one of arena and weight", i);
+        NEED(TE_INDEX,
+             buffer->weight == -1 ? within(buffer->arena, TOTAL(ARENAS))
+                                  : within(buffer->weight, TOTAL(WEIGHTS)),
+             "buffer %u is in nothing", i);
+    }
+    for (uint32_t i = 0; i < TOTAL(SEGMENTS); i++) {
+        NEED(TE_INDEX, file_of(model, model->segments[i], "weights"),
+             "a weight is in no weights file");
+    }
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        NEED(TE_INDEX, file_of(model, model->kernels[i].range, "kernels"),
+             "a kernel is in no kernels file");
+    }
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        TE_TRY(check_step_indices(model, &model->steps[i], error));
+    }
+    for (uint32_t i = 0; i < TOTAL(GOLDENS); i++) {
+        TE_TRY(check_golden_indices(model, &model->goldens[i], error));
+    }
+    return TE_OK;
+}
+
+/* --- stages 6 and 7: features and expressions ------------------------------------------------ */
+
+static te_status check_feature(const te_model *model, bool used, const char *name,
+                               te_error *error) {
+    if (!used) return TE_OK;
+    for (const char *at = te_first(te_member(model->text, "features")); at; at = te_next(at)) {
+        if (te_is(te_string(at), name)) return TE_OK;
+    }
+    return te_fail(error, TE_FEATURE, "it uses %s without listing it", name);
+}
+
+static te_status check_features(const te_model *model, te_error *error) {
+    bool count = false, branch = false, loop = false;
+    for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) count |= model->ports[TE_OUTPUTS][i].count != -1;
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        branch |= model->steps[i].op == TE_IF;
+        loop |= model->steps[i].op == TE_LOOP;
+    }
+    TE_TRY(check_feature(model, count, "count", error));
+    TE_TRY(check_feature(model, TOTAL(ENTRIES) > 1, "entries", error));
+    TE_TRY(check_feature(model, branch, "if", error));
+    TE_TRY(check_feature(model, loop, "loop", error));
+    TE_TRY(check_feature(model, TOTAL(STATES) > 0, "state", error));
+    return check_feature(model, TOTAL(SYMBOLS) > 0, "symbols", error);
+}
+
+static te_status check_expressions(const te_model *model, const sizes ends[2], te_error *error) {
+    int64_t value;
+    for (uint32_t at = 0; at < TOTAL(TOKENS); at += (uint32_t)model->tokens[at] + 1) {
+        for (int end = 0; end < 2; end++) {
+            NEED(TE_EXPRESSION, te_evaluate(model->tokens + at, ends[end].values, &value),
+                 "an expression is malformed, divides by less than 1 or exceeds 53 bits");
+        }
+    }
+    return TE_OK;
+}
+
+/* --- stage 8: ranges ------------------------------------------------------------------------- */
+
+static bool in_file(const te_model *model, te_range_record range) {
+    return range.offset + range.bytes <= model->files[range.file].bytes;
+}
+
+static te_status check_weights(const te_model *model, te_error *error) {
+    for (uint32_t i = 0; i < TOTAL(WEIGHTS); i++) {
+        const te_weight_record *weight = &model->weights[i];
+        int64_t sum = 0;
+        NEED(TE_BOUNDS, weight->bytes > 0 && weight->bytes % 4 == 0, "weight %.*s: its bytes",
+             SHOW(weight->name));
+        for (uint32_t j = 0; j < weight->segments; j++) {
+            const te_range_record segment = model->segments[weight->first_segment + j];
+            const bool last = j + 1 == weight->segments;
+            NEED(TE_BOUNDS,
+                 segment.offset % TE_ALIGNMENT == 0 && segment.bytes > 0 &&
+                     in_file(model, segment) && (last || segment.bytes % TE_ALIGNMENT == 0) &&
+                     te_add(sum, segment.bytes, &sum),
+                 "weight %.*s: a segment", SHOW(weight->name));
+        }
+        NEED(TE_BOUNDS, sum == weight->bytes, "weight %.*s is not the sum of its segments",
+             SHOW(weight->name));
+    }
+    NEED(TE_BOUNDS, in_file(model, model->prelude), "the prelude leaves its file");
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        const te_kernel_record *kernel = &model->kernels[i];
+        NEED(TE_BOUNDS, in_file(model, kernel->range) && kernel->range.bytes > 0,
+             "kernel %.*s is empty or leaves its file", SHOW(kernel->entry));
+    }
+    return TE_OK;
+}
+
+static bool in_arena(const te_model *model, int32_t buffer) {
+    return model->buffers[buffer].arena != -1;
+}
+
+static te_status check_port(const te_model *model, const te_port_record *port, int group,
+                            const sizes ends[2], te_error *error) {
+    int64_t shape[2][TE_MAX_RANK], elements;
+    const te_buffer_record *buffer = &model->buffers[port->buffer];
+    NEED(TE_BOUNDS, in_arena(model, port->buffer), "%.*s lies in a weight", SHOW(port->name));
+    for (int end = 0; end < 2; end++) {
+        const bool fits =
+            te_extents(model, port, ends[end].values, shape[end], &elements) &&
+            elements <= buffer->bytes / (int64_t)te_dtype_bytes(port->storage);
+        NEED(TE_BOUNDS, fits, "%.*s does not fit its buffer", SHOW(port->name));
+    }
+    if (group == TE_STATES) {
+        NEED(TE_BOUNDS,
+             port->initial == -1 || model->weights[port->initial].bytes <= buffer->bytes,
+             "the initial value of %.*s does not fit", SHOW(port->name));
+    }
+    for (uint32_t i = 0; i < port->slices; i++) {
+        const te_slice_record *slice = &model->slices[port->first_slice + i];
+        NEED(TE_BOUNDS,
+             slice->axis < port->rank && slice->start + slice->size <= shape[0][slice->axis],
+             "a slice leaves %.*s", SHOW(port->name));
+    }
+    if (port->count == -1) return TE_OK;
+    const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
+    NEED(TE_BOUNDS, other->dtype >= TE_INT8 && other->dtype <= TE_UINT64 && port->rank > 0,
+         "the count of %.*s is no integer, or it is a scalar", SHOW(port->name));
+    for (int end = 0; end < 2; end++) {
+        NEED(TE_BOUNDS,
+             te_extents(model, other, ends[end].values, shape[end], &elements) && elements == 1,
+             "the count of %.*s is not one element", SHOW(port->name));
+    }
+    return TE_OK;
+}
+
+static int64_t value_of(const te_model *model, uint32_t expression, const sizes *end) {
+    int64_t value = 0;
+    te_evaluate(model->tokens + expression, end->values, &value); /* which it was found to have */
+    return value;
+}
+
+static bool copy_end_fits(const te_model *model, int32_t buffer, int64_t offset, int64_t bytes) {
+    return offset % 4 == 0 && offset + bytes <= model->buffers[buffer].bytes;
+}
+
+static te_status check_step(const te_model *model, uint32_t number, const sizes ends[2],
+                            te_error *error) {
+    const te_step_record *step = &model->steps[number];
+    if (step->op == TE_LAUNCH) {
+        const te_kernel_record *kernel = &model->kernels[step->kernel];
+        for (uint32_t i = 0; i < step->buffers; i++) {
+            NEED(TE_BOUNDS,
+                 !model->writes[kernel->first_binding + i] ||
+                     in_arena(model, model->bound[step->first_buffer + i]),
+                 "step %u writes a weight", number);
+        }
+        for (int i = 0; i < 6; i++) {
+            const int64_t count = value_of(model, step->sizes[i / 2], &ends[i % 2]);
+            NEED(TE_BOUNDS, count >= 0 && count <= INT32_MAX, "step %u: its counts", number);
+        }
+    } else if (step->op == TE_COPY) {
+        NEED(TE_BOUNDS, in_arena(model, step->destination), "step %u writes a weight", number);
+        for (int end = 0; end < 2; end++) {
+            const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
+            NEED(TE_BOUNDS,
+                 bytes >= 0 && bytes % 4 == 0 &&
+                     copy_end_fits(model, step->source, step->source_offset, bytes) &&
+                     copy_end_fits(model, step->destination, step->destination_offset, bytes),
+                 "step %u copies beyond a buffer", number);
+        }
+    } else {
+        NEED(TE_BOUNDS, in_arena(model, step->condition), "step %u: its condition is in a weight",
+             number);
+    }
+    return TE_OK;
+}
+
+/* Blocks nest inside [first, end) and at most 8 deep. */
+static te_status check_blocks(const te_model *model, int64_t first, int64_t end, te_error *error) {
+    int64_t around[2 * 8 + 1]; /* where the blocks around a step end, and how deep they are */
+    int depths[2 * 8 + 1], open = 0;
+    around[0] = end;
+    depths[0] = 0;
+    for (int64_t number = first; number < end; number++) {
+        while (open && around[open] == number) open--;
+        const te_step_record *step = &model->steps[number];
+        if (step->op != TE_IF && step->op != TE_LOOP) continue;
+        const int64_t then = number + 1 + step->then, after = then + step->otherwise;
+        const int depth = depths[open];
+        NEED(TE_BOUNDS, after <= around[open], "the block of step %lld leaves the one around it",
+             (long long)number);
+        NEED(TE_BOUNDS, depth < 8, "blocks nested more than 8 deep");
+        if (after > then) {
+            around[++open] = after;
+            depths[open] = depth + 1;
+        }
+        if (then > number + 1) {
+            around[++open] = then;
+            depths[open] = depth + 1;
+        }
+    }
+    return TE_OK;
+}
+
+static te_status check_entries(const te_model *model, te_error *error) {
+    int64_t reached = 0;
+    for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
+        const te_entry_record *entry = &model->entries[i];
+        NEED(TE_BOUNDS,
+             entry->first == reached && entry->first + entry->count <= (int64_t)TOTAL(STEPS),
+             "entry %.*s: its range of steps", SHOW(entry->name));
+        reached = entry->first + entry->count;
+        TE_TRY(check_blocks(model, entry->first, reached, error));
+    }
+    NEED(TE_BOUNDS, reached == (int64_t)TOTAL(STEPS), "steps that belong to no entry");
+    return TE_OK;
+}
+
+/* A shape at a golden's sizes; with the id of what is wrong with it. */
+static te_status golden_elements(const te_model *model, const te_port_record *port,
+                                 const int64_t *symbols, int64_t *elements, te_error *error) {
+    int64_t value;
+    *elements = 1;
+    for (int axis = 0; axis < port->rank; axis++) {
+        NEED(TE_EXPRESSION, te_evaluate(model->tokens + port->shape[axis], symbols, &value),
+             "%.*s has no shape at a golden's sizes", SHOW(port->name));
+        NEED(TE_BOUNDS, value >= 0 && te_multiply(*elements, value, elements),
+             "%.*s has a negative size or too many elements", SHOW(port->name));
+    }
+    return TE_OK;
+}
+
+static bool holds(te_range_record range, int64_t elements, te_dtype dtype) {
+    int64_t bytes;
+    return te_multiply(elements, (int64_t)te_dtype_bytes(dtype), &bytes) && range.bytes == bytes;
+}
+
+static bool stored(const te_model *model, te_range_record range) {
+    return range.offset % TE_ALIGNMENT == 0 && in_file(model, range);
+}
+
+static te_status check_golden(const te_model *model, const te_golden_record *golden,
+                              te_error *error) {
+    const int64_t *symbols = model->golden_symbols + golden->first_symbol;
+    const te_entry_record *entry = &model->entries[golden->entry];
+    int64_t elements;
+    for (uint32_t i = 0; i < golden->symbols; i++) {
+        NEED(TE_BOUNDS, te_suits(&model->symbols[i], symbols[i]), "a golden's symbols");
+    }
+    for (uint32_t i = 0; i < golden->inputs; i++) {
+        const te_golden_input *input = &model->golden_inputs[golden->first_input + i];
+        const te_port_record *port =
+            &model->ports[TE_INPUTS][model->listed[entry->first_input + i]];
+        TE_TRY(golden_elements(model, port, symbols, &elements, error));
+        const bool generated = input->range.file == -1;
+        NEED(TE_BOUNDS,
+             generated ? input->range.bytes == 0 && input->range.offset == 0
+                       : holds(input->range, elements, port->dtype) &&
+                             stored(model, input->range),
+             "the range of a golden's input %.*s", SHOW(port->name));
+        NEED(TE_BOUNDS,
+             generated ? te_golden_range(port->dtype, input->min, input->max)
+                       : input->min == 0 && input->max == 0,
+             "min and max of a golden's input %.*s", SHOW(port->name));
+    }
+    for (uint32_t i = 0; i < golden->outputs; i++) {
+        const te_golden_output *output = &model->golden_outputs[golden->first_output + i];
+        const te_port_record *port =
+            &model->ports[TE_OUTPUTS][model->listed[entry->first_output + i]];
+        TE_TRY(golden_elements(model, port, symbols, &elements, error));
+        elements = elements / output->stride + (elements % output->stride != 0);
+        NEED(TE_BOUNDS,
+             holds(output->range, elements, port->dtype) && stored(model, output->range),
+             "the range of a golden's output %.*s", SHOW(port->name));
+    }
+    return TE_OK;
+}
+
+static te_status check_bounds(const te_model *model, const sizes ends[2], te_error *error) {
+    int64_t total = 0;
+    bool sums = true;
+    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
+        const te_symbol_record *symbol = &model->symbols[i];
+        NEED(TE_BOUNDS, te_suits(symbol, symbol->max), "symbol %.*s: min, max and step",
+             SHOW(symbol->name));
+    }
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
+        NEED(TE_BOUNDS, model->arenas[i] > 0 && model->arenas[i] % TE_ALIGNMENT == 0,
+             "the bytes of an arena");
+        sums = sums && te_add(total, model->arenas[i], &total);
+    }
+    for (uint32_t i = 0; i < TOTAL(WEIGHTS); i++) {
+        sums = sums && te_add(total, model->weights[i].bytes, &total);
+    }
+    NEED(TE_BOUNDS, sums && total == te_integer(te_member(model->text, "peak_bytes")),
+         "peak_bytes is not the sum of arenas and weights");
+    for (uint32_t i = 0; i < TOTAL(FILES); i++) {
+        const te_file_record *file = &model->files[i];
+        const int64_t limit = starts(file->name, "kernels") ? 64 * 1048576 : 32 * 1048576;
+        NEED(TE_BOUNDS, file->bytes <= limit, "%.*s is too large", SHOW(file->name));
+    }
+    TE_TRY(check_weights(model, error));
+    for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
+        const te_buffer_record *buffer = &model->buffers[i];
+        NEED(TE_BOUNDS,
+             buffer->offset % TE_ALIGNMENT == 0 && buffer->bytes > 0 && buffer->bytes % 4 == 0,
+             "buffer %u: its alignment", i);
+        NEED(TE_BOUNDS,
+             buffer->arena != -1
+                 ? buffer->offset + buffer->bytes <= model->arenas[buffer->arena]
+                 : buffer->offset == 0 && buffer->bytes == model->weights[buffer->weight].bytes,
+             "buffer %u leaves its arena, or is not all of its weight", i);
+    }
+    for (int group = 0; group < 3; group++) {
+        for (uint32_t i = 0; i < te_count(model, group); i++) {
+            TE_TRY(check_port(model, &model->ports[group][i], group, ends, error));
+        }
+    }
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) TE_TRY(check_step(model, i, ends, error));
+    TE_TRY(check_entries(model, error));
+    for (uint32_t i = 0; i < TOTAL(GOLDENS); i++) {
+        TE_TRY(check_golden(model, &model->goldens[i], error));
+    }
+    return TE_OK;
+}
+
+/* --- stage 9: overlaps ----------------------------------------------------------------------- */
+
+/* Bytes of an arena, or of a weight (memory is -1 - weight). */
+typedef struct span {
+    int32_t memory;
+    int64_t start, end;
+} span;
+
+static span span_of(const te_model *model, int32_t number, int64_t offset, int64_t bytes) {
+    const te_buffer_record *buffer = &model->buffers[number];
+    const int32_t memory = buffer->arena != -1 ? buffer->arena : -1 - buffer->weight;
+    const int64_t start = buffer->offset + offset;
+    return (span){memory, start, start + (bytes < 0 ? buffer->bytes : bytes)};
+}
+
+static bool overlap(span a, span b) {
+    return a.memory == b.memory && a.start < b.end && b.start < a.end;
+}
+
+static bool identical(span a, span b) {
+    return a.memory == b.memory && a.start == b.start && a.end == b.end;
+}
+
+static span port_span(const te_model *model, int group, int32_t port) {
+    return span_of(model, model->ports[group][port].buffer, 0, -1);
+}
+
+static te_status check_order(const te_range_record *range, te_range_record *before,
+                             te_error *error) {
+    const bool later = range->file > before->file ||
+                       (range->file == before->file && range->offset >= before->offset);
+    NEED(TE_OVERLAP, later, "a file's ranges overlap or go back");
+    *before = (te_range_record){range->file, range->offset + range->bytes, 0};
+    return TE_OK;
+}
+
+static te_status check_entry_overlaps(const te_model *model, const te_entry_record *entry,
+                                      te_error *error) {
+    for (int group = TE_INPUTS; group <= TE_OUTPUTS; group++) {
+        const bool input = group == TE_INPUTS;
+        const int32_t *list = model->listed + (input ? entry->first_input : entry->first_output);
+        const uint32_t count = input ? entry->inputs : entry->outputs;
+        for (uint32_t i = 0; i < count; i++) {
+            const span one = port_span(model, group, list[i]);
+            for (uint32_t j = 0; j < i; j++) {
+                const span other = port_span(model, group, list[j]);
+                NEED(TE_OVERLAP, !overlap(one, other) || (!input && identical(one, other)),
+                     "ports of entry %.*s overlap", SHOW(entry->name));
+            }
+        }
+    }
+    return TE_OK;
+}
+
+static te_status check_state_overlaps(const te_model *model, te_error *error) {
+    for (uint32_t i = 0; i < TOTAL(STATES); i++) {
+        const span state = port_span(model, TE_STATES, (int32_t)i);
+        for (int group = 0; group < 3; group++) {
+            const uint32_t count = group == TE_STATES ? i : te_count(model, group);
+            for (uint32_t j = 0; j < count; j++) {
+                NEED(TE_OVERLAP, !overlap(state, port_span(model, group, (int32_t)j)),
+                     "state %.*s overlaps another port",
+                     SHOW(model->ports[TE_STATES][i].name));
+            }
+        }
+    }
+    return TE_OK;
+}
+
+static te_status check_step_overlaps(const te_model *model, uint32_t number, const sizes ends[2],
+                                     te_error *error) {
+    const te_step_record *step = &model->steps[number];
+    if (step->op == TE_COPY) {
+        for (int end = 0; end < 2; end++) {
+            const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
+            const span from = span_of(model, step->source, step->source_offset, bytes);
+            const span to = span_of(model, step->destination, step->destination_offset, bytes);
+            NEED(TE_OVERLAP, !bytes || !overlap(from, to), "step %u copies onto itself", number);
+        }
+    }
+    if (step->op != TE_LAUNCH) return TE_OK;
+    const uint8_t *writes = model->writes + model->kernels[step->kernel].first_binding;
+    const int32_t *bound = model->bound + step->first_buffer;
+    for (uint32_t i = 0; i < step->buffers; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            const span one = span_of(model, bound[i], 0, -1), other = span_of(model, bound[j], 0, -1);
+            const bool allowed = identical(one, other) && !model->webgpu;
+            NEED(TE_OVERLAP, !(writes[i] || writes[j]) || allowed || !overlap(one, other),
+                 "step %u: buffers %u and %u overlap", number, j, i);
+        }
+    }
+    return TE_OK;
+}
+
+static te_status check_overlaps(const te_model *model, const sizes ends[2], te_error *error) {
+    te_range_record before = {0, 0, 0};
+    for (uint32_t i = 0; i < TOTAL(SEGMENTS); i++) {
+        TE_TRY(check_order(&model->segments[i], &before, error));
+    }
+    before = (te_range_record){0, 0, 0};
+    TE_TRY(check_order(&model->prelude, &before, error));
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        TE_TRY(check_order(&model->kernels[i].range, &before, error));
+    }
+    for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
+        TE_TRY(check_entry_overlaps(model, &model->entries[i], error));
+    }
+    TE_TRY(check_state_overlaps(model, error));
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        TE_TRY(check_step_overlaps(model, i, ends, error));
+    }
+    return TE_OK;
+}
+
+/* --- stage 10: requirements ------------------------------------------------------------------ */
+
+static te_status check_requirements(const te_model *model, const sizes ends[2], te_error *error) {
+    const char *limits = te_member(model->text, "requirements");
+    const int64_t buffer_bytes = te_integer(te_member(limits, "buffer_bytes"));
+    const int64_t binding_bytes = te_integer(te_member(limits, "binding_bytes"));
+    const int64_t bindings = te_integer(te_member(limits, "bindings"));
+    const int64_t invocations = te_integer(te_member(limits, "invocations"));
+    const int64_t workgroups = te_integer(te_member(limits, "workgroups"));
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
+        NEED(TE_REQUIREMENT, model->arenas[i] <= buffer_bytes, "an arena beyond buffer_bytes");
+    }
+    for (uint32_t i = 0; i < TOTAL(WEIGHTS); i++) {
+        NEED(TE_REQUIREMENT, model->weights[i].bytes <= buffer_bytes,
+             "weight %.*s beyond buffer_bytes", SHOW(model->weights[i].name));
+    }
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        const te_kernel_record *kernel = &model->kernels[i];
+        NEED(TE_REQUIREMENT, kernel->bindings <= bindings && kernel->threads <= invocations,
+             "kernel %.*s beyond bindings or invocations", SHOW(kernel->entry));
+    }
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        const te_step_record *step = &model->steps[i];
+        if (step->op != TE_LAUNCH) continue;
+        for (int j = 0; j < 6; j++) {
+            NEED(TE_REQUIREMENT, value_of(model, step->sizes[j / 2], &ends[j % 2]) <= workgroups,
+                 "step %u beyond workgroups", i);
+        }
+        for (uint32_t j = 0; j < step->buffers; j++) {
+            const int32_t buffer = model->bound[step->first_buffer + j];
+            const bool writes = model->writes[model->kernels[step->kernel].first_binding + j];
+            NEED(TE_REQUIREMENT, model->buffers[buffer].bytes <= binding_bytes,
+                 "step %u beyond binding_bytes", i);
+            NEED(TE_REQUIREMENT, !model->webgpu || writes == in_arena(model, buffer),
+                 "step %u: a buffer's access", i);
+        }
+    }
+    return TE_OK;
+}
+
+te_status te_check_records(const te_model *model, te_error *error) {
+    sizes ends[2];
+    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
+        ends[0].values[i] = model->symbols[i].min;
+        ends[1].values[i] = model->symbols[i].max;
+    }
+    TE_TRY(check_names(model, error));
+    TE_TRY(check_indices(model, error));
+    TE_TRY(check_features(model, error));
+    TE_TRY(check_expressions(model, ends, error));
+    TE_TRY(check_bounds(model, ends, error));
+    TE_TRY(check_overlaps(model, ends, error));
+    return check_requirements(model, ends, error);
+}

@@ -1,0 +1,321 @@
+/* The cpu backend: kernels are functions over host memory; large launches go to a pool of threads. */
+#include "tinyedge_internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#ifndef TINYEDGE_NO_THREADS
+#include <pthread.h>
+#endif
+
+/* A launch with less work than this stays on the calling thread: waking another costs more. */
+#define PARALLEL_FLOPS 1000000
+#define MOST_THREADS 256
+
+typedef struct job {
+    te_function *function;
+    void *const *buffers;
+    const int32_t *symbols;
+    int32_t groups;
+    int parts;
+} job;
+
+typedef struct cpu {
+    unsigned char **arenas; /* as allocated */
+    unsigned char **buffers;
+    void **arguments; /* buffers of all launches, in the order of model->bound */
+    te_function **functions;
+    int32_t symbols[TE_MAX_SYMBOLS];
+    int threads;
+#ifndef TINYEDGE_NO_THREADS
+    pthread_t *pool;
+    int started;
+    bool locks, stop;
+    pthread_mutex_t mutex;
+    pthread_cond_t begin, end;
+    job job;
+    uint64_t number; /* of the job */
+    int next, left;  /* the next worker's part; parts not done */
+#endif
+} cpu;
+
+#define TOTAL(kind) (model->totals[TE_N_##kind])
+
+static int thread_count(const te_context_options *options) {
+#ifndef TINYEDGE_NO_THREADS
+    const int threads = options->threads;
+    return threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+#else
+    (void)options;
+    return 1;
+#endif
+}
+
+/* The tables behind struct cpu, or with `to` NULL how large all is. */
+static uint64_t lay_out(const te_model *model, const te_context_options *options, cpu *to) {
+    unsigned char *block = (unsigned char *)to;
+    uint64_t end = sizeof *to;
+#define PLACE(pointer, type, count)                                                                \
+    do {                                                                                           \
+        end = (end + 15) / 16 * 16;                                                                \
+        if (to) to->pointer = (void *)(block + end);                                               \
+        end += (uint64_t)(count) * sizeof(type);                                                   \
+    } while (0)
+    PLACE(arenas, unsigned char *, TOTAL(ARENAS));
+    PLACE(buffers, unsigned char *, TOTAL(BUFFERS));
+    PLACE(arguments, void *, TOTAL(BOUND));
+    PLACE(functions, te_function *, TOTAL(KERNELS));
+#ifndef TINYEDGE_NO_THREADS
+    PLACE(pool, pthread_t, thread_count(options) - 1);
+#else
+    (void)options;
+#endif
+#undef PLACE
+    return end;
+}
+
+static uint64_t device_bytes(const te_model *model, const te_context_options *options) {
+    return lay_out(model, options, NULL);
+}
+
+static uint64_t arena_bytes(const te_model *model) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) bytes += (uint64_t)model->arenas[i] + TE_LINE;
+    return bytes;
+}
+
+/* --- threads --------------------------------------------------------------------------------- */
+
+static void run_part(const job *job, int part) {
+    const int64_t begin = (int64_t)job->groups * part / job->parts;
+    const int64_t end = (int64_t)job->groups * (part + 1) / job->parts;
+    job->function(job->buffers, job->symbols, (int32_t)begin, (int32_t)end);
+}
+
+#ifndef TINYEDGE_NO_THREADS
+static void *worker(void *argument) {
+    cpu *device = argument;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&device->mutex);
+    for (;;) {
+        while (!device->stop && (device->number == seen || device->next >= device->job.parts)) {
+            seen = device->number;
+            pthread_cond_wait(&device->begin, &device->mutex);
+        }
+        if (device->stop) break;
+        const job job = device->job;
+        const int part = device->next++;
+        pthread_mutex_unlock(&device->mutex);
+        run_part(&job, part);
+        pthread_mutex_lock(&device->mutex);
+        if (--device->left == 0) pthread_cond_signal(&device->end);
+    }
+    pthread_mutex_unlock(&device->mutex);
+    return NULL;
+}
+
+static void run_parts(cpu *device, const job *job) {
+    pthread_mutex_lock(&device->mutex);
+    device->job = *job;
+    device->number++;
+    device->next = 1; /* part 0 is this thread's */
+    device->left = job->parts - 1;
+    pthread_cond_broadcast(&device->begin);
+    pthread_mutex_unlock(&device->mutex);
+    run_part(job, 0);
+    pthread_mutex_lock(&device->mutex);
+    while (device->left) pthread_cond_wait(&device->end, &device->mutex);
+    pthread_mutex_unlock(&device->mutex);
+}
+
+static te_status start_threads(cpu *device, te_error *error) {
+    if (device->threads == 1) return TE_OK;
+    TE_NEED(!pthread_mutex_init(&device->mutex, NULL), TE_DEVICE_THREADS, "no mutex");
+    if (pthread_cond_init(&device->begin, NULL)) {
+        pthread_mutex_destroy(&device->mutex);
+        return te_fail(error, TE_DEVICE_THREADS, "no condition variable");
+    }
+    if (pthread_cond_init(&device->end, NULL)) {
+        pthread_cond_destroy(&device->begin);
+        pthread_mutex_destroy(&device->mutex);
+        return te_fail(error, TE_DEVICE_THREADS, "no condition variable");
+    }
+    device->locks = true;
+    for (; device->started < device->threads - 1; device->started++) {
+        TE_NEED(!pthread_create(&device->pool[device->started], NULL, worker, device),
+                TE_DEVICE_THREADS, "thread %d could not be started", device->started + 1);
+    }
+    return TE_OK;
+}
+
+static void stop_threads(cpu *device) {
+    if (!device->locks) return;
+    pthread_mutex_lock(&device->mutex);
+    device->stop = true;
+    pthread_cond_broadcast(&device->begin);
+    pthread_mutex_unlock(&device->mutex);
+    for (int i = 0; i < device->started; i++) pthread_join(device->pool[i], NULL);
+    pthread_cond_destroy(&device->end);
+    pthread_cond_destroy(&device->begin);
+    pthread_mutex_destroy(&device->mutex);
+}
+#endif
+
+/* --- creation -------------------------------------------------------------------------------- */
+
+/* Kernels by name; a table made from this bundle has them in order. */
+static te_function *find(const te_kernels *kernels, const char *name, size_t guess) {
+    if (guess < kernels->count && !strcmp(kernels->table[guess].name, name)) {
+        return kernels->table[guess].function;
+    }
+    for (size_t i = 0; i < kernels->count; i++) {
+        if (!strcmp(kernels->table[i].name, name)) return kernels->table[i].function;
+    }
+    return NULL;
+}
+
+static te_status find_kernels(te_context *context, cpu *device, te_error *error) {
+    const te_model *model = context->model;
+    const te_kernels *kernels = context->options.kernels;
+    TE_NEED(kernels && (kernels->table || !kernels->count) && kernels->sha256, TE_API_ARGUMENT,
+            "the cpu backend needs compiled kernels");
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        const te_kernel_record *kernel = &model->kernels[i];
+        const char *digits = model->files[kernel->range.file].sha256;
+        TE_NEED(strlen(kernels->sha256) == 64 && !memcmp(kernels->sha256, digits, 64),
+                TE_DEVICE_KERNEL, "the kernels were compiled from another source than the bundle's");
+        device->functions[i] = find(kernels, kernel->entry.at, i);
+        TE_NEED(device->functions[i], TE_DEVICE_KERNEL, "there is no compiled kernel %s",
+                kernel->entry.at);
+    }
+    return TE_OK;
+}
+
+static te_status allocate(te_context *context, cpu *device, te_error *error) {
+    const te_model *model = context->model;
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
+        const uint64_t bytes = (uint64_t)model->arenas[i] + TE_LINE;
+        device->arenas[i] = te_allocate(&model->allocator, bytes);
+        TE_NEED(device->arenas[i], TE_DEVICE_MEMORY, "no memory for an arena of %llu bytes",
+                (unsigned long long)bytes);
+    }
+    for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
+        const te_buffer_record *buffer = &model->buffers[i];
+        if (buffer->arena == -1) {
+            device->buffers[i] = model->weight_bytes + model->weights[buffer->weight].place;
+        } else {
+            unsigned char *arena = device->arenas[buffer->arena];
+            const uintptr_t gap = (TE_LINE - (uintptr_t)arena % TE_LINE) % TE_LINE;
+            device->buffers[i] = arena + gap + buffer->offset;
+        }
+    }
+    for (uint32_t i = 0; i < TOTAL(BOUND); i++) {
+        device->arguments[i] = device->buffers[model->bound[i]];
+    }
+    return TE_OK;
+}
+
+static te_status create(te_context *context, te_error *error) {
+    cpu *device = context->device;
+    lay_out(context->model, &context->options, device);
+    device->threads = thread_count(&context->options);
+    TE_TRY(find_kernels(context, device, error));
+    TE_TRY(allocate(context, device, error));
+#ifndef TINYEDGE_NO_THREADS
+    TE_TRY(start_threads(device, error));
+#endif
+    return TE_OK;
+}
+
+/* Also of a context whose creation failed half way. */
+static void destroy(te_context *context) {
+    const te_model *model = context->model;
+    cpu *device = context->device;
+#ifndef TINYEDGE_NO_THREADS
+    stop_threads(device);
+#endif
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) te_release(&model->allocator, device->arenas[i]);
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static unsigned char *map(te_context *context, int32_t buffer) {
+    cpu *device = context->device;
+    return device->buffers[buffer];
+}
+
+static void unmap(te_context *context, int32_t buffer) {
+    (void)context;
+    (void)buffer;
+}
+
+static te_status check(te_context *context, te_error *error) {
+    const te_model *model = context->model;
+    cpu *device = context->device;
+    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) device->symbols[i] = (int32_t)context->symbols[i];
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        const int64_t *sizes = context->sizes[i];
+        const bool one = model->steps[i].op != TE_LAUNCH || (sizes[1] <= 1 && sizes[2] <= 1);
+        TE_NEED(one, TE_DEVICE_COUNTS, "step %u: a grid of more than one dimension", i);
+    }
+    return TE_OK;
+}
+
+static void launch(te_context *context, uint32_t number) {
+    const te_step_record *step = &context->model->steps[number];
+    cpu *device = context->device;
+    job job = {.function = device->functions[step->kernel],
+               .buffers = device->arguments + step->first_buffer,
+               .symbols = context->model->kernels[step->kernel].symbols ? device->symbols : NULL,
+               .groups = (int32_t)context->sizes[number][0],
+               .parts = 1};
+    if (step->flops >= PARALLEL_FLOPS) {
+        job.parts = device->threads < job.groups ? device->threads : job.groups;
+    }
+#ifndef TINYEDGE_NO_THREADS
+    if (job.parts > 1) {
+        run_parts(device, &job);
+        return;
+    }
+#endif
+    run_part(&job, 0);
+}
+
+static void copy(te_context *context, uint32_t number) {
+    const te_step_record *step = &context->model->steps[number];
+    cpu *device = context->device;
+    memcpy(device->buffers[step->destination] + step->destination_offset,
+           device->buffers[step->source] + step->source_offset,
+           (size_t)context->sizes[number][0]);
+}
+
+static te_status wait(te_context *context, int64_t timeout, te_error *error) {
+    (void)context;
+    (void)timeout;
+    (void)error;
+    return TE_OK;
+}
+
+static uint64_t clock_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const te_backend *te_cpu(void) {
+    static const te_backend backend = {
+        .target = "cpu",
+        .arena_bytes = arena_bytes,
+        .device_bytes = device_bytes,
+        .create = create,
+        .destroy = destroy,
+        .map = map,
+        .unmap = unmap,
+        .check = check,
+        .launch = launch,
+        .copy = copy,
+        .wait = wait,
+        .clock = clock_now,
+    };
+    return &backend;
+}

@@ -1,0 +1,334 @@
+/* Shared by the runtime's own files; nothing here is for its users. */
+#ifndef TINYEDGE_INTERNAL_H
+#define TINYEDGE_INTERNAL_H
+
+#include "tinyedge.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bundles are little-endian, and this runtime copies them as they are"
+#endif
+
+#define TE_INTEGER_LIMIT INT64_C(9007199254740991) /* 2^53 - 1 */
+#define TE_MANIFEST_LIMIT (16 * 1024 * 1024)
+#define TE_ALIGNMENT 256
+#define TE_TOKENS 255
+#define TE_DEPTH 8
+#define TE_LINE 64 /* a cache line: what arenas and weights are aligned to */
+
+/* --- errors: every check is one line --------------------------------------------------------- */
+
+#if defined(__GNUC__)
+#define TE_FORMAT_CHECK __attribute__((format(printf, 3, 4)))
+#else
+#define TE_FORMAT_CHECK
+#endif
+te_status te_fail(te_error *error, te_status status, const char *words, ...) TE_FORMAT_CHECK;
+
+#define TE_NEED(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) return te_fail(error, __VA_ARGS__);                                      \
+    } while (0)
+#define TE_TRY(call)                                                                               \
+    do {                                                                                           \
+        const te_status status_ = (call);                                                          \
+        if (status_ != TE_OK) return status_;                                                      \
+    } while (0)
+
+/* --- arithmetic on numbers from files: false beyond 53 bits ---------------------------------- */
+
+bool te_add(int64_t a, int64_t b, int64_t *sum);
+bool te_multiply(int64_t a, int64_t b, int64_t *product);
+
+/* --- the manifest's text --------------------------------------------------------------------- */
+
+/* A string's characters as spelled, without quotes. */
+typedef struct te_text {
+    char *at;
+    uint32_t length;
+} te_text;
+
+/* How many records of each kind there are: the sizes of the model's arrays. */
+enum te_total {
+    TE_NOTHING,
+    TE_N_SYMBOLS,
+    TE_N_INPUTS,
+    TE_N_OUTPUTS,
+    TE_N_STATES,
+    TE_N_SLICES,
+    TE_N_ENTRIES,
+    TE_N_LISTED, /* inputs and outputs of entries */
+    TE_N_ARENAS,
+    TE_N_BUFFERS,
+    TE_N_WEIGHTS,
+    TE_N_SEGMENTS,
+    TE_N_KERNELS,
+    TE_N_BINDINGS,
+    TE_N_STEPS,
+    TE_N_BOUND, /* buffers of launches */
+    TE_N_GOLDENS,
+    TE_N_GOLDEN_SYMBOLS,
+    TE_N_GOLDEN_INPUTS,
+    TE_N_GOLDEN_OUTPUTS,
+    TE_N_FILES,
+    TE_N_TOKENS, /* of expressions, each with its length before it */
+    TE_TOTALS
+};
+
+/* Stages 1 to 3 of the format's checks. text ends with a NUL behind its size bytes. */
+te_status te_check_syntax(const char *text, size_t size, te_error *error);
+te_status te_check_identity(const char *text, bool any_target, te_error *error);
+te_status te_check_fields(const char *text, uint32_t totals[TE_TOTALS], te_error *error);
+
+/* Walking a checked text. te_member: the value of a key, NULL if there is none. te_first: the first
+   element of an array or key of an object, NULL if it is empty; te_next: the one behind a value. */
+const char *te_member(const char *object, const char *key);
+const char *te_first(const char *container);
+const char *te_next(const char *value);
+const char *te_skip(const char *value);          /* what follows a value */
+const char *te_next_from(const char *end);       /* the element after the one that ends here */
+const char *te_value_of(const char *key);
+int te_compare_key(const char *key, const char *word);
+bool te_is_digit(char c);
+bool te_is_letter(char c); /* or underscore */
+bool te_is_integer(const char *value);
+int64_t te_integer(const char *value);
+int64_t te_units(const char *value); /* the length of a string in UTF-16 units */
+te_text te_string(const char *value);
+bool te_is(te_text text, const char *word);
+bool te_same(te_text a, te_text b);
+
+/* --- records --------------------------------------------------------------------------------- */
+
+/* Tokens of expressions: integers as they are, these above all of them. */
+#define TE_SYMBOL_TOKEN (INT64_C(1) << 56)   /* + the symbol's index */
+#define TE_OPERATOR_TOKEN (INT64_C(1) << 57) /* + the operator */
+#define TE_BAD_TOKEN (INT64_C(1) << 58)
+
+typedef struct te_symbol_record {
+    te_text name;
+    int64_t min, max, step;
+} te_symbol_record;
+
+typedef struct te_slice_record {
+    te_text name;
+    int64_t axis, start, size;
+} te_slice_record;
+
+/* Inputs, outputs and states. */
+typedef struct te_port_record {
+    te_text name;
+    te_dtype dtype, storage;
+    int rank;
+    uint32_t shape[TE_MAX_RANK]; /* expressions: where their tokens begin */
+    int32_t buffer;
+    int32_t count;   /* outputs */
+    int32_t initial; /* states */
+    uint32_t first_slice, slices;
+} te_port_record;
+
+typedef struct te_entry_record {
+    te_text name;
+    uint32_t first_input, inputs, first_output, outputs;
+    int64_t first, count; /* steps */
+} te_entry_record;
+
+typedef struct te_buffer_record {
+    int32_t arena, weight;
+    int64_t offset, bytes;
+} te_buffer_record;
+
+typedef struct te_range_record {
+    int32_t file;
+    int64_t offset, bytes;
+} te_range_record;
+
+typedef struct te_weight_record {
+    te_text name;
+    int64_t bytes;
+    uint32_t first_segment, segments;
+    uint64_t place; /* among all weights */
+} te_weight_record;
+
+typedef struct te_kernel_record {
+    te_text entry;
+    te_range_record range;
+    int64_t threads;
+    uint32_t first_binding, bindings;
+    bool symbols;
+} te_kernel_record;
+
+typedef enum te_op { TE_LAUNCH, TE_COPY, TE_IF, TE_LOOP } te_op;
+
+typedef struct te_step_record {
+    te_op op;
+    int32_t kernel, source, destination, condition;
+    uint32_t first_buffer, buffers;
+    uint32_t sizes[3]; /* expressions: a launch's counts, a copy's bytes */
+    int64_t source_offset, destination_offset;
+    int64_t then, otherwise; /* steps; a loop's body is `then` */
+    int64_t bound, flops;
+    te_text nodes;
+} te_step_record;
+
+typedef struct te_golden_input {
+    te_range_record range;
+    int64_t min, max;
+} te_golden_input;
+
+typedef struct te_golden_output {
+    te_range_record range;
+    int64_t stride;
+} te_golden_output;
+
+typedef struct te_golden_record {
+    int32_t entry;
+    int64_t seed, steps, tolerance;
+    uint32_t first_symbol, symbols, first_input, inputs, first_output, outputs;
+} te_golden_record;
+
+typedef struct te_file_record {
+    te_text name;
+    int64_t bytes;
+    const char *sha256;
+} te_file_record;
+
+struct te_model {
+    te_allocator allocator;
+    te_logger logger;
+    te_reader reader;
+    te_open_options open; /* what the reader of files in memory reads */
+    char *text;
+    void *records;
+    unsigned char *weight_block, *weight_bytes; /* as allocated, as aligned */
+    uint64_t record_bytes, weight_total;
+    size_t text_bytes;
+    uint32_t totals[TE_TOTALS];
+    bool any_target, webgpu;
+    te_text target;
+    te_symbol_record *symbols;
+    te_port_record *ports[3]; /* by te_group */
+    te_slice_record *slices;
+    te_entry_record *entries;
+    int32_t *listed;
+    int64_t *arenas;
+    te_buffer_record *buffers;
+    te_weight_record *weights;
+    te_range_record *segments;
+    uint64_t *places; /* of segments, among all weights */
+    te_range_record prelude;
+    te_kernel_record *kernels;
+    uint8_t *writes; /* a binding: whether the kernel writes it */
+    te_step_record *steps;
+    int32_t *bound;
+    te_golden_record *goldens;
+    int64_t *golden_symbols;
+    te_golden_input *golden_inputs;
+    te_golden_output *golden_outputs;
+    te_file_record *files;
+    int64_t *tokens;
+};
+
+#define te_count(model, group) ((model)->totals[TE_N_INPUTS + (group)])
+
+te_status te_read_records(te_model *model, te_error *error); /* allocates them */
+void te_finish_strings(te_model *model); /* makes names UTF-8; the text is JSON no longer */
+te_status te_check_records(const te_model *model, te_error *error); /* stages 4 to 10 */
+bool te_storage_holds(te_dtype dtype, te_dtype storage);
+bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
+
+/* Memory from a caller's allocator, NULL if there is none; zeros if asked for. */
+void *te_allocate(const te_allocator *allocator, uint64_t bytes);
+void te_release(const te_allocator *allocator, void *memory);
+void te_log(const te_logger *logger, te_status status, const char *text);
+te_status te_context_memory(const te_model *model, const te_context_options *options,
+                            te_memory *memory, te_error *error);
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+#ifndef TINYEDGE_NO_FOLDER
+te_reader te_folder_reader(const char *folder);
+#endif
+te_status te_check_file(const te_model *model, int32_t file, te_error *error); /* stage 11 */
+
+typedef struct te_sha256 {
+    uint32_t state[8];
+    uint64_t bytes;
+    unsigned char block[64];
+} te_sha256;
+
+void te_sha256_start(te_sha256 *hash);
+void te_sha256_add(te_sha256 *hash, const void *data, size_t bytes);
+void te_sha256_end(te_sha256 *hash, char digits[65]);
+
+/* --- values ---------------------------------------------------------------------------------- */
+
+/* false: malformed, a divisor below 1, or beyond 53 bits. */
+bool te_evaluate(const int64_t *tokens, const int64_t *symbols, int64_t *value);
+
+/* A shape's sizes and number of elements; false if one is negative or has no value. */
+bool te_extents(const te_model *model, const te_port_record *port, const int64_t *symbols,
+                int64_t shape[TE_MAX_RANK], int64_t *elements);
+int te_bare_symbol(const te_model *model, uint32_t expression); /* which it is, or -1 */
+bool te_suits(const te_symbol_record *symbol, int64_t value);
+
+/* Elements between the caller's memory and a buffer. */
+typedef struct te_transfer {
+    int rank;
+    int64_t shape[TE_MAX_RANK], device_strides[TE_MAX_RANK], host_strides[TE_MAX_RANK]; /* bytes */
+    int64_t device_offset;
+    unsigned char *device, *host;
+    te_dtype dtype, storage;
+    bool to_host;
+} te_transfer;
+
+/* false: a value that the storage type cannot hold. */
+bool te_move(te_transfer *transfer);
+double te_half_value(uint16_t bits);
+uint16_t te_half_bits(double value);
+double te_float_element(te_dtype dtype, const void *element);
+
+/* --- contexts and backends ------------------------------------------------------------------- */
+
+typedef struct te_timing {
+    uint64_t runs, nanoseconds;
+} te_timing;
+
+typedef struct te_binding {
+    bool bound, shaped, strided;
+    te_tensor tensor;
+    int64_t shape[TE_MAX_RANK], strides[TE_MAX_RANK];
+} te_binding;
+
+struct te_context {
+    const te_model *model;
+    const te_backend *backend;
+    void *device; /* the backend's own */
+    void *block;
+    te_error error;
+    te_context_options options;
+    int64_t given[TE_MAX_SYMBOLS], symbols[TE_MAX_SYMBOLS]; /* -1: not given */
+    bool sized, running;
+    int entry; /* of the last run, -1 before any */
+    int64_t (*sizes)[3]; /* of each step */
+    te_binding *inputs, *outputs;
+    te_timing *timings; /* of each step, NULL without profile */
+};
+
+/* What an API must give. Memory is named by buffer number; kernels and buffers were checked. */
+struct te_backend {
+    const char *target;
+    uint64_t (*arena_bytes)(const te_model *model);
+    uint64_t (*device_bytes)(const te_model *model, const te_context_options *options);
+    te_status (*create)(te_context *context, te_error *error);
+    void (*destroy)(te_context *context);
+    /* The memory of a buffer for the host to read, or to write; until unmap. */
+    unsigned char *(*map)(te_context *context, int32_t buffer);
+    void (*unmap)(te_context *context, int32_t buffer);
+    te_status (*check)(te_context *context, te_error *error); /* new sizes */
+    void (*launch)(te_context *context, uint32_t step);
+    void (*copy)(te_context *context, uint32_t step);
+    te_status (*wait)(te_context *context, int64_t timeout, te_error *error);
+    uint64_t (*clock)(void); /* nanoseconds */
+};
+
+#endif

@@ -1,0 +1,591 @@
+/* A context: sizes from shapes, inputs in, steps, outputs out, states. Allocates in te_create only. */
+#include "tinyedge_internal.h"
+
+#include <string.h>
+
+#define TOTAL(kind) (model->totals[TE_N_##kind])
+
+static te_status fail(te_context *context) {
+    te_log(&context->model->logger, context->error.status, context->error.text);
+    return context->error.status;
+}
+
+/* Every public function ends here: what went wrong is kept and logged. */
+static te_status finish(te_context *context, te_status status) {
+    return status ? fail(context) : TE_OK;
+}
+
+static bool within(int index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
+
+/* --- creation -------------------------------------------------------------------------------- */
+
+static te_status check_options(const te_model *model, const te_context_options *options,
+                               te_error *error) {
+    TE_NEED(options, TE_API_ARGUMENT, "a context needs options");
+    TE_NEED(options->size == sizeof *options, TE_API_SIZE, "te_context_options has another size");
+    TE_NEED(options->backend, TE_API_ARGUMENT, "a context needs a backend: te_cpu()");
+    TE_NEED(!strcmp(model->target.at, options->backend->target), TE_DEVICE_TARGET,
+            "the bundle is for target %s, the backend for %s", model->target.at,
+            options->backend->target);
+    return TE_OK;
+}
+
+/* The pointers of a context in one block, or with block NULL how large that is. */
+static uint64_t lay_out(const te_model *model, const te_context_options *options,
+                        te_context *context) {
+    unsigned char *block = context ? context->block : NULL;
+    uint64_t end = sizeof *context;
+#define PLACE(pointer, type, count)                                                                \
+    do {                                                                                           \
+        end = (end + 15) / 16 * 16;                                                                \
+        if (context) context->pointer = (void *)(block + end);                                     \
+        end += (uint64_t)(count) * sizeof(type);                                                   \
+    } while (0)
+    PLACE(sizes, int64_t[3], TOTAL(STEPS));
+    PLACE(inputs, te_binding, TOTAL(INPUTS));
+    PLACE(outputs, te_binding, TOTAL(OUTPUTS));
+    if (options->profile) PLACE(timings, te_timing, TOTAL(STEPS));
+    PLACE(device, unsigned char, options->backend->device_bytes(model, options));
+#undef PLACE
+    return end;
+}
+
+te_status te_context_memory(const te_model *model, const te_context_options *options,
+                            te_memory *memory, te_error *error) {
+    TE_TRY(check_options(model, options, error));
+    memory->arenas = options->backend->arena_bytes(model);
+    memory->context = lay_out(model, options, NULL);
+    return TE_OK;
+}
+
+te_status te_create(const te_model *model, const te_context_options *options, te_context **result,
+                    te_error *error) {
+    te_error unwanted;
+    if (!error) error = &unwanted;
+    *error = (te_error){TE_OK, ""};
+    TE_NEED(model && result, TE_API_ARGUMENT, "te_create needs a model and a result");
+    *result = NULL;
+    te_status status = check_options(model, options, error);
+    te_context *context = NULL;
+    if (!status) {
+        context = te_allocate(&model->allocator, lay_out(model, options, NULL));
+        if (!context) status = te_fail(error, TE_DEVICE_MEMORY, "no memory for a context");
+    }
+    if (!status) {
+        context->model = model;
+        context->backend = options->backend;
+        context->options = *options;
+        context->block = context;
+        context->entry = -1;
+        for (int i = 0; i < TE_MAX_SYMBOLS; i++) context->given[i] = -1;
+        lay_out(model, options, context);
+        for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) context->symbols[i] = model->symbols[i].max;
+        status = context->backend->create(context, error);
+        if (!status) status = te_reset(context);
+        if (status) te_destroy(context);
+    }
+    te_log(&model->logger, status, status ? error->text : "created a context");
+    if (!status) *result = context;
+    return status;
+}
+
+void te_destroy(te_context *context) {
+    if (!context) return;
+    context->backend->destroy(context);
+    te_release(&context->model->allocator, context->block);
+}
+
+const te_error *te_last_error(const te_context *context) { return &context->error; }
+
+/* --- the caller's tensors -------------------------------------------------------------------- */
+
+static te_status check_tensor(const te_tensor *tensor, const te_port_record *port,
+                              te_error *error) {
+    const char *name = port->name.at;
+    TE_NEED(tensor->size == sizeof *tensor, TE_API_SIZE, "te_tensor has another size");
+    TE_NEED(tensor->data || !tensor->bytes, TE_API_ARGUMENT, "%s: data is NULL", name);
+    TE_NEED(tensor->dtype == TE_DTYPE_OF_PORT || tensor->dtype == port->dtype, TE_RUN_DTYPE,
+            "%s is %s, not %s", name, te_dtype_name(port->dtype), te_dtype_name(tensor->dtype));
+    TE_NEED(!tensor->shape || tensor->rank == port->rank, TE_RUN_SHAPE, "%s has %d axes, not %d",
+            name, port->rank, tensor->rank);
+    for (int axis = 0; axis < port->rank && tensor->strides; axis++) {
+        TE_NEED(tensor->strides[axis] >= 0, TE_RUN_SHAPE, "%s: a negative stride", name);
+    }
+    return TE_OK;
+}
+
+static te_status bind(te_context *context, te_binding *binding, const te_port_record *port,
+                      const te_tensor *tensor) {
+    if (!tensor) {
+        binding->bound = false;
+        return TE_OK;
+    }
+    TE_TRY(check_tensor(tensor, port, &context->error));
+    *binding = (te_binding){.bound = true, .tensor = *tensor};
+    binding->shaped = tensor->shape != NULL;
+    binding->strided = tensor->strides != NULL;
+    for (int axis = 0; axis < port->rank; axis++) {
+        if (tensor->shape) binding->shape[axis] = tensor->shape[axis];
+        if (tensor->strides) binding->strides[axis] = tensor->strides[axis];
+    }
+    binding->tensor.shape = binding->shaped ? binding->shape : NULL;
+    binding->tensor.strides = binding->strided ? binding->strides : NULL;
+    return TE_OK;
+}
+
+te_status te_bind_input(te_context *context, int input, const te_tensor *tensor) {
+    te_error *error = &context->error;
+    const te_model *model = context->model;
+    if (!within(input, TOTAL(INPUTS))) {
+        te_fail(error, TE_RUN_INPUT, "there is no input %d", input);
+        return fail(context);
+    }
+    return finish(context, bind(context, &context->inputs[input], &model->ports[TE_INPUTS][input],
+                                tensor));
+}
+
+te_status te_bind_output(te_context *context, int output, const te_tensor *tensor) {
+    te_error *error = &context->error;
+    const te_model *model = context->model;
+    if (!within(output, TOTAL(OUTPUTS))) {
+        te_fail(error, TE_RUN_OUTPUT, "there is no output %d", output);
+        return fail(context);
+    }
+    return finish(context, bind(context, &context->outputs[output],
+                                &model->ports[TE_OUTPUTS][output], tensor));
+}
+
+te_status te_set_symbol(te_context *context, int symbol, int64_t value) {
+    const te_model *model = context->model;
+    if (!within(symbol, TOTAL(SYMBOLS)) ||
+        (value != -1 && !te_suits(&model->symbols[symbol], value))) {
+        te_fail(&context->error, TE_RUN_SHAPE, "there is no symbol %d, or it cannot be %lld",
+                symbol, (long long)value);
+        return fail(context);
+    }
+    context->given[symbol] = value;
+    return TE_OK;
+}
+
+/* Where the elements of a part of a port lie on both sides. `start` is the first index of each
+   axis; NULL: all zero. The caller's memory is checked to hold `shape`. */
+static te_status plan(const te_port_record *port, const int64_t *whole, const int64_t *start,
+                      const int64_t *shape, const te_tensor *tensor, te_status id,
+                      te_transfer *transfer, te_error *error) {
+    const int64_t size = (int64_t)te_dtype_bytes(port->dtype);
+    int64_t device = (int64_t)te_dtype_bytes(port->storage), host = size, end = size, offset = 0;
+    bool empty = false, fits = true;
+    *transfer = (te_transfer){.rank = port->rank, .dtype = port->dtype, .storage = port->storage};
+    for (int axis = port->rank - 1; axis >= 0; axis--) {
+        int64_t reach = 0;
+        transfer->shape[axis] = shape[axis];
+        transfer->device_strides[axis] = device;
+        transfer->host_strides[axis] = tensor->strides ? tensor->strides[axis] : host;
+        offset += start ? start[axis] * device : 0;
+        device *= whole[axis];
+        host *= shape[axis];
+        empty |= !shape[axis];
+        fits = fits && (!shape[axis] ||
+                        (te_multiply(transfer->host_strides[axis], shape[axis] - 1, &reach) &&
+                         te_add(end, reach, &end)));
+    }
+    TE_NEED(empty || (fits && (uint64_t)end <= tensor->bytes), id,
+            "%s needs %lld bytes, %llu were given", port->name.at, (long long)end,
+            (unsigned long long)tensor->bytes);
+    transfer->host = tensor->data;
+    transfer->device_offset = offset;
+    return TE_OK;
+}
+
+static te_status transfer(te_context *context, const te_port_record *port, te_transfer *plan,
+                          bool to_host) {
+    te_error *error = &context->error;
+    plan->device = context->backend->map(context, port->buffer) + plan->device_offset;
+    plan->to_host = to_host;
+    const bool fits = te_move(plan);
+    context->backend->unmap(context, port->buffer);
+    TE_NEED(fits, TE_RUN_RANGE, "%s has a value that the device's %s cannot hold", port->name.at,
+            te_dtype_name(port->storage));
+    return TE_OK;
+}
+
+/* --- sizes ----------------------------------------------------------------------------------- */
+
+static te_status solve_axis(const te_context *context, const te_port_record *port, int axis,
+                            int64_t size, int64_t *values, te_error *error) {
+    const te_model *model = context->model;
+    const int symbol = te_bare_symbol(model, port->shape[axis]);
+    if (symbol < 0) return TE_OK;
+    TE_NEED(te_suits(&model->symbols[symbol], size), TE_RUN_SHAPE, "axis %d of %s cannot be %lld",
+            axis, port->name.at, (long long)size);
+    TE_NEED(values[symbol] == -1 || values[symbol] == size, TE_RUN_SHAPE,
+            "axis %d of %s is %lld, but %s is %lld", axis, port->name.at, (long long)size,
+            model->symbols[symbol].name.at, (long long)values[symbol]);
+    values[symbol] = size;
+    return TE_OK;
+}
+
+/* Every symbol's value: from the inputs' shapes, else as given, else its maximum. */
+static te_status solve(te_context *context, const te_entry_record *entry, int64_t *values,
+                       te_error *error) {
+    const te_model *model = context->model;
+    for (int i = 0; i < TE_MAX_SYMBOLS; i++) values[i] = -1;
+    for (uint32_t i = 0; i < entry->inputs; i++) {
+        const int32_t number = model->listed[entry->first_input + i];
+        const te_binding *binding = &context->inputs[number];
+        const te_port_record *port = &model->ports[TE_INPUTS][number];
+        TE_NEED(binding->bound, TE_RUN_INPUT, "input %s is not bound", port->name.at);
+        for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
+            TE_TRY(solve_axis(context, port, axis, binding->shape[axis], values, error));
+        }
+    }
+    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
+        const te_symbol_record *symbol = &model->symbols[i];
+        const int64_t given = context->given[i];
+        TE_NEED(given == -1 || values[i] == -1 || values[i] == given, TE_RUN_SHAPE,
+                "%s is given as %lld, but the input shapes say %lld", symbol->name.at,
+                (long long)given, (long long)values[i]);
+        if (values[i] == -1) values[i] = given != -1 ? given : symbol->max;
+    }
+    return TE_OK;
+}
+
+/* Stage 8's checks at these sizes. */
+static te_status check_port(const te_model *model, const te_port_record *port,
+                            const int64_t *values, te_error *error) {
+    int64_t shape[TE_MAX_RANK], elements;
+    const int64_t room = model->buffers[port->buffer].bytes / (int64_t)te_dtype_bytes(port->storage);
+    TE_NEED(te_extents(model, port, values, shape, &elements) && elements <= room, TE_RUN_SHAPE,
+            "%s has no shape at these sizes, or one beyond its buffer", port->name.at);
+    for (uint32_t i = 0; i < port->slices; i++) {
+        const te_slice_record *slice = &model->slices[port->first_slice + i];
+        TE_NEED(slice->start + slice->size <= shape[slice->axis], TE_RUN_SHAPE,
+                "%s is too small for its slices at these sizes", port->name.at);
+    }
+    if (port->count == -1) return TE_OK;
+    const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
+    TE_NEED(te_extents(model, other, values, shape, &elements) && elements == 1, TE_RUN_SHAPE,
+            "the count of %s is not one element at these sizes", port->name.at);
+    return TE_OK;
+}
+
+static bool copy_fits(const te_model *model, const te_step_record *step, int64_t bytes) {
+    const te_buffer_record *from = &model->buffers[step->source];
+    const te_buffer_record *to = &model->buffers[step->destination];
+    const int64_t source = from->offset + step->source_offset;
+    const int64_t destination = to->offset + step->destination_offset;
+    const bool apart = from->weight != to->weight || from->arena != to->arena ||
+                       source + bytes <= destination || destination + bytes <= source;
+    return bytes >= 0 && bytes % 4 == 0 && step->source_offset + bytes <= from->bytes &&
+           step->destination_offset + bytes <= to->bytes && (apart || !bytes);
+}
+
+static te_status resize(te_context *context, const int64_t *values, te_error *error) {
+    const te_model *model = context->model;
+    const size_t bytes = TOTAL(SYMBOLS) * sizeof *values;
+    if (context->sized && !memcmp(values, context->symbols, bytes)) return TE_OK;
+    context->sized = false;
+    for (int group = 0; group < 3; group++) {
+        for (uint32_t i = 0; i < te_count(model, group); i++) {
+            TE_TRY(check_port(model, &model->ports[group][i], values, error));
+        }
+    }
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        const te_step_record *step = &model->steps[i];
+        const int sizes = step->op == TE_LAUNCH ? 3 : step->op == TE_COPY ? 1 : 0;
+        for (int j = 0; j < sizes; j++) {
+            int64_t *size = &context->sizes[i][j];
+            TE_NEED(te_evaluate(model->tokens + step->sizes[j], values, size) &&
+                        (step->op == TE_COPY ? copy_fits(model, step, *size)
+                                             : *size >= 0 && *size <= INT32_MAX),
+                    TE_RUN_SHAPE, "step %u cannot be done at these sizes", i);
+        }
+    }
+    memcpy(context->symbols, values, bytes);
+    TE_TRY(context->backend->check(context, error));
+    context->sized = true;
+    return TE_OK;
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static te_status write_input(te_context *context, int32_t number, bool check_only) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    const te_port_record *port = &model->ports[TE_INPUTS][number];
+    const te_binding *binding = &context->inputs[number];
+    int64_t shape[TE_MAX_RANK], elements;
+    te_transfer planned;
+    te_extents(model, port, context->symbols, shape, &elements);
+    for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
+        TE_NEED(binding->shape[axis] == shape[axis], TE_RUN_SHAPE, "axis %d of %s is %lld, not %lld",
+                axis, port->name.at, (long long)binding->shape[axis], (long long)shape[axis]);
+    }
+    te_tensor tensor = binding->tensor;
+    tensor.strides = binding->strided ? binding->strides : NULL;
+    TE_TRY(plan(port, shape, NULL, shape, &tensor, TE_RUN_SHAPE, &planned, error));
+    return check_only ? TE_OK : transfer(context, port, &planned, false);
+}
+
+static bool holds(te_context *context, int32_t condition) {
+    int32_t value;
+    memcpy(&value, context->backend->map(context, condition), sizeof value);
+    context->backend->unmap(context, condition);
+    return value != 0;
+}
+
+static void work(te_context *context, uint32_t number) {
+    const te_step_record *step = &context->model->steps[number];
+    const int64_t *sizes = context->sizes[number];
+    const te_backend *backend = context->backend;
+    if (!sizes[0] || (step->op == TE_LAUNCH && (!sizes[1] || !sizes[2]))) return;
+    const uint64_t start = context->timings ? backend->clock() : 0;
+    if (step->op == TE_LAUNCH) backend->launch(context, number);
+    else backend->copy(context, number);
+    if (context->timings) {
+        context->timings[number].runs++;
+        context->timings[number].nanoseconds += backend->clock() - start;
+    }
+}
+
+/* Blocks nest at most 8 deep, which was checked: so does this. */
+static void walk(te_context *context, int64_t first, int64_t end) {
+    const te_model *model = context->model;
+    for (int64_t number = first; number < end; number++) {
+        const te_step_record *step = &model->steps[number];
+        if (step->op == TE_LAUNCH || step->op == TE_COPY) {
+            work(context, (uint32_t)number);
+            continue;
+        }
+        const int64_t then = number + 1 + step->then, after = then + step->otherwise;
+        if (step->op == TE_LOOP) {
+            for (int64_t turn = 0; turn < step->bound && holds(context, step->condition); turn++) {
+                walk(context, number + 1, then);
+            }
+        } else if (holds(context, step->condition)) {
+            walk(context, number + 1, then);
+        } else {
+            walk(context, then, after);
+        }
+        number = after - 1;
+    }
+}
+
+static te_status submit(te_context *context, int number) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    int64_t values[TE_MAX_SYMBOLS];
+    TE_NEED(!context->running, TE_API_ARGUMENT, "te_submit before te_wait ended the last run");
+    TE_NEED(within(number, TOTAL(ENTRIES)), TE_RUN_ENTRY, "there is no entry %d", number);
+    const te_entry_record *entry = &model->entries[number];
+    TE_TRY(solve(context, entry, values, error));
+    TE_TRY(resize(context, values, error));
+    for (int pass = 0; pass < 2; pass++) { /* nothing is written before all shapes are right */
+        for (uint32_t i = 0; i < entry->inputs; i++) {
+            TE_TRY(write_input(context, model->listed[entry->first_input + i], pass == 0));
+        }
+    }
+    walk(context, entry->first, entry->first + entry->count);
+    context->entry = number;
+    context->running = true;
+    return TE_OK;
+}
+
+te_status te_submit(te_context *context, int entry) {
+    return finish(context, submit(context, entry));
+}
+
+/* --- outputs --------------------------------------------------------------------------------- */
+
+static te_status shape_of(te_context *context, te_group group, int index, int64_t *whole,
+                          int64_t *shape) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    const te_port_record *port = &model->ports[group][index];
+    int64_t elements;
+    te_extents(model, port, context->symbols, whole, &elements);
+    memcpy(shape, whole, sizeof(int64_t) * TE_MAX_RANK);
+    if (port->count == -1) return TE_OK;
+    int64_t one[TE_MAX_RANK] = {0}, count = 0, valid = 0;
+    const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
+    te_tensor tensor = {.data = &count, .bytes = sizeof count};
+    te_transfer planned;
+    te_extents(model, other, context->symbols, one, &elements);
+    TE_TRY(plan(other, one, NULL, one, &tensor, TE_RUN_OUTPUT, &planned, error));
+    TE_TRY(transfer(context, other, &planned, true));
+    const int unused = 64 - 8 * (int)te_dtype_bytes(other->dtype);
+    const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
+    valid = negative ? -1 : count;
+    TE_NEED(valid >= 0 && valid <= whole[0], TE_REPLAY_COUNT, "the count of %s is beyond its %lld",
+            port->name.at, (long long)whole[0]);
+    shape[0] = valid;
+    return TE_OK;
+}
+
+static te_status check_shape(const te_port_record *port, const te_tensor *tensor,
+                             const int64_t *shape, te_error *error) {
+    for (int axis = 0; axis < port->rank && tensor->shape; axis++) {
+        TE_NEED(tensor->shape[axis] == shape[axis], TE_RUN_SHAPE, "axis %d of %s is %lld, not %lld",
+                axis, port->name.at, (long long)shape[axis], (long long)tensor->shape[axis]);
+    }
+    return TE_OK;
+}
+
+static te_status read_port(te_context *context, te_group group, int index, const te_tensor *tensor,
+                           const te_slice_record *slice) {
+    te_error *error = &context->error;
+    const te_port_record *port = &context->model->ports[group][index];
+    int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, start[TE_MAX_RANK] = {0};
+    te_transfer planned;
+    TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", port->name.at);
+    TE_TRY(check_tensor(tensor, port, error));
+    TE_TRY(shape_of(context, group, index, whole, shape));
+    if (slice) {
+        const int64_t left = shape[slice->axis] - slice->start; /* a count may cut it */
+        start[slice->axis] = left > 0 ? slice->start : 0;
+        shape[slice->axis] = left <= 0 ? 0 : left < slice->size ? left : slice->size;
+    }
+    TE_TRY(check_shape(port, tensor, shape, error));
+    const te_status id = group == TE_STATES ? TE_RUN_STATE : TE_RUN_OUTPUT;
+    TE_TRY(plan(port, whole, start, shape, tensor, id, &planned, error));
+    return transfer(context, port, &planned, true);
+}
+
+static te_status wait(te_context *context, int64_t timeout) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    TE_NEED(context->running, TE_API_ARGUMENT, "te_wait without te_submit");
+    TE_TRY(context->backend->wait(context, timeout, error));
+    context->running = false;
+    const te_entry_record *entry = &model->entries[context->entry];
+    for (uint32_t i = 0; i < entry->outputs; i++) {
+        const int32_t number = model->listed[entry->first_output + i];
+        const te_binding *binding = &context->outputs[number];
+        te_tensor tensor = binding->tensor;
+        if (!binding->bound) continue;
+        /* A bound output's shape may be left out; a counted one's is not known before the run. */
+        tensor.shape = binding->shaped && model->ports[TE_OUTPUTS][number].count == -1
+                           ? binding->shape
+                           : NULL;
+        tensor.strides = binding->strided ? binding->strides : NULL;
+        TE_TRY(read_port(context, TE_OUTPUTS, number, &tensor, NULL));
+    }
+    return TE_OK;
+}
+
+te_status te_wait(te_context *context, int64_t timeout) {
+    return finish(context, wait(context, timeout));
+}
+
+te_status te_run(te_context *context, int entry) {
+    const te_status status = te_submit(context, entry);
+    return status ? status : te_wait(context, -1);
+}
+
+te_status te_shape(te_context *context, te_group group, int index, int *rank, int64_t *shape) {
+    const te_model *model = context->model;
+    int64_t whole[TE_MAX_RANK] = {0}, valid[TE_MAX_RANK] = {0};
+    if ((unsigned)group > TE_STATES || !within(index, te_count(model, group))) {
+        te_fail(&context->error, TE_RUN_OUTPUT, "there is no such port");
+        return fail(context);
+    }
+    const te_status status = shape_of(context, group, index, whole, valid);
+    *rank = model->ports[group][index].rank;
+    if (!status) memcpy(shape, valid, sizeof *shape * (size_t)*rank);
+    return finish(context, status);
+}
+
+te_status te_read_output(te_context *context, int output, const te_tensor *tensor) {
+    const te_model *model = context->model;
+    if (!within(output, TOTAL(OUTPUTS))) {
+        te_fail(&context->error, TE_RUN_OUTPUT, "there is no output %d", output);
+        return fail(context);
+    }
+    return finish(context, read_port(context, TE_OUTPUTS, output, tensor, NULL));
+}
+
+te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor) {
+    const te_model *model = context->model;
+    const bool there = within(output, TOTAL(OUTPUTS));
+    const te_port_record *port = &model->ports[TE_OUTPUTS][there ? output : 0];
+    if (!there || !within(slice, port->slices)) {
+        te_fail(&context->error, TE_RUN_OUTPUT, "there is no slice %d of output %d", slice, output);
+        return fail(context);
+    }
+    const te_slice_record *record = &model->slices[port->first_slice + (uint32_t)slice];
+    return finish(context, read_port(context, TE_OUTPUTS, output, tensor, record));
+}
+
+/* --- states ---------------------------------------------------------------------------------- */
+
+te_status te_reset(te_context *context) {
+    const te_model *model = context->model;
+    for (uint32_t i = 0; i < TOTAL(STATES); i++) {
+        const te_port_record *state = &model->ports[TE_STATES][i];
+        const size_t bytes = (size_t)model->buffers[state->buffer].bytes;
+        size_t initial = 0;
+        unsigned char *to = context->backend->map(context, state->buffer);
+        if (state->initial != -1) {
+            const te_weight_record *weight = &model->weights[state->initial];
+            initial = (size_t)weight->bytes;
+            memcpy(to, model->weight_bytes + weight->place, initial);
+        }
+        memset(to + initial, 0, bytes - initial);
+        context->backend->unmap(context, state->buffer);
+    }
+    return TE_OK;
+}
+
+static te_status check_state(te_context *context, int state) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    TE_NEED(within(state, TOTAL(STATES)), TE_RUN_STATE, "there is no state %d", state);
+    return TE_OK;
+}
+
+te_status te_get_state(te_context *context, int state, const te_tensor *tensor) {
+    te_status status = check_state(context, state);
+    if (!status) status = read_port(context, TE_STATES, state, tensor, NULL);
+    return finish(context, status);
+}
+
+static te_status set_state(te_context *context, int state, const te_tensor *tensor) {
+    te_error *error = &context->error;
+    int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0};
+    te_transfer planned;
+    TE_TRY(check_state(context, state));
+    const te_port_record *port = &context->model->ports[TE_STATES][state];
+    TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", port->name.at);
+    TE_TRY(check_tensor(tensor, port, error));
+    TE_TRY(shape_of(context, TE_STATES, state, whole, shape));
+    TE_TRY(check_shape(port, tensor, shape, error));
+    TE_TRY(plan(port, whole, NULL, shape, tensor, TE_RUN_STATE, &planned, error));
+    return transfer(context, port, &planned, false);
+}
+
+te_status te_set_state(te_context *context, int state, const te_tensor *tensor) {
+    return finish(context, set_state(context, state, tensor));
+}
+
+/* --- times ----------------------------------------------------------------------------------- */
+
+int te_profile_count(const te_context *context) {
+    return context->timings ? (int)context->model->totals[TE_N_STEPS] : 0;
+}
+
+bool te_profile(const te_context *context, int index, te_profile_info *info) {
+    if (!within(index, (uint32_t)te_profile_count(context))) return false;
+    const te_model *model = context->model;
+    const te_step_record *step = &model->steps[index];
+    const te_timing *timing = &context->timings[index];
+    const bool launch = step->op == TE_LAUNCH;
+    *info = (te_profile_info){
+        launch ? model->kernels[step->kernel].entry.at : step->op == TE_COPY ? "copy" : "branch",
+        launch ? step->nodes.at : "", timing->runs, timing->nanoseconds, (uint64_t)step->flops};
+    return true;
+}
+
+void te_profile_reset(te_context *context) {
+    const size_t count = (size_t)te_profile_count(context);
+    if (count) memset(context->timings, 0, count * sizeof *context->timings);
+}

@@ -1,0 +1,167 @@
+"""What a cpu bundle carries for its user: the C runtime, its kernels as a table, model.h, a program.
+
+The runtime's files are those of `c/` as they are; only model.h and model.c are of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tinyedge.core.dtype import by_name
+from tinyedge.core.program import Entry, Port, Program, State, Symbol, evaluate
+from tinyedge.export.bundle import _kernel_text
+
+FOLDER = Path(__file__).resolve().parent / "c"
+RUNTIME = (
+    "tinyedge.h",
+    "tinyedge_internal.h",
+    "tinyedge.c",
+    "tinyedge_manifest.c",
+    "tinyedge_fields.c",
+    "tinyedge_records.c",
+    "tinyedge_check.c",
+    "tinyedge_values.c",
+    "tinyedge_run.c",
+    "tinyedge_golden.c",
+    "tinyedge_sha256.c",
+    "tinyedge_folder.c",
+    "tinyedge_cpu.c",
+)
+PROGRAM = ("main.c", "Makefile")
+
+
+def runtime_files(program: Program) -> dict[str, Path | bytes]:
+    """Name -> file or content of all that a bundle of `program` carries beside its own files."""
+    files: dict[str, Path | bytes] = {f"runtime/{name}": FOLDER / name for name in RUNTIME}
+    files |= {name: FOLDER / name for name in PROGRAM}
+    files["model.h"] = header(program).encode("ascii")
+    files["model.c"] = table(program).encode("ascii")
+    return files
+
+
+def table(program: Program) -> str:
+    """`model.c`: the kernels, private to one file, and the table of them for te_create."""
+    digest = hashlib.sha256(_kernel_text(program)[0]).hexdigest()
+    names = [kernel.name for kernel in program.kernels]
+    rows = [f'    {{"{name}", {name}}},' for name in names]
+    return "\n".join(
+        [
+            "/* The kernels of this bundle, private to this file, and the table of them. */",
+            '#include "model.h"',
+            "",
+            "/* Declared static here, so that several bundles can be linked into one program. */",
+            *(f"static te_function {name};" for name in names),
+            "",
+            '#include "kernels.c"',
+            "",
+            f"static const te_kernel table[] = {{{'' if rows else '{0}'}",
+            *rows,
+            "};",
+            "",
+            "const te_kernels TE_MODEL_KERNELS = {",
+            f'    "{digest}", table, {len(names)}}};',
+            "",
+        ]
+    )
+
+
+def header(program: Program) -> str:
+    """`model.h`: numbers, sizes and names of this model's inputs, outputs, states and entries."""
+    lines = [
+        "/* What this model takes and gives; sizes are the greatest where they are symbolic. */",
+        "#ifndef TINYEDGE_MODEL_H",
+        "#define TINYEDGE_MODEL_H",
+        "",
+        '#include "tinyedge.h"',
+        "",
+        "/* Several bundles in one program: compile each model.c with its own names. */",
+        "#ifndef TE_MODEL_KERNELS",
+        "#define TE_MODEL_KERNELS tinyedge_kernels",
+        "#endif",
+        "#ifdef __cplusplus",
+        'extern "C"',
+        "#else",
+        "extern",
+        "#endif",
+        "const te_kernels TE_MODEL_KERNELS;",
+        "",
+        *_ports("INPUT", program.inputs, program),
+        *_ports("OUTPUT", program.outputs, program),
+        *_ports("STATE", program.states, program),
+        *_enumeration("ENTRY", program.entries),
+        *_enumeration("SYMBOL", program.symbols),
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Iterator[str]:
+    yield from _enumeration(group, ports)
+    maxima = {symbol.name: symbol.max for symbol in program.symbols}
+    for port, name in zip(ports, _identifiers([port.name for port in ports]), strict=True):
+        prefix = f"MODEL_{group}_{name}"
+        shape = [evaluate(size, maxima) for size in port.shape]
+        elements = math.prod(shape)
+        sizes = ", ".join(map(str, shape))
+        yield f"#define {prefix}_NAME {_literal(port.name)}"
+        yield f"#define {prefix}_DTYPE TE_{port.dtype.upper()}"
+        yield f"#define {prefix}_RANK {len(shape)}"
+        if shape:
+            yield f"#define {prefix}_SHAPE {{{sizes}}}"
+        yield f"#define {prefix}_ELEMENTS {elements}"
+        yield f"#define {prefix}_BYTES {elements * by_name(port.dtype).itemsize}"
+        parts = port.slices if isinstance(port, Port) else ()
+        for number, (part, label) in enumerate(
+            zip(parts, _identifiers([part.name for part in parts]), strict=True)
+        ):
+            place = f"{prefix}_SLICE_{label}"
+            yield f"#define {place} {number}"
+            yield f"#define {place}_AXIS {part.axis}"
+            yield f"#define {place}_START {part.start}"
+            yield f"#define {place}_SIZE {part.size}"
+            if math.prod(shape[: part.axis]) == 1:
+                # One piece of memory: elements from the start of the output.
+                yield f"#define {place}_OFFSET {part.start * math.prod(shape[part.axis + 1 :])}"
+        yield ""
+
+
+def _enumeration(group: str, records: Sequence[Port | State | Entry | Symbol]) -> Iterator[str]:
+    names = _identifiers([record.name for record in records])
+    yield f"#define MODEL_{group}_COUNT {len(names)}"
+    if names:
+        yield "enum {"
+        yield from (f"    MODEL_{group}_{name} = {i}," for i, name in enumerate(names))
+        yield "};"
+    yield ""
+
+
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """Names as capitals, digits and underscores, made different by a number where they fall together."""
+    used: set[str] = {"COUNT"}
+    result = []
+    for name in names:
+        plain = re.sub("[^A-Z0-9]+", "_", name.upper()).strip("_") or "UNNAMED"
+        unique, number = plain, 1
+        while unique in used:
+            number += 1
+            unique = f"{plain}_{number}"
+        used.add(unique)
+        result.append(unique)
+    return result
+
+
+def _literal(text: str) -> str:
+    """A C string of any text, in UTF-8; three octal digits end by themselves."""
+    printable = re.compile(r"[ !#->@-\[\]-~]")
+    return (
+        '"'
+        + "".join(
+            chr(byte) if printable.match(chr(byte)) else f"\\{byte:03o}" for byte in text.encode()
+        )
+        + '"'
+    )
