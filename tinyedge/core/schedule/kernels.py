@@ -18,8 +18,9 @@ from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, spl
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.schedule.layout import classify, output_layout, weight_layout
-from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, toposort
+from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, maximum, product, toposort
 
+SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
 HALVES = 4  # halves that one thread owns together
 
 
@@ -121,7 +122,8 @@ class _Scheduler:
     def _place_source(self, node: UOp) -> None:
         source, shape = node.arg
         dtype = self._stored_type(node.dtype)
-        if self.halves and source.kind == "weight" and dtype is dt.float32:
+        large = maximum(product(shape)) > SMALL_WEIGHT
+        if self.halves and large and source.kind == "weight" and dtype is dt.float32:
             dtype = dt.float16
         storage = Storage(
             source.kind,
