@@ -30,6 +30,7 @@ class Printer:
         self.lines: list[str] = []
         self.shared: list[tuple[str, DType, int]] = []
         self.depth = 1
+        self.outermost = 1
 
     # The language.
 
@@ -111,6 +112,7 @@ class Printer:
 
     def body(self) -> list[str]:
         """The lines of the kernel's body."""
+        self.outermost = self.depth
         for r, expression in self.geometry.positions:
             name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
             self.line(self.declare(dt.index, name, self.bare(expression)))
@@ -163,10 +165,12 @@ class Printer:
         first = f"first{len(self.shared) - 1}"
         thread = self.special("thread", 0)
         self.line(self.declare(dt.index, first, f"{thread} - {lane}" if total != count else "0"))
+        if self.depth > self.outermost:
+            self.line(self.barrier())  # the turn before may still be read
         self.line(f"{array}[{thread}] = {self.bare(node.src[0])};")
         self.line(self.barrier())
         parts = count
-        if count > FEW_PARTS:
+        if count > FEW_PARTS and count % FEW_PARTS == 0:
             parts = FEW_PARTS
             mine = f"{array}[{first} + {lane}]"
             others = [f"{array}[{first} + {lane} + {i}]" for i in range(parts, count, parts)]

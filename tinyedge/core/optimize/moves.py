@@ -44,6 +44,13 @@ class Move:
         return {"move": type(self).__name__.lower(), **asdict(self)}
 
 
+def _open(target: UOp, what: str) -> None:
+    """Only ranges that still are plain loops, or workgroups, may change their size."""
+    number, kind = target.arg
+    if kind not in ("loop", "reduce", "grid"):
+        raise IllegalMove(f"cannot {what} range {number}: it is {kind}")
+
+
 @dataclass(frozen=True)
 class Split(Move):
     """for r in 0..n  ->  for outer in 0..n/factor: for inner in 0..factor, r = outer*factor +
@@ -57,6 +64,7 @@ class Split(Move):
 
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
+        _open(target, "split")
         size = target.src[0]
         if self.factor < 2 or ix.divisor(size) % self.factor:
             raise IllegalMove(f"cannot split range {self.range}: {self.factor} does not divide it")
@@ -84,6 +92,7 @@ class PadTo(Move):
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind = target.arg
+        _open(target, "pad")
         size = target.src[0]
         if ix.divisor(size) % self.multiple == 0:
             raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
@@ -129,6 +138,7 @@ class Fill(Move):
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind = target.arg
+        _open(target, "fill")
         size = target.src[0]
         if size.op is not ops.CONST or size.arg % self.multiple == 0:
             raise IllegalMove(f"cannot fill range {self.range}: {self.multiple} divides it")

@@ -18,7 +18,17 @@ from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, spl
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.schedule.layout import classify, output_layout, weight_layout
-from tinyedge.core.uop import Size, UOp, as_node, cast, consumers, maximum, product, toposort
+from tinyedge.core.uop import (
+    Size,
+    UOp,
+    as_node,
+    cast,
+    consumers,
+    maximum,
+    product,
+    substitute,
+    toposort,
+)
 
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
 HALVES = 4  # halves that one thread owns together
@@ -258,7 +268,7 @@ class _Scheduler:
             chosen = layouts.pop() if len(layouts) == 1 else None
             if chosen is not None:
                 storages[slot] = self._weight(storages[slot], chosen)
-        return _with_storages(sink, storages), storages
+        return _without_unused(_with_storages(sink, storages), storages)
 
     def _as_halves(self, storage: Storage) -> bool:
         """Whether to keep a tensor as halves: its vectors must be whole, so that no word is
@@ -322,3 +332,17 @@ def _with_storages(sink: UOp, storages: Sequence[Storage]) -> UOp:
             src = (src[0], cast(src[1], src[0].dtype), *src[2:])
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[sink]
+
+
+def _without_unused(sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
+    """The kernel without arguments whose loads were simplified away."""
+    nodes = toposort((sink,))
+    used = sorted({n.arg.slot for n in nodes if n.op is ops.PARAM})
+    if len(used) == len(storages):
+        return sink, storages
+    mapping: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is ops.PARAM:
+            arg = replace(node.arg, slot=used.index(node.arg.slot))
+            mapping[node] = UOp(ops.PARAM, node.dtype, (), arg)
+    return substitute((sink,), mapping)[0], [storages[slot] for slot in used]
