@@ -1,4 +1,4 @@
-"""What a cpu bundle carries for its user: the C runtime, its kernels as a table, model.h, a program.
+"""What a cpu bundle carries for its user: the C runtime, its kernels as a table, a program.
 
 The runtime's files are those of `c/` as they are; only model.h and model.c are of the model.
 """
@@ -141,7 +141,7 @@ def _enumeration(group: str, records: Sequence[Port | State | Entry | Symbol]) -
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """Names as capitals, digits and underscores, made different by a number where they fall together."""
+    """Names as capitals, digits and underscores; those that fall together get a number."""
     used: set[str] = {"COUNT"}
     result = []
     for name in names:

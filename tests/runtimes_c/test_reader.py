@@ -1,0 +1,151 @@
+"""The C reader accepts and refuses what the other readers do, with the same error ids."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks import make
+from tests.attacks.test_attacks import NASTY, _places
+from tests.bundles import programs
+from tests.runtimes_c import build
+from tinyedge.core.errors import BundleError
+from tinyedge.export.bundle import read, write
+from tinyedge.export.check import check
+from tinyedge.export.manifest import decode
+
+EXPECTED: dict[str, dict[str, str]] = json.loads(make.EXPECTED.read_text("ascii"))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The verdicts' program, with sanitizers where there is clang."""
+    out = tmp_path_factory.mktemp("reader") / "reader"
+    compiler = build.COMPILERS[-1]
+    return build.program(out, "reader.c", build.SANITIZE, compiler=compiler)
+
+
+@pytest.fixture(scope="module")
+def fast_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.program(tmp_path_factory.mktemp("reader") / "reader", "reader.c", ("-O2",))
+
+
+def test_attacks(reader: Path, tmp_path: Path) -> None:
+    make.make(tmp_path / "attacks")
+    names = sorted(EXPECTED)
+    answers = build.run(reader, *(tmp_path / "attacks" / name for name in names)).splitlines()
+    expected = {name: EXPECTED[name]["id"] for name in names}
+    assert dict(zip(names, answers, strict=True)) == expected
+
+
+def mutations(data: bytes, step: int) -> Iterator[bytes]:
+    """As reader.c makes them: cut before each byte, then with each of its bits flipped."""
+    for position in range(0, len(data), step):
+        yield data[:position]
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[position] ^= 1 << bit
+            yield bytes(changed)
+
+
+def python_id(text: bytes) -> str:
+    try:
+        check(decode(text))
+    except BundleError as error:
+        return error.id
+    return ""
+
+
+def folder_id(folder: Path, name: str, data: bytes) -> str:
+    """Python's verdict on a bundle with another content of one file."""
+    if name == "manifest.json" and python_id(data):
+        return python_id(data)
+    path = folder / name
+    original = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        read(folder)
+    except BundleError as error:
+        return error.id
+    finally:
+        path.write_bytes(original)
+    return ""
+
+
+def compare_mutations(reader: Path, folder: Path, step: int) -> int:
+    answers = iter(build.run(reader, "--mutations", folder, step).splitlines())
+    files = json.loads((folder / "manifest.json").read_text("ascii"))["files"]
+    total = 0
+    for name in ("manifest.json", *(record["name"] for record in files)):
+        data = (folder / name).read_bytes()
+        for number, changed in enumerate(mutations(data, step)):
+            total += 1
+            place = (name, number // 9 * step, number % 9)
+            assert (place, next(answers)) == (place, folder_id(folder, name, changed))
+    assert next(answers, None) is None
+    return total
+
+
+def test_cut_and_flipped_bytes(reader: Path, tmp_path: Path) -> None:
+    program = programs.plain()
+    write(program, tmp_path, goldens=programs.goldens(program)[:1])
+    assert compare_mutations(reader, tmp_path, 13) > 1000
+
+
+@pytest.mark.slow
+def test_every_cut_and_every_flipped_bit(fast_reader: Path, tmp_path: Path) -> None:
+    """Of a bundle of about 4 KB with every kind of record."""
+    program = programs.everything()
+    write(program, tmp_path, goldens=programs.goldens(program)[1:2])
+    total = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert 4000 < total < 8000
+    assert compare_mutations(fast_reader, tmp_path, 1) == 9 * total
+
+
+def nasty_texts(tmp_path: Path, step: int) -> list[bytes]:
+    """A manifest with each of its values replaced by odd ones, and some with flipped bits."""
+    program = programs.everything()
+    (tmp_path / "nasty").mkdir()
+    manifest = write(program, tmp_path / "nasty", goldens=programs.goldens(program))
+    texts = list(mutations((tmp_path / "nasty" / "manifest.json").read_bytes(), 17 * step))
+    for number, (container, key) in enumerate(_places(manifest)):
+        before = container[key]
+        for value in NASTY[number % step :: step]:
+            container[key] = value
+            texts.append(make.spell(manifest).encode("ascii"))
+        container[key] = before
+    return texts
+
+
+def compare_texts(reader: Path, texts: list[bytes], tmp_path: Path) -> None:
+    file = tmp_path / "texts"
+    file.write_bytes(b"".join(struct.pack("<I", len(text)) + text for text in texts))
+    expected = [python_id(text) for text in texts]
+    assert expected.count("") > 10
+    # Past the manifest, the C reader finds no other file.
+    answers = build.run(reader, "--texts", file).splitlines()
+    stages = ["" if answer.startswith("bundle.file.") else answer for answer in answers]
+    for text, answer, wanted in zip(texts, stages, expected, strict=True):
+        assert answer == wanted, text
+    if not shutil.which("node"):
+        return
+    script = Path(__file__).with_name("verdicts.mjs")
+    for text, answer, wanted in zip(
+        texts, build.run("node", script, file).split("\n"), expected, strict=False
+    ):
+        # The JS runtime serves one target only.
+        assert answer in (wanted, "bundle.target"), text
+
+
+def test_odd_values(reader: Path, tmp_path: Path) -> None:
+    compare_texts(reader, nasty_texts(tmp_path, 4), tmp_path)
+
+
+@pytest.mark.slow
+def test_all_odd_values(fast_reader: Path, tmp_path: Path) -> None:
+    compare_texts(fast_reader, nasty_texts(tmp_path, 1), tmp_path)
