@@ -12,7 +12,6 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import compile as pipeline
-from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.device import Device
 from tinyedge.core.optimize import choose
@@ -49,8 +48,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
         sink = move.apply(sink, caps)
         moves.append(move)
     for _ in range(generator.randint(1, 12)):
-        # Ranges that have their kind are not cut again.
-        present = [r for r in ranges(sink) if r.arg[1] in ("loop", "reduce")]
+        present = ranges(sink)
         if not present:
             break
         chosen = generator.choice(present)
@@ -64,9 +62,6 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 To(number, generator.choice(KINDS)),
             )
         )
-        size = chosen.src[0].arg if chosen.src[0].op is ops.CONST else 0
-        if isinstance(move, To) and move.kind == "threads" and size & (size - 1):
-            continue  # a fold's threads are a power of two
         try:
             sink = move.apply(sink, caps)
         except IllegalMove as illegal:

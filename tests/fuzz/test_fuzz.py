@@ -28,6 +28,17 @@ def test_on_webgpu(optimize: bool, webgpu_device: Device) -> None:
     assert not found, "\n\n".join(found)
 
 
+# Found by longer runs: a loop that gcc 12 vectorises wrongly, reductions over different axes.
+ONCE_WRONG = (1093, 5056, 5661)
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+def test_what_was_wrong_once(optimize: bool, cpu_device: Device) -> None:
+    recipes = {f"g{seed}": generate(seed) for seed in ONCE_WRONG}
+    found = failures(recipes, "cpu", cpu_device, Options(optimize=optimize))
+    assert not found, "\n\n".join(found)
+
+
 def test_recipes_are_reproducible_and_varied() -> None:
     recipes = [generate(seed) for seed in range(100)]
     assert recipes == [generate(seed) for seed in range(100)]

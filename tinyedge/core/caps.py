@@ -20,7 +20,7 @@ class Caps:
     unaligned: vectors may be loaded from any element.
     typed_buffers: a buffer has one element type a kernel.
     halves: float32 values can be kept in memory as halves.
-    registers: 32-bit registers that a tile may fill.
+    registers: vector registers that a tile may fill.
     unit_cost: relative cost of launching a kernel.
     """
 

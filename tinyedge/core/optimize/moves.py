@@ -259,6 +259,9 @@ class To(Move):
                 )
             if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
+            if self._meet(target, sink):
+                why = "a fold over threads depends on a lane"
+                raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
             shared = set()
         total *= size
         for other_size in shared:
@@ -269,6 +272,19 @@ class To(Move):
             raise IllegalMove(
                 f"cannot make range {self.range} threads: workgroup memory is too small"
             )
+
+    def _meet(self, target: UOp, sink: UOp) -> bool:
+        """Whether a fold over threads would depend on a lane: both are the same threads."""
+        for fold in toposort((sink,)):
+            if fold.op is not ops.FOLD:
+                continue
+            over = any(r.arg[1] == "threads" for r in fold.src[1:])
+            if self.kind == "lane" and over and target in fold.ranges:
+                return True
+            lanes = any(r.arg[1] == "lane" for r in fold.ranges)
+            if self.kind == "threads" and target in fold.src[1:] and lanes:
+                return True
+        return False
 
 
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}

@@ -1,4 +1,9 @@
 /* Helpers of generated kernels. Vectors are gcc and clang's; masks are vectors of int32 (0 or -1). */
+#if defined(__GNUC__) && !defined(__clang__)
+/* gcc 12 takes some loads in falling order twice when it makes vectors of a loop. Kernels that gain
+   from vectors have them written out. */
+#pragma GCC optimize("no-tree-loop-vectorize")
+#endif
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

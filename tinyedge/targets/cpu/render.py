@@ -179,7 +179,8 @@ class CPrinter(Printer):
         if dtype.lanes > 1 or (dtype.kind == "u" and not known):
             return f"te_{node.op.name}_{short(dtype)}({', '.join(bare(o) for o in operands)})"
         text = super().division(node, operands)
-        return text.replace(f"te_{node.op.name}_{dtype.name}(", f"te_{node.op.name}_{short(dtype)}(", 1)
+        name = f"te_{node.op.name}_{short(dtype)}("
+        return text.replace(f"te_{node.op.name}_{dtype.name}(", name, 1)
 
 
 def render(kernel: KernelText) -> str:
