@@ -270,7 +270,11 @@ static te_status start(const te_open_options *options, te_model **result, te_err
     else model->reader = (te_reader){listed_size, listed_read, &model->open};
     if (options->folder) {
 #ifndef TINYEDGE_NO_FOLDER
-        model->reader = te_folder_reader(options->folder);
+        const size_t bytes = strlen(options->folder) + 1;
+        model->folder = te_allocate(&allocator, bytes);
+        TE_NEED(model->folder, TE_DEVICE_MEMORY, "no memory for a path");
+        memcpy(model->folder, options->folder, bytes);
+        model->reader = te_folder_reader(model->folder);
 #else
         return te_fail(error, TE_API_ARGUMENT, "compiled without folders");
 #endif
@@ -316,6 +320,7 @@ void te_close(te_model *model) {
     te_release(&allocator, model->weight_block);
     te_release(&allocator, model->records);
     te_release(&allocator, model->text);
+    te_release(&allocator, model->folder);
     te_release(&allocator, model);
 }
 
@@ -329,6 +334,7 @@ te_status te_measure(const te_open_options *open, const te_context_options *opti
     te_status status = start(open, &model, error);
     if (!status) {
         memory->manifest = sizeof *model + model->text_bytes + model->record_bytes;
+        if (model->folder) memory->manifest += strlen(model->folder) + 1;
         memory->weights = model->weight_total + TE_LINE;
         status = te_context_memory(model, options, memory, error);
     }

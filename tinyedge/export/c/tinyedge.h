@@ -66,7 +66,7 @@ extern "C" {
 
 typedef enum te_status {
     TE_OK = 0,
-    /* the bundle, in the order of the checks; see docs/bundle.md of tinyedge */
+    /* the bundle, in the order of the checks; see the description of the format */
     TE_MANIFEST_MISSING,  /* bundle.manifest.missing */
     TE_MANIFEST_SIZE,     /* bundle.manifest.size */
     TE_MANIFEST_SYNTAX,   /* bundle.manifest.syntax */
@@ -153,8 +153,8 @@ typedef struct te_file {
 
 typedef struct te_model te_model;
 
-/* Exactly one of folder, files and reader. What it points to is used by te_open and te_self_test,
-   and must live as long as the last of them needs it. */
+/* Exactly one of folder, files and reader. What files and reader point to is used by te_open and
+   te_self_test, and must live as long as the last of them needs it; folder is copied. */
 typedef struct te_open_options {
     size_t size;
     const char *folder;
@@ -345,7 +345,7 @@ typedef struct te_test_report {
 te_status te_self_test(const te_model *model, const te_context_options *options,
                        te_test_report *report, te_error *error);
 
-/* Fill elements of a dtype as golden cases do (docs/bundle.md), for inputs to try a model with. */
+/* Fill elements of a dtype as golden cases do, for inputs to try a model with. */
 void te_generate(te_dtype dtype, void *into, size_t elements, uint32_t seed, uint32_t run,
                  uint32_t position, int64_t min, int64_t max);
 

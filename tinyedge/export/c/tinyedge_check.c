@@ -8,7 +8,7 @@
         if (!(condition)) return te_fail(error, status, __VA_ARGS__);                              \
     } while (0)
 #define TOTAL(kind) (model->totals[TE_N_##kind])
-#define SHOW(text) (int)((text).length < 80 ? (text).length : 80), (text).at
+#define SHOW(text) (int)(text).length, (text).at
 
 /* The symbols at one end of their ranges. */
 typedef struct sizes {

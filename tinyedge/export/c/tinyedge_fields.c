@@ -66,23 +66,22 @@ typedef struct member {
 
 /* least and most: of an integer, of a string's or array's length. */
 struct shape {
-    kind kind;
+    uint8_t kind;
     uint8_t total; /* what an array's elements are counted as */
     bool free;     /* a record may have other members */
+    bool input;    /* a record is an input: without slices or count */
+    bool port;     /* a record has a dtype, and a storage that must hold it */
     int64_t least, most;
-    const shape *item;
-    const member *members;
-    const char *words;                  /* a choice's, each followed by a space; a word's letters */
-    bool (*rule)(const char *value);    /* of the whole record, after its members */
+    const void *of; /* an array's shape, a record's members, a choice's words before spaces */
 };
 
 #define INT53 TE_INTEGER_LIMIT
 #define INT31 INT64_C(2147483647)
 #define NUMBER(low, high) {.kind = INTEGER, .least = (low), .most = (high)}
 #define STRING(low, high) {.kind = TEXT, .least = (low), .most = (high)}
-#define LIST(of, low, high, as)                                                                    \
-    {.kind = ARRAY, .item = &(of), .least = (low), .most = (high), .total = (as)}
-#define EXACTLY(list) {.kind = RECORD, .members = (list)}
+#define LIST(item, low, high, as)                                                                    \
+    {.kind = ARRAY, .of = &(item), .least = (low), .most = (high), .total = (as)}
+#define EXACTLY(list) {.kind = RECORD, .of = (list)}
 
 static const shape integer = NUMBER(0, INT53), index_ = NUMBER(-1, INT53), size_ = NUMBER(0, INT31);
 static const shape positive = NUMBER(1, INT53), step_size = NUMBER(1, INT31), axis = NUMBER(0, 7);
@@ -91,20 +90,17 @@ static const shape seed = NUMBER(0, INT64_C(4294967295)), repeats = NUMBER(1, 10
 static const shape bound_ = NUMBER(-INT31 - 1, INT64_C(4294967295));
 static const shape text = STRING(0, 4096), name = STRING(1, 1024), short_text = STRING(0, 64);
 static const shape target_text = STRING(0, 32), flag = {.kind = FLAG};
-static const shape digits = {.kind = WORD, .least = 64, .most = 64, .words = ""};
-static const shape type_word = {.kind = WORD, .least = 1, .most = 32, .words = "_"};
-static const shape identifier = {.kind = WORD, .least = 1, .most = 128, .words = "id"};
+static const shape digits = {.kind = WORD, .least = 64, .most = 64};
+static const shape type_word = {.kind = WORD, .least = 1, .most = 32, .of = "_"};
+static const shape identifier = {.kind = WORD, .least = 1, .most = 128, .of = "id"};
 static const char dtypes[] = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 "
                              "float32 float64 ";
-static const shape dtype = {.kind = CHOICE, .words = dtypes};
-static const shape update = {.kind = CHOICE, .words = "replace shift "};
-static const shape access_ = {.kind = CHOICE, .words = "read read_write "};
+static const shape dtype = {.kind = CHOICE, .of = dtypes};
+static const shape update = {.kind = CHOICE, .of = "replace shift "};
+static const shape access_ = {.kind = CHOICE, .of = "read read_write "};
 static const shape free_ = {.kind = RECORD, .free = true};
 static const shape expression = {.kind = EXPRESSION, .total = TE_N_TOKENS};
 static const shape extents = LIST(expression, 0, 8, TE_NOTHING);
-
-static bool storage_fits(const char *record);
-static bool input_is_plain(const char *record);
 
 static const member symbol_members[] = {
     {"max", &size_}, {"min", &size_}, {"name", &name}, {"step", &step_size}, {NULL, NULL}};
@@ -116,12 +112,12 @@ static const shape slices = LIST(slice, 0, 256, TE_N_SLICES);
 static const member port_members[] = {
     {"buffer", &index_}, {"count", &index_}, {"dtype", &dtype}, {"name", &name},
     {"shape", &extents}, {"slices", &slices}, {"storage", &dtype}, {NULL, NULL}};
-static const shape input = {.kind = RECORD, .members = port_members, .rule = input_is_plain};
-static const shape output = {.kind = RECORD, .members = port_members, .rule = storage_fits};
+static const shape input = {.kind = RECORD, .of = port_members, .port = true, .input = true};
+static const shape output = {.kind = RECORD, .of = port_members, .port = true};
 static const member state_members[] = {
     {"axis", &axis}, {"buffer", &index_}, {"dtype", &dtype}, {"initial", &index_},
     {"name", &name}, {"shape", &extents}, {"storage", &dtype}, {"update", &update}, {NULL, NULL}};
-static const shape state = {.kind = RECORD, .members = state_members, .rule = storage_fits};
+static const shape state = {.kind = RECORD, .of = state_members, .port = true};
 static const shape ports_of_entry = LIST(index_, 0, 1024, TE_N_LISTED);
 static const shape steps_of_entry = LIST(integer, 2, 2, TE_NOTHING);
 static const member entry_members[] = {{"inputs", &ports_of_entry}, {"name", &name},
@@ -189,7 +185,7 @@ static const shape file = EXACTLY(file_members);
 static const member requirement_members[] = {
     {"binding_bytes", &integer}, {"bindings", &integer}, {"buffer_bytes", &integer},
     {"invocations", &integer}, {"workgroup_bytes", &integer}, {"workgroups", &integer}, {NULL, NULL}};
-static const shape requirements = {.kind = RECORD, .members = requirement_members, .free = true};
+static const shape requirements = {.kind = RECORD, .of = requirement_members, .free = true};
 
 static const shape arenas = LIST(arena, 0, 64, TE_N_ARENAS);
 static const shape buffers = LIST(buffer, 0, 262144, TE_N_BUFFERS);
@@ -224,8 +220,7 @@ static bool storage_fits(const char *record) {
 }
 
 static bool input_is_plain(const char *record) {
-    return storage_fits(record) && te_integer(te_member(record, "count")) == -1 &&
-           !te_first(te_member(record, "slices"));
+    return te_integer(te_member(record, "count")) == -1 && !te_first(te_member(record, "slices"));
 }
 
 typedef struct walk {
@@ -274,7 +269,7 @@ static te_status check_array(walk *walk, const char *p, const shape *shape, cons
     walk->totals[shape->total] += (uint32_t)count;
     const char *at = te_first(p);
     while (at) {
-        TE_TRY(check(walk, at, shape->item, where));
+        TE_TRY(check(walk, at, shape->of, where));
         at = te_next_from(walk->end);
     }
     walk->end = te_skip(p);
@@ -284,7 +279,7 @@ static te_status check_array(walk *walk, const char *p, const shape *shape, cons
 static te_status check_record(walk *walk, const char *p, const shape *shape, const char *where) {
     te_error *error = walk->error;
     FIELD(*p == '{');
-    const member *wanted = shape->members;
+    const member *wanted = shape->of;
     int keys = 0;
     for (const char *key = te_first(p); key; key = te_next(te_value_of(key)), keys++) {
         const int order = wanted && wanted->key ? te_compare_key(key, wanted->key) : -1;
@@ -295,7 +290,7 @@ static te_status check_record(walk *walk, const char *p, const shape *shape, con
     }
     TE_NEED(!wanted || !wanted->key, TE_FIELD, "%s has no %s", where, wanted->key);
     TE_NEED(!shape->free || keys <= 64, TE_COUNT, "%s has %d keys, most 64", where, keys);
-    wanted = shape->members;
+    wanted = shape->of;
     const char *key = te_first(p);
     const char *end = p + 2; /* of an empty record */
     while (key) {
@@ -309,7 +304,8 @@ static te_status check_record(walk *walk, const char *p, const shape *shape, con
         }
         key = te_next_from(end);
     }
-    if (shape->rule) FIELD(shape->rule(p));
+    if (shape->port) FIELD(storage_fits(p));
+    if (shape->input) FIELD(input_is_plain(p));
     while (*end == '\n') end++;
     walk->end = te_first(p) ? end + 1 : end;
     return TE_OK;
@@ -356,7 +352,7 @@ static te_status check(walk *walk, const char *p, const shape *shape, const char
         FIELD(*p == '"');
         if (shape->kind == TEXT) FIELD(te_units(p) >= shape->least && te_units(p) <= shape->most);
         if (shape->kind == WORD) FIELD(is_word(te_string(p), shape));
-        if (shape->kind == CHOICE) FIELD(is_choice(te_string(p), shape->words));
+        if (shape->kind == CHOICE) FIELD(is_choice(te_string(p), shape->of));
     }
     return TE_OK;
 }

@@ -197,6 +197,7 @@ struct te_model {
     te_logger logger;
     te_reader reader;
     te_open_options open; /* what the reader of files in memory reads */
+    char *folder; /* the path, kept for the self-test */
     char *text;
     void *records;
     unsigned char *weight_block, *weight_bytes; /* as allocated, as aligned */

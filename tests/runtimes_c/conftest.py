@@ -1,0 +1,48 @@
+"""Bundles of small hand-written programs with the C runtime, built as libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.runtimes_c import build
+from tests.runtimes_c.library import Library
+from tinyedge.core.program import Program
+from tinyedge.export.c_bundle import runtime_files
+from tinyedge.export.golden import Golden
+from tinyedge.export.package import write_bundle
+
+Build = Callable[..., Library]
+
+
+def write(program: Program, folder: Path, goldens: tuple[Golden, ...] = ()) -> Path:
+    """A bundle with all its files, not built."""
+    return write_bundle(program, folder, goldens=goldens, extras=runtime_files(program))
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime without kernels, as one object file."""
+    folder = tmp_path_factory.mktemp("runtime")
+    for source in build.RUNTIME:
+        build.run("gcc", *build.STRICT, "-O1", "-fPIC", "-c", "-o", folder / source.stem, source)
+    objects = [folder / source.stem for source in build.RUNTIME]
+    build.run("ld", "-r", "-o", folder / "runtime.o", *objects)
+    return folder / "runtime.o"
+
+
+@pytest.fixture
+def library(tmp_path: Path, runtime: Path) -> Build:
+    """Writes a program's bundle, compiles its kernels and loads the library."""
+
+    def make(program: Program, goldens: tuple[Golden, ...] = ()) -> Library:
+        folder = write(program, tmp_path / f"bundle{len(list(tmp_path.iterdir()))}", goldens)
+        (folder / "build").mkdir()
+        out = folder / "build" / "libtinyedge.so"
+        flags = ("-O1", "-fPIC", "-shared", "-I", folder / "runtime", "-pthread", "-lm")
+        build.run("gcc", "-o", out, folder / "model.c", runtime, *flags)
+        return Library(folder)
+
+    return make

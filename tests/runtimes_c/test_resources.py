@@ -1,0 +1,188 @@
+"""Memory, files, threads, code size: what the header promises beside results."""
+
+from __future__ import annotations
+
+import ctypes as c
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.runtimes_c import build
+from tests.runtimes_c.conftest import Build, write
+from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, RuntimeFailure
+from tests.runtimes_c.test_runtime import cases, heavy
+from tests.targets import programs
+from tinyedge.core.device import Device
+from tinyedge.core.replay import Replay
+
+CODE_BYTES = 64 * 1024
+
+
+class Memory:
+    """An allocator that counts, and whose allocation number `failing` fails."""
+
+    def __init__(self, failing: int = -1) -> None:
+        libc = c.CDLL(None)
+        libc.malloc.restype, libc.malloc.argtypes = c.c_void_p, [c.c_size_t]
+        libc.free.argtypes = [c.c_void_p]
+        self.live: dict[int, int] = {}
+        self.sizes: list[int] = []
+        self.failing = failing
+
+        def allocate(_: int, size: int) -> int | None:
+            self.sizes.append(size)
+            if len(self.sizes) - 1 == self.failing:
+                return None
+            address: int = libc.malloc(size)
+            self.live[address] = size
+            return address
+
+        def release(_: int, address: int) -> None:
+            del self.live[address]
+            libc.free(address)
+
+        self.allocator = Allocator(ALLOCATE(allocate), RELEASE(release), None)
+
+
+def use(library: Library, memory: Memory) -> None:
+    """Open, create, test, close: everything that allocates."""
+    model = library.open(library.open_options(memory.allocator))
+    try:
+        library.c.te_destroy(library.create(model))
+        library.self_test(model)
+    finally:
+        library.c.te_close(model)
+
+
+def test_every_allocation_may_fail(library: Build, cpu_device: Device) -> None:
+    program = programs.counter("cpu")
+    with Replay(program, cpu_device) as replay:
+        built = library(program, cases(program, replay))
+    sound = Memory()
+    use(built, sound)
+    assert not sound.live
+    assert len(sound.sizes) > 8
+    for failing in range(len(sound.sizes)):
+        memory = Memory(failing)
+        with pytest.raises(RuntimeFailure) as caught:
+            use(built, memory)
+        assert caught.value.id == "device.memory"
+        assert not memory.live, failing
+
+
+def test_measured_memory_is_what_is_taken(library: Build) -> None:
+    built = library(programs.counter("cpu"))
+    measured = built.measure()
+    memory = Memory()
+    model = built.open(built.open_options(memory.allocator))
+    assert sum(memory.live.values()) == measured.manifest + measured.weights
+    context = built.create(model)
+    taken = sum(getattr(measured, name) for name, _ in type(measured)._fields_)
+    assert sum(memory.live.values()) == taken
+    # Beyond weights and planned arenas, there is little.
+    assert taken < 16384 + 256 + 2**20
+    built.c.te_destroy(context)
+    built.c.te_close(model)
+    assert not memory.live
+
+
+def with_kernels(out: Path, folder: Path, source: str, *flags: str, compiler: str = "gcc") -> Path:
+    """A test program linked with a bundle's kernels."""
+    kernels = out.with_suffix(".o")
+    include = f"-I{folder}"
+    runtime = f"-I{build.c_bundle.FOLDER}"
+    build.run(compiler, *flags, include, runtime, "-c", "-o", kernels, folder / "model.c")
+    return build.program(out, source, (*flags, include), kernels, compiler=compiler)
+
+
+@pytest.mark.parametrize("name", ["addition", "counter"])
+def test_after_creation_no_allocation_and_no_file(tmp_path: Path, name: str) -> None:
+    program = getattr(programs, name)("cpu")
+    program = heavy(program) if name == "addition" else program
+    folder = write(program, tmp_path / "bundle")
+    program_file = with_kernels(tmp_path / "quiet", folder, "quiet.c", "-O1")
+    answer = build.run(program_file, folder, 10_000)
+    assert answer == "0 allocations, 0 file accesses\n"
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
+def test_two_contexts_in_two_threads(tmp_path: Path) -> None:
+    folder = write(heavy(programs.addition("cpu")), tmp_path / "bundle")
+    sanitize = ("-fsanitize=thread", "-g", "-O1")
+    program = with_kernels(tmp_path / "threads", folder, "threads.c", *sanitize, compiler="clang")
+    assert build.run(program, folder, 100) == "agree\n"
+
+
+def code_bytes(folder: Path, compiler: str, prefix: str = "") -> int:
+    """What the runtime adds to a stripped program: code, constants and data, optimised for size."""
+    objects = []
+    flags = (*build.STRICT, "-Os", "-fno-asynchronous-unwind-tables")
+    for source in build.RUNTIME:
+        objects.append(folder / f"{source.stem}.o")
+        build.run(compiler, *flags, "-c", "-o", objects[-1], source)
+    total = build.run(f"{prefix}size", "-t", *objects).splitlines()[-1]
+    text, data, bss, *_ = map(int, total.split()[:3])
+    assert bss == 0  # no globals
+    return text + data
+
+
+@pytest.mark.parametrize("compiler", build.COMPILERS)
+def test_code_size(tmp_path: Path, compiler: str) -> None:
+    assert code_bytes(tmp_path, compiler) <= CODE_BYTES
+
+
+@pytest.mark.parametrize("compiler", build.COMPILERS)
+@pytest.mark.parametrize("define", ["NO_THREADS", "NO_FOLDER", "NO_MALLOC", "FUZZ"])
+def test_compiles_without_parts(tmp_path: Path, compiler: str, define: str) -> None:
+    for source in build.RUNTIME:
+        flags = (*build.STRICT, f"-DTINYEDGE_{define}")
+        build.run(compiler, *flags, "-c", "-o", tmp_path / "part.o", source)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
+def test_usable_from_cpp(tmp_path: Path, runtime: Path) -> None:
+    folder = write(programs.addition("cpu"), tmp_path / "bundle")
+    source = tmp_path / "use.cpp"
+    source.write_text(
+        '#include "model.h"\n'
+        "int main() {\n"
+        "    te_open_options options = {};\n"
+        "    options.size = sizeof options;\n"
+        "    te_model *model;\n"
+        "    if (te_open(&options, &model, nullptr) != TE_API_ARGUMENT) return 1;\n"
+        '    static_assert(MODEL_OUTPUT_C_SLICE_TAIL_OFFSET == 192, "model.h");\n'
+        "    return tinyedge_kernels.count == 1 ? 0 : 2;\n"
+        "}\n"
+    )
+    include = ("-I", folder, "-I", build.c_bundle.FOLDER)
+    build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+    strict = ("-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    objects = (tmp_path / "model.o", runtime)
+    build.run("g++", *strict, *include, "-o", tmp_path / "use", source, *objects, "-pthread", "-lm")
+    build.run(tmp_path / "use")
+
+
+def test_several_bundles_in_one_program(tmp_path: Path, runtime: Path) -> None:
+    """Kernels of the same names, told apart by TE_MODEL_KERNELS."""
+    source = tmp_path / "both.c"
+    source.write_text(
+        '#include "tinyedge.h"\n'
+        "extern const te_kernels first, second;\n"
+        "int main(void) { return first.sha256[0] == second.sha256[0] && &first == &second; }\n"
+    )
+    objects = []
+    for name in ("first", "second"):
+        program = programs.addition("cpu")
+        folder = write(
+            replace(program, prelude=program.prelude + f"/* {name} */\n"), tmp_path / name
+        )
+        objects.append(tmp_path / f"{name}.o")
+        include = (f"-DTE_MODEL_KERNELS={name}", "-I", build.c_bundle.FOLDER)
+        build.run("gcc", *include, "-c", "-o", objects[-1], folder / "model.c")
+    include = ("-I", build.c_bundle.FOLDER)
+    build.run(
+        "gcc", *include, "-o", tmp_path / "both", source, *objects, runtime, "-pthread", "-lm"
+    )
+    build.run(tmp_path / "both")
