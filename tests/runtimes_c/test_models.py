@@ -1,0 +1,152 @@
+"""Real models: built by the bundle's own Makefile, equal to Python's replay to the bit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.realmodels import cases
+from tests.runtimes_c import build
+from tests.runtimes_c.conftest import write
+from tests.runtimes_c.test_resources import CODE_BYTES, code_bytes
+from tests.runtimes_c.test_runtime import cases as golden_cases
+from tests.runtimes_c.test_runtime import heavy
+from tests.targets import programs
+from tinyedge.core.device import Device
+from tinyedge.core.replay import Replay
+from tinyedge.export.bundle import read
+
+ARM64 = "aarch64-linux-gnu-gcc"
+EMULATOR = next(
+    (name for name in ("qemu-aarch64", "qemu-aarch64-static") if shutil.which(name)), ""
+)
+
+needs_arm64 = pytest.mark.skipif(
+    not (shutil.which(ARM64) and EMULATOR), reason="no arm64 compiler or emulator"
+)
+
+
+def build_bundle(folder: Path, *arguments: str) -> Path:
+    build.run("make", "-s", "-C", folder, "CFLAGS=-O2 -Werror", *arguments)
+    return folder / "build" / "run"
+
+
+def run_files(program: Path, folder: Path, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs of build/run, by way of .npy files. Empty arrays of names are not given."""
+    bundle = read(folder)
+    options: list[object] = []
+    for number, (name, array) in enumerate(inputs.items()):
+        np.save(folder / f"in{number}.npy", array)
+        options += ["--input", f"{name}={folder / f'in{number}.npy'}"]
+    files = {}
+    for number, port in enumerate(bundle.program.outputs):
+        files[port.name] = folder / f"out{number}.npy"
+        options += ["--output", f"{port.name}={files[port.name]}"]
+    build.run(program, folder, "--threads", 2, *options)
+    return {name: np.load(file) for name, file in files.items()}
+
+
+def compare(program: Path, folder: Path, inputs: Mapping[str, Any], device: Device) -> None:
+    with Replay(read(folder).program, device) as replay:
+        expected = replay.run(inputs)
+    for name, array in run_files(program, folder, inputs).items():
+        assert array.dtype == expected[name].dtype
+        assert array.shape == expected[name].shape
+        assert array.tobytes() == expected[name].tobytes(), name
+
+
+def slow(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "model", ["pnet", slow("onet"), slow("magika"), slow("minilm"), slow("opennsfw")]
+)
+def test_fixed_sizes(tmp_path: Path, cpu_device: Device, model: str) -> None:
+    folder = cases.export(model, tmp_path / model, target="cpu", golden=True)
+    program = build_bundle(folder)
+    said = build.run(program, folder, "--self-test", "--threads", 2)
+    assert re.search(r"^self-test: 1 cases, \d+ outputs: 0 wrong, 0 distinct", said)
+    compare(program, folder, cases.feeds(model), cpu_device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["pnet", "minilm"])
+def test_symbolic_sizes(tmp_path: Path, cpu_device: Device, model: str) -> None:
+    folder = cases.export(model, tmp_path / model, target="cpu", symbolic=True, golden=True)
+    program = build_bundle(folder)
+    assert "0 wrong, 0 distinct" in build.run(program, folder, "--self-test")
+    for size in cases.SYMBOLIC[model].sizes:
+        compare(program, folder, cases.feeds(model, size), cpu_device)
+
+
+def small_bundle(tmp_path: Path, cpu_device: Device) -> Path:
+    program = heavy(programs.addition("cpu"))
+    with Replay(program, cpu_device) as replay:
+        return write(program, tmp_path / "small", golden_cases(program, replay))
+
+
+def test_the_program(tmp_path: Path, cpu_device: Device) -> None:
+    """Its options, and its exit codes."""
+    folder = small_bundle(tmp_path, cpu_device)
+    program = build_bundle(folder, "CC=gcc -pedantic-errors")
+    said = build.run(program, folder, "--loop", 20, "--hz", 1000, "--profile", "--memory")
+    assert re.search(r"^memory: weights 1088, manifest \d+; each context: arenas 16448", said)
+    assert re.search(r"^20 runs: p50 .* p99 .* max .* missed deadlines at 1000 Hz$", said, re.M)
+    assert re.search(r"us .* add +Add_0$", said, re.M)
+    assert re.search(r"^c float32 \[4, 64\] ", said, re.M)
+
+    def code(*words: object) -> int:
+        command = [str(word) for word in (program, *words)]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    assert code(folder, "--bogus") == 2
+    assert code(folder, "--input", "a=missing.npy") == 2
+    np.save(tmp_path / "short.npy", np.zeros((4, 63), np.float32))
+    assert code(folder, "--input", f"a={tmp_path / 'short.npy'}") == 2
+    np.save(tmp_path / "double.npy", np.zeros((4, 64)))
+    assert code(folder, "--input", f"a={tmp_path / 'double.npy'}") == 2
+    assert code(folder, "--entry", "none") == 2
+    assert code(tmp_path) == 3
+    golden = next(folder.glob("golden*"))
+    golden.write_bytes(golden.read_bytes()[:-4])
+    assert code(folder, "--self-test") == 3
+
+
+@pytest.mark.parametrize("compiler", build.COMPILERS)
+def test_builds_without_threads_and_as_a_library(
+    tmp_path: Path, cpu_device: Device, compiler: str
+) -> None:
+    folder = small_bundle(tmp_path, cpu_device)
+    program = build_bundle(folder, f"CC={compiler}", "THREADS=0", "all", "shared")
+    assert "0 wrong" in build.run(program, folder, "--self-test")
+    assert "pthread_create" not in build.run("nm", "-D", folder / "build" / "libtinyedge.so")
+
+
+@needs_arm64
+def test_code_size_on_arm64(tmp_path: Path) -> None:
+    assert code_bytes(tmp_path, ARM64, "aarch64-linux-gnu-") <= CODE_BYTES
+
+
+@needs_arm64
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["pnet", "magika"])
+def test_arm64(tmp_path: Path, model: str) -> None:
+    folder = cases.export(model, tmp_path / model, target="cpu", golden=True)
+    program = build_bundle(folder, f"CC={ARM64}", "LDFLAGS=-static")
+    said = build.run(EMULATOR, program, folder, "--self-test", "--threads", 2)
+    assert "0 wrong, 0 distinct" in said
+
+
+@needs_arm64
+def test_arm64_small(tmp_path: Path, cpu_device: Device) -> None:
+    folder = small_bundle(tmp_path, cpu_device)
+    program = build_bundle(folder, f"CC={ARM64}", "LDFLAGS=-static")
+    assert "0 wrong" in build.run(EMULATOR, program, folder, "--self-test", "--threads", 3)
