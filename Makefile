@@ -29,6 +29,7 @@ test: check
 	@$(PYTHON) -m pytest -m "not slow"
 
 test-all: check
+	@scripts/setup slow
 	@$(PYTHON) -m pytest
 
 bench: setup

@@ -21,7 +21,9 @@ from tests.runtimes_c.test_runtime import heavy
 from tests.targets import programs
 from tinyedge.core.device import Device
 from tinyedge.core.replay import Replay
+from tinyedge.export import c_bundle
 from tinyedge.export.bundle import read
+from tinyedge.targets.cpu import compiler
 
 ARM64 = "aarch64-linux-gnu-gcc"
 EMULATOR = next(
@@ -128,6 +130,25 @@ def test_builds_without_threads_and_as_a_library(
     program = build_bundle(folder, f"CC={compiler}", "THREADS=0", "all", "shared")
     assert "0 wrong" in build.run(program, folder, "--self-test")
     assert "pthread_create" not in build.run("nm", "-D", folder / "build" / "libtinyedge.so")
+
+
+def test_kernels_are_compiled_as_by_the_cpu_device() -> None:
+    makefile = (c_bundle.FOLDER / "Makefile").read_text("ascii")
+    line = next(line for line in makefile.splitlines() if line.startswith("KERNEL_FLAGS"))
+    meaning = {flag for flag in compiler.FLAGS if flag.startswith(("-std", "-f"))}
+    assert meaning - {"-fvisibility=default"} <= set(line.split())
+
+
+def test_every_id_is_told() -> None:
+    """The page's table of ids is the runtime's, and the header's."""
+    header = (c_bundle.FOLDER / "tinyedge.h").read_text("ascii")
+    source = (c_bundle.FOLDER / "tinyedge.c").read_text("ascii")
+    page = Path(__file__).parents[2].joinpath("docs", "c.md").read_text("utf-8")
+    ids = re.findall(r'^        "([a-z.]+)",$', source, re.MULTILINE)
+    assert len(ids) > 30
+    assert re.findall(r"^    TE_[A-Z_]+, +/\* ([a-z]+\.[a-z.]+)", header, re.MULTILINE) == ids
+    own = {id for id in ids if not id.startswith("bundle.")}
+    assert set(re.findall(r"`((?:device|run|replay|verify|api)\.[a-z]+)`", page)) == own
 
 
 @needs_arm64

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from tests.runtimes_c.conftest import Build
-from tests.runtimes_c.library import INPUTS, OUTPUTS, Context, ProfileInfo, RuntimeFailure, tensor
+from tests.runtimes_c.library import (
+    INPUTS,
+    LOG,
+    OUTPUTS,
+    Context,
+    Logger,
+    ProfileInfo,
+    RuntimeFailure,
+    tensor,
+)
 from tests.targets import programs
 from tinyedge.core.device import Device
 from tinyedge.core.program import Entry, Program
@@ -237,6 +246,23 @@ def test_wrong_calls(library: Build) -> None:
     refused("api.argument", lambda: built.open(built.open_options(files=1)))
     same(context.run({"a": floats(4, 64), "b:0": floats(4, 64)}), context.run({}))
     context.close()
+
+
+def test_failures_are_logged(library: Build) -> None:
+    built = library(programs.addition("cpu"))
+    said: list[tuple[str, str]] = []
+
+    def log(_: int, status: int, text: bytes) -> None:
+        said.append((built.id(status), text.decode()))
+
+    options = built.open_options(logger=Logger(LOG(log), None))
+    model = built.open(options)
+    context = built.create(model)
+    built.c.te_run(context, 5)
+    assert [id for id, _ in said] == ["", "", "run.entry"]
+    assert said[-1][1] == "run.entry: there is no entry 5"
+    built.c.te_destroy(context)
+    built.c.te_close(model)
 
 
 def test_kernels_of_another_bundle(library: Build) -> None:
