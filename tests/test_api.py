@@ -155,3 +155,49 @@ def test_functions_that_cannot_be_exported(
     with pytest.raises(InputError) as caught:
         tinyedge.export_function(function, inputs, target="cpu", out=tmp_path / "f")
     assert caught.value.id == id
+
+
+def test_golden_inputs_may_be_arrays(model: Path) -> None:
+    out = model.with_name("m.tinyedge")
+    given = {"x": np.ones((1, 3), np.float32)}
+    tinyedge.export_onnx(model, target="cpu", out=out, golden_inputs=given)
+    assert read_manifest(out)["golden"][0]["inputs"][0]["file"] >= 0
+    with pytest.raises(InputError, match=r"golden\.input"):
+        tinyedge.export_onnx(model, out=out, golden_inputs={"x": np.ones((2, 3), np.float32)})
+
+
+def test_a_place_that_cannot_be_is_refused_first(model: Path) -> None:
+    """Before the model is read: nobody waits for a compilation to learn it."""
+    said: list[str] = []
+    file = model.with_name("file")
+    file.write_text("mine")
+    for out in (file, file / "m.tinyedge", model.parent):
+        with pytest.raises(InputError, match=r"export\.exists"):
+            tinyedge.export_onnx("missing.onnx", out=out, progress=said.append)
+        with pytest.raises(InputError, match=r"export\.exists"):
+            tinyedge.export_function(lambda x: x, [np.zeros(1)], out=out, progress=said.append)
+    assert said == [] and file.read_text() == "mine"
+
+
+def test_example_inputs_must_be_the_function_s_parameters(tmp_path: Path) -> None:
+    for examples in ({"x": np.zeros(1)}, [np.zeros(1), np.zeros(1)]):
+        with pytest.raises(InputError) as caught:
+            tinyedge.export_function(lambda y: y, examples, out=tmp_path / "out")
+        assert (caught.value.id, caught.value.supported) == ("function.input", "y")
+
+
+def test_a_closed_model_and_inputs_without_names(tmp_path: Path) -> None:
+    out = tmp_path / "f.tinyedge"
+    values = np.ones(3, np.float32)
+    tinyedge.export_function(lambda x: x + x, {"x": values}, target="cpu", out=out, golden=False)
+    with tinyedge.load(out) as model:
+        assert model.run({"x": values})["output"].tolist() == [2, 2, 2]
+        for wrong in (values, None, [values]):
+            with pytest.raises(tinyedge.RunError) as caught:
+                model.run(wrong)  # type: ignore[arg-type]
+            assert caught.value.id == "run.input" and "'x'" in (caught.value.next or "")
+    model.close()
+    for use in (model.run, model.profile):
+        with pytest.raises(tinyedge.RunError) as caught:
+            use({"x": values})
+        assert caught.value.id == "run.disposed"

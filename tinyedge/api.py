@@ -6,6 +6,7 @@ With the command line, this is the only place that turns a target's name into a 
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import numpy as np
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.caps import Caps
 from tinyedge.core.compile import Compilation, Graph, Port, compile_graph
-from tinyedge.core.errors import DeviceError, InputError
+from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
@@ -79,6 +80,7 @@ class Model:
 
     def __init__(self, program: Program, device: str | None = None) -> None:
         self.program = program
+        self._closed = False
         self._device = open_device(program, device)
         self._replay = Replay(program, self._device)
 
@@ -94,13 +96,31 @@ class Model:
 
     def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
         """The outputs by name. inputs: arrays of the declared dtype and shape. Raises RunError."""
+        self._check(inputs)
         return self._replay.run(inputs, entry)
 
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """(launch, seconds) of every launch of one run."""
+        self._check(inputs)
         return self._replay.profile(inputs, entry)
 
+    def _check(self, inputs: Any) -> None:
+        if self._closed:
+            raise RunError(
+                "the model", "it was closed", id="run.disposed", next="load the bundle again"
+            )
+        if not isinstance(inputs, Mapping):
+            raise RunError(
+                "the inputs",
+                f"they are of type {type(inputs).__name__}",
+                id="run.input",
+                supported="a dict of arrays by name",
+                next=f"names: {', '.join(repr(port.name) for port in self.inputs) or 'none'}",
+            )
+
     def close(self) -> None:
+        """Free the device's memory; a model that is closed cannot run again."""
+        self._closed = True
         self._replay.close()
         self._device.close()
 
@@ -145,7 +165,7 @@ def export_onnx(
     optimize: bool = True,
     profile: str = "default",
     golden: bool = True,
-    golden_inputs: Mapping[str, str | Path] | None = None,
+    golden_inputs: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -153,13 +173,17 @@ def export_onnx(
     """Compile an ONNX file into a bundle and return the bundle's path.
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
-    symbolic dimensions, see the documentation of `--dim`. golden_inputs: .npy files by input name
-    for the golden case. progress: called with the name of each stage as it begins. warn: called
-    with what had to be assumed; default: a warning of the logger `tinyedge`.
+    symbolic dimensions, see the documentation of `--dim`. golden_inputs: arrays or .npy files by
+    input name for the golden case. progress: called with the name of each stage as it begins.
+    warn: called with what had to be assumed; default: a warning of the logger `tinyedge`.
     Raises ModelError for the model, InputError for the options.
     """
+    from tinyedge.export.package import check_place
+
     options = Options(optimize=optimize, profile=profile, precision=precision)
     check_options(target, options)
+    place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
+    check_place(place)
     given = {name: _golden_input(name, file) for name, file in (golden_inputs or {}).items()}
     report = progress or _silent
     report("import")
@@ -174,7 +198,7 @@ def export_onnx(
     return export_graph(
         graph,
         target,
-        Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge"),
+        place,
         options,
         golden=golden,
         given=given,
@@ -226,6 +250,7 @@ def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequ
         named = {name: np.asarray(array) for name, array in example_inputs.items()}
     else:
         named = {f"input_{i}": np.asarray(array) for i, array in enumerate(example_inputs)}
+    _check_call(function, example_inputs)
     ports = [Port(n, _element_type(n, a), a.shape) for n, a in named.items()]
     tensors = {p.name: Tensor.input(p.name, p.shape, p.dtype) for p in ports}
     if isinstance(example_inputs, Mapping):
@@ -268,9 +293,10 @@ def export_graph(
 
     record: more of what the bundle was made with, for its manifest's `options`.
     """
-    from tinyedge.export.package import write_bundle
+    from tinyedge.export.package import check_place, write_bundle
 
     check_options(target, options)
+    check_place(out)
     compiled = compile_graph(graph, find_target(target), options, progress=progress)
     assert compiled.program is not None
     program = compiled.program
@@ -369,10 +395,12 @@ def _choose(option: str, value: str, choices: Collection[str]) -> None:
         )
 
 
-def _golden_input(name: str, file: str | Path) -> Any:
-    """An array from a .npy file."""
+def _golden_input(name: str, file: Any) -> Any:
+    """An array, or one from a .npy file."""
     from tinyedge.export.arrays import read_array
 
+    if not isinstance(file, (str, Path)):
+        return np.asarray(file)
     try:
         return read_array(file)
     except ValueError as error:
@@ -394,6 +422,27 @@ def _check_names(given: Mapping[str, Any], graph: Graph) -> None:
                 id="golden.input",
                 supported=", ".join(map(repr, names)),
             )
+
+
+def _check_call(function: Callable[..., Any], examples: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Raise InputError unless the function takes the examples as its arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        if isinstance(examples, Mapping):
+            signature.bind(**examples)
+        else:
+            signature.bind(*examples)
+    except TypeError as error:
+        raise InputError(
+            "the function's inputs",
+            str(error),
+            id="function.input",
+            supported=", ".join(signature.parameters) or "no parameters",
+            next="name the example inputs as the function's parameters, or give them in order",
+        ) from None
 
 
 def _element_type(name: str, array: Any) -> dtypes.DType:

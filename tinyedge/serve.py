@@ -189,7 +189,7 @@ def serve(
     with Server(folder, host, port, name=name if plain else "") as server:
         print(f"serving {folder} at {server.url} (interrupt to stop)", flush=True)
         if not (folder / "index.html").is_file():
-            print("it holds no page: only bundles for webgpu do", flush=True)
+            print("it holds no page: its index.html is gone", flush=True)
         try:
             if ready is not None:
                 ready(server.url)

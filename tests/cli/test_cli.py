@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests import models
@@ -191,7 +192,7 @@ def test_inspect_a_bundle(tinyedge: Command, addition: Path) -> None:
     assert (code, err) == (0, "")
     assert "input    b:0 float32 [4, 64]" in out
     assert "tail: 3..4 of axis 0" in out
-    assert "launches 1 of 1 kernels" in out
+    assert "launches 1 of 1 kernel\n" in out
     code, out, _ = tinyedge("inspect", addition, "--json")
     facts = json.loads(out)
     assert facts["kernels"] == [{"name": "add", "launches": 1, "workgroup": [64, 1, 1]}]
@@ -311,9 +312,10 @@ def test_a_closed_pipe_is_no_error(addition: Path) -> None:
     assert err == ""
 
 
-def test_serve_until_interrupted(addition: Path) -> None:
+def test_serve_until_interrupted(tmp_path: Path) -> None:
+    path = write_bundle(programs.addition("webgpu"), tmp_path / "model.tinyedge")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tinyedge", "serve", str(addition)],
+        [sys.executable, "-m", "tinyedge", "serve", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -324,7 +326,7 @@ def test_serve_until_interrupted(addition: Path) -> None:
         found = re.search(r"http://127\.0\.0\.1:\d+/model\.tinyedge/", line)
         assert found, line
         with urllib.request.urlopen(found[0] + "manifest.json") as answer:
-            assert json.load(answer)["target"] == "cpu"
+            assert json.load(answer)["target"] == "webgpu"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
         assert (process.returncode, err) == (0, "")
@@ -389,7 +391,7 @@ def test_export_passes_its_options_on(
         "optimize": False,
         "force": False,
     }
-    assert "1 kernels, 1 launches" in out
+    assert "1 kernel, 1 launch, " in out
     stages = [line.split()[0] for line in out.splitlines() if line]
     assert stages[1:4] == ["import", "kernels", "total"]
 
@@ -445,7 +447,7 @@ def test_explain_every_stage(tinyedge: Command) -> None:
     command = ("explain", models.path("pnet"), "--dim", "M1=24", "--dim", "M2=16", "-t", "cpu")
     expected = {
         "fold": "outputs: conv2d_4, softmax",
-        "fuse": "kernel 1: 1 launches, first for ",
+        "fuse": "kernel 1: 1 launch, first for ",
         "optimise": "move To(range=",
         "lower": "workgroup (",
         "render": "void k0_",
@@ -458,6 +460,8 @@ def test_explain_every_stage(tinyedge: Command) -> None:
     code, out, _ = tinyedge(*command, "--stop-after", "render", "--kernel", "2")
     assert code == 0 and out.count("void k") == 1
     assert tinyedge(*command, "--kernel", "99")[0] == 2
+    code, _, err = tinyedge(*command, "--stop-after", "fold", "--kernel", "0")
+    assert code == 2 and "no kernels yet after fold" in err
 
 
 @pytest.mark.parametrize(
@@ -476,3 +480,39 @@ def test_open_sizes_are_explained(tinyedge: Command) -> None:
     code, _, err = tinyedge("export", models.path("pnet"))
     assert code == 1
     assert "M1" in err and "--dim" in err
+
+
+def test_a_model_where_a_bundle_belongs(tinyedge: Command) -> None:
+    Path("a model.onnx").write_bytes(b"")
+    for command in ("run", "verify", "bench", "serve"):
+        code, _, err = tinyedge(command, "a model.onnx")
+        assert code == 1 and "an ONNX model is no bundle" in err
+        assert "tinyedge export 'a model.onnx'" in err
+        code, _, err = tinyedge(command, "nowhere")
+        assert code == 1 and "there is no such folder" in err
+
+
+def test_what_only_bundles_for_browsers_can(tinyedge: Command, addition: Path) -> None:
+    code, _, err = tinyedge("serve", addition)
+    assert code == 1 and "serve.target" in err
+    code, _, err = tinyedge("verify", addition, "--browser")
+    assert code == 1 and "verify.target" in err
+    assert tinyedge("verify", addition, "--browser", "--device", "cpu")[0] == 2
+
+
+def test_outputs_that_cannot_be_written(tinyedge: Command, addition: Path) -> None:
+    Path("file").write_text("")
+    code, _, err = tinyedge("run", addition, "--random", "--out", "file/folder")
+    assert code == 1 and "run.write" in err and "--out" in err
+
+
+def test_inspect_an_output_without_a_shape(tinyedge: Command) -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "open",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    onnx.save(onnx.helper.make_model(graph), "open.onnx")
+    code, out, _ = tinyedge("inspect", "open.onnx")
+    assert code == 0 and "output   y float32 any shape" in out

@@ -10,7 +10,7 @@ import click
 
 from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
 from tinyedge.cli.device import device_option, opened
-from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, stages, table
+from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, stages, table
 from tinyedge.core.program import Launch
 from tinyedge.core.replay import Replay
 
@@ -102,6 +102,6 @@ def command(
     say(f"first run    {seconds_of(first)}")
     median, least = statistics.median(times), min(times)
     say(f"median run   {seconds_of(median)} of {runs}, least {seconds_of(least)}")
-    say(f"kernels      {seconds_of(total)} in {len(launches)} launches")
+    say(f"kernels      {seconds_of(total)} in {several(len(launches), 'launch')}")
     say(f"memory       {bytes_of(sum(arena.bytes for arena in program.arenas))} and weights")
     return 0

@@ -10,7 +10,7 @@ import click
 
 from tinyedge.api import TARGETS, compile_model
 from tinyedge.cli.arguments import split_dims
-from tinyedge.cli.output import say, stages, table
+from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.options import Options
 from tinyedge.core.ports import say as say_size
@@ -46,6 +46,8 @@ def command(
     retype, fold: the graph of primitives. fuse: the kernels and what they compute. optimise: their
     moves. lower: their statements. render: their text. assemble: the steps of the program.
     """
+    if kernel is not None and stop_after in ("retype", "fold"):
+        raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
     options = Options(optimize=not no_optimize, precision=precision)
     with stages() as progress:
         progress.report("compiling")
@@ -81,7 +83,7 @@ def _print_kernels(state: Compilation, stage: str) -> None:
     for index, sink in enumerate(sinks):
         uses = [launch for launch in state.schedule.launches if launch.sink is sink]
         nodes = ", ".join(uses[0].nodes) or "-"
-        say(f"kernel {index}: {len(uses)} launches, first for {nodes}")
+        say(f"kernel {index}: {several(len(uses), 'launch')}, first for {nodes}")
         _print_kernel(state, index, stage)
         say()
 

@@ -9,7 +9,16 @@ import click
 
 from tinyedge.api import TARGETS
 from tinyedge.cli.arguments import split_dims
-from tinyedge.cli.output import bytes_of, complain, say, say_json, seconds_of, stages, table
+from tinyedge.cli.output import (
+    bytes_of,
+    complain,
+    say,
+    say_json,
+    seconds_of,
+    several,
+    stages,
+    table,
+)
 
 
 @click.command("export")
@@ -94,7 +103,7 @@ def command(
         rows = [(stage, seconds_of(seconds)) for stage, seconds in progress.times.items()]
         table(("stage", ">time"), [*rows, ("total", seconds_of(sum(progress.times.values())))])
     say(
-        f"{place}: {facts['kernels']} kernels, {facts['launches']} launches, "
+        f"{place}: {several(facts['kernels'], 'kernel')}, {several(facts['launches'], 'launch')}, "
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     return 0

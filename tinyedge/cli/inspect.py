@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinyedge.cli.arguments import split_dims
-from tinyedge.cli.output import bytes_of, say, say_json, table
+from tinyedge.cli.output import bytes_of, say, say_json, several, table
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
@@ -95,7 +95,7 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     ]
     table((">", "kernel", ">launches", "workgroup", ">buffers", ">MFLOP"), rows)
     say()
-    say(f"launches {facts['launches']} of {len(program.kernels)} kernels")
+    say(f"launches {facts['launches']} of {several(len(program.kernels), 'kernel')}")
     say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
     say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
     say(f"goldens  {facts['goldens']}")
@@ -109,9 +109,15 @@ def _kernel(program: Program, index: int) -> int:
         )
     kernel = program.kernels[index]
     for move in kernel.moves:
-        say(f"// {dict(move)}")
+        say(f"// {_move(move)}")
     say(program.prelude + kernel.source)
     return 0
+
+
+def _move(move: Mapping[str, Any]) -> str:
+    """A move as `tinyedge explain` prints it."""
+    facts = ", ".join(f"{name}={value!r}" for name, value in move.items() if name != "move")
+    return f"{move.get('move')}({facts})"
 
 
 def _flops(steps: Iterable[dict[str, Any]]) -> Counter[int]:
@@ -156,7 +162,7 @@ def _model(path: Path, dims: tuple[str, ...], as_json: bool) -> int:
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [_value(value) for value in graph.input if value.name not in constants]
     outputs = [_value(value) for value in graph.output]
-    symbols = sorted({size for value in inputs for size in value["shape"] if _symbolic(size)})
+    symbols = sorted({size for value in inputs for size in value["shape"] or () if _symbolic(size)})
     reports = sorted(
         check_model(path, dims=split_dims(dims)), key=lambda report: (-report.count, report.op)
     )
@@ -184,8 +190,10 @@ def _model(path: Path, dims: tuple[str, ...], as_json: bool) -> int:
     say()
     for kind, values in (("input", inputs), ("output", outputs)):
         for value in values:
-            sizes = ", ".join(map(str, value["shape"]))
-            say(f"{kind:<8} {value['name']} {value['dtype']} [{sizes}]")
+            sizes = "any shape"
+            if value["shape"] is not None:
+                sizes = f"[{', '.join(map(str, value['shape']))}]"
+            say(f"{kind:<8} {value['name']} {value['dtype']} {sizes}")
     if symbols:
         say(f"symbolic {', '.join(symbols)}: fix or bound each by --dim NAME=V")
     say()
@@ -209,6 +217,8 @@ def _value(value: Any) -> dict[str, Any]:
         dtype = element_type(tensor.elem_type, value.name).name
     except UnsupportedOp:
         dtype = "unsupported"
+    if not tensor.HasField("shape"):
+        return {"name": value.name, "dtype": dtype, "shape": None}
     shape: list[int | str] = []
     for dim in tensor.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:

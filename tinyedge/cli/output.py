@@ -74,6 +74,11 @@ def bytes_of(count: int) -> str:
     raise AssertionError
 
 
+def several(count: int, what: str) -> str:
+    """A number of things: 1 kernel, 2 kernels."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what[-1] == 'h' else 's'}"
+
+
 def seconds_of(seconds: float) -> str:
     """A duration for people: 3.21 ms."""
     for factor, unit in ((1.0, "s"), (1e3, "ms")):

@@ -19,7 +19,7 @@ from tinyedge.cli.arguments import (
 )
 from tinyedge.cli.device import device_option, opened
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
-from tinyedge.core.errors import RunError
+from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.ports import Array
 from tinyedge.core.replay import Replay
 
@@ -107,6 +107,18 @@ def command(
 
 def write_outputs(results: dict[str, Array], folder: Path) -> dict[str, Path]:
     """One .npy file per output; names that cannot be file names are changed until they can."""
+    try:
+        return _write(results, folder)
+    except OSError as error:
+        raise InputError(
+            f"outputs in {str(folder)!r}",
+            f"they cannot be written: {error.strerror or error}",
+            id="run.write",
+            next="free some space, or choose another folder with --out",
+        ) from error
+
+
+def _write(results: dict[str, Array], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, Path] = {}
     taken: set[str] = set()

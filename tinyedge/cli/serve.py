@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from tinyedge.core.errors import InputError
+
 
 @click.command("serve")
 @click.argument("bundle", type=click.Path(path_type=Path))
@@ -17,6 +19,14 @@ def command(bundle: Path, host: str, port: int, open_page: bool) -> int:
     from tinyedge.export.bundle import read_manifest
     from tinyedge.serve import serve
 
-    read_manifest(bundle)
+    target = read_manifest(bundle)["target"]
+    if target != "webgpu":
+        raise InputError(
+            f"bundle {str(bundle)!r}",
+            f"it is for {target}, which browsers do not run, and holds no page",
+            id="serve.target",
+            supported="bundles for webgpu",
+            next="export with --target webgpu; `tinyedge run` runs this one",
+        )
     serve(bundle, host, port, ready=click.launch if open_page else None)
     return 0

@@ -9,6 +9,7 @@ import click
 
 from tinyedge.cli.device import device_option, opened
 from tinyedge.cli.output import say, say_json, stages, table
+from tinyedge.core.errors import InputError
 
 if TYPE_CHECKING:
     from tinyedge.export.verify import Report
@@ -32,6 +33,8 @@ def command(
 
     Exits with 0 if all agree, 1 if not or the bundle is damaged, 3 if there is no device.
     """
+    if browser and device is not None:
+        raise click.UsageError("--device is for runs without --browser")
     with stages() as progress:
         progress.report("running")
         if browser:
@@ -75,7 +78,16 @@ def _in_browser(bundle: Path, against: Path | None) -> tuple[str, list[dict[str,
     from tinyedge.export.bundle import read
     from tinyedge.export.verify import verify
 
-    goldens = read(bundle).goldens()
+    found = read(bundle)
+    if found.program.target != "webgpu":
+        raise InputError(
+            f"bundle {str(bundle)!r}",
+            f"it is for {found.program.target}, which browsers do not run",
+            id="verify.target",
+            supported="bundles for webgpu",
+            next="leave --browser out, or export with --target webgpu",
+        )
+    goldens = found.goldens()
     chromium = open_browser()
     try:
 

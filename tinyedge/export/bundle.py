@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -492,6 +493,7 @@ class Bundle:
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
+    _check_folder(Path(path))
     content = _open(Path(path) / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT)
     manifest = decode(content.tobytes())
     check(manifest)
@@ -508,6 +510,22 @@ def read(path: str | Path, *, hashes: bool = True) -> Bundle:
     manifest = read_manifest(path)
     files = _open_files(path, manifest, ("kernels", "weights"), hashes)
     return Bundle(path, manifest, _program(manifest, files), hashes)
+
+
+def _check_folder(path: Path) -> None:
+    """Raise BundleError unless there is a folder."""
+    if path.is_dir():
+        return
+    model = path.suffix == ".onnx"
+    exists = os.path.lexists(path)
+    kind = "an ONNX model is no bundle" if model else "it is no folder, so it is no bundle"
+    raise BundleError(
+        str(path),
+        kind if exists else "there is no such folder",
+        id="bundle.manifest.missing",
+        supported="a bundle: a folder with manifest.json in it",
+        next=f"tinyedge export {shlex.quote(str(path)) if model and exists else 'model.onnx'}",
+    )
 
 
 def _open(path: Path, missing: str, limit: int | None = None) -> Array:

@@ -46,7 +46,7 @@ def write_bundle(
     content = dict(extras or {})
     for name in content:
         _check_name(name)
-    _check_place(place, content, force)
+    _check_replaced(place, content, force)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(place)
@@ -54,7 +54,7 @@ def write_bundle(
             write(program, folder, goldens=goldens, tool=tool, progress=progress)
             for name, source in content.items():
                 _add(folder / name, source)
-            _check_place(place, content, force)
+            _check_replaced(place, content, force)
             _move(folder, place)
     except OSError as error:
         raise InputError(
@@ -84,11 +84,21 @@ def _check_name(name: str) -> None:
         raise InputError(f"extra file {name!r}", "a bundle cannot hold it", id="export.extra")
 
 
-def _check_place(place: Path, extras: Mapping[str, Path | bytes], force: bool) -> None:
-    """Raise InputError unless `place` may be replaced as a whole."""
-    if not os.path.lexists(place):
-        return
+def check_place(out: str | Path) -> None:
+    """Raise InputError unless a bundle may be at `out`: nothing, an empty folder, or a bundle."""
+    place = Path(os.path.realpath(out))
     subject = f"bundle {str(place)!r}"
+    if not os.path.lexists(place):
+        file = next((parent for parent in place.parents if os.path.lexists(parent)), place)
+        if file.is_dir():
+            return
+        raise InputError(
+            subject,
+            f"{str(file)!r} is a file",
+            id="export.exists",
+            supported="a new folder, an empty one or an existing bundle",
+            next="choose another place",
+        )
     if not place.is_dir():
         raise InputError(
             subject,
@@ -97,10 +107,7 @@ def _check_place(place: Path, extras: Mapping[str, Path | bytes], force: bool) -
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
-    present = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
-    if not present and not any(place.iterdir()):
-        return
-    if not is_bundle(place):
+    if any(place.iterdir()) and not is_bundle(place):
         raise InputError(
             subject,
             "the folder is not empty and no bundle",
@@ -108,13 +115,21 @@ def _check_place(place: Path, extras: Mapping[str, Path | bytes], force: bool) -
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
+
+
+def _check_replaced(place: Path, extras: Mapping[str, Path | bytes], force: bool) -> None:
+    """Raise InputError unless `place` may be replaced as a whole."""
+    check_place(place)
+    if not os.path.lexists(place):
+        return
+    present = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
     names = [path.relative_to(place).as_posix() for path in present]
     known = {MANIFEST, *extras}
     foreign = sorted(name for name in names if name not in known and not FILE_NAME.fullmatch(name))
     if foreign and not force:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise InputError(
-            subject,
+            f"bundle {str(place)!r}",
             f"the old bundle's folder also holds {', '.join(foreign[:3])}{more}",
             id="export.foreign",
             next="move these away, choose another place, or use --force to delete them",

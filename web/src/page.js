@@ -13,7 +13,8 @@ function element(tag, properties = {}, ...children) {
 
 const megabytes = (bytes) =>
   bytes < 1e5 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
-const several = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
+const several = (count, name) =>
+  `${count} ${name}${count === 1 ? "" : name.endsWith("h") ? "es" : "s"}`;
 const number = (value) =>
   typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(5) : String(value);
 
@@ -194,7 +195,8 @@ function showSettings() {
     .map(({name, min, max, step}) => {
       const field = element("input", {type: "number", min, max, step, value: max, required: true});
       field.dataset.symbol = name;
-      return element("label", {}, `${name} (${min} to ${max}) `, field);
+      const steps = step > 1 ? ` in steps of ${step}` : "";
+      return element("label", {}, `${name} (${min} to ${max}${steps}) `, field);
     });
   if (model.entries.length > 1) {
     const entry = element(
@@ -357,7 +359,7 @@ const profile = () =>
     launches.sort((a, b) => b.milliseconds - a.milliseconds);
     showTable(
       "Profile",
-      `${launches.length} launches, ${total.toFixed(3)} ms on the GPU; the slowest first.`,
+      `${several(launches.length, "launch")}, ${total.toFixed(3)} ms on the GPU; the slowest first.`,
       undefined,
       ["Milliseconds", "Share", "Kernel", "Nodes"],
       launches
@@ -391,7 +393,7 @@ attempt("Loading", async () => {
   const {manifest, stats} = model;
   const launches = manifest.steps.filter(({op}) => op === "launch").length;
   at("about").textContent =
-    `${manifest.tool}; ${launches === 1 ? "1 launch" : `${launches} launches`} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
+    `${manifest.tool}; ${several(launches, "launch")} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
     `${megabytes(stats.bufferBytes)} of GPU memory`;
   at("loading").hidden = true;
   at("profile").hidden = !model.device.features.has("timestamp-query");

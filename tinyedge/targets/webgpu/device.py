@@ -460,7 +460,9 @@ def _choose(adapters: Sequence[Any], device: int | str | None) -> Any:
         f"there is no adapter{wanted}",
         id="device.adapter",
         supported="; ".join(names) or "none found",
-        next="install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)",
+        next="name a part of one of these (tinyedge devices), or leave the device out"
+        if names
+        else "install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)",
     )
 
 
