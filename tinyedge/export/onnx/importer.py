@@ -13,7 +13,7 @@ import numpy as np
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Shape, UOp, maximum, product
+from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx.equality import mismatch, show, unequal
@@ -121,6 +121,7 @@ class Importer:
         self.uses: Counter[str] = Counter()
         self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
         self._count = 0
+        self._written: dict[UOp, int] = {}
 
     # Services for nodes.
 
@@ -442,10 +443,20 @@ class Importer:
 
     def _record(self, node: UOp, name: str) -> None:
         if node not in self.names:
-            self.names[node] = name
+            text = name if name.isprintable() else ascii(name)[1:-1]
+            self.names[node] = text if len(text) <= 400 else f"{text[:400]}..."
 
     def _check_size(self, shape: Shape, subject: str) -> None:
         limit = self.model.limits.elements
+        for size in shape:
+            if isinstance(size, UOp) and self._terms_of(size) > self.model.limits.terms:
+                raise ModelError(
+                    subject,
+                    "a size of its result is too complicated an expression of the open sizes",
+                    id="model.limit",
+                    supported=f"expressions of up to {self.model.limits.terms} terms",
+                    next="fix a size with --dim, or give it a step that keeps halves whole",
+                )
         count = product(shape)
         try:
             most = maximum(count)
@@ -458,6 +469,13 @@ class Importer:
                 id="model.limit",
                 supported=f"up to {limit} elements",
             )
+
+    def _terms_of(self, size: UOp) -> int:
+        """How long a size is when written out."""
+        for node in toposort((size,), stop=lambda n: n in self._written):
+            if node not in self._written:
+                self._written[node] = 1 + sum(self._written[source] for source in node.src)
+        return self._written[size]
 
     # Functions.
 

@@ -31,6 +31,7 @@ class Limits:
     nodes: of the graph, after functions are inlined and loops unrolled.
     elements: of any one tensor, at the largest sizes of the symbols.
     axes: of any one tensor.
+    terms: of any one size, written out as an expression of the symbols.
     nesting: subgraphs and functions inside each other.
     table: elements of any one constant that an operator makes (indices, weights of a transform).
     folded_bytes: a constant result up to this size (or up to the size of the weights it is made
@@ -41,6 +42,7 @@ class Limits:
     nodes: int = 200_000
     elements: int = (1 << 31) - 1
     axes: int = 16
+    terms: int = 200
     nesting: int = 64
     table: int = 1 << 24
     folded_bytes: int = 1 << 20
