@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,27 @@ def test_arm64(tmp_path: Path, model: str) -> None:
     program = build_bundle(folder, f"CC={ARM64}", "LDFLAGS=-static")
     said = build.run(EMULATOR, program, folder, "--self-test", "--threads", 2)
     assert "0 wrong, 0 distinct" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not EMULATOR, reason="no arm64 emulator")
+def test_arm64_by_zig(tmp_path: Path, cpu_device: Device) -> None:
+    pytest.importorskip("ziglang")
+    folder = small_bundle(tmp_path, cpu_device)
+    zig = f"{sys.executable} -m ziglang cc -target aarch64-linux-musl"
+    program = build_bundle(folder, f"CC={zig}")
+    assert "0 wrong" in build.run(EMULATOR, program, folder, "--self-test")
+
+
+def test_another_compiler_builds_all_again(tmp_path: Path, cpu_device: Device) -> None:
+    folder = small_bundle(tmp_path, cpu_device)
+    program = build_bundle(folder)
+    first = program.stat().st_mtime_ns
+    build_bundle(folder)
+    assert program.stat().st_mtime_ns == first
+    build_bundle(folder, "THREADS=0")
+    assert "pthread_create" not in build.run("nm", program)
+    assert "0 wrong" in build.run(program, folder, "--self-test")
 
 
 @needs_arm64

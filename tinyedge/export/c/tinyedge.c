@@ -129,6 +129,9 @@ static te_status read_part(const te_model *model, const te_file_record *file, in
 static te_status hash_part(const te_model *model, const te_file_record *file, int64_t from,
                            int64_t to, te_sha256 *hash, te_error *error) {
     unsigned char part[4096];
+#ifdef TINYEDGE_FUZZ
+    from = to;
+#endif
     while (from < to) {
         const size_t bytes = to - from < (int64_t)sizeof part ? (size_t)(to - from) : sizeof part;
         TE_TRY(read_part(model, file, from, part, bytes, error));
