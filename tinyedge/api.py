@@ -294,8 +294,10 @@ def export_graph(
     record: more of what the bundle was made with, for its manifest's `options`.
     """
     from tinyedge.export.package import check_place, write_bundle
+    from tinyedge.export.ports import check_ports
 
     check_options(target, options)
+    check_ports(graph)
     check_place(out)
     compiled = compile_graph(graph, find_target(target), options, progress=progress)
     assert compiled.program is not None
