@@ -194,7 +194,7 @@ def test_a_closed_model_and_inputs_without_names(tmp_path: Path) -> None:
         assert model.run({"x": values})["output"].tolist() == [2, 2, 2]
         for wrong in (values, None, [values]):
             with pytest.raises(tinyedge.RunError) as caught:
-                model.run(wrong)  # type: ignore[arg-type]
+                model.run(wrong)
             assert caught.value.id == "run.input" and "'x'" in (caught.value.next or "")
     model.close()
     for use in (model.run, model.profile):

@@ -516,3 +516,13 @@ def test_inspect_an_output_without_a_shape(tinyedge: Command) -> None:
     onnx.save(onnx.helper.make_model(graph), "open.onnx")
     code, out, _ = tinyedge("inspect", "open.onnx")
     assert code == 0 and "output   y float32 any shape" in out
+
+
+def test_names_that_the_terminal_cannot_print(addition: Path) -> None:
+    path = addition.rename(addition.with_name("ü.tinyedge"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tinyedge", "inspect", str(path)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert done.returncode == 0 and b"\\xfc.tinyedge: bundle for cpu" in done.stdout

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -84,6 +87,10 @@ def tinyedge() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    # Names come from models: what the terminal's encoding lacks is printed as an escape.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(execute(arguments))
 
 
@@ -107,8 +114,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return OK
     except (OSError, MemoryError) as error:
-        because = plain(str(error) or type(error).__name__)
-        return _failed(error, f"error: {because}", WRONG, debug)
+        text = f"error: {plain(str(error) or type(error).__name__)}"
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            text += f"\n  next       free some space; temporary files go to {_temporary()}"
+        return _failed(error, text, WRONG, debug)
     except Exception as error:
         text = (
             f"InternalError: {type(error).__name__}: {error} [internal]\n"
@@ -124,6 +133,13 @@ def code_of(error: TinyedgeError) -> int:
     if isinstance(error, DeviceError) or error.family == "device":
         return NO_DEVICE
     return WRONG
+
+
+def _temporary() -> str:
+    try:
+        return f"{tempfile.gettempdir()}, or where TMPDIR says"
+    except OSError:
+        return "the folder that TMPDIR names"
 
 
 def _failed(error: BaseException, text: str, code: int, debug: bool) -> int:
