@@ -285,3 +285,9 @@ def test_an_attribute_that_is_not_understood_is_refused() -> None:
     source.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(InputError, match="surprise"):
         import_model(source.SerializeToString())
+
+
+@pytest.mark.parametrize("op", ["Acosh", "Asinh", "Atanh", "Sinh", "Cosh"])
+def test_hyperbolic_functions_at_the_ends(op: str) -> None:
+    values = [np.inf, -np.inf, np.nan, 2, -2, 1, -1, 0.5, 1e-4, -1e10, 3e38, -3e38]
+    compare(op, 17, [np.array(values, np.float32)])

@@ -246,7 +246,7 @@ def asinh(node: Node, x: Tensor) -> Tensor:
 @operator("Acosh")
 def acosh(node: Node, x: Tensor) -> Tensor:
     far = x.log() + math.log(2.0)
-    near = (x + ((x - 1.0) * (x + 1.0)).sqrt()).log()
+    near = (x + (x - 1.0).sqrt() * (x + 1.0).sqrt()).log()
     return (x < 1e9).where(near, far)
 
 
@@ -260,7 +260,7 @@ def _log1p(x: Tensor) -> Tensor:
     u = 1.0 + x
     exact = u.eq(1.0)
     below = exact.where(1.0, u - 1.0)
-    return exact.where(x, u.isinf().where(u, u.log() * (x / below)))
+    return exact.where(x, u.eq(math.inf).where(u, u.log() * (x / below)))
 
 
 @operator("Atan")
