@@ -65,12 +65,16 @@ static void use(te_context *context, const te_model *model) {
     static unsigned char memory[1 << 20];
     const te_tensor tensor = {.size = sizeof tensor, .data = memory, .bytes = sizeof memory};
     for (int entry = 0; entry < te_entry_count(model); entry++) {
-        for (int i = 0; i < te_port_count(model, TE_INPUTS); i++) te_bind_input(context, i, &tensor);
+        for (int i = 0; i < te_port_count(model, TE_INPUTS); i++) {
+            te_bind_input(context, i, &tensor);
+        }
         te_run(context, entry);
         for (int i = 0; i < te_port_count(model, TE_OUTPUTS); i++) {
             te_slice_info slice;
             te_read_output(context, i, &tensor);
-            for (int j = 0; te_slice(model, i, j, &slice); j++) te_read_slice(context, i, j, &tensor);
+            for (int j = 0; te_slice(model, i, j, &slice); j++) {
+                te_read_slice(context, i, j, &tensor);
+            }
         }
         for (int i = 0; i < te_port_count(model, TE_STATES); i++) {
             te_get_state(context, i, &tensor);
@@ -97,7 +101,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint32_t count = model->totals[TE_N_KERNELS];
     te_kernel *table = calloc(count + 1, sizeof *table);
     char digits[65] = "";
-    for (uint32_t i = 0; i < count; i++) table[i] = (te_kernel){model->kernels[i].entry.at, nothing};
+    for (uint32_t i = 0; i < count; i++) {
+        table[i] = (te_kernel){model->kernels[i].entry.at, nothing};
+    }
     if (count) memcpy(digits, model->files[model->kernels[0].range.file].sha256, 64);
     const te_kernels kernels = {digits, table, count};
     te_backend backend = *te_cpu();

@@ -12,7 +12,7 @@ import pytest
 from tests.runtimes_c import build
 from tests.runtimes_c.conftest import Build, write
 from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, RuntimeFailure
-from tests.runtimes_c.test_runtime import cases, heavy
+from tests.runtimes_c.test_runtime import cases, counted, heavy
 from tests.targets import programs
 from tinyedge.core.device import Device
 from tinyedge.core.replay import Replay
@@ -113,6 +113,31 @@ def test_two_contexts_in_two_threads(tmp_path: Path) -> None:
     sanitize = ("-fsanitize=thread", "-g", "-O1")
     program = with_kernels(tmp_path / "threads", folder, "threads.c", *sanitize, compiler="clang")
     assert build.run(program, folder, 100) == "agree\n"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads: int) -> None:
+    """States, branches, loops, counts, conversions, symbols: all accesses stay inside."""
+    compiler = build.COMPILERS[-1]
+    objects = []
+    for source in build.RUNTIME:
+        objects.append(tmp_path / f"{source.stem}.o")
+        build.run(compiler, *build.STRICT, *build.SANITIZE, "-c", "-o", objects[-1], source)
+    small = (programs.symbolic, programs.branch, programs.repeat, programs.counter, programs.ports)
+    for program in (*(make("cpu") for make in small), counted(), heavy(programs.addition("cpu"))):
+        with Replay(program, cpu_device) as replay:
+            made = cases(program, replay)
+        folder = write(program, tmp_path / "bundle", made)
+        include = ("-I", folder, "-I", build.c_bundle.FOLDER)
+        build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+        main = (*build.STRICT, *build.SANITIZE, *include, build.c_bundle.FOLDER / "main.c")
+        files = (tmp_path / "model.o", *objects, "-pthread", "-lm")
+        build.run(compiler, *main, "-o", tmp_path / "run", *files)
+        options = ("--self-test", "--threads", threads)
+        said = build.run(tmp_path / "run", folder, *options)
+        assert f"self-test: {len(made)} cases" in said
+        assert "0 wrong, 0 distinct" in said
+        build.run(tmp_path / "run", folder, "--loop", 3, "--profile", "--threads", threads)
 
 
 def code_bytes(folder: Path, compiler: str, prefix: str = "") -> int:

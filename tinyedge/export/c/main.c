@@ -70,7 +70,8 @@ static void add_pair(pair *pairs, int *count, char *text) {
 static double number(const char *text, double least) {
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || *end || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
+    const bool whole = end != text && !*end;
+    if (!whole || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
     return value;
 }
 
@@ -141,7 +142,9 @@ static array read_array(const char *name, te_dtype dtype) {
     rewind(file);
     result.bytes = bytes > 0 ? (size_t)bytes : 0;
     result.data = take(result.bytes);
-    if (fread(result.data, 1, result.bytes, file) != result.bytes) stop(USAGE, "it cannot be read", name);
+    if (fread(result.data, 1, result.bytes, file) != result.bytes) {
+        stop(USAGE, "it cannot be read", name);
+    }
     fclose(file);
     if (!ends_with(name, ".npy")) return result;
     const size_t header = npy_header(&result, dtype, name);
@@ -193,8 +196,8 @@ static int64_t symbol_size(const te_model *model, const arguments *a, int index)
     return given ? (int64_t)number(given, 0) : info.max;
 }
 
-/* The array of an input and its binding; its memory is the program's until the end. */
-static void bind(te_context *context, const te_model *model, const arguments *a, int input) {
+/* Bind an input to its array, whose memory the caller frees after the last run. */
+static void *bind(te_context *context, const te_model *model, const arguments *a, int input) {
     te_port_info info;
     te_port(model, TE_INPUTS, input, &info);
     const char *file = chosen(a->inputs, a->input_count, info.name);
@@ -222,6 +225,7 @@ static void bind(te_context *context, const te_model *model, const arguments *a,
     const te_tensor tensor = {.size = sizeof tensor, .data = array.data, .bytes = array.bytes,
                               .rank = array.rank, .shape = array.shape};
     check(context, te_bind_input(context, input, &tensor));
+    return array.data;
 }
 
 static void show(const char *name, te_dtype dtype, const array *array) {
@@ -337,7 +341,8 @@ int main(int count, char **words) {
     if (a.memory) {
         te_memory memory;
         if (te_measure(&open, &options, &memory, &error)) stop(REFUSED, error.text, a.folder);
-        printf("memory: weights %llu, manifest %llu; each context: arenas %llu, tables %llu bytes\n",
+        printf("memory: weights %llu, manifest %llu; "
+               "each context: arenas %llu, tables %llu bytes\n",
                (unsigned long long)memory.weights, (unsigned long long)memory.manifest,
                (unsigned long long)memory.arenas, (unsigned long long)memory.context);
     }
@@ -358,8 +363,9 @@ int main(int count, char **words) {
     }
     te_entry_info info;
     te_entry(model, entry, &info);
+    void **memory = take((size_t)info.inputs * sizeof *memory);
     for (int i = 0; i < info.inputs; i++) {
-        bind(context, model, &a, te_entry_port(model, entry, TE_INPUTS, i));
+        memory[i] = bind(context, model, &a, te_entry_port(model, entry, TE_INPUTS, i));
     }
     check(context, te_run(context, entry));
     te_profile_reset(context); /* the first run warms up */
@@ -371,5 +377,7 @@ int main(int count, char **words) {
     print_profile(context);
     te_destroy(context);
     te_close(model);
+    for (int i = 0; i < info.inputs; i++) free(memory[i]);
+    free(memory);
     return 0;
 }

@@ -221,9 +221,9 @@ static void place_weights(te_model *model) {
         te_weight_record *weight = &model->weights[i];
         weight->place = end;
         uint64_t at = end;
-        for (uint32_t j = weight->first_segment; j < weight->first_segment + weight->segments; j++) {
-            model->places[j] = at;
-            at += (uint64_t)model->segments[j].bytes;
+        for (uint32_t j = 0; j < weight->segments; j++) {
+            model->places[weight->first_segment + j] = at;
+            at += (uint64_t)model->segments[weight->first_segment + j].bytes;
         }
         end += ((uint64_t)weight->bytes + TE_LINE - 1) / TE_LINE * TE_LINE;
     }
@@ -261,7 +261,8 @@ static te_status start(const te_open_options *options, te_model **result, te_err
         allocator = (te_allocator){default_allocate, default_release, NULL};
     }
 #endif
-    TE_NEED(allocator.allocate && allocator.release, TE_API_ARGUMENT, "an allocator is two functions");
+    TE_NEED(allocator.allocate && allocator.release, TE_API_ARGUMENT,
+            "an allocator is two functions");
     te_model *model = te_allocate(&allocator, sizeof *model);
     TE_NEED(model, TE_DEVICE_MEMORY, "no memory for a model");
     *result = model;
@@ -302,7 +303,7 @@ te_status te_open(const te_open_options *options, te_model **model, te_error *er
     te_error unwanted;
     if (!error) error = &unwanted;
     *error = (te_error){TE_OK, ""};
-    if (!options || !model) return te_fail(error, TE_API_ARGUMENT, "te_open needs options and a result");
+    TE_NEED(options && model, TE_API_ARGUMENT, "te_open needs options and a result");
     *model = NULL;
     te_model *opened = NULL;
     te_status status = start(options, &opened, error);
@@ -332,7 +333,7 @@ te_status te_measure(const te_open_options *open, const te_context_options *opti
     te_error unwanted;
     if (!error) error = &unwanted;
     *error = (te_error){TE_OK, ""};
-    if (!open || !memory) return te_fail(error, TE_API_ARGUMENT, "te_measure needs options and a result");
+    TE_NEED(open && memory, TE_API_ARGUMENT, "te_measure needs options and a result");
     te_model *model = NULL;
     te_status status = start(open, &model, error);
     if (!status) {
@@ -397,10 +398,10 @@ int te_entry_port(const te_model *model, int entry, te_group group, int position
     if (!within(entry, model->totals[TE_N_ENTRIES])) return -1;
     const te_entry_record *record = &model->entries[entry];
     const bool input = group == TE_INPUTS;
-    if ((!input && group != TE_OUTPUTS) || !within(position, input ? record->inputs : record->outputs)) {
-        return -1;
-    }
-    return model->listed[(input ? record->first_input : record->first_output) + (uint32_t)position];
+    const uint32_t count = input ? record->inputs : group == TE_OUTPUTS ? record->outputs : 0;
+    if (!within(position, count)) return -1;
+    const uint32_t first = input ? record->first_input : record->first_output;
+    return model->listed[first + (uint32_t)position];
 }
 
 int te_find_port(const te_model *model, te_group group, const char *name) {

@@ -599,7 +599,8 @@ static te_status check_step_overlaps(const te_model *model, uint32_t number, con
     const int32_t *bound = model->bound + step->first_buffer;
     for (uint32_t i = 0; i < step->buffers; i++) {
         for (uint32_t j = 0; j < i; j++) {
-            const span one = span_of(model, bound[i], 0, -1), other = span_of(model, bound[j], 0, -1);
+            const span one = span_of(model, bound[i], 0, -1);
+            const span other = span_of(model, bound[j], 0, -1);
             const bool allowed = identical(one, other) && !model->webgpu;
             NEED(TE_OVERLAP, !(writes[i] || writes[j]) || allowed || !overlap(one, other),
                  "step %u: buffers %u and %u overlap", number, j, i);

@@ -1,4 +1,5 @@
-/* The cpu backend: kernels are functions over host memory; large launches go to a pool of threads. */
+/* The cpu backend: kernels are functions over host memory; large launches are divided among
+   threads. */
 #include "tinyedge_internal.h"
 
 #include <string.h>
@@ -183,7 +184,7 @@ static te_status find_kernels(te_context *context, cpu *device, te_error *error)
         const te_kernel_record *kernel = &model->kernels[i];
         const char *digits = model->files[kernel->range.file].sha256;
         TE_NEED(strlen(kernels->sha256) == 64 && !memcmp(kernels->sha256, digits, 64),
-                TE_DEVICE_KERNEL, "the kernels were compiled from another source than the bundle's");
+                TE_DEVICE_KERNEL, "the kernels were compiled from another source");
         device->functions[i] = find(kernels, kernel->entry.at, i);
         TE_NEED(device->functions[i], TE_DEVICE_KERNEL, "there is no compiled kernel %s",
                 kernel->entry.at);

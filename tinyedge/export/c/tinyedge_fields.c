@@ -1,5 +1,5 @@
-/* Stages 2 and 3 of the format's checks: a bundle of ours, and the shape of its records as one table.
-   Nothing is allocated. */
+/* Stages 2 and 3 of the format's checks: a bundle of ours, and the shape of its records as one
+   table. Nothing is allocated. */
 #include "tinyedge_internal.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ struct shape {
 #define INT31 INT64_C(2147483647)
 #define NUMBER(low, high) {.kind = INTEGER, .least = (low), .most = (high)}
 #define STRING(low, high) {.kind = TEXT, .least = (low), .most = (high)}
-#define LIST(item, low, high, as)                                                                    \
+#define LIST(item, low, high, as)                                                                  \
     {.kind = ARRAY, .of = &(item), .least = (low), .most = (high), .total = (as)}
 #define EXACTLY(list) {.kind = RECORD, .of = (list)}
 
@@ -127,7 +127,8 @@ static const shape entry = EXACTLY(entry_members);
 static const member arena_members[] = {{"bytes", &arena_size}, {NULL, NULL}};
 static const shape arena = EXACTLY(arena_members);
 static const member buffer_members[] = {
-    {"arena", &index_}, {"bytes", &integer}, {"offset", &integer}, {"weight", &index_}, {NULL, NULL}};
+    {"arena", &index_}, {"bytes", &integer}, {"offset", &integer}, {"weight", &index_},
+    {NULL, NULL}};
 static const shape buffer = EXACTLY(buffer_members);
 static const member range_members[] = {
     {"bytes", &integer}, {"file", &index_}, {"offset", &integer}, {NULL, NULL}};
@@ -158,7 +159,8 @@ static const member copy_members[] = {
     {"bytes", &expression}, {"destination", &index_}, {"destination_offset", &integer},
     {"op", &text}, {"source", &index_}, {"source_offset", &integer}, {NULL, NULL}};
 static const member if_members[] = {
-    {"condition", &index_}, {"op", &text}, {"otherwise", &integer}, {"then", &integer}, {NULL, NULL}};
+    {"condition", &index_}, {"op", &text}, {"otherwise", &integer}, {"then", &integer},
+    {NULL, NULL}};
 static const member loop_members[] = {
     {"body", &integer}, {"bound", &step_size}, {"condition", &index_}, {"op", &text}, {NULL, NULL}};
 static const shape step_kinds[] = {EXACTLY(launch_members), EXACTLY(copy_members),
@@ -171,7 +173,8 @@ static const member golden_input_members[] = {{"bytes", &integer}, {"file", &ind
 static const shape golden_input = EXACTLY(golden_input_members);
 static const shape golden_inputs = LIST(golden_input, 0, 1024, TE_N_GOLDEN_INPUTS);
 static const member golden_output_members[] = {
-    {"bytes", &integer}, {"file", &index_}, {"offset", &integer}, {"stride", &positive}, {NULL, NULL}};
+    {"bytes", &integer}, {"file", &index_}, {"offset", &integer}, {"stride", &positive},
+    {NULL, NULL}};
 static const shape golden_output = EXACTLY(golden_output_members);
 static const shape golden_outputs = LIST(golden_output, 0, 1024, TE_N_GOLDEN_OUTPUTS);
 static const member golden_members[] = {
@@ -184,7 +187,8 @@ static const member file_members[] = {
 static const shape file = EXACTLY(file_members);
 static const member requirement_members[] = {
     {"binding_bytes", &integer}, {"bindings", &integer}, {"buffer_bytes", &integer},
-    {"invocations", &integer}, {"workgroup_bytes", &integer}, {"workgroups", &integer}, {NULL, NULL}};
+    {"invocations", &integer}, {"workgroup_bytes", &integer}, {"workgroups", &integer},
+    {NULL, NULL}};
 static const shape requirements = {.kind = RECORD, .of = requirement_members, .free = true};
 
 static const shape arenas = LIST(arena, 0, 64, TE_N_ARENAS);
@@ -330,7 +334,9 @@ static te_status check_expression(walk *walk, const char *p, const char *where) 
         count = 0;
         for (const char *at = te_first(p); at; at = te_next(at)) count++;
         TE_NEED(count >= 1 && count <= TE_TOKENS, TE_COUNT, "an expression has %u tokens", count);
-        for (const char *at = te_first(p); at; at = te_next(at)) FIELD(te_is_integer(at) || *at == '"');
+        for (const char *at = te_first(p); at; at = te_next(at)) {
+            FIELD(te_is_integer(at) || *at == '"');
+        }
     }
     walk->totals[TE_N_TOKENS] += count + 1;
     walk->end = te_skip(p);

@@ -106,7 +106,8 @@ typedef struct test {
 static int64_t round_up(int64_t bytes) { return (bytes + TE_LINE - 1) / TE_LINE * TE_LINE; }
 
 static const te_port_record *port_of(const test *test, te_group group, uint32_t position) {
-    const uint32_t first = group == TE_INPUTS ? test->entry->first_input : test->entry->first_output;
+    const te_entry_record *entry = test->entry;
+    const uint32_t first = group == TE_INPUTS ? entry->first_input : entry->first_output;
     return &test->model->ports[group][test->model->listed[first + position]];
 }
 
@@ -170,7 +171,8 @@ static te_status check_output(test *test, uint32_t position, int turn, int64_t *
     te_error *error = test->error;
     const te_port_record *port = port_of(test, TE_OUTPUTS, position);
     const int32_t number = model->listed[test->entry->first_output + position];
-    const te_golden_output *expected = &model->golden_outputs[test->golden->first_output + position];
+    const te_golden_output *expected =
+        &model->golden_outputs[test->golden->first_output + position];
     int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, length, valid = 1;
     const int64_t bytes = bytes_of(test, TE_OUTPUTS, position, whole);
     int rank;

@@ -1,4 +1,4 @@
-/* A context: sizes from shapes, inputs in, steps, outputs out, states. Allocates in te_create only. */
+/* A context: sizes from shapes, inputs in, steps, outputs out, states. Only te_create allocates. */
 #include "tinyedge_internal.h"
 
 #include <string.h>
@@ -254,7 +254,8 @@ static te_status solve(te_context *context, const te_entry_record *entry, int64_
 static te_status check_port(const te_model *model, const te_port_record *port,
                             const int64_t *values, te_error *error) {
     int64_t shape[TE_MAX_RANK], elements;
-    const int64_t room = model->buffers[port->buffer].bytes / (int64_t)te_dtype_bytes(port->storage);
+    const int64_t size = (int64_t)te_dtype_bytes(port->storage);
+    const int64_t room = model->buffers[port->buffer].bytes / size;
     TE_NEED(te_extents(model, port, values, shape, &elements) && elements <= room, TE_RUN_SHAPE,
             "%s has no shape at these sizes, or one beyond its buffer", port->name.at);
     for (uint32_t i = 0; i < port->slices; i++) {
@@ -318,8 +319,9 @@ static te_status write_input(te_context *context, int32_t number, bool check_onl
     te_transfer planned;
     te_extents(model, port, context->symbols, shape, &elements);
     for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
-        TE_NEED(binding->shape[axis] == shape[axis], TE_RUN_SHAPE, "axis %d of %s is %lld, not %lld",
-                axis, port->name.at, (long long)binding->shape[axis], (long long)shape[axis]);
+        TE_NEED(binding->shape[axis] == shape[axis], TE_RUN_SHAPE,
+                "axis %d of %s is %lld, not %lld", axis, port->name.at,
+                (long long)binding->shape[axis], (long long)shape[axis]);
     }
     te_tensor tensor = binding->tensor;
     tensor.strides = binding->strided ? binding->strides : NULL;
