@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, Runt
 from tests.runtimes_c.test_runtime import cases, counted, heavy
 from tests.targets import programs
 from tinyedge.core.device import Device
+from tinyedge.core.program import Entry, Port
 from tinyedge.core.replay import Replay
 
 CODE_BYTES = 64 * 1024
@@ -187,6 +189,33 @@ def test_usable_from_cpp(tmp_path: Path, runtime: Path) -> None:
     objects = (tmp_path / "model.o", runtime)
     build.run("g++", *strict, *include, "-o", tmp_path / "use", source, *objects, "-pthread", "-lm")
     build.run(tmp_path / "use")
+
+
+def test_the_headers_example(tmp_path: Path, runtime: Path) -> None:
+    """It is compiled as it stands there, with the warnings of a strict program, and run."""
+    port = Port("image", "float32", (64,), "float32", 0)
+    program = programs.program(
+        "cpu",
+        inputs=(port,),
+        outputs=(replace(port, name="scores"),),
+        buffers=(programs.place(0, 256),),
+        kernels=(),
+        entries=(Entry("main", ("image",), ("scores",), ()),),
+    )
+    folder = write(program, tmp_path / "pnet.tinyedge")
+    manual = (build.c_bundle.FOLDER / "tinyedge.h").read_text("ascii")
+    example = "\n".join(re.findall("^    .*$", manual.split("THE RULES")[0], re.MULTILINE))
+    source = tmp_path / "example.c"
+    source.write_text(
+        '#include "model.h"\n#include <stdio.h>\n'
+        "int main(void) {\n    float pixels[64] = {1, 2}, floats[64] = {0};\n"
+        f"{example}\n    return floats[1] != 2;\n}}\n"
+    )
+    include = ("-I", folder, "-I", build.c_bundle.FOLDER)
+    build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+    files = (source, tmp_path / "model.o", runtime, "-pthread", "-lm")
+    build.run("gcc", *build.STRICT, *include, "-o", tmp_path / "example", *files)
+    build.run(tmp_path / "example", cwd=tmp_path)
 
 
 def test_several_bundles_in_one_program(tmp_path: Path, runtime: Path) -> None:
