@@ -12,7 +12,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.lower.geometry import Geometry
 from tinyedge.core.lower.linear import Linear
 from tinyedge.core.rules import index as ix
-from tinyedge.core.uop import UOp
+from tinyedge.core.uop import UOp, toposort
 
 INDENT = "    "
 LANES = "xyzw"
@@ -113,6 +113,7 @@ class Printer:
     def body(self) -> list[str]:
         """The lines of the kernel's body."""
         self.outermost = self.depth
+        self._name_sizes()
         for r, expression in self.geometry.positions:
             name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
             self.line(self.declare(dt.index, name, self.bare(expression)))
@@ -120,6 +121,16 @@ class Printer:
         for statement in self.linear.statements:
             self.statement(statement)
         return self.lines
+
+    def _name_sizes(self) -> None:
+        """Sizes of which the steps are counted are divided once, at the top."""
+        used = [expression for _, expression in self.geometry.positions]
+        for node in toposort((*used, *self.linear.statements)):
+            if node.op is ops.SYMBOL and node.arg[3:] != (1, 0):
+                name = f"n{self.counters.get('n', 0)}"
+                self.counters["n"] = self.counters.get("n", 0) + 1
+                self.line(self.declare(dt.index, name, bare(self.steps(node))))
+                self.names[node] = name
 
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)

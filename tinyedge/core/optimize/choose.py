@@ -377,8 +377,8 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
             threads *= size.arg
             continue
         step = _divisor(size, room)
-        if step * 2 < room and room < maximum(as_size(size)) * 2:
-            step = room
+        if step * 2 < room:
+            step = min(room, 1 << (schedule.extent(number) - 1).bit_length())
             if not schedule.attempt(PadTo(number, step)):
                 break
         if step < 2:

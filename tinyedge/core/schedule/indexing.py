@@ -140,8 +140,17 @@ class Indexer:
         axis = node.arg
         rank = len(positions.shape)
         position = yield (positions, indices[axis : axis + rank], valid)
+        size = as_node(data.shape[axis])
         at = simplify(UOp(ops.CAST, dt.index, (position,)))
-        inside = ix.both(ix.at_most(ix.ZERO, at), ix.less(at, as_node(data.shape[axis])))
+        if position.dtype.bits == 64:  # compared as it is: the cast to an index may wrap
+            limit = simplify(UOp(ops.CAST, position.dtype, (size,)))
+            zero = const(0, position.dtype)
+            inside = ix.both(
+                simplify(UOp(ops.LE, dt.bool_, (zero, position))),
+                simplify(UOp(ops.LT, dt.bool_, (position, limit))),
+            )
+        else:
+            inside = ix.both(ix.at_most(ix.ZERO, at), ix.less(at, size))
         inner = (*indices[:axis], at, *indices[axis + rank :])
         value = yield (data, inner, ix.both(valid, inside))
         return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
