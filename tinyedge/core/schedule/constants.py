@@ -32,7 +32,7 @@ def fold_constants(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
     done: dict[UOp, UOp] = {}
     for node, value in zip(boundary, values, strict=True):
         if node.shape:
-            source = ops.Source("weight", "", value.astype(node.dtype.numpy))
+            source = ops.Source("weight", "constant", value.astype(node.dtype.numpy))
             done[node] = UOp(ops.BUFFER, node.dtype, (), (source, node.shape))
     for node in toposort(roots, stop=lambda n: n in done):
         if node not in done:

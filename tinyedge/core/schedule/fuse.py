@@ -17,6 +17,7 @@ from tinyedge.core.uop import Shape, UOp, consumers, maximum, product, toposort
 
 LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept
+MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
 
@@ -235,7 +236,8 @@ class _Fusion:
 
     def _refuses(self, use: Use) -> bool:
         """Whether the kernel has reductions beside which this one cannot be computed."""
-        return use.kind != ROW and bool(self.reductions.get(use.kernel))
+        present = len(self.reductions.get(use.kernel, ()))
+        return present >= MANY_REDUCTIONS or (use.kind != ROW and present > 0)
 
     # Limits, from the sources down.
 
