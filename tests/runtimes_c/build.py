@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tinyedge.export import c_bundle
@@ -17,6 +18,7 @@ STRICT = (
 )
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+CC = next(iter(COMPILERS), "cc")
 
 
 def run(*command: object, **options: object) -> str:
@@ -28,8 +30,25 @@ def run(*command: object, **options: object) -> str:
     return text
 
 
+def supports(compiler: str, *flags: str, text: str = "int main(void) { return 0; }") -> bool:
+    """Whether a compiler is there and links with these flags, sanitizers for instance."""
+    if not shutil.which(compiler):
+        return False
+    command = [compiler, *flags, "-x", "c", "-", "-o", "/dev/null"]
+    return not subprocess.run(command, input=text, text=True, capture_output=True).returncode
+
+
+@cache
+def sanitized() -> tuple[str, tuple[str, ...]]:
+    """A compiler and flags that find faults; no such flags where no compiler has them."""
+    for compiler in ("clang", "gcc"):
+        if supports(compiler, *SANITIZE):
+            return compiler, SANITIZE
+    return CC, ("-O1",)
+
+
 def program(
-    out: Path, source: str, flags: Sequence[str] = ("-O1",), *more: object, compiler: str = "gcc"
+    out: Path, source: str, flags: Sequence[str] = ("-O1",), *more: object, compiler: str = CC
 ) -> Path:
     """A test program of this folder, linked with the runtime."""
     run(compiler, *STRICT, *flags, "-o", out, HERE / source, *RUNTIME, *more, "-pthread", "-lm")

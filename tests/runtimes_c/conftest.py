@@ -27,7 +27,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime without kernels, as one object file."""
     folder = tmp_path_factory.mktemp("runtime")
     for source in build.RUNTIME:
-        build.run("gcc", *build.STRICT, "-O1", "-fPIC", "-c", "-o", folder / source.stem, source)
+        build.run(build.CC, *build.STRICT, "-O1", "-fPIC", "-c", "-o", folder / source.stem, source)
     objects = [folder / source.stem for source in build.RUNTIME]
     build.run("ld", "-r", "-o", folder / "runtime.o", *objects)
     return folder / "runtime.o"
@@ -42,7 +42,7 @@ def library(tmp_path: Path, runtime: Path) -> Build:
         (folder / "build").mkdir()
         out = folder / "build" / "libtinyedge.so"
         flags = ("-O1", "-fPIC", "-shared", "-I", folder / "runtime", "-pthread", "-lm")
-        build.run("gcc", "-o", out, folder / "model.c", runtime, *flags)
+        build.run(build.CC, "-o", out, folder / "model.c", runtime, *flags)
         return Library(folder)
 
     return make

@@ -24,7 +24,11 @@ FLAGS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-g
 # Seconds of the slow test; a longer run: TINYEDGE_FUZZ_SECONDS=3600.
 SECONDS = int(os.environ.get("TINYEDGE_FUZZ_SECONDS", "60"))
 
-pytestmark = pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
+_EMPTY = "int LLVMFuzzerTestOneInput(const void *d, unsigned long n) { return !d && n; }"
+
+pytestmark = pytest.mark.skipif(
+    not build.supports("clang", *FLAGS, text=_EMPTY), reason="no libFuzzer"
+)
 
 
 @pytest.fixture(scope="module")

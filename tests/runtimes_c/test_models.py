@@ -99,7 +99,7 @@ def small_bundle(tmp_path: Path, cpu_device: Device) -> Path:
 def test_the_program(tmp_path: Path, cpu_device: Device) -> None:
     """Its options, and its exit codes."""
     folder = small_bundle(tmp_path, cpu_device)
-    program = build_bundle(folder, "CC=gcc -pedantic-errors")
+    program = build_bundle(folder)
     said = build.run(program, folder, "--loop", 20, "--hz", 1000, "--profile", "--memory")
     assert re.search(r"^memory: weights 1088, manifest \d+; each context: arenas 16448", said)
     assert re.search(r"^20 runs: p50 .* p99 .* max .* missed deadlines at 1000 Hz$", said, re.M)

@@ -24,10 +24,10 @@ EXPECTED: dict[str, dict[str, str]] = json.loads(make.EXPECTED.read_text("ascii"
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The verdicts' program, with sanitizers where there is clang."""
+    """The verdicts' program, with sanitizers where they are installed."""
     out = tmp_path_factory.mktemp("reader") / "reader"
-    compiler = build.COMPILERS[-1]
-    return build.program(out, "reader.c", build.SANITIZE, compiler=compiler)
+    compiler, flags = build.sanitized()
+    return build.program(out, "reader.c", flags, compiler=compiler)
 
 
 @pytest.fixture(scope="module")

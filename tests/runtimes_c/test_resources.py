@@ -20,6 +20,7 @@ from tinyedge.core.program import Entry, Port
 from tinyedge.core.replay import Replay
 
 CODE_BYTES = 64 * 1024
+THREAD_SANITIZER = ("-fsanitize=thread", "-g", "-O1")
 
 
 class Memory:
@@ -90,7 +91,9 @@ def test_measured_memory_is_what_is_taken(library: Build) -> None:
     assert not memory.live
 
 
-def with_kernels(out: Path, folder: Path, source: str, *flags: str, compiler: str = "gcc") -> Path:
+def with_kernels(
+    out: Path, folder: Path, source: str, *flags: str, compiler: str = build.CC
+) -> Path:
     """A test program linked with a bundle's kernels."""
     kernels = out.with_suffix(".o")
     include = f"-I{folder}"
@@ -109,30 +112,30 @@ def test_after_creation_no_allocation_and_no_file(tmp_path: Path, name: str) -> 
     assert answer == "0 allocations, 0 file accesses\n"
 
 
-@pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
+@pytest.mark.skipif(not build.supports("clang", *THREAD_SANITIZER), reason="no thread sanitizer")
 def test_two_contexts_in_two_threads(tmp_path: Path) -> None:
     folder = write(heavy(programs.addition("cpu")), tmp_path / "bundle")
-    sanitize = ("-fsanitize=thread", "-g", "-O1")
-    program = with_kernels(tmp_path / "threads", folder, "threads.c", *sanitize, compiler="clang")
+    flags = THREAD_SANITIZER
+    program = with_kernels(tmp_path / "threads", folder, "threads.c", *flags, compiler="clang")
     assert build.run(program, folder, 100) == "agree\n"
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads: int) -> None:
     """States, branches, loops, counts, conversions, symbols: all accesses stay inside."""
-    compiler = build.COMPILERS[-1]
+    compiler, sanitize = build.sanitized()
     objects = []
     for source in build.RUNTIME:
         objects.append(tmp_path / f"{source.stem}.o")
-        build.run(compiler, *build.STRICT, *build.SANITIZE, "-c", "-o", objects[-1], source)
+        build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
     small = (programs.symbolic, programs.branch, programs.repeat, programs.counter, programs.ports)
     for program in (*(make("cpu") for make in small), counted(), heavy(programs.addition("cpu"))):
         with Replay(program, cpu_device) as replay:
             made = cases(program, replay)
         folder = write(program, tmp_path / "bundle", made)
         include = ("-I", folder, "-I", build.c_bundle.FOLDER)
-        build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
-        main = (*build.STRICT, *build.SANITIZE, *include, build.c_bundle.FOLDER / "main.c")
+        build.run(build.CC, *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+        main = (*build.STRICT, *sanitize, *include, build.c_bundle.FOLDER / "main.c")
         files = (tmp_path / "model.o", *objects, "-pthread", "-lm")
         build.run(compiler, *main, "-o", tmp_path / "run", *files)
         options = ("--self-test", "--threads", threads)
@@ -184,7 +187,7 @@ def test_usable_from_cpp(tmp_path: Path, runtime: Path) -> None:
         "}\n"
     )
     include = ("-I", folder, "-I", build.c_bundle.FOLDER)
-    build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+    build.run(build.CC, *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
     strict = ("-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     objects = (tmp_path / "model.o", runtime)
     build.run("g++", *strict, *include, "-o", tmp_path / "use", source, *objects, "-pthread", "-lm")
@@ -212,9 +215,9 @@ def test_the_headers_example(tmp_path: Path, runtime: Path) -> None:
         f"{example}\n    return floats[1] != 2;\n}}\n"
     )
     include = ("-I", folder, "-I", build.c_bundle.FOLDER)
-    build.run("gcc", *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
+    build.run(build.CC, *include, "-c", "-o", tmp_path / "model.o", folder / "model.c")
     files = (source, tmp_path / "model.o", runtime, "-pthread", "-lm")
-    build.run("gcc", *build.STRICT, *include, "-o", tmp_path / "example", *files)
+    build.run(build.CC, *build.STRICT, *include, "-o", tmp_path / "example", *files)
     build.run(tmp_path / "example", cwd=tmp_path)
 
 
@@ -234,9 +237,9 @@ def test_several_bundles_in_one_program(tmp_path: Path, runtime: Path) -> None:
         )
         objects.append(tmp_path / f"{name}.o")
         include = (f"-DTE_MODEL_KERNELS={name}", "-I", build.c_bundle.FOLDER)
-        build.run("gcc", *include, "-c", "-o", objects[-1], folder / "model.c")
+        build.run(build.CC, *include, "-c", "-o", objects[-1], folder / "model.c")
     include = ("-I", build.c_bundle.FOLDER)
     build.run(
-        "gcc", *include, "-o", tmp_path / "both", source, *objects, runtime, "-pthread", "-lm"
+        build.CC, *include, "-o", tmp_path / "both", source, *objects, runtime, "-pthread", "-lm"
     )
     build.run(tmp_path / "both")
