@@ -1,4 +1,4 @@
-// k0: split range=1 factor=8 outer=3; to range=4 kind=vector; split range=0 factor=4 outer=5; to range=6 kind=upcast; split range=3 factor=2 outer=7; to range=8 kind=upcast; split range=2 factor=4 outer=9; to range=10 kind=unroll; to range=5 kind=grid
+// k0: split range=1 factor=8 outer=3; to range=4 kind=vector; split range=0 factor=4 outer=5; to range=6 kind=upcast; split range=2 factor=4 outer=7; to range=8 kind=unroll; to range=3 kind=grid
 void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
@@ -6,98 +6,48 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     const float *restrict b2 = buffers[2];
     const float *restrict b3 = buffers[3];
     for (int32_t group = begin; group < end; group++) {
-        const int32_t g5 = group;
-        const int32_t i0 = g5 * 256;
-        const int32_t i1 = g5 * 192;
-        for (int32_t r7 = 0; r7 < 3; r7++) {
-            const int32_t i2 = r7 * 16;
+        const int32_t g3 = group;
+        const int32_t i0 = g3 * 8;
+        const f32x8 x0 = te_load_f32x8(b3 + i0);
+        for (int32_t r5 = 0; r5 < 8; r5++) {
+            const int32_t i1 = r5 * 256;
             f32x8 acc0 = te_splat_f32x8(0.0f);
             f32x8 acc1 = te_splat_f32x8(0.0f);
             f32x8 acc2 = te_splat_f32x8(0.0f);
             f32x8 acc3 = te_splat_f32x8(0.0f);
-            f32x8 acc4 = te_splat_f32x8(0.0f);
-            f32x8 acc5 = te_splat_f32x8(0.0f);
-            f32x8 acc6 = te_splat_f32x8(0.0f);
-            f32x8 acc7 = te_splat_f32x8(0.0f);
-            for (int32_t r9 = 0; r9 < 16; r9++) {
-                const int32_t i3 = i0 + (r9 * 4);
-                const f32x8 v0 = te_splat_f32x8(b1[i3]);
-                const int32_t i4 = i2 + (r9 * 192);
-                const f32x8 x0 = te_load_f32x8(b2 + i4);
-                acc0 = acc0 + (v0 * x0);
-                const f32x8 v1 = te_splat_f32x8(b1[i3 + 1]);
-                const f32x8 x1 = te_load_f32x8(b2 + (i4 + 48));
-                acc0 = acc0 + (v1 * x1);
-                const f32x8 v2 = te_splat_f32x8(b1[i3 + 2]);
-                const f32x8 x2 = te_load_f32x8(b2 + (i4 + 96));
-                acc0 = acc0 + (v2 * x2);
-                const f32x8 v3 = te_splat_f32x8(b1[i3 + 3]);
-                const f32x8 x3 = te_load_f32x8(b2 + (i4 + 144));
-                acc0 = acc0 + (v3 * x3);
-                const f32x8 x4 = te_load_f32x8(b2 + (i4 + 8));
-                acc1 = acc1 + (v0 * x4);
-                const f32x8 x5 = te_load_f32x8(b2 + (i4 + 56));
-                acc1 = acc1 + (v1 * x5);
-                const f32x8 x6 = te_load_f32x8(b2 + (i4 + 104));
-                acc1 = acc1 + (v2 * x6);
-                const f32x8 x7 = te_load_f32x8(b2 + (i4 + 152));
-                acc1 = acc1 + (v3 * x7);
-                const f32x8 v4 = te_splat_f32x8(b1[i3 + 64]);
-                acc2 = acc2 + (v4 * x0);
-                const f32x8 v5 = te_splat_f32x8(b1[i3 + 65]);
-                acc2 = acc2 + (v5 * x1);
-                const f32x8 v6 = te_splat_f32x8(b1[i3 + 66]);
-                acc2 = acc2 + (v6 * x2);
-                const f32x8 v7 = te_splat_f32x8(b1[i3 + 67]);
-                acc2 = acc2 + (v7 * x3);
-                acc3 = acc3 + (v4 * x4);
-                acc3 = acc3 + (v5 * x5);
-                acc3 = acc3 + (v6 * x6);
-                acc3 = acc3 + (v7 * x7);
-                const f32x8 v8 = te_splat_f32x8(b1[i3 + 128]);
-                acc4 = acc4 + (v8 * x0);
-                const f32x8 v9 = te_splat_f32x8(b1[i3 + 129]);
-                acc4 = acc4 + (v9 * x1);
-                const f32x8 v10 = te_splat_f32x8(b1[i3 + 130]);
-                acc4 = acc4 + (v10 * x2);
-                const f32x8 v11 = te_splat_f32x8(b1[i3 + 131]);
-                acc4 = acc4 + (v11 * x3);
-                acc5 = acc5 + (v8 * x4);
-                acc5 = acc5 + (v9 * x5);
-                acc5 = acc5 + (v10 * x6);
-                acc5 = acc5 + (v11 * x7);
-                const f32x8 v12 = te_splat_f32x8(b1[i3 + 192]);
-                acc6 = acc6 + (v12 * x0);
-                const f32x8 v13 = te_splat_f32x8(b1[i3 + 193]);
-                acc6 = acc6 + (v13 * x1);
-                const f32x8 v14 = te_splat_f32x8(b1[i3 + 194]);
-                acc6 = acc6 + (v14 * x2);
-                const f32x8 v15 = te_splat_f32x8(b1[i3 + 195]);
-                acc6 = acc6 + (v15 * x3);
-                acc7 = acc7 + (v12 * x4);
-                acc7 = acc7 + (v13 * x5);
-                acc7 = acc7 + (v14 * x6);
-                acc7 = acc7 + (v15 * x7);
+            for (int32_t r7 = 0; r7 < 16; r7++) {
+                const int32_t i2 = i1 + (r7 * 4);
+                const int32_t i3 = i0 + (r7 * 192);
+                const f32x8 x1 = te_load_f32x8(b2 + i3);
+                acc0 = acc0 + (te_splat_f32x8(b1[i2]) * x1);
+                const f32x8 x2 = te_load_f32x8(b2 + (i3 + 48));
+                acc0 = acc0 + (te_splat_f32x8(b1[i2 + 1]) * x2);
+                const f32x8 x3 = te_load_f32x8(b2 + (i3 + 96));
+                acc0 = acc0 + (te_splat_f32x8(b1[i2 + 2]) * x3);
+                const f32x8 x4 = te_load_f32x8(b2 + (i3 + 144));
+                acc0 = acc0 + (te_splat_f32x8(b1[i2 + 3]) * x4);
+                acc1 = acc1 + (te_splat_f32x8(b1[i2 + 64]) * x1);
+                acc1 = acc1 + (te_splat_f32x8(b1[i2 + 65]) * x2);
+                acc1 = acc1 + (te_splat_f32x8(b1[i2 + 66]) * x3);
+                acc1 = acc1 + (te_splat_f32x8(b1[i2 + 67]) * x4);
+                acc2 = acc2 + (te_splat_f32x8(b1[i2 + 128]) * x1);
+                acc2 = acc2 + (te_splat_f32x8(b1[i2 + 129]) * x2);
+                acc2 = acc2 + (te_splat_f32x8(b1[i2 + 130]) * x3);
+                acc2 = acc2 + (te_splat_f32x8(b1[i2 + 131]) * x4);
+                acc3 = acc3 + (te_splat_f32x8(b1[i2 + 192]) * x1);
+                acc3 = acc3 + (te_splat_f32x8(b1[i2 + 193]) * x2);
+                acc3 = acc3 + (te_splat_f32x8(b1[i2 + 194]) * x3);
+                acc3 = acc3 + (te_splat_f32x8(b1[i2 + 195]) * x4);
             }
-            const f32x8 x8 = te_load_f32x8(b3 + i2);
-            const f32x8 v16 = acc0 + x8;
-            const int32_t i5 = i1 + i2;
-            te_store_f32x8(b0 + i5, te_select_f32x8(v16 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v16));
-            const f32x8 x9 = te_load_f32x8(b3 + (i2 + 8));
-            const f32x8 v17 = acc1 + x9;
-            te_store_f32x8(b0 + (i5 + 8), te_select_f32x8(v17 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v17));
-            const f32x8 v18 = acc2 + x8;
-            te_store_f32x8(b0 + (i5 + 48), te_select_f32x8(v18 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v18));
-            const f32x8 v19 = acc3 + x9;
-            te_store_f32x8(b0 + (i5 + 56), te_select_f32x8(v19 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v19));
-            const f32x8 v20 = acc4 + x8;
-            te_store_f32x8(b0 + (i5 + 96), te_select_f32x8(v20 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v20));
-            const f32x8 v21 = acc5 + x9;
-            te_store_f32x8(b0 + (i5 + 104), te_select_f32x8(v21 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v21));
-            const f32x8 v22 = acc6 + x8;
-            te_store_f32x8(b0 + (i5 + 144), te_select_f32x8(v22 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v22));
-            const f32x8 v23 = acc7 + x9;
-            te_store_f32x8(b0 + (i5 + 152), te_select_f32x8(v23 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v23));
+            const f32x8 v0 = acc0 + x0;
+            const int32_t i4 = i0 + (r5 * 192);
+            te_store_f32x8(b0 + i4, te_select_f32x8(v0 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v0));
+            const f32x8 v1 = acc1 + x0;
+            te_store_f32x8(b0 + (i4 + 48), te_select_f32x8(v1 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v1));
+            const f32x8 v2 = acc2 + x0;
+            te_store_f32x8(b0 + (i4 + 96), te_select_f32x8(v2 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v2));
+            const f32x8 v3 = acc3 + x0;
+            te_store_f32x8(b0 + (i4 + 144), te_select_f32x8(v3 < te_splat_f32x8(0.0f), te_splat_f32x8(0.0f), v3));
         }
     }
 }

@@ -28,7 +28,7 @@ SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
-TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2), (8, 2))
+TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 FEW_THREADS = 4096  # below this many threads in a kernel, tiles are made smaller
 
