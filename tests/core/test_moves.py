@@ -17,8 +17,6 @@ from tinyedge.core.device import Device
 from tinyedge.core.optimize import choose
 from tinyedge.core.optimize.moves import (
     MOVES,
-    OUTPUT_KINDS,
-    REDUCE_KINDS,
     Fill,
     IllegalMove,
     Move,
@@ -30,10 +28,11 @@ from tinyedge.core.optimize.moves import (
     ranges,
 )
 from tinyedge.core.options import Options
+from tinyedge.core.spec import FOLD_KINDS, OUTPUT_KINDS
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp
 
-KINDS = (*OUTPUT_KINDS, *REDUCE_KINDS)
+KINDS = (*OUTPUT_KINDS, *FOLD_KINDS)
 
 
 def required(sink: UOp, caps: Caps) -> list[Move]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.chromium import opened
 from tests.realmodels import cases
 from tests.realmodels.inputs import Arrays
-from tinyedge.core.errors import DeviceError
 from tinyedge.core.replay import Replay
 from tinyedge.export import browser as browsers
 from tinyedge.export.bundle import read
@@ -43,13 +43,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 # Of this folder, not of the session: playwright allows one of its drivers at a time in a thread.
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[browsers.Browser]:
-    pytest.importorskip("playwright")
-    try:
-        opened = browsers.open_browser()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    yield opened
-    opened.close()
+    yield from opened()
 
 
 @pytest.fixture

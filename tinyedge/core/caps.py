@@ -21,7 +21,6 @@ class Caps:
     typed_buffers: a buffer has one element type a kernel.
     halves: float32 values can be kept in memory as halves.
     registers: vector registers that a tile may fill.
-    unit_cost: relative cost of launching a kernel.
     """
 
     dtypes: frozenset[str]

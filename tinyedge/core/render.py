@@ -48,9 +48,6 @@ class Printer:
     def loop(self, name: str, count: str) -> str:
         raise NotImplementedError
 
-    def load(self, node: UOp) -> str:
-        raise NotImplementedError
-
     def store(self, node: UOp) -> str:
         raise NotImplementedError
 

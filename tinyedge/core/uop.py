@@ -6,7 +6,7 @@ import hashlib
 import math
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
@@ -304,8 +304,3 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
         for source in node.src:
             result.setdefault(source, []).append(node)
     return result
-
-
-def walk(root: UOp) -> Iterator[UOp]:
-    """Every node below `root`, operands first."""
-    return iter(toposort((root,)))

@@ -14,6 +14,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.optimize.moves import guard
+from tinyedge.core.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.uop import UOp, const, substitute, toposort
@@ -28,7 +29,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     for store in sink.src:
         stores.extend(_copies(store))
     sink = UOp(ops.SINK, dt.index, tuple(stores))
-    vector = next((r for r in sink_ranges(sink) if r.arg[1] == "vector"), None)
+    vector = next((r for r in kernel_ranges(sink) if r.arg[1] == "vector"), None)
     if vector is not None:
         sink = UOp(ops.SINK, dt.index, tuple(_vectorised(sink.src, vector, caps)))
     return _group_loads(_one_writer(sink), caps)
@@ -36,9 +37,9 @@ def expand(sink: UOp, caps: Caps) -> UOp:
 
 def _one_writer(sink: UOp) -> UOp:
     """Where threads share a fold and no lane tells their stores apart, the first of them stores."""
-    ranges = sink_ranges(sink)
-    threads = [r for r in ranges if r.arg[1] == "threads"]
-    if not threads or any(r.arg[1] == "lane" for r in ranges):
+    found = kernel_ranges(sink)
+    threads = [r for r in found if r.arg[1] == "threads"]
+    if not threads or any(r.arg[1] == "lane" for r in found):
         return sink
     first = ix.less(threads[0], ix.ONE)
     stores = []
@@ -48,11 +49,6 @@ def _one_writer(sink: UOp) -> UOp:
         else:
             stores.append(guard(first, store))
     return UOp(ops.SINK, dt.index, tuple(stores))
-
-
-def sink_ranges(sink: UOp) -> list[UOp]:
-    found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
-    return sorted(found, key=lambda r: r.arg[0])
 
 
 def _unroll(sink: UOp) -> UOp:

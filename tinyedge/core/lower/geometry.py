@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.lower.expand import sink_ranges
+from tinyedge.core.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.uop import Size, UOp, as_size, maximum, product
 
 
@@ -31,7 +31,7 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
     """Map the ranges of a kernel to the device's dimensions; the last range varies fastest,
     along x.
     """
-    ranges = sink_ranges(sink)
+    ranges = kernel_ranges(sink)
     grid = [r for r in ranges if r.arg[1] == "grid"]
     local = [r for r in ranges if r.arg[1] == "local"]
     positions: list[tuple[UOp, UOp]] = []

@@ -19,10 +19,8 @@ from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.schedule.canonical import fold_identity, make_range, replace_ranges
+from tinyedge.core.spec import FOLD_KINDS, OUTPUT_KINDS
 from tinyedge.core.uop import UOp, as_node, const, toposort
-
-OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
-REDUCE_KINDS = ("reduce", "unroll", "threads")
 
 
 class IllegalMove(Exception):
@@ -101,7 +99,7 @@ class PadTo(Move):
         padded = make_range(rounded, number, kind)
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
-        if kind in REDUCE_KINDS:
+        if kind in FOLD_KINDS:
             return _masked_folds(sink, target, padded, clamped, inside)
         guarded = []
         for store in sink.src:
@@ -145,7 +143,7 @@ class Fill(Move):
         count = -(-size.arg // self.multiple) * self.multiple
         filled = make_range(as_node(count), number, kind)
         loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
-        if kind in REDUCE_KINDS:
+        if kind in FOLD_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
         if len(sink.src) != 1 or sink.src[0].op is not ops.STORE:
@@ -216,7 +214,7 @@ class To(Move):
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, old = target.arg
-        family = OUTPUT_KINDS if old in OUTPUT_KINDS else REDUCE_KINDS
+        family = OUTPUT_KINDS if old in OUTPUT_KINDS else FOLD_KINDS
         if self.kind not in family or old not in ("loop", "reduce"):
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
         self._check(target, sink, caps)
