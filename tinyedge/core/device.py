@@ -19,7 +19,7 @@ from typing import Any, Protocol, Union
 
 import numpy as np
 
-from tinyedge.core.program import Program
+from tinyedge.core.program import Image, Program
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -36,11 +36,15 @@ class DeviceInfo:
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """A range of a device's memory, as `alloc` returned it. Offset and size in bytes."""
+    """A range of a device's memory, as `alloc` returned it. Offset and size in bytes.
+
+    image: how kernels see it, if as an image; the object is the same for each use of a buffer.
+    """
 
     memory: Any
     offset: int
     bytes: int
+    image: Image | None = None
 
 
 @dataclass(frozen=True, eq=False)

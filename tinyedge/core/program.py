@@ -51,6 +51,20 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Image:
+    """How kernels see the buffer number `buffer`: as rows of four-channel pixels of `dtype`.
+
+    width and height in pixels. pitch: bytes from one row to the next, a multiple of a pixel's.
+    """
+
+    buffer: int
+    dtype: str
+    width: int
+    height: int
+    pitch: int
+
+
+@dataclass(frozen=True)
 class Slice:
     """A named part of an output: elements [start, start + size) along `axis`."""
 
@@ -210,6 +224,7 @@ class Program:
     weights: tuple[Weight, ...]
     kernels: tuple[Kernel, ...]
     entries: tuple[Entry, ...]
+    images: tuple[Image, ...] = ()
     prelude: str = ""
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -120,12 +120,15 @@ class Replay:
                     f"weight {weight.name!r}", "its data was not read", id="replay.weight"
                 )
             self.device.upload(memory, pad(raw(weight.data), memory.bytes))
-        for buffer in program.buffers:
+        images = {image.buffer: image for image in program.images}
+        for number, buffer in enumerate(program.buffers):
+            image = images.get(number)
             if buffer.weight >= 0:
-                self._ranges.append(weights[buffer.weight])
+                whole = weights[buffer.weight]
+                self._ranges.append(Range(whole.memory, 0, whole.bytes, image))
             else:
                 memory = arenas[buffer.arena].memory
-                self._ranges.append(Range(memory, buffer.offset, buffer.bytes))
+                self._ranges.append(Range(memory, buffer.offset, buffer.bytes, image))
         if program.symbols:
             bytes = -(-len(program.symbols) * 4 // 16) * 16
             table = self.device.alloc(bytes, uniform=True)

@@ -8,7 +8,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from operator import index as integer
 from pathlib import Path
@@ -26,6 +26,7 @@ from tinyedge.core.program import (
     Entry,
     Expression,
     If,
+    Image,
     Kernel,
     Launch,
     Loop,
@@ -106,6 +107,8 @@ def write(
             *weight_files.placeholders(),
         ],
     }
+    if program.images:
+        manifest["images"] = [asdict(image) for image in program.images]
     sizes = (*manifest["arenas"], *weights)
     manifest["peak_bytes"] = sum(record["bytes"] for record in sizes)
     manifest["features"] = list(features_used(manifest))
@@ -613,6 +616,7 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         weights=tuple(_weight(record, files) for record in manifest["weights"]),
         kernels=tuple(_kernel(record, files) for record in manifest["kernels"]),
         entries=tuple(entries),
+        images=tuple(Image(**record) for record in manifest.get("images", ())),
         prelude=_text(manifest["prelude"], files),
         requirements=manifest["requirements"],
         options=manifest["options"],

@@ -13,7 +13,7 @@ from tinyedge.export.manifest import INTEGER_LIMIT, refuse
 
 FORMAT = "tinyedge-bundle"
 VERSION = 1
-FEATURES = ("count", "entries", "if", "loop", "state", "symbols")
+FEATURES = ("count", "entries", "if", "images", "loop", "state", "symbols")
 SHARD_BYTES = 32 * 2**20
 KERNEL_FILE_BYTES = 64 * 2**20
 ALIGNMENT = 256
@@ -41,7 +41,7 @@ Record = Mapping[str, Any]
 def check(manifest: Record) -> None:
     """Raise BundleError unless the manifest, as decoded, keeps every rule of the format."""
     _identity(manifest)
-    _MANIFEST.check(manifest, "manifest")
+    (_WITH_IMAGES if "images" in manifest["features"] else _MANIFEST).check(manifest, "manifest")
     _names(manifest)
     _indices(manifest)
     _features_used(manifest)
@@ -216,6 +216,15 @@ _PORT: Mapping[str, _Shape] = {**_TENSOR, "slices": _Array(_SLICE, 256), "count"
 _RANGE: Mapping[str, _Shape] = {"file": _INDEX, "offset": _Integer(), "bytes": _Integer()}
 _GOLDEN_BOUND = _Integer(-(2**31), 2**32 - 1)
 
+_REQUIREMENTS: Mapping[str, _Shape] = {
+    "bindings": _Integer(),
+    "binding_bytes": _Integer(),
+    "buffer_bytes": _Integer(),
+    "invocations": _Integer(),
+    "workgroups": _Integer(),
+    "workgroup_bytes": _Integer(),
+}
+
 _MANIFEST = _Object(
     {
         "format": _Text(),
@@ -224,17 +233,7 @@ _MANIFEST = _Object(
         "tool": _Text(64),
         "target": _Text(32),
         "options": _FREE,
-        "requirements": _Object(
-            {
-                "bindings": _Integer(),
-                "binding_bytes": _Integer(),
-                "buffer_bytes": _Integer(),
-                "invocations": _Integer(),
-                "workgroups": _Integer(),
-                "workgroup_bytes": _Integer(),
-            },
-            free=True,
-        ),
+        "requirements": _Object(_REQUIREMENTS, free=True),
         "peak_bytes": _Integer(),
         "symbols": _Array(
             _Object({"name": _NAME, "min": _SIZE, "max": _SIZE, "step": _Integer(1, 2**31 - 1)}),
@@ -381,6 +380,28 @@ _MANIFEST = _Object(
     }
 )
 
+_IMAGE_SIZE = _Integer(1, 2**20)
+_IMAGE_LIMITS: Mapping[str, _Shape] = {"image_height": _Integer(), "image_width": _Integer()}
+
+_WITH_IMAGES = _Object(
+    {
+        **_MANIFEST.members,
+        "requirements": _Object({**_REQUIREMENTS, **_IMAGE_LIMITS}, free=True),
+        "images": _Array(
+            _Object(
+                {
+                    "buffer": _INDEX,
+                    "dtype": _Choice(("float16", "float32")),
+                    "height": _IMAGE_SIZE,
+                    "pitch": _Integer(),
+                    "width": _IMAGE_SIZE,
+                }
+            ),
+            262144,
+        ),
+    }
+)
+
 
 # --- stages 4 and 5: names and indices ---------------------------------------------------------
 
@@ -450,6 +471,10 @@ def _indices(manifest: Record) -> None:
             raise refuse("bundle.index", f"buffers[{number}] is not one of arena and weight")
         group = "arenas" if buffer["weight"] == -1 else "weights"
         within(max(buffer["arena"], buffer["weight"]), group, f"buffers[{number}]")
+    for number, image in enumerate(manifest.get("images", ())):
+        within(image["buffer"], "buffers", f"images[{number}]")
+        if number and image["buffer"] <= manifest["images"][number - 1]["buffer"]:
+            raise refuse("bundle.index", f"images[{number}]: its buffer does not increase")
     for weight in manifest["weights"]:
         for segment in weight["segments"]:
             file(segment, "weights", f"weight {weight['name']!r:.80}")
@@ -494,6 +519,7 @@ def features_used(manifest: Record) -> tuple[str, ...]:
         "count": any(port["count"] != -1 for port in manifest["outputs"]),
         "entries": len(manifest["entries"]) > 1,
         "if": "if" in ops,
+        "images": bool(manifest.get("images")),
         "loop": "loop" in ops,
         "state": bool(manifest["states"]),
         "symbols": bool(manifest["symbols"]),
@@ -615,6 +641,7 @@ def _bounds(manifest: Record, sizes: Sequence[_Sizes]) -> None:
         else:
             room = weights[buffer["weight"]]["bytes"]
             need(offset == 0 and size == room, f"buffers[{number}] is not all of its weight")
+    _image_bounds(manifest, need)
     for group in ("inputs", "outputs", "states"):
         for port in manifest[group]:
             _port_bounds(manifest, group, port, sizes, need)
@@ -644,6 +671,25 @@ def _weight_bounds(manifest: Record, need: _Need) -> None:
         end = record["offset"] + record["bytes"]
         need(end <= files[record["file"]]["bytes"], f"{where} leaves its file")
         need(record["bytes"] > 0 or "entry" not in record, f"kernel {where} is empty")
+
+
+def _image_bounds(manifest: Record, need: _Need) -> None:
+    used = {port["buffer"] for g in ("inputs", "outputs", "states") for port in manifest[g]}
+    for step in manifest["steps"]:
+        if step["op"] != "launch":
+            used.update(_buffers_of(step))
+    for number, image in enumerate(manifest.get("images", ())):
+        where = f"images[{number}]"
+        pitch, pixel = image["pitch"], image_pixel(image["dtype"])
+        need(pitch % pixel == 0 and pitch >= image["width"] * pixel, f"{where}: its pitch")
+        room = manifest["buffers"][image["buffer"]]["bytes"]
+        need(pitch * image["height"] <= room, f"{where} does not fit its buffer")
+        need(image["buffer"] not in used, f"{where}: its buffer is not only a kernel's")
+
+
+def image_pixel(dtype: str) -> int:
+    """Bytes of a four-channel pixel."""
+    return 4 * by_name(dtype).itemsize
 
 
 def _port_bounds(
@@ -865,6 +911,9 @@ def _requirements(manifest: Record, sizes: Sequence[_Sizes]) -> None:
         need(len(kernel["bindings"]), "bindings", kernel["entry"])
         x, y, z = kernel["workgroup"]
         need(x * y * z, "invocations", kernel["entry"])
+    for number, image in enumerate(manifest.get("images", ())):
+        for limit in ("width", "height"):
+            need(image[limit], f"image_{limit}", f"images[{number}]")
     for number, step in enumerate(manifest["steps"]):
         if step["op"] != "launch":
             continue
@@ -893,6 +942,9 @@ def requirements(manifest: Record) -> dict[str, int]:
         "workgroups": 0,
         "workgroup_bytes": 0,
     }
+    for limit in ("width", "height") if "images" in manifest else ():
+        images = manifest["images"]
+        least[f"image_{limit}"] = max((image[limit] for image in images), default=0)
     for record in (*manifest["arenas"], *manifest["weights"]):
         least["buffer_bytes"] = max(least["buffer_bytes"], record["bytes"])
     for kernel in kernels:
