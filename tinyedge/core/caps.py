@@ -21,6 +21,8 @@ class Caps:
     typed_buffers: a buffer has one element type a kernel.
     halves: float32 values can be kept in memory as halves.
     registers: vector registers that a tile may fill.
+    image: most pixels along a side of an image (four floats or halves a pixel, zeros outside); 0:
+    there are no images. image_pitch: pixels of which a row of an image in memory is a multiple.
     """
 
     dtypes: frozenset[str]
@@ -39,4 +41,6 @@ class Caps:
     typed_buffers: bool = False
     halves: bool = False
     registers: int = 64
+    image: int = 0
+    image_pitch: int = 1
     requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.lower.geometry import geometry
+from tinyedge.core.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.lower.linear import linearise
 from tinyedge.core.optimize.choose import choose, plain
 from tinyedge.core.optimize.moves import IllegalMove, Move
@@ -69,6 +70,7 @@ class Compilation:
     names: dict[UOp, str] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
     full: set[UOp] = field(default_factory=set)
+    flat: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: program.Program | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -76,13 +78,17 @@ class Compilation:
 
 @dataclass
 class Kernel:
-    """One distinct kernel on its way: meaning, moves, and what was printed."""
+    """One distinct kernel on its way: meaning, moves, and what was printed.
+
+    scattered: slots of images that it would not take in whole pixels.
+    """
 
     name: str
     sink: UOp
     moved: UOp
     moves: list[Move]
     contraction: Mapping[str, tuple[int, ...]] | None = None
+    scattered: set[int] = field(default_factory=set)
     text: KernelText | None = None
     source: str = ""
     flops: int = 0
@@ -138,8 +144,15 @@ def _schedule(state: Compilation) -> None:
     """Tensors to kernels and buffers."""
     halves = state.options.precision == "fp16"
     storage = _types(state)[1]
-    full = frozenset(state.full)
-    state.schedule = schedule(state.outputs, state.caps, state.names, storage, halves, full)
+    state.schedule = schedule(
+        state.outputs,
+        state.caps,
+        state.names,
+        storage,
+        halves,
+        frozenset(state.full),
+        frozenset(state.flat),
+    )
     for launch in state.schedule.launches:
         check_kernel(launch.sink)
 
@@ -147,14 +160,29 @@ def _schedule(state: Compilation) -> None:
 def _optimise(state: Compilation) -> None:
     """Schedule moves for every distinct kernel.
 
-    A tensor of halves that a kernel would not write in whole vectors is kept in full instead.
+    A tensor of halves that a kernel would not write in whole vectors is kept in full instead, and
+    an image that one would not read and write in whole pixels becomes a buffer.
     """
     _choose_all(state)
-    while split := _split_halves(state):
+    while True:
+        split, scattered = _split_halves(state), _scattered_images(state)
+        if not split and not scattered:
+            return
         state.full.update(split)
+        state.flat.update(scattered)
         state.kernels.clear()
         _schedule(state)
         _choose_all(state)
+
+
+def _scattered_images(state: Compilation) -> set[UOp]:
+    """Tensors that were made images, but that a kernel would not take in whole pixels."""
+    return {
+        storage.node
+        for launch in state.schedule.launches
+        for slot, storage in enumerate(launch.storages)
+        if slot in state.kernels[launch.sink].scattered and storage.node is not None
+    }
 
 
 def _split_halves(state: Compilation) -> set[UOp]:
@@ -202,6 +230,9 @@ def _choose_all(state: Compilation) -> None:
             state.kernels[launch.sink] = Kernel(
                 name, launch.sink, moved, moves, launch.contraction, flops=flops
             )
+            if state.caps.image:
+                expanded = expand(free_guards(moved), state.caps)
+                state.kernels[launch.sink].scattered = not_pixels(expanded)
 
 
 def operations(sink: UOp) -> int:
@@ -233,7 +264,9 @@ def _lower(state: Compilation) -> None:
 
 def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
     """A kernel after its moves, as statements."""
-    sink = expand(sink, caps)
+    sink = expand(free_guards(sink), caps) if caps.image else expand(sink, caps)
+    if caps.image:
+        sink = to_coordinates(sink)
     if caps.typed_buffers:
         sink = one_type_per_buffer(sink)
     nodes = toposort((sink,))
@@ -396,6 +429,7 @@ class _Assembler:
             weights=tuple(self.weights),
             kernels=tuple(self._kernel(kernel) for kernel in kernels),
             entries=(entry,),
+            images=tuple(self._images()),
             prelude=state.target.prelude,
             requirements={},
             options={
@@ -404,6 +438,14 @@ class _Assembler:
                 "profile": state.options.profile,
             },
         )
+
+    def _images(self) -> Iterator[program.Image]:
+        for storage, number in sorted(self.numbers.items(), key=lambda item: item[1]):
+            layout = storage.layout
+            if layout.rows is not None:
+                width, height = layout.image(storage.shape)
+                pitch = layout.pitch(storage.shape) * storage.dtype.itemsize
+                yield program.Image(number, storage.dtype.name, width, height, pitch)
 
     def _distinct(self) -> tuple[list[Kernel], dict[UOp, int]]:
         """Kernels of which the text differs in more than the name, and every kernel's number."""
@@ -495,8 +537,7 @@ class _Assembler:
     def _kernel(self, kernel: Kernel) -> program.Kernel:
         assert kernel.text is not None
         bindings = tuple(
-            program.Binding("read" if a.weight else "read_write", a.param.dtype.name)
-            for a in kernel.text.arguments
+            program.Binding(_access(a), a.param.dtype.name) for a in kernel.text.arguments
         )
         return program.Kernel(
             kernel.name,
@@ -521,6 +562,13 @@ class _Assembler:
         )
 
 
+def _access(argument: Argument) -> Literal["read", "read_write"]:
+    """A buffer of an arena may be bound for both; an image is for one of them."""
+    image = argument.param.arg.layout.rows is not None
+    reads = argument.weight or (image and not argument.written)
+    return "read" if reads else "read_write"
+
+
 def stored_array(storage: Storage) -> Array:
     """A weight's values as they lie in memory: converted, in its layout's order, padded with
     zeros.
@@ -533,4 +581,8 @@ def stored_array(storage: Storage) -> Array:
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]
-    return np.pad(ordered, extra) if any(after for _, after in extra) else ordered
+    padded = np.pad(ordered, extra) if any(after for _, after in extra) else ordered
+    if layout.rows is None:
+        return padded
+    rows = padded.reshape(layout.image(storage.shape)[1], -1)
+    return np.pad(rows, [(0, 0), (0, layout.pitch(storage.shape) - rows.shape[1])])

@@ -15,6 +15,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.reference import cast_array, reduce_array, size_value
+from tinyedge.core.schedule.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.uop import UOp, as_size, symbol_value, toposort
 
 Array = Any
@@ -32,6 +33,20 @@ def run_kernel(
     sizes = dict(symbols or {})
     for store in sink.src:
         _Store(store, buffers, sizes).run()
+
+
+def _places(param: UOp, address: Array) -> tuple[Array, Array]:
+    """Addresses as positions in a flat array, and whether they are in it; an image reads as zero
+    outside.
+    """
+    layout = param.arg.layout
+    if layout.rows is None:
+        return address, np.ones(address.shape, bool)
+    width, height = layout.image(param.arg.shape)
+    row = (address + IMAGE_ROW // 2) // IMAGE_ROW
+    place = address - row * IMAGE_ROW
+    inside = (row >= 0) & (row < height) & (place >= 0) & (place < width * PIXEL)
+    return row * layout.pitch(param.arg.shape) + place, inside
 
 
 class _Store:
@@ -59,6 +74,9 @@ class _Store:
             parts.append(self.values[self.guard])
         at, what, *rest = np.broadcast_arrays(*parts)
         inside = rest[0] if rest else np.ones(at.shape, bool)
+        at, real = _places(param, at)
+        if not real[inside].all():
+            raise ValueError(f"the kernel writes outside of an image: {self.store!r}")
         flat = self.buffers[param.arg.slot]
         flat[at[inside]] = cast_array(what[inside], param.dtype)
 
@@ -86,10 +104,11 @@ class _Store:
 
     def _load(self, node: UOp) -> Array:
         flat = self.buffers[node.src[0].arg.slot]
-        at = self.values[node.src[1]]
-        if not node.arg:
+        at, inside = _places(node.src[0], self.values[node.src[1]])
+        if not node.arg and inside.all():
             return np.asarray(flat[at], node.dtype.numpy)
-        at, inside = np.broadcast_arrays(at, self.values[node.src[2]])
+        if node.arg:
+            at, inside = np.broadcast_arrays(at, inside & self.values[node.src[2]])
         taken = np.asarray(flat[np.where(inside, at, 0)], node.dtype.numpy)
         return np.where(inside, taken, np.zeros((), node.dtype.numpy))
 

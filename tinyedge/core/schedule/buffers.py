@@ -9,17 +9,35 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index as ix
 from tinyedge.core.uop import Shape, Size, UOp, as_node, product
 
+IMAGE_ROW = 2**20  # from one row of an image to the next in an address, more than any row has
+PIXEL = 4  # elements
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tensor as a two-dimensional image: the outer `axes` in memory number its rows.
+
+    pitch: the pixels of a row are rounded up to a multiple of it.
+    """
+
+    axes: int
+    pitch: int
+
 
 @dataclass(frozen=True)
 class Layout:
     """How a tensor lies in memory.
 
     order: the axes from outermost to innermost. pads: for each axis in that order, the multiple
-    that its size is rounded up to in memory; what lies there reads as zero.
+    that its size is rounded up to in memory; what lies there reads as zero. rows: how the tensor is
+    an image; None: it is a plain buffer. The address of an element of an image is row * IMAGE_ROW +
+    place in the row, so that both can be read off it whatever was made of it, and so that
+    a place outside of the row, which reads as zero, stays outside.
     """
 
     order: tuple[int, ...]
     pads: tuple[int, ...]
+    rows: Rows | None = None
 
     def stored(self, shape: Shape) -> Shape:
         """Sizes in memory, in memory's order."""
@@ -29,15 +47,33 @@ class Layout:
 
     def count(self, shape: Shape) -> Size:
         """Elements in memory, padding included."""
+        if self.rows is not None:
+            return self.pitch(shape) * self.image(shape)[1]
         return product(self.stored(shape))
+
+    def image(self, shape: Shape) -> tuple[int, int]:
+        """Width and height of an image in pixels."""
+        assert self.rows is not None
+        stored = self.stored(shape)
+        height, width = product(stored[: self.rows.axes]), product(stored[self.rows.axes :])
+        assert isinstance(height, int) and isinstance(width, int)
+        return width // PIXEL, height
+
+    def pitch(self, shape: Shape) -> int:
+        """Elements from one row of an image to the next."""
+        assert self.rows is not None
+        return -(-self.image(shape)[0] // self.rows.pitch) * self.rows.pitch * PIXEL
 
     def flatten(self, shape: Shape, indices: tuple[UOp, ...]) -> UOp:
         """The linear address of an element."""
         address = ix.ZERO
         stride: Size = 1
-        for axis, size in zip(reversed(self.order), reversed(self.stored(shape)), strict=True):
-            address = ix.add(address, ix.mul(indices[axis], as_node(stride)))
-            stride = ix.size_mul(stride, size)
+        sizes = self.stored(shape)
+        for place in range(len(sizes) - 1, -1, -1):
+            if self.rows is not None and place == self.rows.axes - 1:
+                stride = IMAGE_ROW
+            address = ix.add(address, ix.mul(indices[self.order[place]], as_node(stride)))
+            stride = ix.size_mul(stride, sizes[place])
         return address
 
     def room(self, shape: Shape) -> int:
@@ -49,6 +85,19 @@ def _round_up(size: Size, multiple: int) -> Size:
     if multiple == 1:
         return size
     return ix.size_mul(ix.size_ceildiv(size, multiple), multiple)
+
+
+def coordinates(address: UOp) -> tuple[UOp, UOp]:
+    """The place in the row, in elements, and the row of an address in an image."""
+    places: ix.Terms = {}
+    rows: ix.Terms = {}
+    for monomial, coefficient in ix.terms(address).items():
+        row = (coefficient + IMAGE_ROW // 2) // IMAGE_ROW
+        if row:
+            rows[monomial] = row
+        if coefficient != row * IMAGE_ROW:
+            places[monomial] = coefficient - row * IMAGE_ROW
+    return ix.build(places), ix.build(rows)
 
 
 def plain(shape: Shape) -> Layout:

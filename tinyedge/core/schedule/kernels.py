@@ -17,7 +17,7 @@ from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, Vi
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices
-from tinyedge.core.schedule.layout import classify, output_layout, weight_layout
+from tinyedge.core.schedule.layout import classify, image_rows, output_layout, weight_layout
 from tinyedge.core.uop import (
     Size,
     UOp,
@@ -64,14 +64,15 @@ def schedule(
     storage_types: Mapping[str, str],
     halves: bool = False,
     full: frozenset[UOp] = frozenset(),
+    flat: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
     names: the model's name of a tensor's node. storage_types: element type in memory of types that
     the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
-    the nodes in `full`.
+    the nodes in `full`. The nodes in `flat` do not become images.
     """
-    return _Scheduler(outputs, caps, names, storage_types, halves, full).run()
+    return _Scheduler(outputs, caps, names, storage_types, halves, full, flat).run()
 
 
 class _Scheduler:
@@ -83,9 +84,11 @@ class _Scheduler:
         storage_types: Mapping[str, str],
         halves: bool,
         full: frozenset[UOp],
+        flat: frozenset[UOp],
     ) -> None:
         self.halves = halves
         self.full = full
+        self.flat = flat
         self.outputs = outputs
         self.names = names
         self.types = storage_types
@@ -254,6 +257,7 @@ class _Scheduler:
             output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
             if self._as_halves(output):
                 output.dtype = dt.float16
+            output.layout = self._as_image(output, output.layout, max(1, len(output.shape) - 2))
         sink = order_folds(_with_storages(sink, storages))
         store = sink.src[0]
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
@@ -267,6 +271,7 @@ class _Scheduler:
         for slot, layouts in wanted.items():
             chosen = layouts.pop() if len(layouts) == 1 else None
             if chosen is not None:
+                chosen = self._as_image(storages[slot], chosen, None)
                 storages[slot] = self._weight(storages[slot], chosen)
         return _without_unused(_with_storages(sink, storages), storages)
 
@@ -287,6 +292,19 @@ class _Scheduler:
             _whole(part.arg[inner][0]) and _whole(part.arg[inner][1])
             for part in self.decision.parts.get(node, ())  # type: ignore[arg-type]
         )
+
+    def _as_image(self, storage: Storage, layout: Layout, axes: int | None) -> Layout:
+        """The layout as an image's, with `axes` outer axes as rows if possible, where there are
+        images.
+
+        A row of values that all threads read alike stays a buffer.
+        """
+        if storage.node in self.flat or storage.dtype not in (dt.float16, dt.float32):
+            return layout
+        image = replace(layout, rows=image_rows(storage.shape, layout, self.caps, axes))
+        if image.rows is not None and product(layout.stored(storage.shape)[:-1]) == 1:
+            return layout
+        return image
 
     def _weight(self, storage: Storage, layout: Layout) -> Storage:
         """The weight in another layout; each layout of a weight is stored once."""

@@ -8,13 +8,15 @@ Inputs and outputs are row-major.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
-from tinyedge.core.schedule.buffers import Layout, innermost, plain
+from tinyedge.core.caps import Caps
+from tinyedge.core.schedule.buffers import PIXEL, Layout, Rows, innermost, plain
 from tinyedge.core.uop import Shape, UOp, as_size, maximum, product, toposort
 
+MOST_WASTE = 2.0  # memory of an image against what is in it
 SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
 
 
@@ -138,6 +140,33 @@ def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
         if r in index.ranges:
             return axis
     return None
+
+
+def image_rows(shape: Shape, layout: Layout, caps: Caps, axes: int | None) -> Rows | None:
+    """How a tensor of this layout becomes an image; None where it must stay a buffer.
+
+    axes: how many outer axes should number the rows, which makes reading beyond the others read
+    zeros; None: whatever wastes the least memory. Another number is taken where that one is beyond
+    the device's limits or rows that are rounded up would waste more than half of the memory.
+    """
+    stored = layout.stored(shape)
+    sizes = [size for size in stored if isinstance(size, int)]
+    if not caps.image or len(sizes) < len(stored) or len(sizes) < 2 or sizes[-1] % PIXEL:
+        return None
+    candidates = []
+    for outer in range(len(sizes)):
+        rows = Rows(outer, caps.image_pitch)
+        image = replace(layout, rows=rows)
+        width, height = image.image(shape)
+        if max(width, height) > caps.image or not width or not height:
+            continue
+        waste = image.pitch(shape) / (width * PIXEL)
+        wanted = outer == axes and waste <= MOST_WASTE
+        candidates.append((not wanted, waste, abs(width - height), outer, rows))
+    best = min(candidates, default=None, key=lambda c: c[:4])
+    if best is None or best[1] > MOST_WASTE:
+        return None
+    return best[-1]
 
 
 def weight_layout(load: UOp, store: UOp, fold_order: tuple[UOp, ...], width: int) -> Layout | None:
