@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from tinyedge.core.reference import evaluate
 from tinyedge.core.reference_kernel import run_kernel
 from tinyedge.core.schedule.buffers import Storage
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.target import Target
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp, const, maximum
+from tinyedge.core.uop import UOp, const, maximum, toposort
 
 RNG = np.random.default_rng(7)
 
@@ -49,10 +51,32 @@ def _compile(function: Callable[[Tensor], Tensor], target: str) -> tuple[Compila
     x = Tensor.input("x", SHAPE, dt.float32)
     y = function(x)
     graph = Graph((Port("x", dt.float32, SHAPE),), (Port("y", y.dtype, y.shape, y.node),))
+    if target == "images":
+        return compile_graph(
+            graph, _with_images(find_target("webgpu")), Options(), stop_after="lower"
+        ), y
     return compile_graph(graph, find_target(target), Options()), y
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def _with_images(target: Target) -> Target:
+    """A target with images of which no row is a multiple of 64 pixels by itself."""
+    caps = replace(target.caps(), image=4096, image_pitch=3, typed_buffers=False)
+    return replace(target, profiles={"default": caps})
+
+
+def test_images_read_padding_for_free() -> None:
+    state, _ = _compile(FUNCTIONS["convolutions"], "images")
+    images, guarded = 0, 0
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        for node in toposort(kernel.text.linear.statements):
+            if node.op is ops.LOAD and node.src[0].arg.layout.rows is not None:
+                images += 1
+                guarded += bool(node.arg)
+    assert images >= 10 and guarded == 0
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "images"])
 @pytest.mark.parametrize("moved", [False, True], ids=["canonical", "moved"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> None:
