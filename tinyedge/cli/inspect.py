@@ -96,10 +96,26 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     table((">", "kernel", ">launches", "workgroup", ">buffers", ">MFLOP"), rows)
     say()
     say(f"launches {facts['launches']} of {several(len(program.kernels), 'kernel')}")
+    _print_counters(program.options.get("counters"))
     say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
     say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
     say(f"goldens  {facts['goldens']}")
     return 0
+
+
+def _print_counters(counters: Any) -> None:
+    """What the launches read and move, as it was counted when they were compiled."""
+    if not isinstance(counters, Mapping):
+        return
+    images, buffers, guarded, barriers, moved = (
+        counters.get(name, 0)
+        for name in ("image_reads", "buffer_reads", "guarded_reads", "barriers", "bytes")
+    )
+    say(
+        f"reads    {images} of images, {buffers} of buffers in the kernels' text, "
+        f"{guarded} of them guarded; {several(barriers, 'barrier')}"
+    )
+    say(f"moved    {bytes_of(moved)} a run at most: each launch's buffers once")
 
 
 def _kernel(program: Program, index: int) -> int:

@@ -40,6 +40,7 @@ class Target:
     storage: element types that are kept in memory as others ("bool" -> "int32").
     rules: a rewrite of a kernel that makes it sayable in the language.
     render: text of a kernel. prelude: text that goes before all kernels.
+    precision: what is exported unless asked otherwise. build: options of the device's compiler.
     """
 
     name: str
@@ -49,6 +50,9 @@ class Target:
     storage: Mapping[str, str]
     render: Callable[[KernelText], str]
     prelude: str
+    precision: str = "fp32"
+    build: str = ""
+    barrier: str = ""
     rules: Callable[[UOp, Caps], UOp] = field(default=lambda sink, caps: sink)
 
     def caps(self, profile: str = "default") -> Caps:

@@ -37,6 +37,7 @@ HELPERS = {
     ops.SHR: "shr",
 }
 BUILT_IN = {ops.ROUND: "round"}
+BARRIER = "workgroupBarrier();"
 
 
 def short(dtype: DType) -> str:
@@ -69,7 +70,7 @@ class WgslPrinter(Printer):
         return f"i32(group.{LANES[dimension]})" if kind == "group" else "i32(thread)"
 
     def barrier(self) -> str:
-        return "workgroupBarrier();"
+        return BARRIER
 
     def symbol(self, node: UOp) -> str:
         number = self.kernel.symbols.index(node.arg[0])
