@@ -83,14 +83,14 @@ def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> No
     state, y = _compile(FUNCTIONS[name], target)
     x = RNG.standard_normal(SHAPE, dtype=np.float32)
     memory: dict[Storage, np.ndarray] = {}  # type: ignore[type-arg]
-    for launch in state.schedule.launches:
+    for launch in state.launches:
         for storage in launch.storages:
             if storage not in memory:
                 memory[storage] = _contents(storage, x)
         kernel = state.kernels[launch.sink]
         run_kernel(kernel.moved if moved else launch.sink, [memory[s] for s in launch.storages])
     expected = evaluate([y.node], {"x": x})[0]
-    result = memory[state.schedule.outputs["y"]].reshape(expected.shape)
+    result = memory[state.entries[0].schedule.outputs["0"]].reshape(expected.shape)
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -120,7 +120,7 @@ def test_grammars_refuse_what_they_should() -> None:
     with pytest.raises(InternalError, match="sink of stores"):
         check_kernel(const(1.0, dt.float32))
     state, _ = _compile(FUNCTIONS["product"], "cpu")
-    kernel = state.kernels[state.schedule.launches[0].sink]
+    kernel = state.kernels[state.launches[0].sink]
     check_kernel(kernel.moved)
     assert kernel.text is not None
     statements = kernel.text.linear.statements

@@ -156,7 +156,7 @@ def test_random_legal_moves_change_nothing(
 def kernel_of(tensor: Tensor, inputs: Inputs, target: str) -> tuple[UOp, Caps]:
     """The only kernel of a tensor, before its moves."""
     state = compiled({"y": tensor}, inputs, find_target(target))
-    (launch,) = state.schedule.launches
+    (launch,) = state.launches
     return launch.sink, state.caps
 
 

@@ -64,8 +64,10 @@ def command(
 
 
 def _print_graph(state: Compilation) -> None:
-    _say_all(graph_text(state.outputs.values(), state.names))
-    say(f"outputs: {', '.join(state.outputs)}")
+    names = {node: name for entry in state.entries for node, name in entry.names.items()}
+    _say_all(graph_text(state.roots, names))
+    for entry in state.entries:
+        say(f"outputs: {', '.join(entry.outputs)}")
 
 
 def _say_all(lines: Iterable[str]) -> None:
@@ -75,13 +77,13 @@ def _say_all(lines: Iterable[str]) -> None:
 
 def _sinks(state: Compilation) -> list[UOp]:
     """Distinct kernels, in the order of their numbers."""
-    return list(dict.fromkeys(launch.sink for launch in state.schedule.launches))
+    return list(dict.fromkeys(launch.sink for launch in state.launches))
 
 
 def _print_kernels(state: Compilation, stage: str) -> None:
     sinks = _sinks(state)
     for index, sink in enumerate(sinks):
-        uses = [launch for launch in state.schedule.launches if launch.sink is sink]
+        uses = [launch for launch in state.launches if launch.sink is sink]
         nodes = ", ".join(uses[0].nodes) or "-"
         say(f"kernel {index}: {several(len(uses), 'launch')}, first for {nodes}")
         _print_kernel(state, index, stage)

@@ -1,10 +1,11 @@
-"""The pipeline: a tensor graph to a Program, as one visible list of stages."""
+"""The pipeline: tensor graphs to a Program, as one visible list of stages."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops, program
 from tinyedge.core.caps import Caps
+from tinyedge.core.counters import kernel_counters, program_counters
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.lower.expand import expand, one_type_per_buffer
@@ -29,8 +31,10 @@ from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
+from tinyedge.core.schedule.sharing import Signature, share
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
+from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, Size, UOp, as_size, maximum, toposort
 
 WIDE_TYPES = {"float32": "float64", "float16": "float64"}
@@ -51,29 +55,92 @@ class Port:
 
 @dataclass(frozen=True)
 class Graph:
-    """What is compiled. names: the model's name of a node's tensor."""
+    """What one entry computes.
+
+    updates: new values of states, by the state's name. names: the model's name of a node's tensor.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     names: Mapping[UOp, str] = field(default_factory=dict)
+    updates: tuple[Port, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """A value that stays on the device between runs; graphs read it as the input of its name.
+
+    An update is the whole new value ("replace"), or the entries that come last when the others move
+    towards 0 along `axis` ("shift"). initial: the value after a reset, None for zeros.
+    """
+
+    name: str
+    dtype: DType
+    shape: Shape
+    update: Literal["replace", "shift"] = "replace"
+    axis: int = 0
+    initial: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is compiled: graphs by the entry's name, the states they share, named parts of outputs.
+
+    Inputs, or outputs, that have one name in several graphs are one port.
+    """
+
+    entries: Mapping[str, Graph]
+    states: tuple[State, ...] = ()
+    slices: Mapping[str, tuple[program.Slice, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Entry:
+    """One graph on its way to steps."""
+
+    name: str
+    graph: Graph
+    outputs: dict[str, UOp]
+    updates: dict[str, UOp]
+    names: dict[UOp, str]
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def roots(self) -> tuple[UOp, ...]:
+        """All that is computed: outputs, then updates."""
+        return (*self.outputs.values(), *self.updates.values())
+
+    def follow(self, done: Mapping[UOp, UOp]) -> None:
+        """Take what every node has become."""
+        self.outputs = {name: done[node] for name, node in self.outputs.items()}
+        self.updates = {name: done[node] for name, node in self.updates.items()}
+        self.names = {done[n]: name for n, name in self.names.items() if n in done}
 
 
 @dataclass
 class Compilation:
-    """Everything between a graph and its program; stages fill it in, `explain` prints it."""
+    """Everything between a model and its program; stages fill it in, `explain` prints it."""
 
-    graph: Graph
+    model: Model
     target: Target
     options: Options
     caps: Caps
-    outputs: dict[str, UOp] = field(default_factory=dict)
-    names: dict[UOp, str] = field(default_factory=dict)
-    schedule: Schedule = field(default_factory=Schedule)
+    entries: list[Entry] = field(default_factory=list)
     full: set[UOp] = field(default_factory=set)
     flat: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: program.Program | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> tuple[UOp, ...]:
+        """All that the entries compute."""
+        return tuple(root for entry in self.entries for root in entry.roots)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches of all entries, in order."""
+        return [launch for entry in self.entries for launch in entry.schedule.launches]
 
 
 @dataclass
@@ -95,16 +162,20 @@ class Kernel:
 
 
 def compile_graph(
-    graph: Graph,
+    graph: Graph | Model,
     target: Target,
     options: Options | None = None,
     *,
     stop_after: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Compilation:
-    """Run the stages in order; with `stop_after`, only up to the named one."""
+    """Run the stages in order; with `stop_after`, only up to the named one.
+
+    A single graph becomes the entry `main`.
+    """
     chosen = options or Options()
-    state = Compilation(graph, target, chosen, target.caps(chosen.profile))
+    model = graph if isinstance(graph, Model) else Model({"main": graph})
+    state = Compilation(model, target, chosen, target.caps(chosen.profile))
     for name, stage in STAGES:
         if progress is not None:
             progress(name)
@@ -126,34 +197,50 @@ def _types(state: Compilation) -> tuple[dict[str, str], dict[str, str]]:
 
 def _retype(state: Compilation) -> None:
     """Element types that the target lacks become others."""
-    roots = {port.name: port.node for port in state.graph.outputs if port.node is not None}
-    done = retype(tuple(roots.values()), _types(state)[0])
-    state.outputs = {name: done[node] for name, node in roots.items()}
-    state.names = {done[n]: name for n, name in state.graph.names.items() if n in done}
+    states = {kept.name: kept for kept in state.model.states}
+    for name, graph in state.model.entries.items():
+        outputs = {port.name: port.node for port in graph.outputs if port.node is not None}
+        updates = {port.name: _renewed(states[port.name], port) for port in graph.updates}
+        state.entries.append(Entry(name, graph, outputs, updates, dict(graph.names)))
+    done = retype(state.roots, _types(state)[0])
+    for entry in state.entries:
+        entry.follow(done)
+
+
+def _renewed(state: State, update: Port) -> UOp:
+    """A state's whole new value."""
+    assert update.node is not None
+    if state.update == "replace":
+        return update.node
+    old = Tensor.input(state.name, state.shape, state.dtype)
+    count = update.shape[state.axis]
+    moved = old[(slice(None),) * state.axis + (slice(count, None),)]
+    return Tensor.concat([moved, Tensor(update.node)], state.axis).node
 
 
 def _fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
-    done = fold_constants(tuple(state.outputs.values()))
-    state.outputs = {name: done[node] for name, node in state.outputs.items()}
-    state.names = {done[n]: name for n, name in state.names.items() if n in done}
-    check_tensor(state.outputs.values())
+    done = fold_constants(state.roots)
+    for entry in state.entries:
+        entry.follow(done)
+    check_tensor(state.roots)
 
 
 def _schedule(state: Compilation) -> None:
     """Tensors to kernels and buffers."""
     halves = state.options.precision == "fp16"
     storage = _types(state)[1]
-    state.schedule = schedule(
-        state.outputs,
-        state.caps,
-        state.names,
-        storage,
-        halves,
-        frozenset(state.full),
-        frozenset(state.flat),
-    )
-    for launch in state.schedule.launches:
+    for entry in state.entries:
+        entry.schedule = schedule(
+            {str(number): root for number, root in enumerate(entry.roots)},
+            state.caps,
+            entry.names,
+            storage,
+            halves,
+            frozenset(state.full),
+            frozenset(state.flat),
+        )
+    for launch in state.launches:
         check_kernel(launch.sink)
 
 
@@ -179,7 +266,7 @@ def _scattered_images(state: Compilation) -> set[UOp]:
     """Tensors that were made images, but that a kernel would not take in whole pixels."""
     return {
         storage.node
-        for launch in state.schedule.launches
+        for launch in state.launches
         for slot, storage in enumerate(launch.storages)
         if slot in state.kernels[launch.sink].scattered and storage.node is not None
     }
@@ -187,11 +274,11 @@ def _scattered_images(state: Compilation) -> set[UOp]:
 
 def _split_halves(state: Compilation) -> set[UOp]:
     """Tensors that were made halves, but that a kernel would not write in whole vectors."""
-    if state.options.precision != "fp16":
+    if state.options.precision != "fp16" or state.caps.half_stores:
         return set()
     return {
         launch.storages[0].node
-        for launch in state.schedule.launches
+        for launch in state.launches
         if launch.storages[0].dtype is dt.float16
         and launch.storages[0].node is not None
         and not writes_vectors(state.kernels[launch.sink].moved)
@@ -215,7 +302,7 @@ def writes_vectors(sink: UOp) -> bool:
 
 
 def _choose_all(state: Compilation) -> None:
-    for launch in state.schedule.launches:
+    for launch in state.launches:
         if launch.sink not in state.kernels:
             name = _kernel_name(len(state.kernels), launch)
             chooser = choose if state.options.optimize else plain
@@ -267,8 +354,8 @@ def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
     sink = expand(free_guards(sink), caps) if caps.image else expand(sink, caps)
     if caps.image:
         sink = to_coordinates(sink)
-    if caps.typed_buffers:
-        sink = one_type_per_buffer(sink)
+    if not caps.unaligned:
+        sink = one_type_per_buffer(sink, caps)
     nodes = toposort((sink,))
     params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
     arguments = tuple(
@@ -295,9 +382,12 @@ def _render(state: Compilation) -> None:
 
 def _symbols(state: Compilation) -> dict[str, UOp]:
     found: dict[str, UOp] = {}
-    shapes = [s.shape for launch in state.schedule.launches for s in launch.storages]
+    graphs = [entry.graph for entry in state.entries]
+    shapes = [port.shape for graph in graphs for port in (*graph.inputs, *graph.outputs)]
+    shapes += [s.shape for launch in state.launches for s in launch.storages]
+    shapes += [kept.shape for kept in state.model.states]
     sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
-    roots = [launch.sink for launch in state.schedule.launches]
+    roots = [launch.sink for launch in state.launches]
     for node in toposort((*sizes, *roots)):
         if node.op is ops.SYMBOL:
             found[node.arg[0]] = node
@@ -392,43 +482,47 @@ Array = Any
 class _Assembler:
     def __init__(self, state: Compilation) -> None:
         self.state = state
-        self.launches = state.schedule.launches
+        self.states = {kept.name: self._plain("state", kept) for kept in state.model.states}
+        self.sharing = share([self._signature(entry) for entry in state.entries], self.states)
         self.weights: list[program.Weight] = []
         self.buffers: list[program.Buffer] = []
         self.numbers: dict[Storage, int] = {}
+        self.stored: dict[Any, int] = {}
 
     def assemble(self) -> program.Program:
         state = self.state
         arenas = self._place()
         kernels, numbers = self._distinct()
-        steps = tuple(
-            program.Launch(
-                numbers[launch.sink],
-                tuple(self.numbers[s] for s in launch.storages),
-                self._counts(state.kernels[launch.sink]),
-                launch.nodes,
-                state.kernels[launch.sink].flops,
-            )
-            for launch in self.launches
-        )
-        entry = program.Entry(
-            "main",
-            tuple(port.name for port in state.graph.inputs),
-            tuple(port.name for port in state.graph.outputs),
-            steps,
-        )
         symbols = tuple(_declared(node) for _, node in sorted(_symbols(state).items()))
+        entries = tuple(
+            program.Entry(
+                entry.name,
+                tuple(p.name for p in entry.graph.inputs if p.name not in self.states),
+                tuple(entry.outputs),
+                (*self._launches(entry, numbers), *self._copies(copies)),
+            )
+            for entry, copies in zip(state.entries, self.sharing.copies, strict=True)
+        )
+        graphs = [entry.graph for entry in state.entries]
+        outputs = {port.name: port for graph in graphs for port in graph.outputs}
+        inputs = {port.name: port for graph in graphs for port in graph.inputs}
         return program.Program(
             target=state.target.name,
             symbols=symbols,
-            inputs=tuple(self._input(port) for port in state.graph.inputs),
-            outputs=tuple(self._output(port) for port in state.graph.outputs),
-            states=(),
+            inputs=tuple(
+                self._port(port, self.sharing.inputs[name])
+                for name, port in inputs.items()
+                if name not in self.states
+            ),
+            outputs=tuple(
+                self._port(port, self.sharing.outputs[name]) for name, port in outputs.items()
+            ),
+            states=tuple(self._state(kept) for kept in state.model.states),
             arenas=arenas,
             buffers=tuple(self.buffers),
             weights=tuple(self.weights),
             kernels=tuple(self._kernel(kernel) for kernel in kernels),
-            entries=(entry,),
+            entries=entries,
             images=tuple(self._images()),
             prelude=state.target.prelude,
             requirements={},
@@ -436,8 +530,53 @@ class _Assembler:
                 "optimize": state.options.optimize,
                 "precision": state.options.precision,
                 "profile": state.options.profile,
+                "counters": self._counters(kernels, entries),
             },
         )
+
+    def _counters(
+        self, kernels: Sequence[Kernel], entries: Sequence[program.Entry]
+    ) -> dict[str, int]:
+        """What the launches of all entries read and move."""
+        barrier = self.state.target.barrier
+        each = [kernel_counters(k.text, k.source, barrier) for k in kernels if k.text is not None]
+        launches = [s for e in entries for s in e.steps if isinstance(s, program.Launch)]
+        return program_counters(launches, each, self.buffers)
+
+    def _signature(self, entry: Entry) -> Signature:
+        inputs = {
+            port.name: entry.schedule.inputs.get(port.name) or self._plain("input", port)
+            for port in entry.graph.inputs
+        }
+        computed = list(entry.schedule.outputs.values())
+        outputs = dict(zip(entry.outputs, computed, strict=False))
+        updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
+        return Signature(entry.schedule.launches, inputs, outputs, updates)
+
+    def _plain(self, role: str, port: Port | State) -> Storage:
+        """A storage as inputs and states have it: row-major."""
+        dtype = self._storage_type(port.dtype)
+        return Storage(role, port.name, dtype, port.shape, plain_layout(port.shape))
+
+    def _launches(self, entry: Entry, numbers: Mapping[UOp, int]) -> Iterator[program.Launch]:
+        for launch in entry.schedule.launches:
+            kernel = self.state.kernels[launch.sink]
+            yield program.Launch(
+                numbers[launch.sink],
+                tuple(self.numbers[self.sharing.home(s)] for s in launch.storages),
+                self._counts(kernel),
+                launch.nodes,
+                kernel.flops,
+            )
+
+    def _copies(self, copies: Sequence[tuple[Storage, Storage]]) -> Iterator[program.Copy]:
+        for source, destination in copies:
+            words = ix.size_mul(source.layout.count(source.shape), source.dtype.itemsize)
+            yield program.Copy(
+                self.numbers[self.sharing.home(source)],
+                self.numbers[destination],
+                expression(ix.size_mul(ix.size_ceildiv(words, 4), 4)),
+            )
 
     def _images(self) -> Iterator[program.Image]:
         for storage, number in sorted(self.numbers.items(), key=lambda item: item[1]):
@@ -464,18 +603,37 @@ class _Assembler:
         return kernels, numbers
 
     def _place(self) -> tuple[program.Arena, ...]:
-        """Give every storage a buffer: weights their own, the rest a range of an arena."""
+        """Give every storage a buffer: weights their own, the rest a range of an arena.
+
+        Entries come one after the other: what lives in one of them shares memory with the others.
+        """
         first: dict[Storage, int] = {}
         last: dict[Storage, int] = {}
-        for storage in self._inputs():
-            first[storage] = last[storage] = 0
-        for step, launch in enumerate(self.launches):
-            for storage in launch.storages:
-                first.setdefault(storage, step)
-                last[storage] = step
-        for storage in self.state.schedule.outputs.values():
-            first.setdefault(storage, len(self.launches))
-            last[storage] = len(self.launches)
+
+        def use(storage: Storage, step: int) -> None:
+            home = self.sharing.home(storage)
+            first.setdefault(home, step)
+            last[home] = step
+
+        for storage in self.states.values():
+            use(storage, 0)
+        end = 0
+        for entry, copies in zip(self.state.entries, self.sharing.copies, strict=True):
+            start, end = end, end + len(entry.schedule.launches)
+            for port in entry.graph.inputs:
+                if port.name not in self.states:
+                    use(self.sharing.inputs[port.name], start)
+            for step, launch in enumerate(entry.schedule.launches, start):
+                for storage in launch.storages:
+                    use(storage, step)
+            for name in entry.outputs:
+                use(self.sharing.outputs[name], end)
+            for source, destination in copies:
+                use(source, end)
+                use(destination, end)
+            end += 1
+        for storage in self.states.values():
+            use(storage, end)
         scratch = [s for s in first if s.role != "weight"]
         lifetimes = [
             Lifetime(self._bytes(storage), first[storage], last[storage]) for storage in scratch
@@ -490,18 +648,6 @@ class _Assembler:
                 self._weight(storage)
         return tuple(program.Arena(size) for size in placed.arenas)
 
-    def _inputs(self) -> list[Storage]:
-        found = []
-        for port in self.state.graph.inputs:
-            storage = self.state.schedule.inputs.get(port.name)
-            if storage is None:
-                dtype = self._storage_type(port.dtype)
-                layout = plain_layout(port.shape)
-                storage = Storage("input", port.name, dtype, port.shape, layout)
-                self.state.schedule.inputs[port.name] = storage
-            found.append(storage)
-        return found
-
     def _storage_type(self, dtype: DType) -> DType:
         narrow, storage = _types(self.state)
         computed = narrow.get(dtype.name, dtype.name)
@@ -513,19 +659,31 @@ class _Assembler:
 
     def _weight(self, storage: Storage) -> None:
         assert storage.node is not None
-        data = np.ascontiguousarray(stored_array(storage))
-        raw = data.reshape(-1).view(np.uint8)
+        shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
+        weight = self._store(
+            storage.name, storage.node.dtype, shape, storage.dtype, stored_array(storage)
+        )
+        layout = storage.layout
+        key = (weight, None if layout.rows is None else (storage.shape, layout))
+        if key not in self.stored:
+            self.stored[key] = len(self.buffers)
+            self.buffers.append(program.Buffer(-1, 0, self.weights[weight].bytes, weight))
+        self.numbers[storage] = self.stored[key]
+
+    def _store(
+        self, name: str, dtype: DType, shape: tuple[int, ...], storage: DType, values: Array
+    ) -> int:
+        """The number of a weight; those that are equal are one, whatever their names."""
+        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         padding = -len(raw) % 4
         if padding or not len(raw):
             raw = np.concatenate([raw, np.zeros(padding or 4, np.uint8)])
-        self.numbers[storage] = len(self.buffers)
-        self.buffers.append(program.Buffer(-1, 0, len(raw), len(self.weights)))
-        shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
-        self.weights.append(
-            program.Weight(
-                storage.name, storage.node.dtype.name, shape, storage.dtype.name, raw, len(raw)
-            )
-        )
+        key = (dtype, shape, storage, hashlib.sha256(raw.data).digest())
+        if key not in self.stored:
+            self.stored[key] = len(self.weights)
+            weight = program.Weight(name, dtype.name, shape, storage.name, raw, len(raw))
+            self.weights.append(weight)
+        return self.stored[key]
 
     def _counts(self, kernel: Kernel) -> tuple[Any, Any, Any]:
         assert kernel.text is not None
@@ -548,17 +706,31 @@ class _Assembler:
             bool(kernel.text.symbols),
         )
 
-    def _input(self, port: Port) -> program.Port:
-        storage = self.state.schedule.inputs[port.name]
-        return self._port(port, storage)
-
-    def _output(self, port: Port) -> program.Port:
-        return self._port(port, self.state.schedule.outputs[port.name])
-
     def _port(self, port: Port, storage: Storage) -> program.Port:
-        shape = tuple(expression(size) for size in port.shape)
         return program.Port(
-            port.name, port.dtype.name, shape, storage.dtype.name, self.numbers[storage]
+            port.name,
+            port.dtype.name,
+            tuple(expression(size) for size in port.shape),
+            storage.dtype.name,
+            self.numbers[storage],
+            self.state.model.slices.get(port.name, ()) if port.node is not None else (),
+        )
+
+    def _state(self, kept: State) -> program.State:
+        storage = self.states[kept.name]
+        initial = -1
+        if kept.initial is not None:
+            values = np.asarray(kept.initial).astype(storage.dtype.numpy)
+            initial = self._store(kept.name, kept.dtype, values.shape, storage.dtype, values)
+        return program.State(
+            kept.name,
+            kept.dtype.name,
+            tuple(expression(size) for size in kept.shape),
+            storage.dtype.name,
+            self.numbers[storage],
+            initial,
+            kept.update,
+            kept.axis,
         )
 
 
