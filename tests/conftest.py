@@ -44,7 +44,16 @@ def webgpu_device() -> Iterator[Device]:
     device.close()
 
 
-@pytest.fixture(params=["cpu", "webgpu"])
+@pytest.fixture(scope="session")
+def qcom_device() -> Iterator[Device]:
+    from tinyedge.targets.qcom.device import open
+
+    device = open()
+    yield device
+    device.close()
+
+
+@pytest.fixture(params=["cpu", "webgpu", "qcom"])
 def target(request: pytest.FixtureRequest) -> str:
     """The name of each target in turn."""
     return str(request.param)

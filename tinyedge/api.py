@@ -26,7 +26,7 @@ from tinyedge.core.replay import Replay
 from tinyedge.core.target import Target
 from tinyedge.core.tensor import Tensor
 
-TARGETS = ("webgpu", "cpu")
+TARGETS = ("webgpu", "qcom", "cpu")
 PRECISIONS = ("fp32", "fp16")
 
 Progress = Callable[..., None]

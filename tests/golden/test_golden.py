@@ -22,7 +22,7 @@ from tinyedge.core.program import Program
 from tinyedge.core.tensor import Tensor
 
 HERE = Path(__file__).parent
-EXTENSION = {"cpu": "c", "webgpu": "wgsl"}
+EXTENSION = {"cpu": "c", "webgpu": "wgsl", "qcom": "cl"}
 Build = Callable[[Inputs], dict[str, Tensor]]
 
 
@@ -111,7 +111,7 @@ def test_kernels(name: str, target: str, update_goldens: bool) -> None:
 
 def test_no_golden_is_left_over() -> None:
     wanted = {f"{name}.{extension}" for name in GRAPHS for extension in EXTENSION.values()}
-    found = {path.name for path in HERE.iterdir() if path.suffix in (".c", ".wgsl")}
+    found = {path.name for path in HERE.iterdir() if path.suffix[1:] in EXTENSION.values()}
     assert found == wanted
 
 

@@ -18,8 +18,9 @@ class Caps:
     alignment: of a buffer's offset in an arena, bytes.
     robust: out-of-range reads are harmless (they return something): a select may follow the load.
     unaligned: vectors may be loaded from any element.
-    typed_buffers: a buffer has one element type a kernel.
-    halves: float32 values can be kept in memory as halves.
+    typed_buffers: a buffer has one element type a kernel, scalars or vectors.
+    halves: float32 values can be kept in memory as halves. half_stores: one by one; else they are
+    written in whole vectors only, because two share a word.
     registers: vector registers that a tile may fill.
     image: most pixels along a side of an image (four floats or halves a pixel, zeros outside); 0:
     there are no images. image_pitch: pixels of which a row of an image in memory is a multiple.
@@ -40,6 +41,7 @@ class Caps:
     unaligned: bool = False
     typed_buffers: bool = False
     halves: bool = False
+    half_stores: bool = False
     registers: int = 64
     image: int = 0
     image_pitch: int = 1

@@ -241,28 +241,29 @@ def _vector_loads(
     return mapping
 
 
-def one_type_per_buffer(sink: UOp) -> UOp:
-    """For languages where a buffer has one element type: vectors where every access is one, else
-    scalars.
+def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
+    """Buffers of vectors, addressed in vectors, where every access is one.
 
-    A buffer of vectors is addressed in vectors.
+    The others are buffers of scalars; where a buffer has one element type, so are the accesses.
     """
     accesses: dict[UOp, list[UOp]] = {}
     for node in toposort((sink,)):
-        if node.op in (ops.LOAD, ops.STORE):
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.layout.rows is None:
             accesses.setdefault(node.src[0], []).append(node)
     lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
     done: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         src = tuple(done[s] for s in node.src)
         new = node if src == node.src else node.replace(src)
-        if node.op in (ops.LOAD, ops.STORE):
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0] in lanes:
             widths = lanes[node.src[0]]
             if len(widths) == 1 and widths != {1}:
                 new = _in_vectors(new, next(iter(widths)))
-            elif _width(node) > 1:
+            elif _width(node) > 1 and caps.typed_buffers:
                 new = _in_scalars(new)
         done[node] = new
+    if not caps.typed_buffers:
+        return done[sink]
     stores: list[UOp] = []
     for store in done[sink].src:
         stores.extend(_flat_stores(store))

@@ -120,7 +120,7 @@ def _share_long_fold(schedule: Schedule) -> None:
     for number in schedule.left("loop"):
         outputs *= schedule.extent(number)
     serial = schedule.left("reduce")
-    if schedule.caps.threads < 2 or not serial or outputs >= FEW_OUTPUTS:
+    if not schedule.caps.shared or not serial or outputs >= FEW_OUTPUTS:
         return
     number = max(serial, key=lambda n: (schedule.extent(n), -n))
     turns = schedule.extent(number)
@@ -174,8 +174,8 @@ def _steps(fold: UOp) -> int:
 
 
 def _lanes(width: int, rows: int, caps: Caps) -> int:
-    """Threads a row: one for short rows or where rows keep the device busy."""
-    if caps.threads < 2 or width < 32 or (rows >= MANY_ROWS and width <= 64):
+    """Threads a row: one for short rows, where rows keep the device busy or nothing is shared."""
+    if not caps.shared or width < 32 or (rows >= MANY_ROWS and width <= 64):
         return 1
     turns = -(-width // caps.vector)
     choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]

@@ -276,13 +276,15 @@ class _Scheduler:
         return _without_unused(_with_storages(sink, storages), storages)
 
     def _as_halves(self, storage: Storage) -> bool:
-        """Whether to keep a tensor as halves: its vectors must be whole, so that no word is
-        shared.
+        """Whether to keep a tensor as halves: where they are written in vectors, these must be
+        whole, so that no word is shared.
         """
         node = storage.node
         if not self.halves or node in self.full or storage.dtype is not dt.float32:
             return False
         layout = storage.layout
+        if self.caps.half_stores:
+            return True
         if not layout.order:
             return False
         inner = layout.order[-1]

@@ -1,0 +1,1 @@
+"""OpenCL C for Qualcomm's Adreno GPUs."""

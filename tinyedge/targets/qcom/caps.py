@@ -1,0 +1,38 @@
+"""What every Adreno of the 5xx, 6xx and 7xx series offers through OpenCL 1.2, full profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinyedge.core.caps import Caps
+
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+# Without workgroup memory: barriers cost an Adreno more than what they save in most kernels.
+DEFAULT = Caps(
+    dtypes=INTEGERS | {"bool", "float32"},
+    storage=INTEGERS | {"float16", "float32"},
+    vector=4,
+    workgroup=(128, 128, 64),
+    threads=128,  # devices allow 256 to 1024, but fewer for a kernel that takes many registers
+    grid=(65535, 65535, 65535),
+    shared=0,
+    bindings=31,
+    binding_bytes=128 * 2**20,  # what OpenCL promises for one allocation
+    buffer_bytes=128 * 2**20,
+    alignment=256,
+    halves=True,
+    half_stores=True,
+    registers=32,
+)
+
+# With it: for models of few results that are long sums (large products with a vector, means and
+# softmax over long rows), where one thread a result would leave the device idle.
+PROFILES = {"default": DEFAULT, "local": replace(DEFAULT, shared=16384)}
+
+# What this target cannot do, by name, and why. Tests leave out this and nothing else.
+LIMITATIONS = {
+    "float64": "Adreno GPUs have no doubles: values are computed as float32",
+    "float16": "half arithmetic is an extension: values are computed as float32, bitcasts refused",
+    "subnormal": "Adreno GPUs flush subnormal numbers to zero",
+}

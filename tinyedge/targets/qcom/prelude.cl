@@ -1,0 +1,96 @@
+// Helpers of generated kernels, OpenCL C 1.2. NaN is tested by its bits, which holds whatever a compiler assumes of
+// floats. Comparisons of vectors give masks of int (0 or -1), those of scalars 0 or 1.
+#pragma OPENCL FP_CONTRACT ON
+
+#define TE_FLOAT(f, i, float_type, int_type)                                                          \
+    static inline int_type te_isnan_##f(float_type x) {                                               \
+        return (as_##int_type(x) & 0x7fffffff) > 0x7f800000;                                          \
+    }                                                                                                 \
+    static inline float_type te_max_##f(float_type a, float_type b) {                                 \
+        return (a < b) | te_isnan_##f(b) ? b : a;                                                     \
+    }                                                                                                 \
+    static inline float_type te_min_##f(float_type a, float_type b) {                                 \
+        return (a > b) | te_isnan_##f(b) ? b : a;                                                     \
+    }
+TE_FLOAT(f32, i32, float, int)
+TE_FLOAT(f32x2, i32x2, float2, int2)
+TE_FLOAT(f32x4, i32x4, float4, int4)
+
+// What a half cannot hold saturates; NaN stays NaN.
+static inline float te_half_f32(float x) { return te_isnan_f32(x) ? x : clamp(x, -65504.0f, 65504.0f); }
+static inline float2 te_half_f32x2(float2 x) { return te_isnan_f32x2(x) ? x : clamp(x, -65504.0f, 65504.0f); }
+static inline float4 te_half_f32x4(float4 x) { return te_isnan_f32x4(x) ? x : clamp(x, -65504.0f, 65504.0f); }
+
+// Floats to integers truncate and saturate; NaN gives 0.
+#define TE_TO_INTEGER(f, s, float_type, type)                                                         \
+    static inline type te_##f##_to_##s(float_type x) {                                                \
+        return te_isnan_##f(x) ? (type)(0) : convert_##type##_sat(x);                                 \
+    }
+TE_TO_INTEGER(f32, i8, float, char)
+TE_TO_INTEGER(f32, u8, float, uchar)
+TE_TO_INTEGER(f32, i16, float, short)
+TE_TO_INTEGER(f32, u16, float, ushort)
+TE_TO_INTEGER(f32, i32, float, int)
+TE_TO_INTEGER(f32, u32, float, uint)
+TE_TO_INTEGER(f32, i64, float, long)
+TE_TO_INTEGER(f32, u64, float, ulong)
+TE_TO_INTEGER(f32x2, i32x2, float2, int2)
+TE_TO_INTEGER(f32x4, i32x4, float4, int4)
+// The mask has the same width, but the sign differs from that of the result.
+static inline uint2 te_f32x2_to_u32x2(float2 x) { return te_isnan_f32x2(x) ? (uint2)(0) : convert_uint2_sat(x); }
+static inline uint4 te_f32x4_to_u32x4(float4 x) { return te_isnan_f32x4(x) ? (uint4)(0) : convert_uint4_sat(x); }
+
+// Quotients: floor and mod round down, trunc towards zero; a zero divisor counts as one, the least integer by -1
+// wraps. Shifts by the width or more give 0, or the sign.
+#define TE_SIGNED(s, type, utype, bits)                                                               \
+    static inline type te_truncdiv_##s(type a, type b) {                                              \
+        return b == 0 ? a : b == -1 ? (type)(0 - (utype)a) : (type)(a / b);                           \
+    }                                                                                                 \
+    static inline type te_mod_##s(type a, type b) {                                                   \
+        const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                         \
+        return r != 0 && (r < 0) != (b < 0) ? (type)(r + b) : r;                                      \
+    }                                                                                                 \
+    static inline type te_floordiv_##s(type a, type b) {                                              \
+        const type r = b == 0 || b == -1 ? 0 : (type)(a % b);                                         \
+        return (type)(te_truncdiv_##s(a, b) - (r != 0 && (r < 0) != (b < 0)));                        \
+    }                                                                                                 \
+    static inline type te_shl_##s(type a, type b) {                                                   \
+        return b < 0 || b >= bits ? (type)0 : (type)((utype)a << b);                                  \
+    }                                                                                                 \
+    static inline type te_shr_##s(type a, type b) {                                                   \
+        return (type)(a >> (b < 0 || b >= bits ? bits - 1 : b));                                      \
+    }
+TE_SIGNED(i8, char, uchar, 8)
+TE_SIGNED(i16, short, ushort, 16)
+TE_SIGNED(i32, int, uint, 32)
+TE_SIGNED(i64, long, ulong, 64)
+
+#define TE_UNSIGNED(s, type, bits)                                                                    \
+    static inline type te_truncdiv_##s(type a, type b) { return b == 0 ? a : (type)(a / b); }         \
+    static inline type te_floordiv_##s(type a, type b) { return b == 0 ? a : (type)(a / b); }         \
+    static inline type te_mod_##s(type a, type b) { return b == 0 ? (type)0 : (type)(a % b); }        \
+    static inline type te_shl_##s(type a, type b) { return b >= bits ? (type)0 : (type)(a << b); }    \
+    static inline type te_shr_##s(type a, type b) { return b >= bits ? (type)0 : (type)(a >> b); }
+TE_UNSIGNED(u8, uchar, 8)
+TE_UNSIGNED(u16, ushort, 16)
+TE_UNSIGNED(u32, uint, 32)
+TE_UNSIGNED(u64, ulong, 64)
+
+#define TE_LANES(name, s, type)                                                                       \
+    static inline type##2 te_##name##_##s##x2(type##2 a, type##2 b) {                                 \
+        return (type##2)(te_##name##_##s(a.x, b.x), te_##name##_##s(a.y, b.y));                       \
+    }                                                                                                 \
+    static inline type##4 te_##name##_##s##x4(type##4 a, type##4 b) {                                 \
+        return (type##4)(te_##name##_##s##x2(a.lo, b.lo), te_##name##_##s##x2(a.hi, b.hi));           \
+    }
+TE_LANES(truncdiv, i32, int)
+TE_LANES(floordiv, i32, int)
+TE_LANES(mod, i32, int)
+TE_LANES(shl, i32, int)
+TE_LANES(shr, i32, int)
+TE_LANES(truncdiv, u32, uint)
+TE_LANES(floordiv, u32, uint)
+TE_LANES(mod, u32, uint)
+TE_LANES(shl, u32, uint)
+TE_LANES(shr, u32, uint)
+

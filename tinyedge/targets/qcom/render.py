@@ -1,0 +1,294 @@
+"""Kernels as OpenCL C: vectors are the language's own, halves are unpacked on their way from and to
+memory, arithmetic is in float.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from importlib import resources
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.target import Argument, KernelText
+from tinyedge.core.uop import UOp
+
+# How kernels are compiled. Of a driver's options, those that change values are left out.
+BUILD = "-cl-std=CL1.2 -cl-mad-enable"
+
+TYPES = {
+    "bool": "int",
+    "index": "int",
+    "int8": "char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "uchar",
+    "uint16": "ushort",
+    "uint32": "uint",
+    "uint64": "ulong",
+    "float16": "float",
+    "float32": "float",
+}
+FUNCTIONS = {
+    ops.EXP: "exp",
+    ops.LOG: "log",
+    ops.SQRT: "sqrt",
+    ops.SIN: "sin",
+    ops.COS: "cos",
+    ops.TANH: "tanh",
+    ops.FLOOR: "floor",
+    ops.TRUNC: "trunc",
+    ops.ROUND: "rint",
+    ops.POW: "pow",
+}
+HELPERS = {
+    ops.ISNAN: "isnan",
+    ops.TRUNCDIV: "truncdiv",
+    ops.SHL: "shl",
+    ops.SHR: "shr",
+}
+WRAPPING = (ops.ADD, ops.SUB, ops.MUL, ops.NEG)
+WIDENING = (ops.ADD, ops.SUB, ops.MUL, ops.DIV)  # a scalar beside a vector is repeated
+ATOM = re.compile(r"[\w.]+(\[[^][]*\])?")
+
+
+def short(dtype: DType) -> str:
+    """The suffix of helper functions: f32, i32x4, ..."""
+    names = {"index": "i32", "bool": "i32", "float16": "f32"}
+    name = names.get(dtype.name, f"{dtype.kind}{dtype.bits}")
+    return name if dtype.lanes == 1 else f"{name}x{dtype.lanes}"
+
+
+class OpenclPrinter(Printer):
+    """The spellings of OpenCL C."""
+
+    def __init__(self, kernel: KernelText) -> None:
+        super().__init__(kernel.linear, kernel.geometry)
+        self.kernel = kernel
+
+    def type(self, dtype: DType) -> str:
+        name = TYPES[dtype.name]
+        return name if dtype.lanes == 1 else f"{name}{dtype.lanes}"
+
+    def declare(self, dtype: DType, name: str, value: str) -> str:
+        return f"const {self.type(dtype)} {name} = {value};"
+
+    def variable(self, dtype: DType, name: str, value: str) -> str:
+        return f"{self.type(dtype)} {name} = {value};"
+
+    def loop(self, name: str, count: str) -> str:
+        return f"for (int {name} = 0; {name} < {count}; {name}++)"
+
+    def special(self, kind: str, dimension: int) -> str:
+        return f"(int)get_{'group' if kind == 'group' else 'local'}_id({dimension})"
+
+    def barrier(self) -> str:
+        return "barrier(CLK_LOCAL_MEM_FENCE);"
+
+    def symbol(self, node: UOp) -> str:
+        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
+
+    def load_text(self, node: UOp, operands: list[str]) -> str:
+        text = self._load(node.src[0], node.dtype.lanes, operands[0])
+        if node.arg:
+            return f"({operands[1]} ? {text} : {self._repeated('0', node.dtype)})"
+        return text
+
+    def _load(self, param: UOp, lanes: int, address: str) -> str:
+        name = f"b{param.arg.slot}"
+        if param.dtype.bits == 16 and param.dtype.is_float:
+            if lanes == 1:
+                return f"vload_half({bare(address)}, {name})"
+            if param.dtype.lanes == lanes:
+                return f"vloada_half{lanes}({bare(address)}, {name})"
+            return f"vloada_half{lanes}(0, {name} + {address})"
+        if param.dtype.lanes == lanes:
+            return f"{name}[{bare(address)}]"
+        return f"*(__global const {self.type(param.dtype.vector(lanes))} *)({name} + {address})"
+
+    def store(self, node: UOp) -> str:
+        param, value, address = node.src
+        name = f"b{param.arg.slot}"
+        lanes, text, at = value.dtype.lanes, self.bare(value), self.expression(address)
+        if param.dtype.bits == 16 and param.dtype.is_float:
+            text = f"te_half_{short(value.dtype)}({text})"
+            if lanes == 1:
+                return f"vstore_half_rte({text}, {bare(at)}, {name});"
+            if param.dtype.lanes == lanes:
+                return f"vstorea_half{lanes}_rte({text}, {bare(at)}, {name});"
+            return f"vstorea_half{lanes}_rte({text}, 0, {name} + {at});"
+        if param.dtype.lanes == lanes:
+            return f"{name}[{bare(at)}] = {text};"
+        return f"*(__global {self.type(param.dtype.vector(lanes))} *)({name} + {at}) = {text};"
+
+    def _repeated(self, text: str, dtype: DType) -> str:
+        return text if dtype.lanes == 1 else f"({self.type(dtype)})({text})"
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        if dtype.kind == "f":
+            if math.isnan(value):
+                return "NAN"
+            if math.isinf(value):
+                return "INFINITY" if value > 0 else "(-INFINITY)"
+            text = float_text(float(value)) + "f"
+            return f"({text})" if text.startswith("-") else text
+        if dtype.kind == "b":
+            return "1" if value else "0"
+        kinds = {("i", 64): "L", ("u", 64): "UL", ("u", 32): "u"}
+        suffix = kinds.get((dtype.kind, dtype.bits), "")
+        if dtype.kind == "i" and value == dtype.limits[0] and dtype.bits >= 32:
+            return f"({value + 1}{suffix} - 1)"
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+    def convert(self, node: UOp, value: str) -> str:
+        source, target = node.src[0].dtype, node.dtype
+        if target.kind == "b":
+            return f"({value} != {self._repeated('0', source)})"
+        if target.kind in "iu" and source.kind == "f":
+            return f"te_{short(source)}_to_{short(target)}({bare(value)})"
+        if target.lanes == 1:
+            same = self.type(source) == self.type(target)
+            return value if same else f"(({self.type(target)}){value})"
+        if source.kind == "b":
+            value = f"(-{value})"
+        if self.type(source) == self.type(target):
+            return value
+        if target.kind == "f":
+            return f"convert_{self.type(target)}({bare(value)})"
+        return f"as_{self.type(target)}({bare(value)})"
+
+    def bitcast(self, node: UOp, value: str) -> str:
+        return f"as_{self.type(node.dtype)}({bare(value)})"
+
+    def vector(self, node: UOp, lanes: list[str]) -> str:
+        if node.dtype.kind == "b":
+            lanes = [f"-{lane}" for lane in lanes]
+        else:
+            lanes = [bare(lane) for lane in lanes]
+        return f"(({self.type(node.dtype)})({', '.join(lanes)}))"
+
+    def lane(self, node: UOp, value: str) -> str:
+        text = f"{value}.{LANES[node.arg]}"
+        return f"(-{text})" if node.dtype.kind == "b" else text
+
+    def operation(self, node: UOp, operands: list[str]) -> str:
+        op = node.op
+        source = node.src[0].dtype
+        inner = ", ".join(bare(operand) for operand in operands)
+        if op is ops.NOT and source.kind == "b" and source.lanes == 1:
+            return f"(!{operands[0]})"
+        if op in (ops.MAX, ops.MIN):
+            return self._extreme(node, operands)
+        if op is ops.ABS:
+            if source.is_float:
+                return f"fabs({inner})"
+            return self._as(node.dtype, f"abs({inner})")
+        if op in FUNCTIONS:
+            return f"{FUNCTIONS[op]}({inner})"
+        if op in HELPERS:
+            return f"te_{HELPERS[op]}_{short(source)}({inner})"
+        if op in WRAPPING and source.is_int and source.name != "index":
+            return self._wrapping(node, operands)
+        if op is ops.NOT and source.bits < 32:
+            return f"(({self.type(source)})(~{operands[0]}))"
+        if op in WIDENING and source.lanes > 1 and source.is_float:
+            operands = self._widened(node, operands)
+        return super().operation(node, operands)
+
+    def _widened(self, node: UOp, operands: list[str]) -> list[str]:
+        """The operands of an operation that repeats a scalar by itself."""
+        repeated = [
+            s.op is ops.VECTOR and len(s.src) == 1 and s not in self.names for s in node.src
+        ]
+        if all(repeated):
+            return operands
+        before, after = len(f"(({self.type(node.dtype)})("), len("))")
+        texts = []
+        for text, scalar in zip(operands, repeated, strict=True):
+            if scalar:
+                text = text[before:-after]
+                text = text if ATOM.fullmatch(text) else f"({text})"
+            texts.append(text)
+        return texts
+
+    def _extreme(self, node: UOp, operands: list[str]) -> str:
+        """The greater or the lesser of two; a NaN wins, where there can be one."""
+        op, dtype = node.op, node.dtype
+        inner = ", ".join(bare(operand) for operand in operands)
+        if dtype.kind == "b" or (dtype.is_int and dtype.bits == 32):
+            return f"{op.name}({inner})"
+        constant = _constant(node.src[1])
+        if dtype.is_int or (constant is not None and not math.isnan(constant)):
+            sign = "<" if op is ops.MAX else ">"
+            return f"({operands[0]} {sign} {operands[1]} ? {operands[1]} : {operands[0]})"
+        return f"te_{op.name}_{short(dtype)}({inner})"
+
+    def _as(self, dtype: DType, value: str) -> str:
+        """An integer as another of its width."""
+        return (
+            f"(({self.type(dtype)}){value})"
+            if dtype.lanes == 1
+            else (f"as_{self.type(dtype)}({bare(value)})")
+        )
+
+    def _wrapping(self, node: UOp, operands: list[str]) -> str:
+        """Arithmetic modulo 2^bits: in unsigned integers, because C's signed overflow is
+        undefined.
+        """
+        dtype = node.src[0].dtype
+        if dtype.kind == "i":
+            unsigned = dt.by_name(f"u{dtype.name}").vector(dtype.lanes)
+            operands = [self._as(unsigned, operand) for operand in operands]
+        text = super().operation(node, operands)
+        return self._as(dtype, text) if dtype.kind == "i" or dtype.bits < 32 else text
+
+    def division(self, node: UOp, operands: list[str]) -> str:
+        dtype, divisor = node.dtype, node.src[1]
+        known = divisor.op is ops.CONST and divisor.arg != 0
+        if dtype.lanes > 1 or (dtype.kind == "u" and not known):
+            inner = ", ".join(bare(operand) for operand in operands)
+            return f"te_{node.op.name}_{short(dtype)}({inner})"
+        text = super().division(node, operands)
+        name = f"te_{node.op.name}_"
+        return text.replace(f"{name}{dtype.name}(", f"{name}{short(dtype)}(", 1)
+
+
+def _constant(node: UOp) -> float | None:
+    """The value of a constant, or of a vector of one."""
+    if node.op is ops.VECTOR and len(node.src) == 1:
+        node = node.src[0]
+    return float(node.arg) if node.op is ops.CONST else None
+
+
+def render(kernel: KernelText) -> str:
+    """A kernel as an OpenCL function: its buffers in order, then the symbols if it takes them."""
+    printer = OpenclPrinter(kernel)
+    arguments = [_argument(printer, argument) for argument in kernel.arguments]
+    if kernel.symbols:
+        arguments.append("__constant int *symbols")
+    body = printer.body()
+    shared = [
+        f"    __local {printer.type(dtype)} {name}[{size}];" for name, dtype, size in printer.shared
+    ]
+    x, y, z = kernel.geometry.workgroup
+    lines = [
+        f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))",
+        f"void {kernel.name}({', '.join(arguments)}) {{",
+    ]
+    return "\n".join([*lines, *shared, *body, "}", ""])
+
+
+def _argument(printer: OpenclPrinter, argument: Argument) -> str:
+    dtype = argument.param.dtype
+    half = dtype.bits == 16 and dtype.is_float
+    element = "half" if half else printer.type(dtype)
+    qualifier = "" if argument.written else "const "
+    return f"__global {qualifier}{element} *restrict b{argument.param.arg.slot}"
+
+
+def prelude() -> str:
+    """Helper functions that go before the kernels."""
+    return resources.files(__package__).joinpath("prelude.cl").read_text(encoding="ascii")
