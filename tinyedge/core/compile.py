@@ -531,6 +531,7 @@ class _Assembler:
                 "precision": state.options.precision,
                 "profile": state.options.profile,
                 "counters": self._counters(kernels, entries),
+                **({"build": state.target.build} if state.target.build else {}),
             },
         )
 
