@@ -212,6 +212,7 @@ class Program:
 
     prelude: source text (helper functions, typedefs) that goes before every kernel's source when it
     is compiled alone, and once before all of them when they are compiled as one file.
+    binaries: that file compiled for kinds of devices, by the name of the bundle's file.
     """
 
     target: str
@@ -228,6 +229,7 @@ class Program:
     prelude: str = ""
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    binaries: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def evaluate(expression: Expression, symbols: Mapping[str, int]) -> int:

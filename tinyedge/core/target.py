@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tinyedge.core.caps import Caps
 from tinyedge.core.lower.geometry import Geometry
@@ -31,6 +32,24 @@ class KernelText:
     symbols: tuple[str, ...]
 
 
+class Compiler(Protocol):
+    """What compiles kernels at export, for the architectures that are asked for."""
+
+    def check(self, architectures: Sequence[str]) -> tuple[str, ...]:
+        """The architectures in order; none: the default ones. Raises InputError, DeviceError."""
+        ...
+
+    def build(
+        self, text: str, architectures: Sequence[str], warn: Callable[[str], None]
+    ) -> Mapping[str, bytes]:
+        """The kernels' file compiled: content by the name of the bundle's file."""
+        ...
+
+    def versions(self, architectures: Sequence[str]) -> Sequence[str]:
+        """Each architecture and what compiles for it, for the bundle's record."""
+        ...
+
+
 @dataclass(frozen=True)
 class Target:
     """One target: its facts, its rewrites and its printer.
@@ -41,6 +60,7 @@ class Target:
     rules: a rewrite of a kernel that makes it sayable in the language.
     render: text of a kernel. prelude: text that goes before all kernels.
     precision: what is exported unless asked otherwise. build: options of the device's compiler.
+    compiler: what compiles kernels at export; None: devices compile their text.
     """
 
     name: str
@@ -53,6 +73,7 @@ class Target:
     precision: str = "fp32"
     build: str = ""
     barrier: str = ""
+    compiler: Compiler | None = None
     rules: Callable[[UOp, Caps], UOp] = field(default=lambda sink, caps: sink)
 
     def caps(self, profile: str = "default") -> Caps:

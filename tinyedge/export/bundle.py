@@ -82,13 +82,15 @@ def write(
     weights = [_weight_record(weight, weight_files) for weight in program.weights]
     text, prelude, kernels = _kernel_text(program)
     kernel_name = "kernels." + SUFFIXES.get(program.target, "txt")
-    total = golden_files.total + weight_files.total + len(text)
+    # Compiled kernels have a number in their name, which comes before the point of the text's.
+    kernel_files = {**dict(sorted(program.binaries.items())), kernel_name: text}
+    total = golden_files.total + weight_files.total + sum(map(len, kernel_files.values()))
 
     # File numbers follow the sorted names: goldens, kernels, weights.
     _renumber((record for case in cases for record in case["inputs"]), 0)
     _renumber((record for case in cases for record in case["outputs"]), 0)
-    _renumber([prelude, *kernels], len(golden_files.parts))
-    first = len(golden_files.parts) + 1
+    first = len(golden_files.parts) + len(kernel_files)
+    _renumber([prelude, *kernels], first - 1)
     _renumber((segment for weight in weights for segment in weight["segments"]), first)
     manifest = {
         "format": FORMAT,
@@ -103,7 +105,10 @@ def write(
         "golden": cases,
         "files": [
             *golden_files.placeholders(),
-            {"name": kernel_name, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()},
+            *(
+                {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                for name, data in kernel_files.items()
+            ),
             *weight_files.placeholders(),
         ],
     }
@@ -124,8 +129,9 @@ def write(
             progress(done, total)
 
     written = [*golden_files.write(folder, advance)]
-    (folder / kernel_name).write_bytes(text)
-    advance(len(text))
+    for name, data in kernel_files.items():
+        (folder / name).write_bytes(data)
+        advance(len(data))
     written += weight_files.write(folder, advance)
     hashes = {record["name"]: record["sha256"] for record in written}
     for record in manifest["files"]:
@@ -252,6 +258,11 @@ def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
         "bytes": data.nbytes,
         "segments": files.place(data, whole=False),
     }
+
+
+def kernel_file(program: Program) -> str:
+    """The text of all kernels, after the prelude, as the bundle's file holds it."""
+    return _kernel_text(program)[0].decode("ascii")
 
 
 def _kernel_text(program: Program) -> tuple[bytes, dict[str, Any], list[dict[str, Any]]]:
@@ -620,6 +631,11 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         prelude=_text(manifest["prelude"], files),
         requirements=manifest["requirements"],
         options=manifest["options"],
+        binaries={
+            record["name"]: files[number].tobytes()
+            for number, record in enumerate(manifest["files"])
+            if record["name"].startswith("kernels-")
+        },
     )
 
 
