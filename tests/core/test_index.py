@@ -309,6 +309,27 @@ def test_what_must_simplify() -> None:
     assert ix.floordiv(ix.add(ix.mul(i, c(6)), c(17)), c(6)) is ix.add(i, c(2))
 
 
+@examples(120)
+@given(expressions(), expressions(), st.sampled_from([2, 3, 5, 8, 31]), st.integers(-3, 3))
+def test_joined_is_exact(e: Expression, other: Expression, n: int, factor: int) -> None:
+    """What is taken apart and put together is whole again, whatever else is added."""
+    apart = ix.add(ix.mul(ix.floordiv(e.node, c(n)), c(n)), ix.mod(e.node, c(n)))
+    whole = ix.add(ix.mul(apart, c(factor)), other.node)
+    joined = ix.joined(whole)
+    for point in points(UOp(ops.ADD, dt.index, (e.plain, other.plain))):
+        assert value_of(joined, point) == factor * e.value(point) + other.value(point)
+
+
+def test_what_must_join() -> None:
+    """An address that was computed from loaded values, through a reshape."""
+    loaded, row = symbol("p", -(2**31), 2**31 - 1), loop(0, 4)
+    apart = ix.add(ix.mul(ix.floordiv(loaded, c(7)), c(7)), ix.mod(loaded, c(7)))
+    assert ix.joined(apart) is loaded
+    assert ix.joined(ix.add(ix.mul(apart, c(2)), row)) is ix.add(ix.mul(loaded, c(2)), row)
+    other = ix.add(ix.mul(ix.floordiv(loaded, c(7)), c(8)), ix.mod(loaded, c(7)))
+    assert ix.joined(other) is other
+
+
 def test_what_must_simplify_with_symbols() -> None:
     """Reshapes that merge and split symbolic axes leave no division."""
     row, column = loop(0, H), loop(1, W)

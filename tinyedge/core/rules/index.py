@@ -331,6 +331,22 @@ def mod(a: UOp, n: UOp) -> UOp:
     return UOp(ops.MOD, dt.index, (node, n))
 
 
+def joined(node: UOp) -> UOp:
+    """The expression with x for every n * floor(x / n) + x mod n: what is taken apart and put
+    together again, as an address that was computed for another shape.
+    """
+    polynomial = terms(node)
+    for monomial, coefficient in polynomial.items():
+        if len(monomial) != 1 or monomial[0].op is not ops.MOD:
+            continue
+        x, n = monomial[0].src
+        whole = _scaled(terms(mul(floordiv(x, n), n)), coefficient)
+        if all(polynomial.get(part) == factor for part, factor in whole.items()):
+            rest = _sum(_sum(polynomial, {monomial: -coefficient}), _scaled(whole, -1))
+            return joined(build(_sum(rest, _scaled(terms(x), coefficient))))
+    return node
+
+
 def _divide(a: UOp, n: UOp) -> tuple[Terms, Terms]:
     """quotient, remainder with a = quotient * n + remainder; the remainder as small as is easy."""
     if n.op is ops.CONST:

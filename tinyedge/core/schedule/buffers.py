@@ -74,7 +74,7 @@ class Layout:
                 stride = IMAGE_ROW
             address = ix.add(address, ix.mul(indices[self.order[place]], as_node(stride)))
             stride = ix.size_mul(stride, sizes[place])
-        return address
+        return ix.joined(address)
 
     def room(self, shape: Shape) -> int:
         """How far the innermost axis may be rounded up: its pad, or 1."""
