@@ -63,15 +63,6 @@ def open_device(program: Program, device: str | None = None) -> Any:
             supported=", ".join(TARGETS),
         )
     module = importlib.import_module(f"tinyedge.targets.{program.target}.device")
-    if program.target == "cpu":
-        if device not in (None, "cpu"):
-            raise DeviceError(
-                f"device {device!r}",
-                "the cpu target has one device",
-                id="device.adapter",
-                supported="cpu",
-            )
-        return module.open()
     return module.open(device, requirements=program.requirements)
 
 
@@ -161,7 +152,7 @@ def export_onnx(
     target: str = "webgpu",
     out: str | Path | None = None,
     dims: Mapping[str, int | str] | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
     golden: bool = True,
@@ -173,15 +164,15 @@ def export_onnx(
     """Compile an ONNX file into a bundle and return the bundle's path.
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
-    symbolic dimensions, see the documentation of `--dim`. golden_inputs: arrays or .npy files by
-    input name for the golden case. progress: called with the name of each stage as it begins.
-    warn: called with what had to be assumed; default: a warning of the logger `tinyedge`.
+    symbolic dimensions, see the documentation of `--dim`. precision: "fp32", or "fp16" for weights
+    and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the others.
+    golden_inputs: arrays or .npy files by input name for the golden case. progress: called with the
+    name of each stage as it begins. warn: called with what had to be assumed; default: a warning of the logger `tinyedge`.
     Raises ModelError for the model, InputError for the options.
     """
     from tinyedge.export.package import check_place
 
-    options = Options(optimize=optimize, profile=profile, precision=precision)
-    check_options(target, options)
+    options = choose_options(target, precision, optimize=optimize, profile=profile)
     place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
     check_place(place)
     given = {name: _golden_input(name, file) for name, file in (golden_inputs or {}).items()}
@@ -215,7 +206,7 @@ def export_function(
     *,
     target: str = "webgpu",
     out: str | Path = "function.tinyedge",
-    precision: str = "fp32",
+    precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
     golden: bool = True,
@@ -229,8 +220,7 @@ def export_function(
     arrays whose dtypes and shapes the inputs get, by parameter name or in order.
     Raises InputError for the options, the arrays and what the function returns.
     """
-    options = Options(optimize=optimize, profile=profile, precision=precision)
-    check_options(target, options)
+    options = choose_options(target, precision, optimize=optimize, profile=profile)
     graph = trace(function, example_inputs)
     return export_graph(
         graph,
@@ -372,6 +362,16 @@ def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
     return {}
 
 
+def choose_options(
+    target: str, precision: str | None = None, *, optimize: bool = True, profile: str = "default"
+) -> Options:
+    """Options for a target; without a precision, with its own. Raises InputError."""
+    chosen = find_target(target).precision if precision is None else precision
+    options = Options(optimize=optimize, profile=profile, precision=chosen)
+    check_options(target, options)
+    return options
+
+
 def check_options(target: str, options: Options) -> None:
     """Raise InputError unless there is such a target and it knows these options."""
     profiles = find_target(target).profiles
@@ -383,7 +383,7 @@ def check_options(target: str, options: Options) -> None:
             f"the {target} target keeps no halves in memory",
             id="option.precision",
             supported="fp32",
-            next="leave --precision out, or export for webgpu",
+            next="leave --precision out, or export for webgpu or qcom",
         )
 
 

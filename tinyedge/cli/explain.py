@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinyedge.api import TARGETS, compile_model
+from tinyedge.api import PRECISIONS, TARGETS, choose_options, compile_model
 from tinyedge.cli.arguments import split_dims
 from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
-from tinyedge.core.options import Options
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Launch
 from tinyedge.core.text import graph_text, kernel_text, statements_text
@@ -30,7 +29,11 @@ NAMES = tuple(name for name, _ in STAGES)
 @click.option("--stop-after", type=click.Choice(NAMES), default=NAMES[-1], show_default=True)
 @click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size.")
-@click.option("--precision", type=click.Choice(("fp32", "fp16")), default="fp32", show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
+)
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
 def command(
     model: Path,
@@ -38,7 +41,7 @@ def command(
     stop_after: str,
     kernel: int | None,
     dims: tuple[str, ...],
-    precision: str,
+    precision: str | None,
     no_optimize: bool,
 ) -> int:
     """Print what MODEL, an ONNX file, has become after any stage of the compiler.
@@ -48,7 +51,7 @@ def command(
     """
     if kernel is not None and stop_after in ("retype", "fold"):
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
-    options = Options(optimize=not no_optimize, precision=precision)
+    options = choose_options(target, precision, optimize=not no_optimize)
     with stages() as progress:
         progress.report("compiling")
         state = compile_model(model, target, options, dims=split_dims(dims), stop_after=stop_after)

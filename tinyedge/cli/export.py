@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tinyedge.api import TARGETS
+from tinyedge.api import PRECISIONS, TARGETS
 from tinyedge.cli.arguments import split_dims
 from tinyedge.cli.output import (
     bytes_of,
@@ -37,7 +37,11 @@ from tinyedge.cli.output import (
     metavar="NAME=V",
     help="A symbolic size: NAME is a symbol or INPUT[AXIS]; V is n or lo..hi or lo..hi:step.",
 )
-@click.option("--precision", type=click.Choice(("fp32", "fp16")), default="fp32", show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
+)
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
 @click.option(
@@ -55,7 +59,7 @@ def command(
     target: str,
     out: Path | None,
     dims: tuple[str, ...],
-    precision: str,
+    precision: str | None,
     no_optimize: bool,
     profile: str | None,
     golden_inputs: tuple[str, ...],

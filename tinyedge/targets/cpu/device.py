@@ -14,7 +14,7 @@ import ctypes
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -230,7 +230,9 @@ class CpuDevice:
 
 
 def open(
+    device: str | None = None,
     *,
+    requirements: Mapping[str, Any] | None = None,
     compiler: str | Sequence[str] | None = None,
     optimisation: Sequence[str] = compilers.DEFAULT_OPTIMISATION,
     threads: int | None = None,
@@ -239,12 +241,20 @@ def open(
 ) -> CpuDevice:
     """Open the cpu device.
 
+    device: its name; there is one. requirements: a program's; memory is all that it can lack.
     compiler: a command line such as "clang"; default: what the machine has, else the ziglang wheel.
     optimisation: compiler flags before the fixed ones. threads: default: the usable processors.
     cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
     guard: surround memory by a pattern and check it at every read.
     Raises DeviceError if there is no C compiler.
     """
+    if device not in (None, "cpu"):
+        raise DeviceError(
+            f"device {device!r}",
+            "the cpu target has one device",
+            id="device.adapter",
+            supported="cpu",
+        )
     folder = compilers.cache_folder() if cache == "default" else cache
     count = max(1, _usable_processors() if threads is None else threads)
     return CpuDevice(compilers.find(compiler), optimisation, count, folder, guard)

@@ -15,8 +15,12 @@ from tinyedge.core.render import LANES, Printer, bare, float_text
 from tinyedge.core.target import Argument, KernelText
 from tinyedge.core.uop import UOp
 
+BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
+
 # How kernels are compiled. Of a driver's options, those that change values are left out.
 BUILD = "-cl-std=CL1.2 -cl-mad-enable"
+
+SAMPLER = "te_sampler"  # of the prelude: whole coordinates, zeros outside
 
 TYPES = {
     "bool": "int",
@@ -86,15 +90,19 @@ class OpenclPrinter(Printer):
         return f"(int)get_{'group' if kind == 'group' else 'local'}_id({dimension})"
 
     def barrier(self) -> str:
-        return "barrier(CLK_LOCAL_MEM_FENCE);"
+        return BARRIER
 
     def symbol(self, node: UOp) -> str:
         return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        text = self._load(node.src[0], node.dtype.lanes, operands[0])
+        if _is_image(node.src[0]):
+            place = ", ".join(bare(operand) for operand in operands[:2])
+            text = f"read_imagef(b{node.src[0].arg.slot}, {SAMPLER}, (int2)({place}))"
+        else:
+            text = self._load(node.src[0], node.dtype.lanes, operands[0])
         if node.arg:
-            return f"({operands[1]} ? {text} : {self._repeated('0', node.dtype)})"
+            return f"({operands[-1]} ? {text} : {self._repeated('0', node.dtype)})"
         return text
 
     def _load(self, param: UOp, lanes: int, address: str) -> str:
@@ -110,8 +118,15 @@ class OpenclPrinter(Printer):
         return f"*(__global const {self.type(param.dtype.vector(lanes))} *)({name} + {address})"
 
     def store(self, node: UOp) -> str:
-        param, value, address = node.src
+        param, value, *places = node.src
         name = f"b{param.arg.slot}"
+        if _is_image(param):
+            place = ", ".join(self.bare(index) for index in places)
+            text = self.bare(value)
+            if param.dtype is dt.float16:
+                text = f"te_half_{short(value.dtype)}({text})"
+            return f"write_imagef({name}, (int2)({place}), {text});"
+        (address,) = places
         lanes, text, at = value.dtype.lanes, self.bare(value), self.expression(address)
         if param.dtype.bits == 16 and param.dtype.is_float:
             text = f"te_half_{short(value.dtype)}({text})"
@@ -256,6 +271,10 @@ class OpenclPrinter(Printer):
         return text.replace(f"{name}{dtype.name}(", f"{name}{short(dtype)}(", 1)
 
 
+def _is_image(param: UOp) -> bool:
+    return param.arg.layout.rows is not None
+
+
 def _constant(node: UOp) -> float | None:
     """The value of a constant, or of a vector of one."""
     if node.op is ops.VECTOR and len(node.src) == 1:
@@ -283,6 +302,9 @@ def render(kernel: KernelText) -> str:
 
 def _argument(printer: OpenclPrinter, argument: Argument) -> str:
     dtype = argument.param.dtype
+    if _is_image(argument.param):
+        access = "__write_only" if argument.written else "__read_only"
+        return f"{access} image2d_t b{argument.param.arg.slot}"
     half = dtype.bits == 16 and dtype.is_float
     element = "half" if half else printer.type(dtype)
     qualifier = "" if argument.written else "const "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinyedge.core.target import Target
 from tinyedge.targets.qcom.caps import PROFILES
-from tinyedge.targets.qcom.render import BUILD, prelude, render
+from tinyedge.targets.qcom.render import BARRIER, BUILD, prelude, render
 
 TARGET = Target(
     name="qcom",
@@ -16,4 +16,5 @@ TARGET = Target(
     prelude=prelude(),
     precision="fp16",
     build=BUILD,
+    barrier=BARRIER,
 )
