@@ -9,7 +9,7 @@ from tinyedge.core.caps import Caps
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 # Without workgroup memory: barriers cost an Adreno more than what they save in most kernels.
-DEFAULT = Caps(
+BUFFERS = Caps(
     dtypes=INTEGERS | {"bool", "float32"},
     storage=INTEGERS | {"float16", "float32"},
     vector=4,
@@ -26,9 +26,13 @@ DEFAULT = Caps(
     registers=32,
 )
 
+# Images: through the texture units, which have a cache, unpack halves and read zeros outside.
+# A view of a buffer needs rows and places at multiples of 64 pixels on the devices that say.
+IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024)
+
 # With it: for models of few results that are long sums (large products with a vector, means and
 # softmax over long rows), where one thread a result would leave the device idle.
-PROFILES = {"default": DEFAULT, "local": replace(DEFAULT, shared=16384)}
+PROFILES = {"default": IMAGES, "buffers": BUFFERS, "local": replace(IMAGES, shared=16384)}
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS = {

@@ -2,6 +2,9 @@
 // floats. Comparisons of vectors give masks of int (0 or -1), those of scalars 0 or 1.
 #pragma OPENCL FP_CONTRACT ON
 
+// Images are read at whole coordinates; outside they are zero.
+__constant sampler_t te_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
+
 #define TE_FLOAT(f, i, float_type, int_type)                                                          \
     static inline int_type te_isnan_##f(float_type x) {                                               \
         return (as_##int_type(x) & 0x7fffffff) > 0x7f800000;                                          \
