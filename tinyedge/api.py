@@ -6,31 +6,37 @@ With the command line, this is the only place that turns a target's name into a 
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.caps import Caps
-from tinyedge.core.compile import Compilation, Graph, Port, compile_graph
+from tinyedge.core.compile import Compilation, Graphs, compile_graph
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.core.target import Target
-from tinyedge.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tinyedge.export.golden import Golden
+    from tinyedge.export.slices import Specs
+    from tinyedge.export.source import Entry
+    from tinyedge.export.states import Spec
 
 TARGETS = ("webgpu", "qcom", "cpu")
 PRECISIONS = ("fp32", "fp16")
 
 Progress = Callable[..., None]
 Warn = Callable[[str], None]
+
+GOLDEN_STEPS = 8  # runs of a golden case where there are states
 
 NO_GOLDEN = (
     "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
@@ -82,13 +88,41 @@ class Model:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """The outputs, as `inputs`."""
+        """The outputs, as `inputs`; each also with its named slices."""
         return self.program.outputs
 
+    @property
+    def states(self) -> tuple[Any, ...]:
+        """The values kept between runs, as `inputs`."""
+        return self.program.states
+
+    @property
+    def entries(self) -> tuple[Any, ...]:
+        """What can be run: each with name, inputs and outputs (names). The first is the default."""
+        return self.program.entries
+
     def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
-        """The outputs by name. inputs: arrays of the declared dtype and shape. Raises RunError."""
+        """The outputs by name, and their named slices. States are updated.
+
+        inputs: arrays of the declared dtype and shape. Raises RunError.
+        """
         self._check(inputs)
         return self._replay.run(inputs, entry)
+
+    def reset(self) -> None:
+        """Give every state its initial value."""
+        self._check({})
+        self._replay.reset()
+
+    def get_state(self, name: str) -> Any:
+        """A copy of a state's value. Raises RunError."""
+        self._check({})
+        return self._replay.get_state(name)
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Give a state a value of its dtype and shape. Raises RunError."""
+        self._check({})
+        self._replay.set_state(name, value)
 
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """(launch, seconds) of every launch of one run."""
@@ -134,18 +168,6 @@ def load(path: str | Path, device: str | None = None) -> Model:
     return Model(read(path).program, device)
 
 
-def import_graph(
-    path: str | Path, dims: Mapping[str, int | str] | None = None
-) -> tuple[Graph, tuple[str, ...]]:
-    """An ONNX file as a graph to compile, and what had to be assumed."""
-    from tinyedge.export.onnx import import_model
-
-    model = import_model(path, dims=dims or {})
-    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in model.inputs)
-    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in model.outputs.items())
-    return Graph(inputs, outputs, model.names), model.warnings
-
-
 def export_onnx(
     path: str | Path,
     *,
@@ -157,6 +179,11 @@ def export_onnx(
     profile: str = "default",
     golden: bool = True,
     golden_inputs: Mapping[str, Any] | None = None,
+    golden_steps: int | None = None,
+    states: Mapping[str, Spec] | None = None,
+    state_init: Mapping[str, Any] | None = None,
+    entries: Mapping[str, Entry] | None = None,
+    slices: Specs | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -166,37 +193,47 @@ def export_onnx(
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
     symbolic dimensions, see the documentation of `--dim`. precision: "fp32", or "fp16" for weights
     and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the others.
-    golden_inputs: arrays or .npy files by input name for the golden case. progress: called with the
-    name of each stage as it begins. warn: called with what had to be assumed; default: a warning of the logger `tinyedge`.
+    golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
+    case, one after the other, default: 8 where there are states, else 1. progress: called with the
+    name of each stage as it begins. warn: called with what had to be assumed; default: a warning of
+    the logger `tinyedge`.
+
+    states: inputs that are kept on the device between runs, each with the output that feeds it:
+    {"hidden": "hidden_out", "features": "features_out:shift"}, or ("features_out", "shift").
+    state_init: their first values where these are not zeros, arrays or .npy files. entries: more
+    models by name that share the bundle's weights and states: ONNX files, or functions with their
+    example inputs as (function, inputs). slices: named parts of outputs,
+    {"outputs": {"plan": (0, 100)}}. docs/state.md says more.
     Raises ModelError for the model, InputError for the options.
     """
     from tinyedge.export.package import check_place
+    from tinyedge.export.source import source_of
 
     options = choose_options(target, precision, optimize=optimize, profile=profile)
     place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
     check_place(place)
-    given = {name: _golden_input(name, file) for name, file in (golden_inputs or {}).items()}
+    given = _arrays("golden input", golden_inputs, "golden.file")
+    first = _arrays("initial value of state", state_init, "state.file")
     report = progress or _silent
     report("import")
-    graph, assumed = import_graph(path, dims)
-    _check_names(given, graph)
+    source, assumed, record = source_of(
+        path, dims=dims, entries=entries, states=states, state_init=first, slices=slices
+    )
+    _check_names(given, source)
     for text in assumed:
         (warn or _log.warning)(text)
-    record = {
-        "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
-        "assumed": [_plain(text) for text in assumed],
-    }
     return export_graph(
-        graph,
+        source,
         target,
         place,
         options,
         golden=golden,
+        golden_steps=golden_steps,
         given=given,
         force=force,
         progress=report,
         warn=warn,
-        record={name: texts for name, texts in record.items() if texts},
+        record=record,
     )
 
 
@@ -210,6 +247,11 @@ def export_function(
     optimize: bool = True,
     profile: str = "default",
     golden: bool = True,
+    golden_steps: int | None = None,
+    states: Mapping[str, Spec] | None = None,
+    state_init: Mapping[str, Any] | None = None,
+    entries: Mapping[str, Entry] | None = None,
+    slices: Specs | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -218,78 +260,57 @@ def export_function(
 
     function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
     arrays whose dtypes and shapes the inputs get, by parameter name or in order.
+    states, state_init, entries, slices and golden_steps as for `export_onnx`; in order, inputs are
+    called input_0, input_1, .. and outputs output_0, output_1, .., a single Tensor output.
     Raises InputError for the options, the arrays and what the function returns.
     """
+    from tinyedge.export.source import source_of
+
     options = choose_options(target, precision, optimize=optimize, profile=profile)
-    graph = trace(function, example_inputs)
+    first = _arrays("initial value of state", state_init, "state.file")
+    source, assumed, record = source_of(
+        (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
+    )
+    for text in assumed:
+        (warn or _log.warning)(text)
     return export_graph(
-        graph,
+        source,
         target,
         Path(out),
         options,
         golden=golden,
+        golden_steps=golden_steps,
         force=force,
         progress=progress or _silent,
         warn=warn,
+        record=record,
     )
 
 
-def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:
-    """A function's graph, from one call with lazy tensors. Raises InputError."""
-    if isinstance(example_inputs, Mapping):
-        named = {name: np.asarray(array) for name, array in example_inputs.items()}
-    else:
-        named = {f"input_{i}": np.asarray(array) for i, array in enumerate(example_inputs)}
-    _check_call(function, example_inputs)
-    ports = [Port(n, _element_type(n, a), a.shape) for n, a in named.items()]
-    tensors = {p.name: Tensor.input(p.name, p.shape, p.dtype) for p in ports}
-    if isinstance(example_inputs, Mapping):
-        result = function(**tensors)
-    else:
-        result = function(*tensors.values())
-    if isinstance(result, Tensor):
-        results = {"output": result}
-    elif isinstance(result, Mapping):
-        results = dict(result)
-    else:
-        several = result if isinstance(result, (tuple, list)) else (result,)
-        results = {f"output_{i}": tensor for i, tensor in enumerate(several)}
-    for name, tensor in results.items():
-        if not isinstance(tensor, Tensor):
-            raise InputError(
-                f"output {name!r} of the function",
-                f"it is of type {type(tensor).__name__}",
-                id="function.output",
-                supported="a Tensor, a tuple or list of them, a dict of them by name",
-            )
-    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in results.items())
-    return Graph(tuple(ports), outputs)
-
-
 def export_graph(
-    graph: Graph,
+    source: Graphs,
     target: str,
     out: Path,
     options: Options,
     *,
     golden: bool = True,
+    golden_steps: int | None = None,
     given: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Progress = lambda *_: None,
     warn: Warn | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Compile a graph and write the bundle with its golden case.
+    """Compile graphs and write the bundle with its golden cases.
 
     record: more of what the bundle was made with, for its manifest's `options`.
     """
     from tinyedge.export.package import check_place, write_bundle
-    from tinyedge.export.ports import check_ports
 
     check_options(target, options)
-    check_ports(graph)
     check_place(out)
-    compiled = compile_graph(graph, find_target(target), options, progress=progress)
+    steps = golden_steps if golden_steps is not None else GOLDEN_STEPS if source.states else 1
+    compiled = compile_graph(source, find_target(target), options, progress=progress)
     assert compiled.program is not None
     program = compiled.program
     program = replace(program, options={**program.options, **(record or {})})
@@ -298,9 +319,8 @@ def export_graph(
     goldens = []
     if golden:
         progress("golden")
-        case = make_golden(graph, program, given)
-        goldens = [case] if case is not None else []
-        if case is None:
+        goldens = make_goldens(source, program, steps, given)
+        if not goldens:
             (warn or _log.warning)(NO_GOLDEN)
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
@@ -316,32 +336,45 @@ def _beyond(program: Program, caps: Caps) -> Iterator[str]:
         )
 
 
-def make_golden(graph: Graph, program: Program, given: Mapping[str, Any] | None = None) -> Any:
-    """Expected outputs by plain C kernels in double precision; None without a C compiler."""
-    from tinyedge.export import golden
-
-    compiled = compile_graph(graph, find_target("cpu"), Options(optimize=False, wide=True))
+def make_goldens(
+    source: Graphs, program: Program, steps: int = 1, given: Mapping[str, Any] | None = None
+) -> list[Golden]:
+    """A case for each entry: expected outputs by plain C kernels in double precision, after `steps`
+    runs from the initial states. None without a C compiler.
+    """
+    compiled = compile_graph(source, find_target("cpu"), Options(optimize=False, wide=True))
     assert compiled.program is not None
     try:
         device = open_device(compiled.program)
     except DeviceError:
-        return None
+        return []
     with Replay(compiled.program, device) as replay:
-        half = program.options.get("precision") == "fp16"
-        tolerance = golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE
-        small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
-        for ranges in ({}, small):
-            case = golden.make(
-                program,
-                replay.run,
-                made="cpu, unoptimised, double",
-                tolerance=tolerance,
-                ranges=ranges,
-                given=given,
-            )
-            if all(_says_something(np.asarray(output.data)) for output in case.outputs):
-                break
-        return case
+        return [_golden(program, replay, entry.name, steps, given) for entry in program.entries]
+
+
+def _golden(
+    program: Program, replay: Replay, entry: str, steps: int, given: Mapping[str, Any] | None
+) -> Golden:
+    """One entry's case, with generated integers that are small where others say nothing."""
+    from tinyedge.export import golden
+
+    half = program.options.get("precision") == "fp16"
+    small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
+    for ranges in ({}, small):
+        case = golden.make(
+            program,
+            replay.run,
+            made="cpu, unoptimised, double",
+            entry=entry,
+            steps=steps,
+            tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
+            ranges=ranges,
+            given=given,
+            reset=replay.reset,
+        )
+        if all(_says_something(np.asarray(output.data)) for output in case.outputs):
+            break
+    return case
 
 
 def _says_something(values: Any) -> bool:
@@ -397,73 +430,47 @@ def _choose(option: str, value: str, choices: Collection[str]) -> None:
         )
 
 
-def _golden_input(name: str, file: Any) -> Any:
-    """An array, or one from a .npy file."""
+def _arrays(subject: str, files: Mapping[str, Any] | None, id: str) -> dict[str, Any]:
+    """Arrays by name, from arrays or .npy files. Raises InputError."""
     from tinyedge.export.arrays import read_array
 
-    if not isinstance(file, (str, Path)):
-        return np.asarray(file)
-    try:
-        return read_array(file)
-    except ValueError as error:
-        raise InputError(
-            f"golden input {name!r}, file {str(file)!r}",
-            str(error),
-            id="golden.file",
-            supported="a file written by numpy.save",
-        ) from None
+    arrays: dict[str, Any] = {}
+    for name, file in (files or {}).items():
+        try:
+            is_file = isinstance(file, (str, Path))
+            arrays[name] = read_array(file) if is_file else np.asarray(file)
+        except ValueError as error:
+            raise InputError(
+                f"{subject} {name!r}, file {str(file)!r}",
+                str(error),
+                id=id,
+                supported="a file written by numpy.save",
+            ) from None
+    return arrays
 
 
-def _check_names(given: Mapping[str, Any], graph: Graph) -> None:
-    names = [port.name for port in graph.inputs]
+def _check_names(given: Mapping[str, Any], source: Graphs) -> None:
+    states = {state.name for state in source.states}
+    ports = [port for graph in source.entries.values() for port in graph.inputs]
+    names = [name for name in dict.fromkeys(port.name for port in ports) if name not in states]
     for name in given:
         if name not in names:
             raise InputError(
                 f"golden input {name!r}",
-                "the model has no such input",
+                "it is a state" if name in states else "the model has no such input",
                 id="golden.input",
                 supported=", ".join(map(repr, names)),
+                next="give a state its first value by --state-init" if name in states else "",
             )
-
-
-def _check_call(function: Callable[..., Any], examples: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Raise InputError unless the function takes the examples as its arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        if isinstance(examples, Mapping):
-            signature.bind(**examples)
-        else:
-            signature.bind(*examples)
-    except TypeError as error:
-        raise InputError(
-            "the function's inputs",
-            str(error),
-            id="function.input",
-            supported=", ".join(signature.parameters) or "no parameters",
-            next="name the example inputs as the function's parameters, or give them in order",
-        ) from None
-
-
-def _element_type(name: str, array: Any) -> dtypes.DType:
-    try:
-        return dtypes.from_numpy(array.dtype)
-    except TypeError as error:
-        raise InputError(f"input {name!r}", str(error), id="function.input") from None
 
 
 def compile_model(path: str | Path, target: str, options: Options, **more: Any) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
+    from tinyedge.export.source import import_graph
+
     check_options(target, options)
     graph, _ = import_graph(path, more.pop("dims", None))
     return compile_graph(graph, find_target(target), options, **more)
-
-
-def _plain(text: str) -> str:
-    """Text of a model as the manifest may hold it: printable ASCII."""
-    return ascii(text)[1:-1]
 
 
 def _silent(*_: Any) -> None:

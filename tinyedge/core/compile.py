@@ -83,7 +83,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Model:
+class Graphs:
     """What is compiled: graphs by the entry's name, the states they share, named parts of outputs.
 
     Inputs, or outputs, that have one name in several graphs are one port.
@@ -119,9 +119,9 @@ class Entry:
 
 @dataclass
 class Compilation:
-    """Everything between a model and its program; stages fill it in, `explain` prints it."""
+    """Everything between graphs and their program; stages fill it in, `explain` prints it."""
 
-    model: Model
+    source: Graphs
     target: Target
     options: Options
     caps: Caps
@@ -162,7 +162,7 @@ class Kernel:
 
 
 def compile_graph(
-    graph: Graph | Model,
+    source: Graph | Graphs,
     target: Target,
     options: Options | None = None,
     *,
@@ -174,8 +174,8 @@ def compile_graph(
     A single graph becomes the entry `main`.
     """
     chosen = options or Options()
-    model = graph if isinstance(graph, Model) else Model({"main": graph})
-    state = Compilation(model, target, chosen, target.caps(chosen.profile))
+    graphs = source if isinstance(source, Graphs) else Graphs({"main": source})
+    state = Compilation(graphs, target, chosen, target.caps(chosen.profile))
     for name, stage in STAGES:
         if progress is not None:
             progress(name)
@@ -197,25 +197,32 @@ def _types(state: Compilation) -> tuple[dict[str, str], dict[str, str]]:
 
 def _retype(state: Compilation) -> None:
     """Element types that the target lacks become others."""
-    states = {kept.name: kept for kept in state.model.states}
-    for name, graph in state.model.entries.items():
+    states = {kept.name: kept for kept in state.source.states}
+    for name, graph in state.source.entries.items():
         outputs = {port.name: port.node for port in graph.outputs if port.node is not None}
-        updates = {port.name: _renewed(states[port.name], port) for port in graph.updates}
+        updates = {port.name: port.node for port in graph.updates if port.node is not None}
+        inputs = _inputs((*outputs.values(), *updates.values()))
+        for kept, node in updates.items():
+            if states[kept].update == "shift":
+                updates[kept] = _shifted(states[kept], inputs.get(kept), node)
         state.entries.append(Entry(name, graph, outputs, updates, dict(graph.names)))
     done = retype(state.roots, _types(state)[0])
     for entry in state.entries:
         entry.follow(done)
 
 
-def _renewed(state: State, update: Port) -> UOp:
-    """A state's whole new value."""
-    assert update.node is not None
-    if state.update == "replace":
-        return update.node
-    old = Tensor.input(state.name, state.shape, state.dtype)
-    count = update.shape[state.axis]
-    moved = old[(slice(None),) * state.axis + (slice(count, None),)]
-    return Tensor.concat([moved, Tensor(update.node)], state.axis).node
+def _inputs(roots: tuple[UOp, ...]) -> dict[str, UOp]:
+    """The inputs of a graph by name."""
+    sources = ((node.arg[0], node) for node in toposort(roots) if node.op is ops.BUFFER)
+    return {source.name: node for source, node in sources if source.kind == "input"}
+
+
+def _shifted(state: State, old: UOp | None, new: UOp) -> UOp:
+    """A queue's whole new value: all but its first entries, then the new ones."""
+    queue = Tensor.input(state.name, state.shape, state.dtype) if old is None else Tensor(old)
+    count = new.shape[state.axis]
+    left = queue[(slice(None),) * state.axis + (slice(count, None),)]
+    return Tensor.concat([left, Tensor(new)], state.axis).node
 
 
 def _fold(state: Compilation) -> None:
@@ -385,7 +392,7 @@ def _symbols(state: Compilation) -> dict[str, UOp]:
     graphs = [entry.graph for entry in state.entries]
     shapes = [port.shape for graph in graphs for port in (*graph.inputs, *graph.outputs)]
     shapes += [s.shape for launch in state.launches for s in launch.storages]
-    shapes += [kept.shape for kept in state.model.states]
+    shapes += [kept.shape for kept in state.source.states]
     sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
     roots = [launch.sink for launch in state.launches]
     for node in toposort((*sizes, *roots)):
@@ -482,7 +489,7 @@ Array = Any
 class _Assembler:
     def __init__(self, state: Compilation) -> None:
         self.state = state
-        self.states = {kept.name: self._plain("state", kept) for kept in state.model.states}
+        self.states = {kept.name: self._plain("state", kept) for kept in state.source.states}
         self.sharing = share([self._signature(entry) for entry in state.entries], self.states)
         self.weights: list[program.Weight] = []
         self.buffers: list[program.Buffer] = []
@@ -517,7 +524,7 @@ class _Assembler:
             outputs=tuple(
                 self._port(port, self.sharing.outputs[name]) for name, port in outputs.items()
             ),
-            states=tuple(self._state(kept) for kept in state.model.states),
+            states=tuple(self._state(kept) for kept in state.source.states),
             arenas=arenas,
             buffers=tuple(self.buffers),
             weights=tuple(self.weights),
@@ -636,6 +643,7 @@ class _Assembler:
         for storage in self.states.values():
             use(storage, end)
         scratch = [s for s in first if s.role != "weight"]
+        assert all(s.role != "input" or s in self.sharing.inputs.values() for s in scratch)
         lifetimes = [
             Lifetime(self._bytes(storage), first[storage], last[storage]) for storage in scratch
         ]
@@ -714,7 +722,7 @@ class _Assembler:
             tuple(expression(size) for size in port.shape),
             storage.dtype.name,
             self.numbers[storage],
-            self.state.model.slices.get(port.name, ()) if port.node is not None else (),
+            self.state.source.slices.get(port.name, ()) if port.node is not None else (),
         )
 
     def _state(self, kept: State) -> program.State:

@@ -1,4 +1,4 @@
-"""What a bundle can hold of a graph: the number, names, shapes and sizes of its ports."""
+"""What a bundle can hold of graphs: the number, names, shapes and sizes of their ports."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 
 from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Port
+from tinyedge.core.compile import Graphs, Port, State, expression
 from tinyedge.core.errors import InputError
-from tinyedge.core.uop import UOp, as_node, toposort
+from tinyedge.core.ports import say
+from tinyedge.core.uop import Shape, UOp, as_node, toposort
 
+ENTRIES = 64
 PORTS = 1024
 AXES = 8
 NAME = 1024
@@ -18,28 +20,83 @@ SYMBOLS = 32
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-def check_ports(graph: Graph) -> None:
+def check_ports(source: Graphs) -> None:
     """Raise InputError for what no bundle can hold, before anything is compiled."""
-    symbols: set[str] = set()
-    for kind, ports in (("input", graph.inputs), ("output", graph.outputs)):
-        if len(ports) > PORTS:
-            raise _limit(f"the {kind}s", f"there are {len(ports)}", f"up to {PORTS}")
+    if len(source.entries) > ENTRIES:
+        because = f"there are {len(source.entries)}"
+        raise _limit("the entries", because, f"up to {ENTRIES}")
+    for name in source.entries:
+        _check_name(f"entry {name!r:.80}", name)
+    graphs = source.entries.values()
+    states = {state.name for state in source.states}
+    groups: dict[str, list[Port | State]] = {
+        "input": [port for graph in graphs for port in graph.inputs if port.name not in states],
+        "output": [port for graph in graphs for port in graph.outputs],
+        "state": [*source.states],
+    }
+    symbols: dict[str, UOp] = {}
+    for kind, ports in groups.items():
+        names = {port.name for port in ports}
+        if len(names) > PORTS:
+            raise _limit(f"the {kind}s", f"there are {len(names)}", f"up to {PORTS}")
         for port in ports:
             _check_name(f"{kind} {port.name!r:.80}", port.name)
             if len(port.shape) > AXES:
                 because = f"it has {len(port.shape)} axes"
                 raise _limit(f"{kind} {port.name!r:.80}", because, f"up to {AXES} axes")
-            symbols.update(_symbols(port))
+            for symbol in _symbols(port):
+                _check_equal(symbols.setdefault(symbol.arg[0], symbol), symbol)
     if len(symbols) > SYMBOLS:
         raise _limit("the open sizes", f"there are {len(symbols)}", f"up to {SYMBOLS}")
     for name in sorted(symbols):
         _check_name(f"size {name!r:.80}", name)
+    for output, parts in source.slices.items():
+        for part in parts:
+            _check_name(f"slice {part.name!r:.80} of output {output!r:.80}", part.name)
+    for kind in ("input", "output"):
+        _check_shared(source, kind)
 
 
-def _symbols(port: Port) -> Iterator[str]:
+def _check_shared(source: Graphs, kind: str) -> None:
+    """Raise InputError where two entries give one name to unlike inputs, or outputs."""
+    seen: dict[str, tuple[str, Port]] = {}
+    for entry, graph in source.entries.items():
+        for port in graph.inputs if kind == "input" else graph.outputs:
+            first, other = seen.setdefault(port.name, (entry, port))
+            if (other.dtype, other.shape) != (port.dtype, port.shape):
+                raise InputError(
+                    f"{kind} {port.name!r:.80}",
+                    f"it is {show(other)} in entry {first!r}, but {show(port)} in entry {entry!r}",
+                    id="entry.port",
+                    supported=f"{kind}s of one name with one type and shape",
+                    next="rename one of them",
+                )
+
+
+def _check_equal(one: UOp, other: UOp) -> None:
+    if one is not other:
+        raise InputError(
+            f"size {one.arg[0]!r:.80}",
+            "it has other bounds in another entry",
+            id="entry.size",
+            next="give the size the same range in all entries, or another name",
+        )
+
+
+def _symbols(port: Port | State) -> Iterator[UOp]:
     for node in toposort(as_node(size) for size in port.shape if isinstance(size, UOp)):
         if node.op is ops.SYMBOL:
-            yield node.arg[0]
+            yield node
+
+
+def show(port: Port) -> str:
+    """A port's type and shape in words."""
+    return f"{port.dtype} [{show_shape(port.shape)}]"
+
+
+def show_shape(shape: Shape) -> str:
+    """Sizes as a person writes them."""
+    return ", ".join(say(expression(size)) for size in shape)
 
 
 def _check_name(subject: str, name: str) -> None:

@@ -67,7 +67,7 @@ class _Lineariser:
             path = (*path, loop)
             self.range_paths[loop] = path
         parents: dict[Path, Path] = {}
-        for node in toposort((sink,)):
+        for node in reversed(toposort((sink,))):  # a fold inside of another one comes after it
             if node.op is not ops.FOLD:
                 continue
             own = node.src[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -35,11 +35,15 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed."""
+    """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed.
+
+    unknown: keys of the given dims that name no size.
+    """
 
     shapes: tuple[tuple[Size, ...], ...]
     symbols: tuple[UOp, ...]
     warnings: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 _VALUE = re.compile(r"\s*(\d{1,12})(?:\s*\.\.\s*(\d{1,12})(?:\s*:\s*(\d{1,12}))?)?\s*")
@@ -78,15 +82,22 @@ def resolve(
     model: str,
     *,
     open_bounds: Bounds | None = None,
+    spare: bool = False,
 ) -> Resolved:
     """Give every input dim a size or a symbol.
 
     dims: `SYMBOL` or `INPUT[AXIS]` -> size or range. A symbolic leading axis that is left open
     becomes 1, unless the symbol also occurs elsewhere; any other is an error, or gets
-    `open_bounds` where those are given.
+    `open_bounds` where those are given. spare: dims may name sizes that the model lacks.
     """
     names = _names(inputs)
-    chosen = _chosen(inputs, dims, names)
+    present = {name for row in names for name in row if name}
+    unknown = [key for key in dims if key not in present and _find(inputs, key) is None]
+    for key in unknown:
+        parse_value(key, dims[key])
+        if not spare:
+            raise no_size(key, present)
+    chosen = _chosen(inputs, {k: v for k, v in dims.items() if k not in unknown}, names)
     leading = _leading(names)
     warnings: list[str] = []
     missing: list[tuple[int, int]] = []
@@ -121,7 +132,7 @@ def resolve(
         raise _open(inputs, missing, dims, model)
     expressions = [size for size in sizes.values() if not isinstance(size, int)]
     symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
-    return Resolved(tuple(shapes), symbols, tuple(warnings))
+    return Resolved(tuple(shapes), symbols, tuple(warnings), tuple(unknown))
 
 
 def _names(inputs: Sequence[Declared]) -> list[list[str]]:
@@ -153,7 +164,9 @@ def _chosen(
         bounds = parse_value(key, value)
         name = key
         if key not in symbols:
-            position, axis = _find(inputs, key, symbols)
+            place = _find(inputs, key)
+            assert place is not None
+            position, axis = place
             fixed = inputs[position].dims[axis]
             if isinstance(fixed, int):
                 if bounds != Bounds(fixed, fixed):
@@ -165,14 +178,20 @@ def _chosen(
     return chosen
 
 
-def _find(inputs: Sequence[Declared], key: str, symbols: set[str]) -> tuple[int, int]:
+def _find(inputs: Sequence[Declared], key: str) -> tuple[int, int] | None:
+    """The input and axis that `INPUT[AXIS]` names."""
     match = _KEY.fullmatch(key)
     if match is not None:
         for position, declared in enumerate(inputs):
             if declared.name == match[1] and int(match[2]) < len(declared.dims):
                 return position, int(match[2])
+    return None
+
+
+def no_size(key: str, symbols: Iterable[str]) -> InputError:
+    """The error for a key of dims that names no size."""
     available = sorted(symbols)
-    raise InputError(
+    return InputError(
         f"--dim {shlex.quote(key)}",
         "the model has no such symbolic size",
         id="input.dim",

@@ -39,6 +39,7 @@ class ImportedModel:
 
     outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
     names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
+    unknown: given dims that name no size of the model.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -46,6 +47,7 @@ class ImportedModel:
     symbols: tuple[UOp, ...]
     names: dict[UOp, str]
     warnings: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,19 @@ def import_model(
     dims: Mapping[str, int | str] | None = None,
     constants: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
+    spare: bool = False,
 ) -> ImportedModel:
     """Import a model from its path or its bytes.
 
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
     constants: values of inputs that shall be fixed; these are inputs no more.
+    spare: dims may name sizes that the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
     model = reader.read(source, limits or Limits())
     importer = Importer(model)
-    imported = importer.run(dims or {}, None, constants or {})
+    imported = importer.run(dims or {}, None, constants or {}, spare)
     importer.raise_refusals()
     return imported
 
@@ -185,12 +189,15 @@ class Importer:
         dims: Mapping[str, int | str],
         open_bounds: sizes_of.Bounds | None,
         constants: Mapping[str, Any] | None = None,
+        spare: bool = False,
     ) -> ImportedModel:
         graph = self.model.proto.graph
         stored = self._stored(graph)
         stored.update(self._fixed(graph, constants or {}))
         declared, dtypes = self._declared(graph, stored)
-        resolved = sizes_of.resolve(declared, dims, self.model.label, open_bounds=open_bounds)
+        resolved = sizes_of.resolve(
+            declared, dims, self.model.label, open_bounds=open_bounds, spare=spare
+        )
         self.warnings.extend(resolved.warnings)
         scope = Scope()
         inputs = []
@@ -221,7 +228,12 @@ class Importer:
                 )
             outputs[name] = value
         return ImportedModel(
-            tuple(inputs), outputs, resolved.symbols, self.names, tuple(self.warnings)
+            tuple(inputs),
+            outputs,
+            resolved.symbols,
+            self.names,
+            tuple(self.warnings),
+            resolved.unknown,
         )
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:

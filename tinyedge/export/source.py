@@ -1,0 +1,165 @@
+"""What goes into a bundle: models and functions as graphs, with their states and slices."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from tinyedge.core import dtype as dtypes
+from tinyedge.core.compile import Graph, Graphs, Port
+from tinyedge.core.errors import InputError
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.ports import check_ports
+from tinyedge.export.slices import Specs, make_slices
+from tinyedge.export.states import Spec, with_states
+
+if TYPE_CHECKING:
+    from tinyedge.export.onnx import ImportedModel
+
+MAIN = "main"  # the entry of the model itself
+
+# One entry's model: an ONNX file, a function over tensors with its example inputs, or a graph.
+Entry = Union[str, Path, tuple[Callable[..., Any], Any], Graph]
+
+
+def source_of(
+    main: Entry,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    entries: Mapping[str, Entry] | None = None,
+    states: Mapping[str, Spec] | None = None,
+    state_init: Mapping[str, Any] | None = None,
+    slices: Specs | None = None,
+) -> tuple[Graphs, list[str], dict[str, Any]]:
+    """What is compiled, what had to be assumed, and what a manifest records of it.
+
+    dims may name the sizes of any entry. state_init: arrays. Raises ModelError, InputError.
+    """
+    graphs, assumed = _graphs(main, entries or {}, dims or {})
+    graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
+    source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
+    check_ports(source)
+    record = {
+        "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
+        "assumed": [_plain(text) for text in assumed],
+        "states": [{"name": name, "output": output} for name, output in fed.items()],
+    }
+    return source, assumed, {name: values for name, values in record.items() if values}
+
+
+def _graphs(
+    main: Entry, entries: Mapping[str, Entry], dims: Mapping[str, int | str]
+) -> tuple[dict[str, Graph], list[str]]:
+    """Graphs by the entry's name, and what had to be assumed."""
+    from tinyedge.export.onnx import import_model
+    from tinyedge.export.onnx.dims import no_size
+
+    if MAIN in entries:
+        raise InputError(
+            f"entry {MAIN!r}",
+            "that is the name of the model itself",
+            id="entry.name",
+            next="give the entry another name",
+        )
+    graphs: dict[str, Graph] = {}
+    assumed: list[str] = []
+    models: list[ImportedModel] = []
+    for name, source in {MAIN: main, **entries}.items():
+        if isinstance(source, Graph):
+            graphs[name] = source
+        elif isinstance(source, tuple):
+            graphs[name] = trace(*source)
+        else:
+            model = import_model(source, dims=dims, spare=bool(entries))
+            graphs[name] = _graph(model)
+            models.append(model)
+            assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
+    for key in dims:
+        if all(key in model.unknown for model in models):
+            raise no_size(key, (node.arg[0] for model in models for node in model.symbols))
+    return graphs, assumed
+
+
+def import_graph(
+    path: str | Path, dims: Mapping[str, int | str] | None = None
+) -> tuple[Graph, tuple[str, ...]]:
+    """An ONNX file as a graph to compile, and what had to be assumed."""
+    from tinyedge.export.onnx import import_model
+
+    model = import_model(path, dims=dims or {})
+    return _graph(model), model.warnings
+
+
+def _graph(model: ImportedModel) -> Graph:
+    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in model.inputs)
+    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in model.outputs.items())
+    return Graph(inputs, outputs, model.names)
+
+
+def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:
+    """A function's graph, from one call with lazy tensors. Raises InputError."""
+    if isinstance(example_inputs, Mapping):
+        named = {name: np.asarray(array) for name, array in example_inputs.items()}
+    else:
+        named = {f"input_{i}": np.asarray(array) for i, array in enumerate(example_inputs)}
+    _check_call(function, example_inputs)
+    ports = [Port(n, _element_type(n, a), a.shape) for n, a in named.items()]
+    tensors = {p.name: Tensor.input(p.name, p.shape, p.dtype) for p in ports}
+    if isinstance(example_inputs, Mapping):
+        result = function(**tensors)
+    else:
+        result = function(*tensors.values())
+    if isinstance(result, Tensor):
+        results = {"output": result}
+    elif isinstance(result, Mapping):
+        results = dict(result)
+    else:
+        several = result if isinstance(result, (tuple, list)) else (result,)
+        results = {f"output_{i}": tensor for i, tensor in enumerate(several)}
+    for name, tensor in results.items():
+        if not isinstance(tensor, Tensor):
+            raise InputError(
+                f"output {name!r} of the function",
+                f"it is of type {type(tensor).__name__}",
+                id="function.output",
+                supported="a Tensor, a tuple or list of them, a dict of them by name",
+            )
+    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in results.items())
+    return Graph(tuple(ports), outputs)
+
+
+def _check_call(function: Callable[..., Any], examples: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Raise InputError unless the function takes the examples as its arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        if isinstance(examples, Mapping):
+            signature.bind(**examples)
+        else:
+            signature.bind(*examples)
+    except TypeError as error:
+        raise InputError(
+            "the function's inputs",
+            str(error),
+            id="function.input",
+            supported=", ".join(signature.parameters) or "no parameters",
+            next="name the example inputs as the function's parameters, or give them in order",
+        ) from None
+
+
+def _element_type(name: str, array: Any) -> dtypes.DType:
+    try:
+        return dtypes.from_numpy(array.dtype)
+    except TypeError as error:
+        raise InputError(f"input {name!r}", str(error), id="function.input") from None
+
+
+def _plain(text: str) -> str:
+    """Text of a model as the manifest may hold it: printable ASCII."""
+    return ascii(text)[1:-1]
