@@ -37,6 +37,7 @@ Progress = Callable[..., None]
 Warn = Callable[[str], None]
 
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
+MOST_STEPS = 1024  # that a bundle can hold
 
 NO_GOLDEN = (
     "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
@@ -309,7 +310,16 @@ def export_graph(
 
     check_options(target, options)
     check_place(out)
-    steps = golden_steps if golden_steps is not None else GOLDEN_STEPS if source.states else 1
+    steps = GOLDEN_STEPS if source.states else 1
+    if golden_steps is not None:
+        steps = golden_steps
+        if not 1 <= steps <= MOST_STEPS:
+            raise InputError(
+                f"golden steps {steps}",
+                "a golden case cannot have so many runs",
+                id="golden.steps",
+                supported=f"1 to {MOST_STEPS}",
+            )
     compiled = compile_graph(source, find_target(target), options, progress=progress)
     assert compiled.program is not None
     program = compiled.program

@@ -14,14 +14,21 @@ from tinyedge.core.program import Entry, Program, evaluate
 
 
 def split_dims(dims: Sequence[str]) -> dict[str, str]:
-    """`NAME=V` arguments, split at the last `=`."""
+    """`NAME=SIZE` arguments."""
+    return split_pairs(dims, "--dim", "NAME=SIZE")
+
+
+def split_pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
+    """`NAME=VALUE` arguments of an option, split at the last `=`. form: how the option takes
+    them.
+    """
     result: dict[str, str] = {}
-    for dim in dims:
-        name, equals, value = dim.rpartition("=")
+    for text in texts:
+        name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise click.BadParameter(f"{dim!r} is not NAME=SIZE", param_hint="--dim")
+            raise click.BadParameter(f"{text!r} is not {form}", param_hint=option)
         if name in result:
-            raise click.BadParameter(f"{name!r} is given twice", param_hint="--dim")
+            raise click.BadParameter(f"{name!r} is given twice", param_hint=option)
         result[name] = value
     return result
 

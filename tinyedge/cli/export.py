@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tinyedge.api import PRECISIONS, TARGETS
-from tinyedge.cli.arguments import split_dims
+from tinyedge.cli.arguments import split_dims, split_pairs
 from tinyedge.cli.output import (
     bytes_of,
     complain,
@@ -45,11 +45,52 @@ from tinyedge.cli.output import (
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
 @click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="INPUT=OUTPUT",
+    help="Keep INPUT on the device between runs; OUTPUT is its next value. OUTPUT:shift[@AXIS]: a "
+    "queue, of which OUTPUT is the newest entries. OUTPUT..:keep: it stays an output too.",
+)
+@click.option(
+    "--state-init",
+    "state_init",
+    multiple=True,
+    metavar="INPUT=FILE.npy",
+    help="A state's first value. Default: zeros.",
+)
+@click.option(
+    "--entry",
+    "entries",
+    multiple=True,
+    metavar="NAME=MODEL.onnx",
+    help="One more model in the bundle, which shares weights, states and memory.",
+)
+@click.option(
+    "--slice",
+    "slices",
+    multiple=True,
+    metavar="OUTPUT[AXIS]:NAME=START..END",
+    help="A named part of an output, END not included. Without [AXIS], of its last axis.",
+)
+@click.option(
+    "--slices",
+    "slice_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help='Many of them: {"OUTPUT": {"NAME": [START, END], ..}, ..}.',
+)
+@click.option(
     "--golden-input",
     "golden_inputs",
     multiple=True,
     metavar="NAME=FILE.npy",
-    help="A real input for the golden case. Default: generated ones.",
+    help="A real input for the golden cases. Default: generated ones.",
+)
+@click.option(
+    "--golden-steps",
+    type=click.IntRange(1, 1024),
+    help="Runs of a golden case, one after the other. Default: 8 with states, else 1.",
 )
 @click.option("--force", is_flag=True, help="Replace a bundle even if it holds other files.")
 @click.option("--timing", is_flag=True, help="Print the time of every stage.")
@@ -62,7 +103,13 @@ def command(
     precision: str | None,
     no_optimize: bool,
     profile: str | None,
+    states: tuple[str, ...],
+    state_init: tuple[str, ...],
+    entries: tuple[str, ...],
+    slices: tuple[str, ...],
+    slice_file: Path | None,
     golden_inputs: tuple[str, ...],
+    golden_steps: int | None,
     force: bool,
     timing: bool,
     as_json: bool,
@@ -70,6 +117,12 @@ def command(
     """Compile MODEL, an ONNX file, into a bundle: a folder with kernels, weights and a plan.
 
     Nothing is needed of the device it will run on. The old bundle stays until the new one is whole.
+
+    \b
+    A model with memory, and another one that fills its queue of frames:
+      tinyedge export drive.onnx --state hidden=hidden_out \\
+        --entry frame=frame.onnx --state frames=frames_out:shift \\
+        --slice outputs:plan=0..100
     """
     import tinyedge
     from tinyedge.api import find_target
@@ -84,12 +137,16 @@ def command(
         "dims": split_dims(dims),
         "precision": precision,
         "optimize": not no_optimize,
+        "states": split_pairs(states, "--state", "INPUT=OUTPUT"),
+        "state_init": split_pairs(state_init, "--state-init", "INPUT=FILE.npy"),
+        "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),
+        "slices": _slices(slices, slice_file),
+        "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
+        "golden_steps": golden_steps,
         "force": force,
     }
     if profile is not None:
         options["profile"] = profile
-    if golden_inputs:
-        options["golden_inputs"] = split_dims(golden_inputs)
     assumed: list[str] = []
     with stages() as progress:
         tinyedge.export_onnx(model, progress=progress.report, warn=assumed.append, **options)
@@ -111,6 +168,22 @@ def command(
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     return 0
+
+
+def _slices(texts: tuple[str, ...], file: Path | None) -> dict[str, dict[str, Any]]:
+    """The slices of a file, and those of arguments."""
+    from tinyedge.export.slices import parse_slice, read_slices
+
+    found = read_slices(file) if file is not None else {}
+    for text in texts:
+        try:
+            output, name, ends = parse_slice(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--slice") from None
+        if name in found.setdefault(output, {}):
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--slice")
+        found[output][name] = ends
+    return found
 
 
 def summary(manifest: dict[str, Any], place: Path) -> dict[str, int]:
