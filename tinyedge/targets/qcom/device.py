@@ -6,6 +6,7 @@ They are set once, when a launch is bound, on a kernel object of its own: a run 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +38,11 @@ BUILD_OPTIONS = frozenset((*BUILD.split(), "-cl-fast-relaxed-math"))
 
 ALIGNMENT = 256  # of buffers in an arena, bytes
 PIXEL = 4  # channels
-IMAGE_FROM_BUFFER = "cl_khr_image2d_from_buffer"
-IMAGE_PITCH_ALIGNMENT = 0x104A  # CL_DEVICE_IMAGE_PITCH_ALIGNMENT, in pixels
+IMAGE_FROM_BUFFER = "cl_khr_image2d_from_buffer"  # part of OpenCL 2
+
+# Queries that pyopencl does not have, in pixels: CL_DEVICE_IMAGE_PITCH_ALIGNMENT and
+# CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT.
+IMAGE_ALIGNMENTS = (0x104A, 0x104B)
 
 MESSAGE_LINES = 20
 
@@ -82,7 +86,7 @@ class OpenclDevice:
         self._context = cl.Context([device])
         self._queue = cl.CommandQueue(self._context)
         self._timed: Any = None
-        self._pitch = _image_pitch(device)
+        self._image_alignments = _image_alignments(cl, device)
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
         """A buffer."""
@@ -172,11 +176,14 @@ class OpenclDevice:
         """A range of a buffer as an image: a view of it where the device can, else a copy."""
         memory: Memory = place.memory
         if image not in memory.images:
-            pixels = image.pitch // (by_name(image.dtype).itemsize * PIXEL)
-            if self._pitch and pixels % self._pitch == 0:
-                memory.images[image] = self._image_view(place, image)
-            else:
-                memory.images[image] = self._image_copy(place, image)
+            pixel = by_name(image.dtype).itemsize * PIXEL
+            positions = (image.pitch // pixel, place.offset // pixel)
+            fits = [
+                alignment > 0 and position % alignment == 0
+                for position, alignment in zip(positions, self._image_alignments, strict=True)
+            ]
+            make = self._image_view if all(fits) else self._image_copy
+            memory.images[image] = make(place, image)
         return memory.images[image]
 
     def _image_view(self, place: Range, image: Image) -> Any:
@@ -451,11 +458,25 @@ def _build_options(program: Program) -> str:
     return options
 
 
-def _image_pitch(device: Any) -> int:
-    """The pixels that rows of an image over a buffer are a multiple of; 0: no such images."""
-    if IMAGE_FROM_BUFFER not in device.extensions.split():
-        return 0
-    return int(device.get_info(IMAGE_PITCH_ALIGNMENT))
+def _image_alignments(cl: Any, device: Any) -> tuple[int, int]:
+    """Of an image over a buffer, in pixels: what its rows' and its own place are multiples of.
+
+    Zeros where the device has no such images, or where it cannot be asked.
+    """
+    known = IMAGE_FROM_BUFFER in device.extensions.split()
+    if not device.image_support or not (known or device.version.startswith("OpenCL 2.")):
+        return 0, 0
+    try:
+        query = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo  # of the loader that it uses
+    except (AttributeError, OSError):
+        return 0, 0
+    values = (ctypes.c_uint32(), ctypes.c_uint32())
+    for name, value in zip(IMAGE_ALIGNMENTS, values, strict=True):
+        pointer = ctypes.c_void_p(device.int_ptr)
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        if query(pointer, ctypes.c_uint32(name), size, ctypes.byref(value), None) != 0:
+            return 0, 0
+    return values[0].value, max(1, values[1].value)
 
 
 def _format(cl: Any, image: Image) -> Any:
