@@ -195,7 +195,9 @@ class _Fusion:
             repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
             return Use(use.kernel, self._path(use, user.arg), repeats, VIEWED)
         if op is ops.GATHER:
-            repeats = use.repeats * GATHER_REPEATS
+            data, places = user.src
+            each = _ratio(user.shape, places.shape) if node is not data else GATHER_REPEATS
+            repeats = use.repeats * max(1.0, each)
             return Use(use.kernel, self._path(use, user), repeats, VIEWED)
         kind = use.kind if op is ops.RESHAPE else VIEWED
         return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, kind)
