@@ -51,13 +51,39 @@ class Open(c.Structure):
     ]
 
 
+class Cache(c.Structure):
+    _fields_ = [("read", c.c_void_p), ("write", c.c_void_p), ("user", c.c_void_p)]
+
+
+class OpenCl(c.Structure):
+    _fields_ = [
+        ("device", c.c_char_p),
+        ("library", c.c_char_p),
+        ("context", c.c_void_p),
+        ("queue", c.c_void_p),
+        ("cache", Cache),
+        ("cache_folder", c.c_char_p),
+    ]
+
+
+class Cuda(c.Structure):
+    _fields_ = [
+        ("device", c.c_int),
+        ("library", c.c_char_p),
+        ("context", c.c_void_p),
+        ("stream", c.c_void_p),
+    ]
+
+
 class Create(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
         ("backend", c.c_void_p),
+        ("profile", c.c_bool),
         ("kernels", c.c_void_p),
         ("threads", c.c_int),
-        ("profile", c.c_bool),
+        ("opencl", OpenCl),
+        ("cuda", Cuda),
     ]
 
 
@@ -65,6 +91,8 @@ class Tensor(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
         ("data", c.c_void_p),
+        ("device", c.c_uint64),
+        ("offset", c.c_uint64),
         ("bytes", c.c_size_t),
         ("dtype", c.c_int),
         ("rank", c.c_int),
@@ -77,6 +105,7 @@ class PortInfo(c.Structure):
     _fields_ = [
         ("name", c.c_char_p),
         ("dtype", c.c_int),
+        ("storage", c.c_int),
         ("rank", c.c_int),
         ("shape", c.c_int64 * 8),
         ("symbol", c.c_int * 8),
@@ -96,7 +125,9 @@ class ProfileInfo(c.Structure):
 
 
 class Memory(c.Structure):
-    _fields_ = [(name, c.c_uint64) for name in ("manifest", "weights", "arenas", "context")]
+    _fields_ = [
+        (name, c.c_uint64) for name in ("manifest", "weights", "arenas", "context", "device")
+    ]
 
 
 class Report(c.Structure):

@@ -276,11 +276,14 @@ def test_kernels_of_another_bundle(library: Build) -> None:
 def test_bundle_of_another_target(library: Build) -> None:
     built = library(programs.addition("cpu"))
     path = built.bundle / "manifest.json"
-    path.write_text(path.read_text().replace('"target":"cpu"', '"target":"qcom"'))
+    text = path.read_text()
+    path.write_text(text.replace('"target":"cpu"', '"target":"webgpu"'))
     refused("bundle.target", built.open)
-    model = built.open(built.open_options(any_target=True))
-    refused("device.target", lambda: built.create(model))
-    built.c.te_close(model)
+    for target, options in (("webgpu", {"any_target": True}), ("qcom", {}), ("cuda", {})):
+        path.write_text(text.replace('"target":"cpu"', f'"target":"{target}"'))
+        model = built.open(built.open_options(**options))
+        refused("device.target", lambda model=model: built.create(model))
+        built.c.te_close(model)
 
 
 def test_profile_names_the_models_nodes(library: Build) -> None:

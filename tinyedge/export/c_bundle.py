@@ -29,6 +29,7 @@ RUNTIME = (
     "tinyedge_golden.c",
     "tinyedge_sha256.c",
     "tinyedge_folder.c",
+    "tinyedge_time.c",
     "tinyedge_cpu.c",
 )
 PROGRAM = ("main.c", "Makefile")

@@ -35,6 +35,12 @@ const char *te_status_id(te_status status) {
         "device.target",
         "device.memory",
         "device.kernel",
+        "device.compile",
+        "device.missing",
+        "device.extension",
+        "device.arch",
+        "device.limits",
+        "device.driver",
         "device.threads",
         "device.counts",
         "run.entry",
@@ -44,6 +50,7 @@ const char *te_status_id(te_status status) {
         "run.dtype",
         "run.shape",
         "run.range",
+        "run.timeout",
         "replay.count",
         "verify.differs",
         "api.size",
@@ -86,6 +93,8 @@ void *te_allocate(const te_allocator *allocator, uint64_t bytes) {
 void te_release(const te_allocator *allocator, void *memory) {
     if (memory) allocator->release(allocator->user, memory);
 }
+
+#define PIECE 65536 /* bytes of a file in memory at a time */
 
 /* --- files ----------------------------------------------------------------------------------- */
 
@@ -163,24 +172,86 @@ te_status te_check_file(const te_model *model, int32_t number, te_error *error) 
     return check_hash(file, &hash, error);
 }
 
-/* One pass over a file of weights: segments go to their places, gaps are only hashed. Segments of
-   all weights increase by file and offset, so `next` never goes back. */
-static te_status load_weights(te_model *model, int32_t number, uint32_t *next, te_error *error) {
+te_status te_read_file(const te_model *model, int32_t number, char **data, te_error *error) {
+    const te_file_record *file = &model->files[number];
+    te_sha256 hash;
+    te_sha256_start(&hash);
+    *data = NULL;
+    TE_TRY(check_size(model, file, error));
+    char *text = te_allocate(&model->allocator, (uint64_t)file->bytes + 1);
+    TE_NEED(text, TE_DEVICE_MEMORY, "no memory for %s", file->name.at);
+    te_status status = read_part(model, file, 0, text, (size_t)file->bytes, error);
+    if (!status) {
+        te_sha256_add(&hash, text, (size_t)file->bytes);
+        status = check_hash(file, &hash, error);
+    }
+    if (status) te_release(&model->allocator, text);
+    else *data = text;
+    return status;
+}
+
+/* The weight and place in it of a segment that is read piece by piece. */
+typedef struct stream {
+    te_sink *sink;
+    void *user;
+    uint32_t weight, segment; /* segment: the next of all */
+    unsigned char *piece;
+} stream;
+
+static te_status stream_segment(const te_model *model, stream *to, te_sha256 *hash,
+                                te_error *error) {
+    const te_range_record *range = &model->segments[to->segment];
+    const te_weight_record *weight = &model->weights[to->weight];
+    if (to->segment >= weight->first_segment + weight->segments) weight++, to->weight++;
+    int64_t place = 0;
+    for (uint32_t i = weight->first_segment; i < to->segment; i++) {
+        place += model->segments[i].bytes;
+    }
+    for (int64_t at = 0; at < range->bytes;) {
+        const int64_t left = range->bytes - at;
+        const size_t bytes = left < PIECE ? (size_t)left : PIECE;
+        TE_TRY(read_part(model, &model->files[range->file], range->offset + at, to->piece, bytes,
+                         error));
+        te_sha256_add(hash, to->piece, bytes);
+        TE_TRY(to->sink(to->user, to->weight, place + at, to->piece, bytes, error));
+        at += (int64_t)bytes;
+    }
+    to->segment++;
+    return TE_OK;
+}
+
+/* One pass over a file of weights: segments go to the sink, gaps are only hashed. Segments of all
+   weights increase by file and offset, so the next segment never goes back. */
+static te_status stream_file(const te_model *model, int32_t number, stream *to, te_error *error) {
     const te_file_record *file = &model->files[number];
     te_sha256 hash;
     int64_t reached = 0;
     te_sha256_start(&hash);
     TE_TRY(check_size(model, file, error));
-    for (; *next < model->totals[TE_N_SEGMENTS] && model->segments[*next].file == number; ++*next) {
-        const te_range_record segment = model->segments[*next];
-        unsigned char *place = model->weight_bytes + model->places[*next];
-        TE_TRY(hash_part(model, file, reached, segment.offset, &hash, error));
-        TE_TRY(read_part(model, file, segment.offset, place, (size_t)segment.bytes, error));
-        te_sha256_add(&hash, place, (size_t)segment.bytes);
-        reached = segment.offset + segment.bytes;
+    while (to->sink && to->segment < model->totals[TE_N_SEGMENTS] &&
+           model->segments[to->segment].file == number) {
+        const te_range_record *segment = &model->segments[to->segment];
+        TE_TRY(hash_part(model, file, reached, segment->offset, &hash, error));
+        TE_TRY(stream_segment(model, to, &hash, error));
+        reached = segment->offset + segment->bytes;
     }
     TE_TRY(hash_part(model, file, reached, file->bytes, &hash, error));
     return check_hash(file, &hash, error);
+}
+
+te_status te_stream_weights(const te_model *model, te_sink *sink, void *user, te_error *error) {
+    te_status status = TE_OK;
+    stream to = {.sink = sink, .user = user};
+    if (sink) {
+        to.piece = te_allocate(&model->allocator, PIECE);
+        TE_NEED(to.piece, TE_DEVICE_MEMORY, "no memory to read weights");
+    }
+    for (uint32_t i = 0; !status && i < model->totals[TE_N_FILES]; i++) {
+        if (model->files[i].name.at[0] != 'w') continue;
+        status = stream_file(model, (int32_t)i, &to, error);
+    }
+    te_release(&model->allocator, to.piece);
+    return status;
 }
 
 static te_status check_text(const te_model *model, te_range_record range, te_error *error) {
@@ -197,14 +268,21 @@ static te_status check_text(const te_model *model, te_range_record range, te_err
     return TE_OK;
 }
 
-/* Stage 11, in the order of the files; goldens are left to the self-test. */
+/* Weights as the cpu reads them. */
+static te_status keep(void *user, uint32_t weight, int64_t offset, const void *data, size_t bytes,
+                      te_error *error) {
+    const te_model *model = user;
+    (void)error;
+    memcpy(model->weight_bytes + model->weights[weight].place + offset, data, bytes);
+    return TE_OK;
+}
+
+/* Stage 11: kernels come before weights, by name; goldens are left to the self-test. */
 static te_status load_files(te_model *model, te_error *error) {
-    uint32_t segment = 0;
     for (uint32_t i = 0; i < model->totals[TE_N_FILES]; i++) {
-        const char kind = model->files[i].name.at[0];
-        if (kind == 'w') TE_TRY(load_weights(model, (int32_t)i, &segment, error));
-        if (kind == 'k') TE_TRY(te_check_file(model, (int32_t)i, error));
+        if (model->files[i].name.at[0] == 'k') TE_TRY(te_check_file(model, (int32_t)i, error));
     }
+    TE_TRY(te_stream_weights(model, model->weight_block ? keep : NULL, model, error));
     TE_TRY(check_text(model, model->prelude, error));
     for (uint32_t i = 0; i < model->totals[TE_N_KERNELS]; i++) {
         TE_TRY(check_text(model, model->kernels[i].range, error));
@@ -214,20 +292,22 @@ static te_status load_files(te_model *model, te_error *error) {
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* Where weights and their segments go in one block. Their sum was checked against 53 bits. */
+/* Where weights go in one block of the host. Their sum was checked against 53 bits. */
 static void place_weights(te_model *model) {
-    uint64_t end = 0;
     for (uint32_t i = 0; i < model->totals[TE_N_WEIGHTS]; i++) {
         te_weight_record *weight = &model->weights[i];
-        weight->place = end;
-        uint64_t at = end;
-        for (uint32_t j = 0; j < weight->segments; j++) {
-            model->places[weight->first_segment + j] = at;
-            at += (uint64_t)model->segments[weight->first_segment + j].bytes;
-        }
-        end += ((uint64_t)weight->bytes + TE_LINE - 1) / TE_LINE * TE_LINE;
+        weight->place = model->weight_total;
+        model->weight_total += ((uint64_t)weight->bytes + TE_LINE - 1) / TE_LINE * TE_LINE;
     }
-    model->weight_total = end;
+}
+
+/* A device's weights go to the device when a context is created: the host keeps none. */
+static bool keeps_weights(const te_model *model) {
+#ifdef TINYEDGE_FUZZ
+    return model != NULL; /* bundles of all targets run on the cpu */
+#else
+    return te_is(model->target, "cpu");
+#endif
 }
 
 static te_status read_manifest(te_model *model, te_error *error) {
@@ -287,11 +367,13 @@ static te_status start(const te_open_options *options, te_model **result, te_err
 }
 
 static te_status load(te_model *model, te_error *error) {
-    model->weight_block = te_allocate(&model->allocator, model->weight_total + TE_LINE);
-    TE_NEED(model->weight_block, TE_DEVICE_MEMORY, "no memory for %llu bytes of weights",
-            (unsigned long long)model->weight_total);
-    const uintptr_t gap = (TE_LINE - (uintptr_t)model->weight_block % TE_LINE) % TE_LINE;
-    model->weight_bytes = model->weight_block + gap;
+    if (keeps_weights(model)) {
+        model->weight_block = te_allocate(&model->allocator, model->weight_total + TE_LINE);
+        TE_NEED(model->weight_block, TE_DEVICE_MEMORY, "no memory for %llu bytes of weights",
+                (unsigned long long)model->weight_total);
+        const uintptr_t gap = (TE_LINE - (uintptr_t)model->weight_block % TE_LINE) % TE_LINE;
+        model->weight_bytes = model->weight_block + gap;
+    }
     return load_files(model, error);
 }
 
@@ -339,7 +421,7 @@ te_status te_measure(const te_open_options *open, const te_context_options *opti
     if (!status) {
         memory->manifest = sizeof *model + model->text_bytes + model->record_bytes;
         if (model->folder) memory->manifest += strlen(model->folder) + 1;
-        memory->weights = model->weight_total + TE_LINE;
+        memory->weights = keeps_weights(model) ? model->weight_total + TE_LINE : 0;
         status = te_context_memory(model, options, memory, error);
     }
     te_close(model);
@@ -356,7 +438,8 @@ bool te_port(const te_model *model, te_group group, int index, te_port_info *inf
     int64_t maxima[TE_MAX_SYMBOLS], elements;
     if ((unsigned)group > TE_STATES || !within(index, te_count(model, group))) return false;
     const te_port_record *port = &model->ports[group][index];
-    *info = (te_port_info){.name = port->name.at, .dtype = port->dtype, .rank = port->rank};
+    *info = (te_port_info){.name = port->name.at, .dtype = port->dtype, .storage = port->storage,
+                           .rank = port->rank};
     for (uint32_t i = 0; i < model->totals[TE_N_SYMBOLS]; i++) maxima[i] = model->symbols[i].max;
     te_extents(model, port, maxima, info->shape, &elements);
     for (int axis = 0; axis < port->rank; axis++) {

@@ -29,18 +29,21 @@ THE RULES
     te_last_error() of a context. On failure a result pointer is set to NULL.
   * A te_model is immutable after te_open: any number of threads and contexts may use it. It must
     outlive its contexts. A te_context belongs to one thread at a time. There are no globals.
-  * te_open allocates the manifest, its records and the weights; te_create allocates everything
-    else. From then on no function of a context allocates memory or reads a file, until te_destroy.
-    te_measure() says how many bytes both will take, before anything is kept.
+  * te_open allocates the manifest and its records, and for the cpu the weights; te_create
+    allocates and compiles everything else, and reads the weights of a device. From then on no
+    function of a context allocates, compiles or reads a file, until te_destroy. te_measure() says
+    how many bytes all will take, before anything is kept.
   * All memory comes from the caller's te_allocator, by default from malloc.
   * Inputs and outputs are the caller's dense or strided memory of the declared dtype, converted
-    and copied on the way. Their addresses, not their contents, are remembered by te_bind_*.
+    and copied on the way: inputs by te_submit, outputs by te_wait. Their addresses, not their
+    contents, are remembered by te_bind_*.
+  * Between te_submit and te_wait a context answers nothing but te_bind_input and te_destroy.
   * Compile with TINYEDGE_NO_THREADS for no threads, TINYEDGE_NO_FOLDER for no file access (then
     give te_open `files` or a `reader`), TINYEDGE_NO_MALLOC for no default allocator.
 
 WHAT IT DOES NOT
-  * It does not compile anything: kernels are compiled beforehand (see the bundle's Makefile) and
-    given as a te_kernels table. A table made for other kernels is refused by its hash.
+  * It does not compile anything for the cpu: kernels are compiled beforehand (see the bundle's
+    Makefile) and given as a te_kernels table. One made for other kernels is refused by its hash.
   * It does not run on big-endian machines, and does not map weights: it copies them.
   * It does not trust a bundle, but it does trust the compiled kernels it is given.
   * It does not interrupt a run: te_wait's timeout is for backends that run elsewhere; on the cpu
@@ -88,8 +91,14 @@ typedef enum te_status {
     TE_FILE_TEXT,         /* bundle.file.text */
     /* the device */
     TE_DEVICE_TARGET,     /* device.target: the backend runs bundles of another target */
-    TE_DEVICE_MEMORY,     /* device.memory: the allocator gave nothing */
+    TE_DEVICE_MEMORY,     /* device.memory: the allocator or the device gave nothing */
     TE_DEVICE_KERNEL,     /* device.kernel: a kernel is missing, or compiled from another bundle */
+    TE_DEVICE_COMPILE,    /* device.compile: the driver's compiler refuses the kernels */
+    TE_DEVICE_MISSING,    /* device.missing: no driver, no device, or none of that name */
+    TE_DEVICE_EXTENSION,  /* device.extension: the device lacks an extension that is needed */
+    TE_DEVICE_ARCH,       /* device.arch: the bundle has no code for the device's architecture */
+    TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
+    TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */
     TE_DEVICE_THREADS,    /* device.threads: a thread could not be started */
     TE_DEVICE_COUNTS,     /* device.counts: a grid of more than one dimension, on the cpu */
     /* a run */
@@ -100,6 +109,7 @@ typedef enum te_status {
     TE_RUN_DTYPE,         /* run.dtype */
     TE_RUN_SHAPE,         /* run.shape: a shape or a size that the model does not take */
     TE_RUN_RANGE,         /* run.range: a value that the device's type cannot hold */
+    TE_RUN_TIMEOUT,       /* run.timeout: not finished yet; te_wait may be called again */
     TE_REPLAY_COUNT,      /* replay.count: a kernel wrote a count beyond its output (our bug) */
     TE_VERIFY_DIFFERS,    /* verify.differs: the self-test found another output */
     /* the call */
@@ -134,7 +144,7 @@ typedef struct te_logger {
 
 /* How the files of a bundle are read, wherever they lie. size: the bytes of a file, or -1 if there
    is none. read: fill `into` from `offset` on; 0 when that was possible. Names are flat and safe:
-   "manifest.json", "weights-00000.bin". Calls come only from te_open, te_measure and
+   "manifest.json", "weights-00000.bin". Calls come only from te_open, te_measure, te_create and
    te_self_test. */
 typedef struct te_reader {
     int64_t (*size)(void *user, const char *name);
@@ -153,8 +163,9 @@ typedef struct te_file {
 
 typedef struct te_model te_model;
 
-/* Exactly one of folder, files and reader. What files and reader point to is used by te_open and
-   te_self_test, and must live as long as the last of them needs it; folder is copied. */
+/* Exactly one of folder, files and reader. What files and reader point to is used by te_open, for
+   the weights and kernels of a device by te_create, and by te_self_test, and must live as long as
+   the last of them needs it; folder is copied. */
 typedef struct te_open_options {
     size_t size;
     const char *folder;
@@ -196,6 +207,7 @@ typedef enum te_group { TE_INPUTS, TE_OUTPUTS, TE_STATES } te_group;
 typedef struct te_port_info {
     const char *name;
     te_dtype dtype;
+    te_dtype storage; /* of its elements in the device's memory */
     int rank;
     int64_t shape[TE_MAX_RANK];
     int symbol[TE_MAX_RANK];
@@ -255,12 +267,43 @@ typedef struct te_kernels {
     size_t count;
 } te_kernels;
 
+/* Programs as the driver compiled them, kept between runs of the program. read: fill `into` with
+   at most `bytes` of what is kept under a key, and return how many that is, or -1; `into` NULL
+   asks for the number only. write: keep it; it may fail. Keys are 64 hexadecimal digits. What is
+   damaged or stale is found out, compiled again and written again. */
+typedef struct te_cache {
+    int64_t (*read)(void *user, const char *key, void *into, size_t bytes);
+    void (*write)(void *user, const char *key, const void *data, size_t bytes);
+    void *user;
+} te_cache;
+
+/* For te_opencl(). Objects of the caller must be of one device, and a queue in order; they are
+   retained until te_destroy. */
+typedef struct te_opencl_options {
+    const char *device;       /* its number, or a part of "platform: device"; default: a GPU */
+    const char *library;      /* default: libOpenCL.so at its usual places */
+    void *context;            /* cl_context of the caller */
+    void *queue;              /* cl_command_queue of the caller, and with it its context */
+    te_cache cache;           /* compiled programs, by functions, */
+    const char *cache_folder; /* or as files in a folder */
+} te_opencl_options;
+
+/* For te_cuda(). */
+typedef struct te_cuda_options {
+    int device;          /* its ordinal */
+    const char *library; /* default: libcuda.so.1 */
+    void *context;       /* CUcontext of the caller; default: the device's primary one */
+    void *stream;        /* CUstream of the caller; default: one of the context's own */
+} te_cuda_options;
+
 typedef struct te_context_options {
     size_t size;
     const te_backend *backend;
+    bool profile;              /* keep times, see te_profile */
     const te_kernels *kernels; /* cpu */
     int threads;               /* cpu: that many in all; 0 and 1 start none */
-    bool profile;              /* keep times, see te_profile */
+    te_opencl_options opencl;
+    te_cuda_options cuda;
 } te_context_options;
 
 te_status te_create(const te_model *model, const te_context_options *options, te_context **context,
@@ -270,12 +313,14 @@ void te_destroy(te_context *context);
 /* The last failure of this context; its status is TE_OK before any. */
 const te_error *te_last_error(const te_context *context);
 
-/* Bytes asked of the allocator. Nothing but the manifest is read, nothing is kept. */
+/* Bytes asked of the allocator and of the device. Nothing but the manifest is read, nothing is
+   kept. */
 typedef struct te_memory {
     uint64_t manifest; /* the manifest's text and records, kept by te_open */
-    uint64_t weights;  /* kept by te_open, shared by all contexts */
-    uint64_t arenas;   /* of each context */
+    uint64_t weights;  /* cpu: kept by te_open, shared by all contexts */
+    uint64_t arenas;   /* cpu: of each context */
     uint64_t context;  /* of each context: tables */
+    uint64_t device;   /* others: of each context, of the device: weights, arenas, images */
 } te_memory;
 
 te_status te_measure(const te_open_options *open, const te_context_options *options,
@@ -283,12 +328,16 @@ te_status te_measure(const te_open_options *open, const te_context_options *opti
 
 /* --- running --------------------------------------------------------------------------------- */
 
-/* Memory of the caller. shape: NULL for the declared one at the sizes in force. strides: bytes from
-   one index to the next of each axis, at least 0 (rows of a camera plane, say); NULL: dense. bytes:
-   nothing outside [data, data + bytes) is touched. */
+/* Memory of the caller, in the host or of the context's device. shape: NULL for the declared one at
+   the sizes in force. strides: bytes from one index to the next of each axis, at least 0 (rows of
+   a camera plane, say); NULL: dense. bytes: nothing outside [data, data + bytes) is touched. Memory
+   of a device must be dense, hold elements as the device stores them (te_port_info's storage), and
+   be neither changed nor freed between te_submit and te_wait. */
 typedef struct te_tensor {
     size_t size;
     void *data;
+    uint64_t device; /* instead of data: a cl_mem or a CUdeviceptr */
+    uint64_t offset; /* bytes from its start */
     size_t bytes;
     te_dtype dtype; /* 0, or the port's: there is no conversion */
     int rank;       /* of shape */
@@ -305,12 +354,13 @@ te_status te_bind_output(te_context *context, int output, const te_tensor *tenso
 te_status te_set_symbol(te_context *context, int symbol, int64_t value);
 
 /* Check and copy the inputs and start an entry; then wait and copy the bound outputs.
-   te_wait's timeout is in milliseconds, -1 for none. te_run does both. */
+   te_wait's timeout is in milliseconds, -1 for none: beyond it, run.timeout, and the run goes on
+   and may be waited for again. te_run does both. */
 te_status te_submit(te_context *context, int entry);
 te_status te_wait(te_context *context, int64_t timeout);
 te_status te_run(te_context *context, int entry);
 
-/* After a run: the shape (a counted output's is cut to what is valid) and the content. */
+/* After te_wait: the shape (a counted output's is cut to what is valid) and the content. */
 te_status te_shape(te_context *context, te_group group, int index, int *rank, int64_t *shape);
 te_status te_read_output(te_context *context, int output, const te_tensor *tensor);
 te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor);

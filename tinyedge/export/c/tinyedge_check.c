@@ -198,6 +198,12 @@ static te_status check_indices(const te_model *model, te_error *error) {
                                   : within(buffer->weight, TOTAL(WEIGHTS)),
              "buffer %u is in nothing", i);
     }
+    for (uint32_t i = 0; i < TOTAL(IMAGES); i++) {
+        const int32_t buffer = model->images[i].buffer;
+        NEED(TE_INDEX, within(buffer, TOTAL(BUFFERS)), "an image of no buffer");
+        NEED(TE_INDEX, !i || model->images[i - 1].buffer < buffer,
+             "the buffers of images do not increase");
+    }
     for (uint32_t i = 0; i < TOTAL(SEGMENTS); i++) {
         NEED(TE_INDEX, file_of(model, model->segments[i], "weights"),
              "a weight is in no weights file");
@@ -219,11 +225,9 @@ static te_status check_indices(const te_model *model, te_error *error) {
 
 static te_status check_feature(const te_model *model, bool used, const char *name,
                                te_error *error) {
-    if (!used) return TE_OK;
-    for (const char *at = te_first(te_member(model->text, "features")); at; at = te_next(at)) {
-        if (te_is(te_string(at), name)) return TE_OK;
-    }
-    return te_fail(error, TE_FEATURE, "it uses %s without listing it", name);
+    NEED(TE_FEATURE, !used || te_lists_feature(model->text, name),
+         "it uses %s without listing it", name);
+    return TE_OK;
 }
 
 static te_status check_features(const te_model *model, te_error *error) {
@@ -293,7 +297,8 @@ static te_status check_port(const te_model *model, const te_port_record *port, i
                             const sizes ends[2], te_error *error) {
     int64_t shape[2][TE_MAX_RANK], elements;
     const te_buffer_record *buffer = &model->buffers[port->buffer];
-    NEED(TE_BOUNDS, in_arena(model, port->buffer), "%.*s lies in a weight", SHOW(port->name));
+    NEED(TE_BOUNDS, in_arena(model, port->buffer) && !te_image_of(model, port->buffer),
+         "%.*s lies in a weight or an image", SHOW(port->name));
     for (int end = 0; end < 2; end++) {
         const bool fits =
             te_extents(model, port, ends[end].values, shape[end], &elements) &&
@@ -349,7 +354,10 @@ static te_status check_step(const te_model *model, uint32_t number, const sizes 
             NEED(TE_BOUNDS, count >= 0 && count <= INT32_MAX, "step %u: its counts", number);
         }
     } else if (step->op == TE_COPY) {
-        NEED(TE_BOUNDS, in_arena(model, step->destination), "step %u writes a weight", number);
+        NEED(TE_BOUNDS,
+             in_arena(model, step->destination) && !te_image_of(model, step->destination) &&
+                 !te_image_of(model, step->source),
+             "step %u writes a weight, or copies an image", number);
         for (int end = 0; end < 2; end++) {
             const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
             NEED(TE_BOUNDS,
@@ -359,8 +367,9 @@ static te_status check_step(const te_model *model, uint32_t number, const sizes 
                  "step %u copies beyond a buffer", number);
         }
     } else {
-        NEED(TE_BOUNDS, in_arena(model, step->condition), "step %u: its condition is in a weight",
-             number);
+        NEED(TE_BOUNDS,
+             in_arena(model, step->condition) && !te_image_of(model, step->condition),
+             "step %u: its condition is in a weight or an image", number);
     }
     return TE_OK;
 }
@@ -501,6 +510,16 @@ static te_status check_bounds(const te_model *model, const sizes ends[2], te_err
                  : buffer->offset == 0 && buffer->bytes == model->weights[buffer->weight].bytes,
              "buffer %u leaves its arena, or is not all of its weight", i);
     }
+    for (uint32_t i = 0; i < TOTAL(IMAGES); i++) {
+        const te_image_record *image = &model->images[i];
+        const int64_t pixel = 4 * (int64_t)te_dtype_bytes(image->dtype);
+        int64_t bytes;
+        NEED(TE_BOUNDS,
+             image->pitch % pixel == 0 && image->pitch >= image->width * pixel &&
+                 te_multiply(image->pitch, image->height, &bytes) &&
+                 bytes <= model->buffers[image->buffer].bytes,
+             "image %u: its pitch, or it does not fit its buffer", i);
+    }
     for (int group = 0; group < 3; group++) {
         for (uint32_t i = 0; i < te_count(model, group); i++) {
             TE_TRY(check_port(model, &model->ports[group][i], group, ends, error));
@@ -632,35 +651,40 @@ static te_status check_overlaps(const te_model *model, const sizes ends[2], te_e
 /* --- stage 10: requirements ------------------------------------------------------------------ */
 
 static te_status check_requirements(const te_model *model, const sizes ends[2], te_error *error) {
-    const char *limits = te_member(model->text, "requirements");
-    const int64_t buffer_bytes = te_integer(te_member(limits, "buffer_bytes"));
-    const int64_t binding_bytes = te_integer(te_member(limits, "binding_bytes"));
-    const int64_t bindings = te_integer(te_member(limits, "bindings"));
-    const int64_t invocations = te_integer(te_member(limits, "invocations"));
-    const int64_t workgroups = te_integer(te_member(limits, "workgroups"));
+    const int64_t *limits = model->requirements;
     for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
-        NEED(TE_REQUIREMENT, model->arenas[i] <= buffer_bytes, "an arena beyond buffer_bytes");
+        NEED(TE_REQUIREMENT, model->arenas[i] <= limits[TE_BUFFER_BYTES],
+             "an arena beyond buffer_bytes");
     }
     for (uint32_t i = 0; i < TOTAL(WEIGHTS); i++) {
-        NEED(TE_REQUIREMENT, model->weights[i].bytes <= buffer_bytes,
+        NEED(TE_REQUIREMENT, model->weights[i].bytes <= limits[TE_BUFFER_BYTES],
              "weight %.*s beyond buffer_bytes", SHOW(model->weights[i].name));
     }
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const te_kernel_record *kernel = &model->kernels[i];
-        NEED(TE_REQUIREMENT, kernel->bindings <= bindings && kernel->threads <= invocations,
+        NEED(TE_REQUIREMENT,
+             kernel->bindings <= limits[TE_BINDINGS] &&
+                 te_threads(kernel) <= limits[TE_INVOCATIONS],
              "kernel %.*s beyond bindings or invocations", SHOW(kernel->entry));
+    }
+    for (uint32_t i = 0; i < TOTAL(IMAGES); i++) {
+        NEED(TE_REQUIREMENT,
+             model->images[i].width <= limits[TE_IMAGE_WIDTH] &&
+                 model->images[i].height <= limits[TE_IMAGE_HEIGHT],
+             "image %u beyond image_width or image_height", i);
     }
     for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
         const te_step_record *step = &model->steps[i];
         if (step->op != TE_LAUNCH) continue;
         for (int j = 0; j < 6; j++) {
-            NEED(TE_REQUIREMENT, value_of(model, step->sizes[j / 2], &ends[j % 2]) <= workgroups,
+            NEED(TE_REQUIREMENT, value_of(model, step->sizes[j / 2], &ends[j % 2]) <=
+                                      limits[TE_WORKGROUPS],
                  "step %u beyond workgroups", i);
         }
         for (uint32_t j = 0; j < step->buffers; j++) {
             const int32_t buffer = model->bound[step->first_buffer + j];
             const bool writes = model->writes[model->kernels[step->kernel].first_binding + j];
-            NEED(TE_REQUIREMENT, model->buffers[buffer].bytes <= binding_bytes,
+            NEED(TE_REQUIREMENT, model->buffers[buffer].bytes <= limits[TE_BINDING_BYTES],
                  "step %u beyond binding_bytes", i);
             NEED(TE_REQUIREMENT, !model->webgpu || writes == in_arena(model, buffer),
                  "step %u: a buffer's access", i);

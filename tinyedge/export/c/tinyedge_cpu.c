@@ -3,7 +3,6 @@
 #include "tinyedge_internal.h"
 
 #include <string.h>
-#include <time.h>
 
 #ifndef TINYEDGE_NO_THREADS
 #include <pthread.h>
@@ -75,14 +74,12 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
     return end;
 }
 
-static uint64_t device_bytes(const te_model *model, const te_context_options *options) {
-    return lay_out(model, options, NULL);
-}
-
-static uint64_t arena_bytes(const te_model *model) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) bytes += (uint64_t)model->arenas[i] + TE_LINE;
-    return bytes;
+static void measure(const te_model *model, const te_context_options *options, te_memory *memory) {
+    memory->arenas = memory->device = 0;
+    memory->context = lay_out(model, options, NULL);
+    for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
+        memory->arenas += (uint64_t)model->arenas[i] + TE_LINE;
+    }
 }
 
 /* --- threads --------------------------------------------------------------------------------- */
@@ -240,17 +237,42 @@ static void destroy(te_context *context) {
 
 /* --- running --------------------------------------------------------------------------------- */
 
-static unsigned char *map(te_context *context, int32_t buffer) {
+static te_status map(te_context *context, te_part part, bool write, unsigned char **memory,
+                     te_error *error) {
     cpu *device = context->device;
-    return device->buffers[buffer];
+    (void)write;
+    (void)error;
+    *memory = device->buffers[part.buffer] + part.offset;
+    return TE_OK;
 }
 
-static void unmap(te_context *context, int32_t buffer) {
+static te_status unmap(te_context *context, te_part part, bool write, unsigned char *memory,
+                       te_error *error) {
     (void)context;
-    (void)buffer;
+    (void)part;
+    (void)write;
+    (void)memory;
+    (void)error;
+    return TE_OK;
 }
 
-static te_status check(te_context *context, te_error *error) {
+static te_status reset(te_context *context, uint32_t number, te_error *error) {
+    const te_model *model = context->model;
+    const te_port_record *state = &model->ports[TE_STATES][number];
+    cpu *device = context->device;
+    unsigned char *to = device->buffers[state->buffer];
+    size_t initial = 0;
+    (void)error;
+    if (state->initial != -1) {
+        const te_weight_record *weight = &model->weights[state->initial];
+        initial = (size_t)weight->bytes;
+        memcpy(to, model->weight_bytes + weight->place, initial);
+    }
+    memset(to + initial, 0, (size_t)model->buffers[state->buffer].bytes - initial);
+    return TE_OK;
+}
+
+static te_status resize(te_context *context, te_error *error) {
     const te_model *model = context->model;
     cpu *device = context->device;
     for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) device->symbols[i] = (int32_t)context->symbols[i];
@@ -290,6 +312,21 @@ static void copy(te_context *context, uint32_t number) {
            (size_t)context->sizes[number][0]);
 }
 
+static te_status run(te_context *context, uint32_t first, uint32_t end, te_error *error) {
+    (void)error;
+    for (uint32_t number = first; number < end; number++) {
+        if (te_idle(context, number)) continue;
+        const uint64_t start = context->timings ? te_clock() : 0;
+        if (context->model->steps[number].op == TE_LAUNCH) launch(context, number);
+        else copy(context, number);
+        if (context->timings) {
+            context->timings[number].runs++;
+            context->timings[number].nanoseconds += te_clock() - start;
+        }
+    }
+    return TE_OK;
+}
+
 static te_status wait(te_context *context, int64_t timeout, te_error *error) {
     (void)context;
     (void)timeout;
@@ -297,26 +334,18 @@ static te_status wait(te_context *context, int64_t timeout, te_error *error) {
     return TE_OK;
 }
 
-static uint64_t clock_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 const te_backend *te_cpu(void) {
     static const te_backend backend = {
         .target = "cpu",
-        .arena_bytes = arena_bytes,
-        .device_bytes = device_bytes,
+        .measure = measure,
         .create = create,
         .destroy = destroy,
+        .resize = resize,
+        .reset = reset,
         .map = map,
         .unmap = unmap,
-        .check = check,
-        .launch = launch,
-        .copy = copy,
+        .run = run,
         .wait = wait,
-        .clock = clock_now,
     };
     return &backend;
 }

@@ -11,7 +11,8 @@ static bool string_is(const char *value, const char *word) {
 }
 
 static bool is_feature(const char *value) {
-    static const char *const features[] = {"count", "entries", "if", "loop", "state", "symbols"};
+    static const char *const features[] = {"count", "entries", "if", "images",
+                                           "loop",  "state",   "symbols"};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (string_is(value, features[i])) return true;
     }
@@ -32,6 +33,13 @@ static bool consists(te_text text, const char *first, const char *more) {
     return true;
 }
 
+bool te_lists_feature(const char *text, const char *name) {
+    for (const char *at = te_first(te_member(text, "features")); at; at = te_next(at)) {
+        if (string_is(at, name)) return true;
+    }
+    return false;
+}
+
 te_status te_check_identity(const char *text, bool any_target, te_error *error) {
     TE_NEED(string_is(te_member(text, "format"), "tinyedge-bundle"), TE_FORMAT,
             "this is no tinyedge bundle");
@@ -48,8 +56,8 @@ te_status te_check_identity(const char *text, bool any_target, te_error *error) 
     const te_text name = te_string(target);
     TE_NEED(name.length >= 1 && name.length <= 32 && consists(name, "a", ""), TE_TARGET,
             "target is no name of a target");
-    TE_NEED(any_target || te_is(name, "cpu"), TE_TARGET,
-            "the bundle is for target %.*s, not for cpu", (int)name.length, name.at);
+    TE_NEED(any_target || te_is(name, "cpu") || te_is(name, "cuda") || te_is(name, "qcom"),
+            TE_TARGET, "bundles for target %.*s are not for C", (int)name.length, name.at);
     return TE_OK;
 }
 
@@ -71,6 +79,7 @@ struct shape {
     bool free;     /* a record may have other members */
     bool input;    /* a record is an input: without slices or count */
     bool port;     /* a record has a dtype, and a storage that must hold it */
+    bool images;   /* a member that is there only and always with the feature of that name */
     int64_t least, most;
     const void *of; /* an array's shape, a record's members, a choice's words before spaces */
 };
@@ -185,11 +194,18 @@ static const shape golden = EXACTLY(golden_members);
 static const member file_members[] = {
     {"bytes", &integer}, {"name", &text}, {"sha256", &digits}, {NULL, NULL}};
 static const shape file = EXACTLY(file_members);
+static const shape image_limit = {.kind = INTEGER, .most = INT53, .images = true};
 static const member requirement_members[] = {
     {"binding_bytes", &integer}, {"bindings", &integer}, {"buffer_bytes", &integer},
-    {"invocations", &integer}, {"workgroup_bytes", &integer}, {"workgroups", &integer},
-    {NULL, NULL}};
+    {"image_height", &image_limit}, {"image_width", &image_limit}, {"invocations", &integer},
+    {"workgroup_bytes", &integer}, {"workgroups", &integer}, {NULL, NULL}};
 static const shape requirements = {.kind = RECORD, .of = requirement_members, .free = true};
+static const shape image_side = NUMBER(1, 1 << 20);
+static const shape image_dtype = {.kind = CHOICE, .of = "float16 float32 "};
+static const member image_members[] = {
+    {"buffer", &index_}, {"dtype", &image_dtype}, {"height", &image_side}, {"pitch", &integer},
+    {"width", &image_side}, {NULL, NULL}};
+static const shape image = EXACTLY(image_members);
 
 static const shape arenas = LIST(arena, 0, 64, TE_N_ARENAS);
 static const shape buffers = LIST(buffer, 0, 262144, TE_N_BUFFERS);
@@ -197,6 +213,8 @@ static const shape entries = LIST(entry, 1, 64, TE_N_ENTRIES);
 static const shape features = LIST(short_text, 0, 64, TE_NOTHING);
 static const shape files = LIST(file, 0, 4096, TE_N_FILES);
 static const shape goldens = LIST(golden, 0, 64, TE_N_GOLDENS);
+static const shape images = {.kind = ARRAY, .of = &image, .most = 262144, .total = TE_N_IMAGES,
+                             .images = true};
 static const shape inputs = LIST(input, 0, 1024, TE_N_INPUTS);
 static const shape kernels = LIST(kernel, 0, 16384, TE_N_KERNELS);
 static const shape outputs = LIST(output, 0, 1024, TE_N_OUTPUTS);
@@ -206,7 +224,8 @@ static const shape symbols = LIST(symbol, 0, 32, TE_N_SYMBOLS);
 static const shape weights = LIST(weight, 0, 65536, TE_N_WEIGHTS);
 static const member root_members[] = {
     {"arenas", &arenas}, {"buffers", &buffers}, {"entries", &entries}, {"features", &features},
-    {"files", &files}, {"format", &text}, {"golden", &goldens}, {"inputs", &inputs},
+    {"files", &files}, {"format", &text}, {"golden", &goldens},
+    {"images", &images}, {"inputs", &inputs},
     {"kernels", &kernels}, {"options", &free_}, {"outputs", &outputs}, {"peak_bytes", &integer},
     {"prelude", &range}, {"requirements", &requirements}, {"states", &states}, {"steps", &steps},
     {"symbols", &symbols}, {"target", &target_text}, {"tool", &short_text}, {"version", &integer},
@@ -231,6 +250,7 @@ typedef struct walk {
     uint32_t *totals;
     const char *end; /* what follows the value just checked */
     te_error *error;
+    bool images;
 } walk;
 
 static te_status check(walk *walk, const char *p, const shape *shape, const char *where);
@@ -280,29 +300,35 @@ static te_status check_array(walk *walk, const char *p, const shape *shape, cons
     return TE_OK;
 }
 
+/* The first of members that a record of this manifest has; NULL if there is none. */
+static const member *wanted_of(const walk *walk, const member *members) {
+    while (members && members->key && members->value->images && !walk->images) members++;
+    return members && members->key ? members : NULL;
+}
+
 static te_status check_record(walk *walk, const char *p, const shape *shape, const char *where) {
     te_error *error = walk->error;
     FIELD(*p == '{');
-    const member *wanted = shape->of;
+    const member *wanted = wanted_of(walk, shape->of);
     int keys = 0;
     for (const char *key = te_first(p); key; key = te_next(te_value_of(key)), keys++) {
-        const int order = wanted && wanted->key ? te_compare_key(key, wanted->key) : -1;
+        const int order = wanted ? te_compare_key(key, wanted->key) : -1;
         TE_NEED(order <= 0, TE_FIELD, "%s has no %s", where, wanted->key);
         TE_NEED(order == 0 || shape->free, TE_FIELD, "%s has the unknown key %.*s", where,
                 (int)te_string(key).length, key + 1);
-        if (order == 0) wanted++;
+        if (order == 0) wanted = wanted_of(walk, wanted + 1);
     }
-    TE_NEED(!wanted || !wanted->key, TE_FIELD, "%s has no %s", where, wanted->key);
+    TE_NEED(!wanted, TE_FIELD, "%s has no %s", where, wanted->key);
     TE_NEED(!shape->free || keys <= 64, TE_COUNT, "%s has %d keys, most 64", where, keys);
-    wanted = shape->of;
+    wanted = wanted_of(walk, shape->of);
     const char *key = te_first(p);
     const char *end = p + 2; /* of an empty record */
     while (key) {
         const char *value = te_value_of(key);
-        if (wanted && wanted->key && !te_compare_key(key, wanted->key)) {
+        if (wanted && !te_compare_key(key, wanted->key)) {
             TE_TRY(check(walk, value, wanted->value, wanted->key));
             end = walk->end;
-            wanted++;
+            wanted = wanted_of(walk, wanted + 1);
         } else {
             end = te_skip(value);
         }
@@ -364,7 +390,7 @@ static te_status check(walk *walk, const char *p, const shape *shape, const char
 }
 
 te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
-    walk walk = {totals, NULL, error};
+    walk walk = {totals, NULL, error, te_lists_feature(manifest, "images")};
     memset(totals, 0, TE_TOTALS * sizeof *totals);
     return check(&walk, manifest, &root, "manifest");
 }

@@ -59,6 +59,7 @@ enum te_total {
     TE_N_LISTED, /* inputs and outputs of entries */
     TE_N_ARENAS,
     TE_N_BUFFERS,
+    TE_N_IMAGES,
     TE_N_WEIGHTS,
     TE_N_SEGMENTS,
     TE_N_KERNELS,
@@ -77,6 +78,7 @@ enum te_total {
 /* Stages 1 to 3 of the format's checks. text ends with a NUL behind its size bytes. */
 te_status te_check_syntax(const char *text, size_t size, te_error *error);
 te_status te_check_identity(const char *text, bool any_target, te_error *error);
+bool te_lists_feature(const char *text, const char *name);
 te_status te_check_fields(const char *text, uint32_t totals[TE_TOTALS], te_error *error);
 
 /* Walking a checked text. te_member: the value of a key, NULL if there is none. te_first: the first
@@ -137,6 +139,13 @@ typedef struct te_buffer_record {
     int64_t offset, bytes;
 } te_buffer_record;
 
+/* A buffer that kernels take as an image of four-channel pixels; pitch: bytes of a row. */
+typedef struct te_image_record {
+    int32_t buffer;
+    te_dtype dtype;
+    int64_t width, height, pitch;
+} te_image_record;
+
 typedef struct te_range_record {
     int32_t file;
     int64_t offset, bytes;
@@ -152,7 +161,7 @@ typedef struct te_weight_record {
 typedef struct te_kernel_record {
     te_text entry;
     te_range_record range;
-    int64_t threads;
+    int32_t workgroup[3];
     uint32_t first_binding, bindings;
     bool symbols;
 } te_kernel_record;
@@ -192,6 +201,19 @@ typedef struct te_file_record {
     const char *sha256;
 } te_file_record;
 
+/* The integers of the manifest's requirements; those of images are 0 without images. */
+enum te_requirement {
+    TE_BINDING_BYTES,
+    TE_BINDINGS,
+    TE_BUFFER_BYTES,
+    TE_IMAGE_HEIGHT,
+    TE_IMAGE_WIDTH,
+    TE_INVOCATIONS,
+    TE_WORKGROUP_BYTES,
+    TE_WORKGROUPS,
+    TE_REQUIREMENTS
+};
+
 struct te_model {
     te_allocator allocator;
     te_logger logger;
@@ -200,12 +222,14 @@ struct te_model {
     char *folder; /* the path, kept for the self-test */
     char *text;
     void *records;
-    unsigned char *weight_block, *weight_bytes; /* as allocated, as aligned */
+    unsigned char *weight_block, *weight_bytes; /* as allocated, as aligned; only of the cpu */
     uint64_t record_bytes, weight_total;
     size_t text_bytes;
     uint32_t totals[TE_TOTALS];
     bool any_target, webgpu;
     te_text target;
+    te_text build; /* the options' "build": for a compiler of the device */
+    int64_t requirements[TE_REQUIREMENTS];
     te_symbol_record *symbols;
     te_port_record *ports[3]; /* by te_group */
     te_slice_record *slices;
@@ -213,9 +237,9 @@ struct te_model {
     int32_t *listed;
     int64_t *arenas;
     te_buffer_record *buffers;
+    te_image_record *images; /* their buffers increase */
     te_weight_record *weights;
     te_range_record *segments;
-    uint64_t *places; /* of segments, among all weights */
     te_range_record prelude;
     te_kernel_record *kernels;
     uint8_t *writes; /* a binding: whether the kernel writes it */
@@ -234,6 +258,8 @@ struct te_model {
 te_status te_read_records(te_model *model, te_error *error); /* allocates them */
 void te_finish_strings(te_model *model); /* makes names UTF-8; the text is JSON no longer */
 te_status te_check_records(const te_model *model, te_error *error); /* stages 4 to 10 */
+const te_image_record *te_image_of(const te_model *model, int32_t buffer); /* or NULL */
+int64_t te_threads(const te_kernel_record *kernel);                        /* of a workgroup */
 bool te_storage_holds(te_dtype dtype, te_dtype storage);
 bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 
@@ -243,6 +269,16 @@ void te_release(const te_allocator *allocator, void *memory);
 void te_log(const te_logger *logger, te_status status, const char *text);
 te_status te_context_memory(const te_model *model, const te_context_options *options,
                             te_memory *memory, te_error *error);
+
+/* Read and verify all files of weights, giving their bytes piece by piece, in order of weights and
+   offsets (multiples of 256), as they are read: on failure, what was given may not be used. sink
+   NULL: only verify. */
+typedef te_status te_sink(void *user, uint32_t weight, int64_t offset, const void *data,
+                          size_t bytes, te_error *error);
+te_status te_stream_weights(const te_model *model, te_sink *sink, void *user, te_error *error);
+
+/* A whole verified file, allocated and with a NUL behind it. */
+te_status te_read_file(const te_model *model, int32_t file, char **data, te_error *error);
 
 /* --- files ----------------------------------------------------------------------------------- */
 
@@ -276,7 +312,7 @@ bool te_suits(const te_symbol_record *symbol, int64_t value);
 typedef struct te_transfer {
     int rank;
     int64_t shape[TE_MAX_RANK], device_strides[TE_MAX_RANK], host_strides[TE_MAX_RANK]; /* bytes */
-    int64_t device_offset;
+    int64_t device_offset, device_bytes; /* what it covers of the buffer */
     unsigned char *device, *host;
     te_dtype dtype, storage;
     bool to_host;
@@ -300,6 +336,12 @@ typedef struct te_binding {
     int64_t shape[TE_MAX_RANK], strides[TE_MAX_RANK];
 } te_binding;
 
+/* Bytes [offset, offset + bytes) of a buffer. */
+typedef struct te_part {
+    int32_t buffer;
+    int64_t offset, bytes;
+} te_part;
+
 struct te_context {
     const te_model *model;
     const te_backend *backend;
@@ -315,21 +357,46 @@ struct te_context {
     te_timing *timings; /* of each step, NULL without profile */
 };
 
-/* What an API must give. Memory is named by buffer number; kernels and buffers were checked. */
+/* What an API must give. Things are named by their number in the model; numbers, ranges and
+   sizes were checked. What a device is asked for it may begin and do later, in the order of the
+   calls; only map for reading, wait and destroy must wait for it. */
 struct te_backend {
     const char *target;
-    uint64_t (*arena_bytes)(const te_model *model);
-    uint64_t (*device_bytes)(const te_model *model, const te_context_options *options);
+    /* Fills in arenas, device and, for what `device` points to, context. */
+    void (*measure)(const te_model *model, const te_context_options *options, te_memory *memory);
+    /* Makes all that running needs, weights loaded. destroy also takes what was half made. */
     te_status (*create)(te_context *context, te_error *error);
     void (*destroy)(te_context *context);
-    /* The memory of a buffer for the host to read, or to write; until unmap. */
-    unsigned char *(*map)(te_context *context, int32_t buffer);
-    void (*unmap)(te_context *context, int32_t buffer);
-    te_status (*check)(te_context *context, te_error *error); /* new sizes */
-    void (*launch)(te_context *context, uint32_t step);
-    void (*copy)(te_context *context, uint32_t step);
+    /* New values of symbols and sizes: refuse them or be prepared. */
+    te_status (*resize)(te_context *context, te_error *error);
+    /* Give a state its initial value. */
+    te_status (*reset)(te_context *context, uint32_t state, te_error *error);
+    /* Host memory for [offset, offset + bytes) of a buffer, until unmap: its content for reading,
+       undefined and all to be written otherwise. At most one is mapped at a time. */
+    te_status (*map)(te_context *context, te_part part, bool write, unsigned char **memory,
+                     te_error *error);
+    te_status (*unmap)(te_context *context, te_part part, bool write, unsigned char *memory,
+                       te_error *error);
+    /* Copy between a part and memory of the device that the caller gave. NULL: there is none. */
+    te_status (*exchange)(te_context *context, te_part part, const te_tensor *tensor,
+                          bool to_tensor, te_error *error);
+    /* Launches and copies of [first, end), which has no branches. te_idle steps do nothing. */
+    te_status (*run)(te_context *context, uint32_t first, uint32_t end, te_error *error);
+    /* Begin to bring parts of buffers, which will be mapped after wait, to the host. May be NULL.
+       The part of output number `output` of the model; settle comes after all were mapped. */
+    te_status (*fetch)(te_context *context, uint32_t output, te_part part, te_error *error);
+    void (*settle)(te_context *context);
+    /* Nothing more comes before wait: begin. May be NULL. */
+    te_status (*flush)(te_context *context, te_error *error);
+    /* Milliseconds, or -1: TE_RUN_TIMEOUT when the work is not finished by then. */
     te_status (*wait)(te_context *context, int64_t timeout, te_error *error);
-    uint64_t (*clock)(void); /* nanoseconds */
 };
+
+bool te_idle(const te_context *context, uint32_t step); /* a launch or copy of nothing */
+uint64_t te_clock(void);                                /* nanoseconds */
+
+/* Ask again and again until done, or TE_RUN_TIMEOUT. For backends that cannot wait with a limit. */
+typedef te_status te_ask(te_context *context, bool *done, te_error *error);
+te_status te_poll(te_context *context, int64_t timeout, te_ask *ask, te_error *error);
 
 #endif

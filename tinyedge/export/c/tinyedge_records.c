@@ -140,6 +140,13 @@ static void read_buffer(cursor *to, const char *from, uint32_t i) {
                            number_of(from, "offset"), number_of(from, "bytes")};
 }
 
+static void read_image(cursor *to, const char *from, uint32_t i) {
+    to->model->images[i] =
+        (te_image_record){index_of(from, "buffer"), dtype_of(from, "dtype"),
+                          number_of(from, "width"), number_of(from, "height"),
+                          number_of(from, "pitch")};
+}
+
 static void read_weight(cursor *to, const char *from, uint32_t i) {
     te_weight_record *weight = &to->model->weights[i];
     weight->name = text_of(from, "name");
@@ -156,9 +163,9 @@ static void read_kernel(cursor *to, const char *from, uint32_t i) {
     kernel->entry = text_of(from, "entry");
     kernel->range = range_of(from);
     kernel->symbols = *te_member(from, "symbols") == 't';
-    kernel->threads = 1; /* at most 2^48: three factors of at most 2^16 */
+    int axis = 0;
     for (const char *at = te_first(te_member(from, "workgroup")); at; at = te_next(at)) {
-        kernel->threads *= te_integer(at);
+        kernel->workgroup[axis++] = (int32_t)te_integer(at);
     }
     kernel->first_binding = to->bindings;
     for (const char *at = te_first(te_member(from, "bindings")); at; at = te_next(at)) {
@@ -248,9 +255,9 @@ static uint64_t lay_out(te_model *model, unsigned char *block) {
     PLACE(model->listed, TE_N_LISTED);
     PLACE(model->arenas, TE_N_ARENAS);
     PLACE(model->buffers, TE_N_BUFFERS);
+    PLACE(model->images, TE_N_IMAGES);
     PLACE(model->weights, TE_N_WEIGHTS);
     PLACE(model->segments, TE_N_SEGMENTS);
-    PLACE(model->places, TE_N_SEGMENTS);
     PLACE(model->kernels, TE_N_KERNELS);
     PLACE(model->writes, TE_N_BINDINGS);
     PLACE(model->steps, TE_N_STEPS);
@@ -265,6 +272,35 @@ static uint64_t lay_out(te_model *model, unsigned char *block) {
     return end;
 }
 
+static void read_requirements(te_model *model) {
+    static const char *const keys[TE_REQUIREMENTS] = {
+        "binding_bytes", "bindings",    "buffer_bytes",    "image_height",
+        "image_width",   "invocations", "workgroup_bytes", "workgroups"};
+    const char *record = te_member(model->text, "requirements");
+    const char *build = te_member(te_member(model->text, "options"), "build");
+    for (int i = 0; i < TE_REQUIREMENTS; i++) {
+        const char *value = te_member(record, keys[i]);
+        if (te_is_integer(value)) model->requirements[i] = te_integer(value);
+    }
+    if (build && *build == '"') model->build = te_string(build);
+}
+
+const te_image_record *te_image_of(const te_model *model, int32_t buffer) {
+    uint32_t low = 0, high = model->totals[TE_N_IMAGES];
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (model->images[middle].buffer == buffer) return &model->images[middle];
+        if (model->images[middle].buffer < buffer) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+/* At most 2^48: three factors of at most 2^16. */
+int64_t te_threads(const te_kernel_record *kernel) {
+    return (int64_t)kernel->workgroup[0] * kernel->workgroup[1] * kernel->workgroup[2];
+}
+
 te_status te_read_records(te_model *model, te_error *error) {
     static const struct {
         const char *key;
@@ -273,8 +309,8 @@ te_status te_read_records(te_model *model, te_error *error) {
         {"symbols", read_symbol}, /* first: expressions need their names */
         {"inputs", read_input},   {"outputs", read_output}, {"states", read_state},
         {"entries", read_entry},  {"arenas", read_arena},   {"buffers", read_buffer},
-        {"weights", read_weight}, {"kernels", read_kernel}, {"steps", read_step},
-        {"golden", read_golden},  {"files", read_file},
+        {"images", read_image},   {"weights", read_weight}, {"kernels", read_kernel},
+        {"steps", read_step},     {"golden", read_golden},  {"files", read_file},
     };
     cursor to = {.model = model};
     model->record_bytes = lay_out(model, NULL);
@@ -282,9 +318,11 @@ te_status te_read_records(te_model *model, te_error *error) {
     TE_NEED(model->records, TE_DEVICE_MEMORY, "no memory for the manifest's records");
     lay_out(model, model->records);
     for (size_t group = 0; group < sizeof groups / sizeof *groups; group++) {
-        const char *at = te_first(te_member(model->text, groups[group].key));
+        const char *list = te_member(model->text, groups[group].key); /* images may be missing */
+        const char *at = list ? te_first(list) : NULL;
         for (uint32_t i = 0; at; at = te_next(at)) groups[group].read(&to, at, i++);
     }
+    read_requirements(model);
     model->prelude = range_of(te_member(model->text, "prelude"));
     model->target = text_of(model->text, "target");
     model->webgpu = te_is(model->target, "webgpu");
@@ -380,4 +418,5 @@ void te_finish_strings(te_model *model) {
         if (model->steps[i].op == TE_LAUNCH) finish_list(&model->steps[i].nodes);
     }
     finish(&model->target);
+    if (model->build.at) finish(&model->build);
 }

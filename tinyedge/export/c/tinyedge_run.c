@@ -23,7 +23,7 @@ static te_status check_options(const te_model *model, const te_context_options *
                                te_error *error) {
     TE_NEED(options, TE_API_ARGUMENT, "a context needs options");
     TE_NEED(options->size == sizeof *options, TE_API_SIZE, "te_context_options has another size");
-    TE_NEED(options->backend, TE_API_ARGUMENT, "a context needs a backend: te_cpu()");
+    TE_NEED(options->backend, TE_API_ARGUMENT, "a context needs a backend: te_cpu(), ...");
     TE_NEED(!strcmp(model->target.at, options->backend->target), TE_DEVICE_TARGET,
             "the bundle is for target %s, the backend for %s", model->target.at,
             options->backend->target);
@@ -32,7 +32,7 @@ static te_status check_options(const te_model *model, const te_context_options *
 
 /* The pointers of a context in one block, or with block NULL how large that is. */
 static uint64_t lay_out(const te_model *model, const te_context_options *options,
-                        te_context *context) {
+                        te_memory *memory, te_context *context) {
     unsigned char *block = context ? context->block : NULL;
     uint64_t end = sizeof *context;
 #define PLACE(pointer, type, count)                                                                \
@@ -45,7 +45,8 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
     PLACE(inputs, te_binding, TOTAL(INPUTS));
     PLACE(outputs, te_binding, TOTAL(OUTPUTS));
     if (options->profile) PLACE(timings, te_timing, TOTAL(STEPS));
-    PLACE(device, unsigned char, options->backend->device_bytes(model, options));
+    options->backend->measure(model, options, memory);
+    PLACE(device, unsigned char, memory->context);
 #undef PLACE
     return end;
 }
@@ -53,9 +54,25 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
 te_status te_context_memory(const te_model *model, const te_context_options *options,
                             te_memory *memory, te_error *error) {
     TE_TRY(check_options(model, options, error));
-    memory->arenas = options->backend->arena_bytes(model);
-    memory->context = lay_out(model, options, NULL);
+    memory->context = lay_out(model, options, memory, NULL);
     return TE_OK;
+}
+
+static te_status need_idle(const te_context *context, te_error *error) {
+    TE_NEED(!context->running, TE_API_ARGUMENT, "te_wait first: a run is going on");
+    return TE_OK;
+}
+
+static te_status reset(te_context *context, te_error *error) {
+    TE_TRY(need_idle(context, error));
+    for (uint32_t i = 0; i < te_count(context->model, TE_STATES); i++) {
+        TE_TRY(context->backend->reset(context, i, error));
+    }
+    return TE_OK;
+}
+
+te_status te_reset(te_context *context) {
+    return finish(context, reset(context, &context->error));
 }
 
 te_status te_create(const te_model *model, const te_context_options *options, te_context **result,
@@ -67,8 +84,9 @@ te_status te_create(const te_model *model, const te_context_options *options, te
     *result = NULL;
     te_status status = check_options(model, options, error);
     te_context *context = NULL;
+    te_memory memory = {0};
     if (!status) {
-        context = te_allocate(&model->allocator, lay_out(model, options, NULL));
+        context = te_allocate(&model->allocator, lay_out(model, options, &memory, NULL));
         if (!context) status = te_fail(error, TE_DEVICE_MEMORY, "no memory for a context");
     }
     if (!status) {
@@ -78,10 +96,10 @@ te_status te_create(const te_model *model, const te_context_options *options, te
         context->block = context;
         context->entry = -1;
         for (int i = 0; i < TE_MAX_SYMBOLS; i++) context->given[i] = -1;
-        lay_out(model, options, context);
+        lay_out(model, options, &memory, context);
         for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) context->symbols[i] = model->symbols[i].max;
         status = context->backend->create(context, error);
-        if (!status) status = te_reset(context);
+        if (!status) status = reset(context, error);
         if (status) te_destroy(context);
     }
     te_log(&model->logger, status, status ? error->text : "created a context");
@@ -103,7 +121,8 @@ static te_status check_tensor(const te_tensor *tensor, const te_port_record *por
                               te_error *error) {
     const char *name = port->name.at;
     TE_NEED(tensor->size == sizeof *tensor, TE_API_SIZE, "te_tensor has another size");
-    TE_NEED(tensor->data || !tensor->bytes, TE_API_ARGUMENT, "%s: data is NULL", name);
+    TE_NEED(tensor->data || tensor->device || !tensor->bytes, TE_API_ARGUMENT,
+            "%s: data is NULL", name);
     TE_NEED(tensor->dtype == TE_DTYPE_OF_PORT || tensor->dtype == port->dtype, TE_RUN_DTYPE,
             "%s is %s, not %s", name, te_dtype_name(port->dtype), te_dtype_name(tensor->dtype));
     TE_NEED(!tensor->shape || tensor->rank == port->rank, TE_RUN_SHAPE, "%s has %d axes, not %d",
@@ -151,6 +170,7 @@ te_status te_bind_output(te_context *context, int output, const te_tensor *tenso
         te_fail(error, TE_RUN_OUTPUT, "there is no output %d", output);
         return fail(context);
     }
+    if (need_idle(context, error)) return fail(context);
     return finish(context, bind(context, &context->outputs[output],
                                 &model->ports[TE_OUTPUTS][output], tensor));
 }
@@ -173,39 +193,76 @@ static te_status plan(const te_port_record *port, const int64_t *whole, const in
                       const int64_t *shape, const te_tensor *tensor, te_status id,
                       te_transfer *transfer, te_error *error) {
     const int64_t size = (int64_t)te_dtype_bytes(port->dtype);
-    int64_t device = (int64_t)te_dtype_bytes(port->storage), host = size, end = size, offset = 0;
-    bool empty = false, fits = true;
+    int64_t device = (int64_t)te_dtype_bytes(port->storage), host = size, end = size;
+    int64_t device_end = device;
+    bool empty = false, fits = true, dense = true;
     *transfer = (te_transfer){.rank = port->rank, .dtype = port->dtype, .storage = port->storage};
     for (int axis = port->rank - 1; axis >= 0; axis--) {
         int64_t reach = 0;
         transfer->shape[axis] = shape[axis];
         transfer->device_strides[axis] = device;
         transfer->host_strides[axis] = tensor->strides ? tensor->strides[axis] : host;
-        offset += start ? start[axis] * device : 0;
+        transfer->device_offset += start ? start[axis] * device : 0;
+        empty |= !shape[axis];
+        if (!shape[axis]) continue;
+        const bool follows = transfer->host_strides[axis] == host && device == host;
+        dense = dense && (follows || shape[axis] == 1);
+        device_end += device * (shape[axis] - 1);
         device *= whole[axis];
         host *= shape[axis];
-        empty |= !shape[axis];
-        fits = fits && (!shape[axis] ||
-                        (te_multiply(transfer->host_strides[axis], shape[axis] - 1, &reach) &&
-                         te_add(end, reach, &end)));
+        fits = fits && te_multiply(transfer->host_strides[axis], shape[axis] - 1, &reach) &&
+               te_add(end, reach, &end);
     }
     TE_NEED(empty || (fits && (uint64_t)end <= tensor->bytes), id,
             "%s needs %lld bytes, %llu were given", port->name.at, (long long)end,
             (unsigned long long)tensor->bytes);
+    TE_NEED(!tensor->device || empty || (dense && port->dtype == port->storage), TE_RUN_DTYPE,
+            "%s: memory of the device must be dense, and the device stores %s as %s",
+            port->name.at, te_dtype_name(port->dtype), te_dtype_name(port->storage));
     transfer->host = tensor->data;
-    transfer->device_offset = offset;
+    transfer->device_bytes = empty ? 0 : device_end;
     return TE_OK;
 }
 
-static te_status transfer(te_context *context, const te_port_record *port, te_transfer *plan,
-                          bool to_host) {
+/* Copy on the device, in the order of its work. */
+static te_status exchange(te_context *context, const te_port_record *port, const te_transfer *plan,
+                          const te_tensor *tensor, bool to_tensor) {
     te_error *error = &context->error;
-    plan->device = context->backend->map(context, port->buffer) + plan->device_offset;
-    plan->to_host = to_host;
+    const te_backend *backend = context->backend;
+    const te_part part = {port->buffer, plan->device_offset, plan->device_bytes};
+    TE_NEED(backend->exchange, TE_API_ARGUMENT, "%s: the %s has no memory of its own",
+            port->name.at, backend->target);
+    return part.bytes ? backend->exchange(context, part, tensor, to_tensor, error) : TE_OK;
+}
+
+/* Copy now, whichever memory it is. */
+static te_status transfer(te_context *context, const te_port_record *port, te_transfer *plan,
+                          const te_tensor *tensor, bool to_tensor) {
+    te_error *error = &context->error;
+    const te_backend *backend = context->backend;
+    const te_part part = {port->buffer, plan->device_offset, plan->device_bytes};
+    unsigned char *mapped;
+    if (!part.bytes) return TE_OK;
+    if (tensor->device) {
+        TE_TRY(exchange(context, port, plan, tensor, to_tensor));
+        return backend->wait(context, -1, error);
+    }
+    TE_TRY(backend->map(context, part, !to_tensor, &mapped, error));
+    plan->device = mapped;
+    plan->to_host = to_tensor;
     const bool fits = te_move(plan);
-    context->backend->unmap(context, port->buffer);
+    TE_TRY(backend->unmap(context, part, !to_tensor, mapped, error));
     TE_NEED(fits, TE_RUN_RANGE, "%s has a value that the device's %s cannot hold", port->name.at,
             te_dtype_name(port->storage));
+    return TE_OK;
+}
+
+static te_status check_shape(const te_port_record *port, const te_tensor *tensor,
+                             const int64_t *shape, te_error *error) {
+    for (int axis = 0; axis < port->rank && tensor->shape; axis++) {
+        TE_NEED(tensor->shape[axis] == shape[axis], TE_RUN_SHAPE, "axis %d of %s is %lld, not %lld",
+                axis, port->name.at, (long long)shape[axis], (long long)tensor->shape[axis]);
+    }
     return TE_OK;
 }
 
@@ -303,7 +360,7 @@ static te_status resize(te_context *context, const int64_t *values, te_error *er
         }
     }
     memcpy(context->symbols, values, bytes);
-    TE_TRY(context->backend->check(context, error));
+    TE_TRY(context->backend->resize(context, error));
     context->sized = true;
     return TE_OK;
 }
@@ -326,69 +383,118 @@ static te_status write_input(te_context *context, int32_t number, bool check_onl
     te_tensor tensor = binding->tensor;
     tensor.strides = binding->strided ? binding->strides : NULL;
     TE_TRY(plan(port, shape, NULL, shape, &tensor, TE_RUN_SHAPE, &planned, error));
-    return check_only ? TE_OK : transfer(context, port, &planned, false);
+    if (check_only) return TE_OK;
+    return tensor.device ? exchange(context, port, &planned, &tensor, false)
+                         : transfer(context, port, &planned, &tensor, false);
 }
 
-static bool holds(te_context *context, int32_t condition) {
-    int32_t value;
-    memcpy(&value, context->backend->map(context, condition), sizeof value);
-    context->backend->unmap(context, condition);
-    return value != 0;
-}
-
-static void work(te_context *context, uint32_t number) {
-    const te_step_record *step = &context->model->steps[number];
+bool te_idle(const te_context *context, uint32_t number) {
     const int64_t *sizes = context->sizes[number];
-    const te_backend *backend = context->backend;
-    if (!sizes[0] || (step->op == TE_LAUNCH && (!sizes[1] || !sizes[2]))) return;
-    const uint64_t start = context->timings ? backend->clock() : 0;
-    if (step->op == TE_LAUNCH) backend->launch(context, number);
-    else backend->copy(context, number);
-    if (context->timings) {
-        context->timings[number].runs++;
-        context->timings[number].nanoseconds += backend->clock() - start;
-    }
+    const bool launch = context->model->steps[number].op == TE_LAUNCH;
+    return !sizes[0] || (launch && (!sizes[1] || !sizes[2]));
+}
+
+static te_status holds(te_context *context, int32_t condition, bool *answer) {
+    te_error *error = &context->error;
+    const te_part part = {condition, 0, sizeof(int32_t)};
+    unsigned char *memory;
+    int32_t value;
+    TE_TRY(context->backend->map(context, part, false, &memory, error));
+    memcpy(&value, memory, sizeof value);
+    *answer = value != 0;
+    return context->backend->unmap(context, part, false, memory, error);
 }
 
 /* Blocks nest at most 8 deep, which was checked: so does this. */
-static void walk(te_context *context, int64_t first, int64_t end) {
+static te_status walk(te_context *context, int64_t first, int64_t end) {
     const te_model *model = context->model;
-    for (int64_t number = first; number < end; number++) {
+    for (int64_t number = first; number < end;) {
         const te_step_record *step = &model->steps[number];
         if (step->op == TE_LAUNCH || step->op == TE_COPY) {
-            work(context, (uint32_t)number);
+            const int64_t straight = number;
+            while (number < end && model->steps[number].op <= TE_COPY) number++;
+            TE_TRY(context->backend->run(context, (uint32_t)straight, (uint32_t)number,
+                                         &context->error));
             continue;
         }
         const int64_t then = number + 1 + step->then, after = then + step->otherwise;
-        if (step->op == TE_LOOP) {
-            for (int64_t turn = 0; turn < step->bound && holds(context, step->condition); turn++) {
-                walk(context, number + 1, then);
-            }
-        } else if (holds(context, step->condition)) {
-            walk(context, number + 1, then);
-        } else {
-            walk(context, then, after);
+        bool answer;
+        TE_TRY(holds(context, step->condition, &answer));
+        if (step->op == TE_IF) {
+            TE_TRY(answer ? walk(context, number + 1, then) : walk(context, then, after));
         }
-        number = after - 1;
+        for (int64_t turn = 0; step->op == TE_LOOP && answer; turn++) {
+            TE_TRY(walk(context, number + 1, then));
+            if (turn + 1 == step->bound) break;
+            TE_TRY(holds(context, step->condition, &answer));
+        }
+        number = after;
     }
+    return TE_OK;
+}
+
+/* A bound output's memory; its shape may be left out, a counted one's is known after the run. */
+static te_tensor tensor_of(const te_context *context, int32_t output) {
+    const te_binding *binding = &context->outputs[output];
+    const bool counted = context->model->ports[TE_OUTPUTS][output].count != -1;
+    te_tensor tensor = binding->tensor;
+    tensor.shape = binding->shaped && !counted ? binding->shape : NULL;
+    tensor.strides = binding->strided ? binding->strides : NULL;
+    return tensor;
+}
+
+static te_status fetch(te_context *context, int32_t output) {
+    const te_model *model = context->model;
+    const te_port_record *port = &model->ports[TE_OUTPUTS][output];
+    int64_t shape[TE_MAX_RANK], elements;
+    te_extents(model, port, context->symbols, shape, &elements);
+    const te_part part = {port->buffer, 0, elements * (int64_t)te_dtype_bytes(port->storage)};
+    if (!part.bytes || !context->backend->fetch) return TE_OK;
+    return context->backend->fetch(context, (uint32_t)output, part, &context->error);
+}
+
+/* A bound output on its way to the caller: after the steps, or only checked before them. */
+static te_status send_output(te_context *context, int32_t output, bool check_only) {
+    const te_model *model = context->model;
+    te_error *error = &context->error;
+    const te_port_record *port = &model->ports[TE_OUTPUTS][output];
+    int64_t shape[TE_MAX_RANK] = {0}, elements;
+    te_transfer planned;
+    const te_tensor tensor = tensor_of(context, output);
+    if (!context->outputs[output].bound) return TE_OK;
+    if (tensor.device) {
+        te_extents(model, port, context->symbols, shape, &elements);
+        TE_TRY(check_shape(port, &tensor, shape, error));
+        TE_TRY(plan(port, shape, NULL, shape, &tensor, TE_RUN_OUTPUT, &planned, error));
+        return check_only ? TE_OK : exchange(context, port, &planned, &tensor, true);
+    }
+    if (check_only) return TE_OK;
+    if (port->count != -1) TE_TRY(fetch(context, port->count));
+    return fetch(context, output);
 }
 
 static te_status submit(te_context *context, int number) {
     const te_model *model = context->model;
     te_error *error = &context->error;
     int64_t values[TE_MAX_SYMBOLS];
-    TE_NEED(!context->running, TE_API_ARGUMENT, "te_submit before te_wait ended the last run");
+    TE_TRY(need_idle(context, error));
     TE_NEED(within(number, TOTAL(ENTRIES)), TE_RUN_ENTRY, "there is no entry %d", number);
     const te_entry_record *entry = &model->entries[number];
+    const int32_t *inputs = model->listed + entry->first_input;
+    const int32_t *outputs = model->listed + entry->first_output;
     TE_TRY(solve(context, entry, values, error));
     TE_TRY(resize(context, values, error));
     for (int pass = 0; pass < 2; pass++) { /* nothing is written before all shapes are right */
         for (uint32_t i = 0; i < entry->inputs; i++) {
-            TE_TRY(write_input(context, model->listed[entry->first_input + i], pass == 0));
+            TE_TRY(write_input(context, inputs[i], pass == 0));
+        }
+        if (pass) TE_TRY(walk(context, entry->first, entry->first + entry->count));
+        for (uint32_t i = 0; i < entry->outputs; i++) {
+            TE_TRY(send_output(context, outputs[i], pass == 0));
         }
     }
-    walk(context, entry->first, entry->first + entry->count);
     context->entry = number;
+    if (context->backend->flush) TE_TRY(context->backend->flush(context, error));
     context->running = true;
     return TE_OK;
 }
@@ -414,7 +520,7 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     te_transfer planned;
     te_extents(model, other, context->symbols, one, &elements);
     TE_TRY(plan(other, one, NULL, one, &tensor, TE_RUN_OUTPUT, &planned, error));
-    TE_TRY(transfer(context, other, &planned, true));
+    TE_TRY(transfer(context, other, &planned, &tensor, true));
     const int unused = 64 - 8 * (int)te_dtype_bytes(other->dtype);
     const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
     valid = negative ? -1 : count;
@@ -424,21 +530,13 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     return TE_OK;
 }
 
-static te_status check_shape(const te_port_record *port, const te_tensor *tensor,
-                             const int64_t *shape, te_error *error) {
-    for (int axis = 0; axis < port->rank && tensor->shape; axis++) {
-        TE_NEED(tensor->shape[axis] == shape[axis], TE_RUN_SHAPE, "axis %d of %s is %lld, not %lld",
-                axis, port->name.at, (long long)shape[axis], (long long)tensor->shape[axis]);
-    }
-    return TE_OK;
-}
-
 static te_status read_port(te_context *context, te_group group, int index, const te_tensor *tensor,
                            const te_slice_record *slice) {
     te_error *error = &context->error;
     const te_port_record *port = &context->model->ports[group][index];
     int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, start[TE_MAX_RANK] = {0};
     te_transfer planned;
+    TE_TRY(need_idle(context, error));
     TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", port->name.at);
     TE_TRY(check_tensor(tensor, port, error));
     TE_TRY(shape_of(context, group, index, whole, shape));
@@ -450,29 +548,25 @@ static te_status read_port(te_context *context, te_group group, int index, const
     TE_TRY(check_shape(port, tensor, shape, error));
     const te_status id = group == TE_STATES ? TE_RUN_STATE : TE_RUN_OUTPUT;
     TE_TRY(plan(port, whole, start, shape, tensor, id, &planned, error));
-    return transfer(context, port, &planned, true);
+    return transfer(context, port, &planned, tensor, true);
 }
 
 static te_status wait(te_context *context, int64_t timeout) {
     const te_model *model = context->model;
     te_error *error = &context->error;
     TE_NEED(context->running, TE_API_ARGUMENT, "te_wait without te_submit");
-    TE_TRY(context->backend->wait(context, timeout, error));
+    te_status status = context->backend->wait(context, timeout, error);
+    if (status == TE_RUN_TIMEOUT) return status;
     context->running = false;
     const te_entry_record *entry = &model->entries[context->entry];
-    for (uint32_t i = 0; i < entry->outputs; i++) {
+    for (uint32_t i = 0; i < entry->outputs && !status; i++) {
         const int32_t number = model->listed[entry->first_output + i];
-        const te_binding *binding = &context->outputs[number];
-        te_tensor tensor = binding->tensor;
-        if (!binding->bound) continue;
-        /* A bound output's shape may be left out; a counted one's is not known before the run. */
-        tensor.shape = binding->shaped && model->ports[TE_OUTPUTS][number].count == -1
-                           ? binding->shape
-                           : NULL;
-        tensor.strides = binding->strided ? binding->strides : NULL;
-        TE_TRY(read_port(context, TE_OUTPUTS, number, &tensor, NULL));
+        const te_tensor tensor = tensor_of(context, number);
+        if (!context->outputs[number].bound || tensor.device) continue;
+        status = read_port(context, TE_OUTPUTS, number, &tensor, NULL);
     }
-    return TE_OK;
+    if (context->backend->settle) context->backend->settle(context);
+    return status;
 }
 
 te_status te_wait(te_context *context, int64_t timeout) {
@@ -491,7 +585,8 @@ te_status te_shape(te_context *context, te_group group, int index, int *rank, in
         te_fail(&context->error, TE_RUN_OUTPUT, "there is no such port");
         return fail(context);
     }
-    const te_status status = shape_of(context, group, index, whole, valid);
+    te_status status = need_idle(context, &context->error);
+    if (!status) status = shape_of(context, group, index, whole, valid);
     *rank = model->ports[group][index].rank;
     if (!status) memcpy(shape, valid, sizeof *shape * (size_t)*rank);
     return finish(context, status);
@@ -520,29 +615,11 @@ te_status te_read_slice(te_context *context, int output, int slice, const te_ten
 
 /* --- states ---------------------------------------------------------------------------------- */
 
-te_status te_reset(te_context *context) {
-    const te_model *model = context->model;
-    for (uint32_t i = 0; i < TOTAL(STATES); i++) {
-        const te_port_record *state = &model->ports[TE_STATES][i];
-        const size_t bytes = (size_t)model->buffers[state->buffer].bytes;
-        size_t initial = 0;
-        unsigned char *to = context->backend->map(context, state->buffer);
-        if (state->initial != -1) {
-            const te_weight_record *weight = &model->weights[state->initial];
-            initial = (size_t)weight->bytes;
-            memcpy(to, model->weight_bytes + weight->place, initial);
-        }
-        memset(to + initial, 0, bytes - initial);
-        context->backend->unmap(context, state->buffer);
-    }
-    return TE_OK;
-}
-
 static te_status check_state(te_context *context, int state) {
     const te_model *model = context->model;
     te_error *error = &context->error;
     TE_NEED(within(state, TOTAL(STATES)), TE_RUN_STATE, "there is no state %d", state);
-    return TE_OK;
+    return need_idle(context, error);
 }
 
 te_status te_get_state(te_context *context, int state, const te_tensor *tensor) {
@@ -562,7 +639,7 @@ static te_status set_state(te_context *context, int state, const te_tensor *tens
     TE_TRY(shape_of(context, TE_STATES, state, whole, shape));
     TE_TRY(check_shape(port, tensor, shape, error));
     TE_TRY(plan(port, whole, NULL, shape, tensor, TE_RUN_STATE, &planned, error));
-    return transfer(context, port, &planned, false);
+    return transfer(context, port, &planned, tensor, false);
 }
 
 te_status te_set_state(te_context *context, int state, const te_tensor *tensor) {
