@@ -556,6 +556,8 @@ class _Assembler:
             port.name: entry.schedule.inputs.get(port.name) or self._plain("input", port)
             for port in entry.graph.inputs
         }
+        read = entry.schedule.inputs  # an update may read a state that its graph does not
+        inputs |= {name: read[name] for name in self.states if name in read}
         computed = list(entry.schedule.outputs.values())
         outputs = dict(zip(entry.outputs, computed, strict=False))
         updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
