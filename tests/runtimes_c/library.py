@@ -68,7 +68,7 @@ class OpenCl(c.Structure):
 
 class Cuda(c.Structure):
     _fields_ = [
-        ("device", c.c_int),
+        ("device", c.c_char_p),
         ("library", c.c_char_p),
         ("context", c.c_void_p),
         ("stream", c.c_void_p),

@@ -37,6 +37,7 @@ const char *te_status_id(te_status status) {
         "device.kernel",
         "device.compile",
         "device.missing",
+        "device.adapter",
         "device.extension",
         "device.arch",
         "device.limits",

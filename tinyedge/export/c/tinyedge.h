@@ -94,7 +94,8 @@ typedef enum te_status {
     TE_DEVICE_MEMORY,     /* device.memory: the allocator or the device gave nothing */
     TE_DEVICE_KERNEL,     /* device.kernel: a kernel is missing, or compiled from another bundle */
     TE_DEVICE_COMPILE,    /* device.compile: the driver's compiler refuses the kernels */
-    TE_DEVICE_MISSING,    /* device.missing: no driver, no device, or none of that name */
+    TE_DEVICE_MISSING,    /* device.missing: no driver, or it finds no device */
+    TE_DEVICE_ADAPTER,    /* device.adapter: no device of that number or name */
     TE_DEVICE_EXTENSION,  /* device.extension: the device lacks an extension that is needed */
     TE_DEVICE_ARCH,       /* device.arch: the bundle has no code for the device's architecture */
     TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
@@ -280,7 +281,7 @@ typedef struct te_cache {
 /* For te_opencl(). Objects of the caller must be of one device, and a queue in order; they are
    retained until te_destroy. */
 typedef struct te_opencl_options {
-    const char *device;       /* its number, or a part of "platform: device"; default: a GPU */
+    const char *device;       /* its number, GPUs first, or a part of "name (platform)"; default 0 */
     const char *library;      /* default: libOpenCL.so at its usual places */
     void *context;            /* cl_context of the caller */
     void *queue;              /* cl_command_queue of the caller, and with it its context */
@@ -290,7 +291,7 @@ typedef struct te_opencl_options {
 
 /* For te_cuda(). */
 typedef struct te_cuda_options {
-    int device;          /* its ordinal */
+    const char *device;  /* its number, or a part of its name; default 0 */
     const char *library; /* default: libcuda.so.1 */
     void *context;       /* CUcontext of the caller; default: the device's primary one */
     void *stream;        /* CUstream of the caller; default: one of the context's own */
