@@ -44,6 +44,11 @@ NO_GOLDEN = (
     "is needed to make one"
 )
 
+NO_OUTPUTS = (
+    "entry {!r} has no outputs, so no golden case checks it: keep an output that feeds a state by "
+    ":keep, or compare with the model by verify --against"
+)
+
 _log = logging.getLogger("tinyedge")
 
 
@@ -330,8 +335,11 @@ def export_graph(
     if golden:
         progress("golden")
         goldens = make_goldens(source, program, steps, given)
-        if not goldens:
+        silent = [entry.name for entry in program.entries if not entry.outputs]
+        if not goldens and len(silent) < len(program.entries):
             (warn or _log.warning)(NO_GOLDEN)
+        for name in silent:
+            (warn or _log.warning)(NO_OUTPUTS.format(name))
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
 
@@ -349,8 +357,8 @@ def _beyond(program: Program, caps: Caps) -> Iterator[str]:
 def make_goldens(
     source: Graphs, program: Program, steps: int = 1, given: Mapping[str, Any] | None = None
 ) -> list[Golden]:
-    """A case for each entry: expected outputs by plain C kernels in double precision, after `steps`
-    runs from the initial states. None without a C compiler.
+    """A case for each entry that has outputs: what plain C kernels in double precision give after
+    `steps` runs from the initial states. None without a C compiler.
     """
     compiled = compile_graph(source, find_target("cpu"), Options(optimize=False, wide=True))
     assert compiled.program is not None
@@ -359,7 +367,11 @@ def make_goldens(
     except DeviceError:
         return []
     with Replay(compiled.program, device) as replay:
-        return [_golden(program, replay, entry.name, steps, given) for entry in program.entries]
+        return [
+            _golden(program, replay, entry.name, steps, given)
+            for entry in program.entries
+            if entry.outputs
+        ]
 
 
 def _golden(

@@ -380,6 +380,10 @@ def test_export_passes_its_options_on(
 
     monkeypatch.setattr(package, "export_onnx", export_onnx, raising=False)
     options = ("--dim", "H=32..64:32", "--dim", "a=b[0]=2", "--precision", "fp16", "--no-optimize")
+    Path("parts.json").write_text('{"y": {"low": [0, 4]}}')
+    options += ("--state", "h=h_out", "--state", "q=q_out:shift@1:keep", "--state-init", "h=h.npy")
+    options += ("--entry", "frame=f.onnx", "--slice", "y[0]:high=4..8", "--slices", "parts.json")
+    options += ("--golden-input", "x=x.npy", "--golden-steps", "3")
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
     assert seen == {
@@ -389,6 +393,12 @@ def test_export_passes_its_options_on(
         "dims": {"H": "32..64:32", "a=b[0]": "2"},
         "precision": "fp16",
         "optimize": False,
+        "states": {"h": "h_out", "q": "q_out:shift@1:keep"},
+        "state_init": {"h": "h.npy"},
+        "entries": {"frame": "f.onnx"},
+        "slices": {"y": {"low": [0, 4]}, "y[0]": {"high": "4..8"}},
+        "golden_inputs": {"x": "x.npy"},
+        "golden_steps": 3,
         "force": False,
     }
     assert "1 kernel, 1 launch, " in out

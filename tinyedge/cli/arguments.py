@@ -101,9 +101,11 @@ def _read_array(path: Path, name: str) -> Array:
 
 
 def generated_inputs(
-    program: Program, entry: Entry, symbols: Mapping[str, int], seed: int
+    program: Program, entry: Entry, symbols: Mapping[str, int], seed: int, run: int = 0
 ) -> dict[str, Array]:
-    """Reproducible inputs for an entry, from the goldens' generator; sizes default to maxima."""
+    """Reproducible inputs for an entry's run number `run`, from the goldens' generator; sizes
+    default to maxima.
+    """
     from tinyedge.export.golden import generate
 
     named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
@@ -111,8 +113,21 @@ def generated_inputs(
     arrays: dict[str, Array] = {}
     for position, name in enumerate(entry.inputs):
         shape = tuple(evaluate(size, named) for size in ports[name].shape)
-        arrays[name] = generate(ports[name].dtype, shape, seed=seed, position=position)
+        arrays[name] = generate(ports[name].dtype, shape, seed=seed, run=run, position=position)
     return arrays
+
+
+def inputs_of_step(
+    program: Program, entry: Entry, arrays: Mapping[str, Array], step: int, steps: int
+) -> dict[str, Array]:
+    """The inputs of one of several runs: arrays with one more axis, of `steps`, hold one for
+    each.
+    """
+    ranks = {port.name: len(port.shape) for port in program.inputs if port.name in entry.inputs}
+    return {
+        name: array[step] if array.ndim == ranks[name] + 1 and len(array) == steps > 1 else array
+        for name, array in arrays.items()
+    }
 
 
 def free_sizes(program: Program, entry: Entry, given: Mapping[str, int]) -> dict[str, int]:

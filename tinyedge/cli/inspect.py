@@ -14,7 +14,7 @@ from tinyedge.cli.output import bytes_of, say, say_json, several, table
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
-from tinyedge.core.program import Port, Program, Symbol
+from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, Symbol
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx.importer import OperatorReport
@@ -55,8 +55,8 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
         "inputs": [_port(port) for port in program.inputs],
         "outputs": [_port(port) for port in program.outputs],
         "symbols": [vars(symbol) for symbol in program.symbols],
-        "states": [state.name for state in program.states],
-        "entries": [entry.name for entry in program.entries],
+        "states": [_state(state) for state in program.states],
+        "entries": [_entry(entry, program) for entry in program.entries],
         "kernels": [
             {"name": kernel.name, "launches": uses[index], "workgroup": kernel.workgroup}
             for index, kernel in enumerate(program.kernels)
@@ -77,9 +77,17 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     say()
     _print_ports(program.inputs, program.outputs, program.symbols)
     for state in program.states:
-        say(f"state    {state.name} {state.dtype} [{_sizes(state.shape)}]")
+        moves = f", a queue along axis {state.axis}" if state.update == "shift" else ""
+        first = "" if state.initial < 0 else ", with initial values"
+        say(f"state    {state.name} {state.dtype} [{_sizes(state.shape)}]{moves}{first}")
     if len(program.entries) > 1:
-        say(f"entries  {', '.join(entry.name for entry in program.entries)}")
+        say()
+        columns = ("inputs", "outputs", "updates")
+        entries = [
+            (facts["name"], facts["launches"], *(", ".join(facts[c]) or "-" for c in columns))
+            for facts in (_entry(entry, program) for entry in program.entries)
+        ]
+        table(("entry", ">launches", *columns), entries)
     say()
     flops = _flops(bundle.manifest["steps"])
     rows = [
@@ -144,9 +152,39 @@ def _flops(steps: Iterable[dict[str, Any]]) -> Counter[int]:
     return flops
 
 
-def _port(port: Port) -> dict[str, Any]:
+def _port(port: Port | State) -> dict[str, Any]:
     shape = [say_size(size) if isinstance(size, tuple) else size for size in port.shape]
     return {"name": port.name, "dtype": port.dtype, "shape": shape}
+
+
+def _state(state: State) -> dict[str, Any]:
+    facts = {"update": state.update, "axis": state.axis, "initial": state.initial >= 0}
+    return {**_port(state), **facts}
+
+
+def _entry(entry: Entry, program: Program) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "inputs": entry.inputs,
+        "outputs": entry.outputs,
+        "updates": _updated(entry, program),
+        "launches": sum(isinstance(step, Launch) for step in entry.steps),
+    }
+
+
+def _updated(entry: Entry, program: Program) -> list[str]:
+    """The states that an entry's steps write; a compiled kernel writes its first buffer."""
+    written: set[int] = set()
+    pending = list(entry.steps)
+    while pending:
+        step = pending.pop()
+        if isinstance(step, Launch):
+            written.add(step.buffers[0])
+        elif isinstance(step, Copy):
+            written.add(step.destination)
+        else:
+            pending += step.then + step.otherwise if isinstance(step, If) else step.body
+    return [state.name for state in program.states if state.buffer in written]
 
 
 def _sizes(shape: Iterable[Any]) -> str:

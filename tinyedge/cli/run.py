@@ -13,6 +13,7 @@ from tinyedge.cli.arguments import (
     find_entry,
     free_sizes,
     generated_inputs,
+    inputs_of_step,
     read_inputs,
     signature,
     sizes,
@@ -39,7 +40,14 @@ from tinyedge.core.replay import Replay
     show_default=True,
     help="The folder for the outputs, one .npy file each.",
 )
-@click.option("--repeat", type=click.IntRange(1), default=1, help="Run so many times.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1,
+    help="Runs one after the other, which share the model's states; the last one's outputs are "
+    "written. An array with one more axis, of STEPS, has an input for each; so has --random.",
+)
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Do it so many times.")
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -50,13 +58,15 @@ def command(
     dims: tuple[str, ...],
     entry: str | None,
     out: Path,
+    steps: int,
     repeat: int,
     device: str | None,
     as_json: bool,
 ) -> int:
     """Run BUNDLE on arrays from files, write its outputs, print their shapes and the time.
 
-    An input is a file written by numpy.save; with a single input its name may be left out.
+    An input is a file written by numpy.save; with a single input its name may be left out. States
+    start from their initial values.
     """
     from tinyedge.export.bundle import read
 
@@ -65,9 +75,7 @@ def command(
     arrays = read_inputs(program, chosen, inputs)
     symbols = sizes(dims)
     missing = [name for name in chosen.inputs if name not in arrays]
-    if random:
-        arrays = generated_inputs(program, chosen, symbols, seed) | arrays
-    elif missing:
+    if missing and not random:
         raise RunError(
             f"input {missing[0]!r}",
             "it is missing",
@@ -78,12 +86,18 @@ def command(
     with stages() as progress:
         progress.report("compiling kernels")
         with opened(program, device) as running, Replay(program, running) as replay:
-            progress.report("running")
             times = []
-            for _ in range(repeat):
-                start = time.perf_counter()
-                results = replay.run(arrays, chosen.name, free_sizes(program, chosen, symbols))
-                times.append(time.perf_counter() - start)
+            free = free_sizes(program, chosen, symbols)
+            for turn in range(repeat):
+                replay.reset()
+                for step in range(steps):
+                    progress.report("running", turn * steps + step, repeat * steps)
+                    given = inputs_of_step(program, chosen, arrays, step, steps)
+                    if missing:
+                        given = generated_inputs(program, chosen, symbols, seed, step) | given
+                    start = time.perf_counter()
+                    results = replay.run(given, chosen.name, free)
+                    times.append(time.perf_counter() - start)
             name = running.name
     files = write_outputs(results, out)
     if as_json:
@@ -98,7 +112,7 @@ def command(
         for key, value in results.items()
     ]
     table(("output", "dtype", "shape", "values", "file"), rows)
-    best = f", best {seconds_of(min(times))} of {repeat}" if repeat > 1 else ""
+    best = f", best {seconds_of(min(times))} of {len(times)}" if len(times) > 1 else ""
     say(f"{seconds_of(times[0])}{best} on {name}")
     if any(value.dtype.kind == "f" and np.isnan(value).any() for value in results.values()):
         complain("note: some outputs hold NaN")

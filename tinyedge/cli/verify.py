@@ -12,6 +12,8 @@ from tinyedge.cli.output import say, say_json, stages, table
 from tinyedge.core.errors import InputError
 
 if TYPE_CHECKING:
+    from tinyedge.core.program import Program
+    from tinyedge.export.bundle import Bundle
     from tinyedge.export.verify import Report
 
 
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 @click.option("--browser", is_flag=True, help="Run it in headless Chromium by its own tinyedge.js.")
 @click.option(
     "--against",
-    type=click.Path(path_type=Path),
-    metavar="MODEL.onnx",
-    help="Compare fresh inputs with onnxruntime too.",
+    multiple=True,
+    metavar="[ENTRY=]MODEL.onnx",
+    help="Compare fresh inputs with onnxruntime too; for each entry its own model.",
 )
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    bundle: Path, browser: bool, against: Path | None, device: str | None, as_json: bool
+    bundle: Path, browser: bool, against: tuple[str, ...], device: str | None, as_json: bool
 ) -> int:
     """Run BUNDLE on its golden inputs and compare with the expected outputs it holds.
 
@@ -35,12 +37,18 @@ def command(
     """
     if browser and device is not None:
         raise click.UsageError("--device is for runs without --browser")
+    from tinyedge.export.bundle import read
+    from tinyedge.export.verify import verify
+
+    found = read(bundle)
+    models = _models(found.program, against)
     with stages() as progress:
         progress.report("running")
         if browser:
-            where, cases = _in_browser(bundle, against)
+            where, cases = _in_browser(found, models)
         else:
-            where, cases = _here(bundle, against, device)
+            with opened(found.program, device) as running:
+                where, cases = running.name, _cases(verify(bundle, running, models))
     agrees = all(output["agrees"] for case in cases for output in case["outputs"])
     if as_json:
         say_json({"agrees": agrees, "device": where, "cases": cases})
@@ -62,42 +70,49 @@ def command(
     return 0 if agrees else 1
 
 
-def _here(
-    bundle: Path, against: Path | None, device: str | None
-) -> tuple[str, list[dict[str, Any]]]:
-    from tinyedge.export.bundle import read
-    from tinyedge.export.verify import verify
+def _models(program: Program, against: tuple[str, ...]) -> dict[str, Path]:
+    """The models to compare with by entry; without one, of the first."""
+    models: dict[str, Path] = {}
+    names = [entry.name for entry in program.entries]
+    for text in against:
+        entry, _, model = text.partition("=")
+        if entry not in names:
+            entry, model = names[0], text
+        if entry in models:
+            raise click.BadParameter(f"entry {entry!r} is given twice", param_hint="--against")
+        models[entry] = Path(model)
+    return models
 
-    with opened(read(bundle).program, device) as running:
-        return running.name, _cases(verify(bundle, running, against))
 
-
-def _in_browser(bundle: Path, against: Path | None) -> tuple[str, list[dict[str, Any]]]:
-    """The goldens by the page's own comparison; against a model, each run in a fresh page."""
+def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict[str, Any]]]:
+    """The goldens by the page's own comparison; against a model, each sequence of runs in a fresh
+    page.
+    """
     from tinyedge.export.browser import open_browser
-    from tinyedge.export.bundle import read
     from tinyedge.export.verify import verify
 
-    found = read(bundle)
-    if found.program.target != "webgpu":
+    path = bundle.path
+    if bundle.program.target != "webgpu":
         raise InputError(
-            f"bundle {str(bundle)!r}",
-            f"it is for {found.program.target}, which browsers do not run",
+            f"bundle {str(path)!r}",
+            f"it is for {bundle.program.target}, which browsers do not run",
             id="verify.target",
             supported="bundles for webgpu",
             next="leave --browser out, or export with --target webgpu",
         )
-    goldens = found.goldens()
+    goldens = bundle.goldens()
     chromium = open_browser()
+    sequence: list[Any] = []
     try:
 
         def run(inputs: Any, entry: str = "", symbols: Any = None) -> Any:
-            return chromium.run_in_page(bundle, inputs, entry=entry)[0]
+            sequence.append(inputs)
+            return chromium.run_in_page(path, sequence, entry=entry)[0][-1]
 
-        if against is not None or not goldens:
-            return "Chromium", _cases(verify(bundle, None, against, run=run))
+        if models or not goldens:
+            return "Chromium", _cases(verify(path, None, models, run=run, reset=sequence.clear))
         cases = []
-        answers = chromium.verify(bundle)["cases"]
+        answers = chromium.verify(path)["cases"]
         for golden, answer in zip(goldens, answers, strict=True):
             outputs = [
                 {

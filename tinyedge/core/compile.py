@@ -202,10 +202,12 @@ def _retype(state: Compilation) -> None:
         outputs = {port.name: port.node for port in graph.outputs if port.node is not None}
         updates = {port.name: port.node for port in graph.updates if port.node is not None}
         inputs = _inputs((*outputs.values(), *updates.values()))
+        names = dict(graph.names)
         for kept, node in updates.items():
             if states[kept].update == "shift":
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
-        state.entries.append(Entry(name, graph, outputs, updates, dict(graph.names)))
+                names.setdefault(updates[kept], f"shift {kept}")
+        state.entries.append(Entry(name, graph, outputs, updates, names))
     done = retype(state.roots, _types(state)[0])
     for entry in state.entries:
         entry.follow(done)

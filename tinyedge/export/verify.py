@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.device import Device
+from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import DeviceError, InputError
+from tinyedge.core.ports import decode, shape_of
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import Bundle, read
+from tinyedge.export.bundle import read
 from tinyedge.export.golden import (
     FLOAT16_TOLERANCE,
     FLOAT32_TOLERANCE,
@@ -26,6 +28,7 @@ from tinyedge.export.golden import (
     compare,
     compare_case,
     default_range,
+    find_entry,
     find_port,
     play,
 )
@@ -33,6 +36,7 @@ from tinyedge.export.golden import (
 Array = np.ndarray[Any, Any]
 
 FRESH_SEED = 0x7E57
+FRESH_STEPS = 8  # where states are kept from run to run
 
 
 @dataclass(frozen=True)
@@ -75,28 +79,34 @@ class Report:
 def verify(
     path: str | Path,
     device: Device | None = None,
-    against: str | Path | None = None,
+    against: str | Path | Mapping[str, str | Path] | None = None,
     *,
     run: Run | None = None,
     reset: Callable[[], None] | None = None,
+    get_state: Callable[[str], Array] | None = None,
 ) -> Report:
     """Run a bundle on a device and compare with its goldens and, given `against`, with onnxruntime.
 
-    against: the ONNX model the bundle was exported from; it is compared on fresh inputs, at the
-    greatest and at the least sizes. run, reset: what replays the program in place of a Replay on
-    `device`. Raises BundleError for a damaged bundle, DeviceError without a device, InputError
-    when there is nothing to compare or onnxruntime is not installed.
+    against: the ONNX model the bundle was exported from, or models by entry; each is compared on
+    fresh inputs, at the greatest and at the least sizes. Where the bundle keeps states, a sequence
+    of runs is compared, with the states at its end, and the model gets the states as inputs. run,
+    reset, get_state: what replays the program in place of a Replay on `device`. Raises BundleError
+    for a damaged bundle, DeviceError without a device, InputError when there is nothing to compare
+    or onnxruntime is not installed.
     """
     bundle = read(path)
     goldens = bundle.goldens()
-    if not goldens and against is None:
+    models = against if isinstance(against, Mapping) else {"": against} if against else {}
+    if not goldens and not models:
         raise InputError(
             f"bundle {str(path)!r}",
             "it holds no goldens",
             id="verify.nothing",
             next="compare with the model instead: --against model.onnx",
         )
-    reference = _Reference(against) if against is not None else None
+    references = {
+        find_entry(bundle.program, name).name: _Reference(model) for name, model in models.items()
+    }
     with ExitStack() as stack:
         if run is None:
             if device is None:
@@ -106,11 +116,12 @@ def verify(
                     id="device.missing",
                 )
             replay = stack.enter_context(Replay(bundle.program, device))
-            run, reset = replay.run, replay.reset
+            run, reset, get_state = replay.run, replay.reset, replay.get_state
         cases = [_golden_case(bundle.program, golden, run, reset) for golden in goldens]
-        if reference is not None:
-            for fresh in _fresh_cases(bundle, goldens):
-                cases.append(_fresh_case(bundle.program, fresh, run, reset, reference))
+        for name, reference in references.items():
+            for fresh in _fresh_cases(bundle.program, name, goldens):
+                case = _fresh_case(bundle.program, fresh, run, reset, get_state, reference)
+                cases.append(case)
     return Report(Path(path), device.name if device else bundle.program.target, tuple(cases))
 
 
@@ -121,21 +132,15 @@ def _golden_case(
     return Case(golden.entry, golden.made, golden.symbols, outputs)
 
 
-def _fresh_cases(bundle: Bundle, goldens: Sequence[Golden]) -> list[Golden]:
+def _fresh_cases(program: Program, name: str, goldens: Sequence[Golden]) -> list[Golden]:
     """Cases without outputs: new inputs in the goldens' ranges, at the most and least sizes."""
-    program = bundle.program
-    if program.states:
-        raise InputError(
-            "--against",
-            "the bundle keeps state between runs, which an ONNX model does not",
-            id="verify.state",
-            next="leave --against away: the goldens cover the state",
-        )
-    entry = program.entries[0]
+    entry = find_entry(program, name)
     known = {
         name: record
         for golden in reversed(goldens)
-        for name, record in zip(_inputs(program, golden.entry), golden.inputs, strict=True)
+        for name, record in zip(
+            find_entry(program, golden.entry).inputs, golden.inputs, strict=True
+        )
     }
     inputs = []
     for name in entry.inputs:
@@ -148,17 +153,14 @@ def _fresh_cases(bundle: Bundle, goldens: Sequence[Golden]) -> list[Golden]:
                 least, most = int(record.data.min()), int(record.data.max())
         inputs.append(GoldenInput(least, most))
     tolerance = max((golden.tolerance for golden in goldens), default=_tolerance(program))
+    steps = FRESH_STEPS if program.states else 1
     greatest = {symbol.name: symbol.max for symbol in program.symbols}
     smallest = {symbol.name: symbol.min for symbol in program.symbols}
     sizes = [greatest] if greatest == smallest else [greatest, smallest]
     return [
-        Golden(entry.name, FRESH_SEED, 1, size, tolerance, "onnxruntime", tuple(inputs), ())
+        Golden(entry.name, FRESH_SEED, steps, size, tolerance, "onnxruntime", tuple(inputs), ())
         for size in sizes
     ]
-
-
-def _inputs(program: Program, entry: str) -> tuple[str, ...]:
-    return next(each.inputs for each in program.entries if each.name == entry)
 
 
 def _tolerance(program: Program) -> int:
@@ -173,24 +175,82 @@ def _fresh_case(
     fresh: Golden,
     run: Run,
     reset: Callable[[], None] | None,
+    get_state: Callable[[str], Array] | None,
     reference: _Reference,
 ) -> Case:
-    actual = play(program, fresh, run, reset)
-    expected = reference.run(case_inputs(program, fresh))
-    names = next(entry.outputs for entry in program.entries if entry.name == fresh.entry)
-    shared = [name for name in names if name in expected]
-    if not shared:
+    actual = dict(play(program, fresh, run, reset))
+    states = _States(program, fresh.symbols)
+    expected: dict[str, Array] = {}
+    for step in range(fresh.steps):
+        expected = reference.run(case_inputs(program, fresh, step) | states.values)
+        states.update(expected)
+    pairs = {
+        name: (actual[name], expected[name])
+        for name in find_entry(program, fresh.entry).outputs
+        if name in expected
+    }
+    if get_state is not None:
+        for name in states.updated:
+            pairs[f"state {name}"] = get_state(name), states.values[name]
+    if not pairs:
+        names = ", ".join(find_entry(program, fresh.entry).outputs) or "no outputs to compare"
         raise InputError(
             f"model {str(reference.path)!r}",
-            f"it has none of the bundle's outputs {', '.join(names)}",
+            f"it has none of what entry {fresh.entry!r} gives: {names}",
             id="verify.model",
             supported=", ".join(expected),
             next="give the model that the bundle was exported from",
         )
     outputs = tuple(
-        compare(name, np.asarray(actual[name]), expected[name], fresh.tolerance) for name in shared
+        compare(name, np.asarray(got), want, fresh.tolerance) for name, (got, want) in pairs.items()
     )
     return Case(fresh.entry, fresh.made, fresh.symbols, outputs)
+
+
+class _States:
+    """The states' values as a model without them needs them: inputs, made from its outputs."""
+
+    def __init__(self, program: Program, symbols: Mapping[str, int]) -> None:
+        self.states = program.states
+        self.outputs = _feeds(program.options.get("states"))
+        self.values: dict[str, Array] = {}
+        self.updated: dict[str, None] = {}
+        for state in program.states:
+            if state.name not in self.outputs:
+                raise InputError(
+                    f"state {state.name!r}",
+                    "the bundle does not say which output of the model feeds it",
+                    id="verify.state",
+                    next="leave --against away: the goldens cover the state",
+                )
+            shape = shape_of(state.shape, symbols)
+            content = program.weights[state.initial].data if state.initial >= 0 else None
+            if content is None:
+                self.values[state.name] = np.zeros(shape, by_name(state.dtype).numpy)
+            else:
+                self.values[state.name] = decode(content, state, shape)
+
+    def update(self, outputs: Mapping[str, Array]) -> None:
+        """Take the outputs that feed states."""
+        for state in self.states:
+            new = outputs.get(self.outputs[state.name])
+            if new is not None and state.update == "shift":
+                axis, old = state.axis, self.values[state.name]
+                _, left = np.split(old, [new.shape[axis]], axis)
+                new = np.concatenate([left, new], axis)
+            if new is not None:
+                self.values[state.name] = new
+                self.updated[state.name] = None
+
+
+def _feeds(record: Any) -> dict[Any, Any]:
+    """The output that feeds each state, from what a manifest records; it may hold anything."""
+    records = record if isinstance(record, list) else []
+    return {
+        each["name"]: each["output"]
+        for each in records
+        if isinstance(each, dict) and {"name", "output"} <= each.keys()
+    }
 
 
 class _Reference:
