@@ -1,4 +1,6 @@
-"""Reductions that look alike but run over other axes are not taken for one another."""
+"""Reductions that look alike but run over other axes are not taken for one another; what gets a
+buffer of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ import pytest
 
 import tinyedge
 from tinyedge import Tensor
+from tinyedge.api import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core.compile import Graph, Port, compile_graph
 
 
 def _constant(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -44,3 +49,15 @@ def test_against_the_reference(tmp_path: Path, name: str, optimize: bool) -> Non
         result = loaded.run({"input_0": x})["output"]
     expected = FUNCTIONS[name](Tensor(x)).numpy()
     assert np.abs(result - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_ragged_parts_are_written_in_vectors() -> None:
+    """A packed row of odd parts: each product has a buffer of its own, one kernel packs them."""
+    x, weights = Tensor.input("x", (1, 64), dt.float32), _constant(64, 55)
+    heads = [x @ weights[:, :31], (x @ weights[:, 31:]).relu()]
+    row = Tensor.concat([head.reshape((1, head.shape[1])) for head in heads], 1)
+    graph = Graph((Port("x", dt.float32, (1, 64)),), (Port("row", dt.float32, (1, 55), row.node),))
+    compiled = compile_graph(graph, find_target("cpu"))
+    texts = [kernel.source for kernel in compiled.kernels.values()]
+    assert len(compiled.launches) == 3
+    assert sum("te_store_f32x8" in text for text in texts) == 2

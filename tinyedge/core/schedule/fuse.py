@@ -69,7 +69,7 @@ class Cone:
 def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
     """Choose the realised nodes of a graph."""
     fusion = _Fusion(list(outputs))
-    fusion.upward()
+    fusion.upward(caps)
     return fusion.downward(caps)
 
 
@@ -124,7 +124,7 @@ class _Fusion:
 
     # Uses, from the outputs up.
 
-    def upward(self) -> None:
+    def upward(self, caps: Caps) -> None:
         for node in reversed(self.order):
             if is_source(node):
                 continue
@@ -134,6 +134,10 @@ class _Fusion:
             if node in self.realised and _on_empty(node):
                 if self._is_shuffle(node):
                     self.pulled.update(_chain(node))
+                elif self._is_ragged(node, caps.vector):
+                    self.pulled.update(_chain(node))
+                    values = (_computed(n.src[1]) for n in _chain(node))
+                    self.realised.update(v for v in values if not is_source(v))
                 else:
                     self._take_parts(node)
             if node.op is ops.REDUCE:
@@ -156,6 +160,21 @@ class _Fusion:
         if len(chain) < 2 or len(chain) > SHUFFLED_PARTS:
             return False
         return len(bases) == 1 or all(is_source(base) for base in bases)
+
+    def _is_ragged(self, top: UOp, vector: int) -> bool:
+        """Whether sums of products would lie beside each other where no vectors can be written:
+        they get buffers of their own, and one kernel copies the parts together.
+        """
+        chain = _chain(top)
+        if not 2 <= len(chain) <= SHUFFLED_PARTS or not top.shape:
+            return False
+        whole = (0, top.shape[-1])
+        return any(
+            self.cones[n.src[1]].reduction
+            and n.arg[-1] != whole
+            and any(isinstance(end, int) and end % vector for end in n.arg[-1])
+            for n in chain
+        )
 
     def _uses(self, node: UOp) -> list[Use]:
         found: dict[tuple[UOp, int], Use] = {}
