@@ -16,6 +16,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the committed kernels of tests/golden anew instead of comparing with them",
     )
+    parser.addoption(
+        "--cuda-order",
+        choices=("forward", "reverse", "random"),
+        default="forward",
+        help="the order of threads where CUDA kernels run on the processor (default: forward)",
+    )
+    parser.addoption(
+        "--cuda-sanitize",
+        action="store_true",
+        help="CUDA kernels on the processor by g++'s sanitizers; start with libasan preloaded",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +64,20 @@ def qcom_device() -> Iterator[Device]:
     device.close()
 
 
-@pytest.fixture(params=["cpu", "webgpu", "qcom"])
+@pytest.fixture(scope="session")
+def cuda_device(kernel_cache: Path, request: pytest.FixtureRequest) -> Iterator[Device]:
+    """A GPU where there is one, else the processor: see tests/cuda."""
+    from tests.cuda.device import open
+    from tests.cuda.shim import Shim
+
+    order = request.config.getoption("--cuda-order")
+    sanitize = request.config.getoption("--cuda-sanitize")
+    device = open(Shim(kernel_cache, order, sanitize=sanitize))
+    yield device
+    device.close()
+
+
+@pytest.fixture(params=["cpu", "webgpu", "qcom", "cuda"])
 def target(request: pytest.FixtureRequest) -> str:
     """The name of each target in turn."""
     return str(request.param)

@@ -29,8 +29,8 @@ ARENA = 16384
 def kernel(target: str, name: str, accesses: str, statement: str, symbols: bool = False) -> Kernel:
     """A kernel that runs `statement` for each element i.
 
-    accesses: a letter per buffer: r or w, capital for int32, else float32. The statement is both C
-    and WGSL; buffers are b0, b1, ..., the first symbol is size.
+    accesses: a letter per buffer: r or w, capital for int32, else float32. The statement is C,
+    OpenCL C, CUDA C and WGSL; buffers are b0, b1, ..., the first symbol is size.
     """
     bindings = tuple(
         Binding(
@@ -38,8 +38,7 @@ def kernel(target: str, name: str, accesses: str, statement: str, symbols: bool 
         )
         for letter in accesses
     )
-    write = _c if target == "cpu" else _wgsl
-    source = write(name, bindings, statement, symbols)
+    source = WRITERS[target](name, bindings, statement, symbols)
     return Kernel(name, source, (WORKGROUP, 1, 1), bindings, symbols=symbols)
 
 
@@ -76,6 +75,36 @@ def _wgsl(name: str, bindings: tuple[Binding, ...], statement: str, symbols: boo
     return "\n".join([*lines, f"  {statement}", "}"])
 
 
+def _cuda(name: str, bindings: tuple[Binding, ...], statement: str, symbols: bool) -> str:
+    arguments = [
+        f"{'int' if binding.dtype == 'int32' else 'float'} *b{index}"
+        for index, binding in enumerate(bindings)
+    ]
+    arguments += ["const int *symbols"] if symbols else []
+    lines = [f'extern "C" __global__ void {name}({", ".join(arguments)}) {{']
+    lines.append(f"  const int i = (int)blockIdx.x * {WORKGROUP} + (int)threadIdx.x;")
+    if symbols:
+        lines.append("  const int size = symbols[0];")
+    return "\n".join([*lines, f"  {statement}", "}"])
+
+
+def _opencl(name: str, bindings: tuple[Binding, ...], statement: str, symbols: bool) -> str:
+    arguments = [
+        f"__global {'int' if binding.dtype == 'int32' else 'float'} *b{index}"
+        for index, binding in enumerate(bindings)
+    ]
+    arguments += ["__constant int *symbols"] if symbols else []
+    lines = [
+        f"__kernel __attribute__((reqd_work_group_size({WORKGROUP}, 1, 1)))",
+        f"void {name}({', '.join(arguments)}) {{",
+        "  const int i = get_global_id(0);",
+    ]
+    if symbols:
+        lines.append("  const int size = symbols[0];")
+    return "\n".join([*lines, f"  {statement}", "}"])
+
+
+WRITERS = {"cpu": _c, "webgpu": _wgsl, "qcom": _opencl, "cuda": _cuda}
 PRELUDE = {"cpu": "#include <stdint.h>\n#include <math.h>\n", "webgpu": ""}
 
 
@@ -195,7 +224,7 @@ def repeat(target: str, bound: int = 100) -> Program:
             Port("left", "int64", (1,), "int32", 1),
         ),
         buffers=(place(0), place(1)),
-        kernels=(kernel(target, "step", "wW", step),),
+        kernels=(kernel(target, "turn", "wW", step),),
         entries=(
             Entry(
                 "main",

@@ -1,0 +1,181 @@
+// CUDA's language for an ordinary C++20 compiler, so that the text of kernels runs on the processor.
+// The threads of a block run one after the other in a chosen order; in kernels with barriers each is
+// a fiber that runs up to the next one. Shared memory is NaN when a block begins: where a barrier is
+// missing, a thread reads what another has not written yet, in one of the orders at least.
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define __global__ __attribute__((visibility("hidden")))  // a kernel may be called as a function of libc
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define __shared__ static __attribute__((section("shared")))
+#define __syncthreads() shim::barrier()
+#define __int_as_float(bits) __builtin_bit_cast(float, bits)
+
+struct uint3 { unsigned int x, y, z; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) uint2 { unsigned int x, y; };
+struct alignas(16) uint4 { unsigned int x, y, z, w; };
+inline uint3 gridDim, blockDim, blockIdx, threadIdx;
+
+// Halves are IEEE 754 binary16, rounded to nearest, ties to even.
+#define TE_HALF_BITS
+static inline unsigned short te_half_bits(double x) {
+    const int sign = signbit(x) ? 0x8000 : 0;
+    const double size = fabs(x);
+    if (size != size) return 0x7fff;
+    if (size >= 65520) return sign | 0x7c00;
+    if (size == 0) return sign;
+    int exponent;
+    frexp(size, &exponent);  // size is in [0.5, 1) * 2^exponent
+    const int last = (exponent > -13 ? exponent : -13) - 11;  // the last place is worth 2^last
+    const int places = (int)nearbyint(ldexp(size, -last));
+    return sign | (((last + 24) << 10) + places);  // below 2^-14 the exponent's field is 0
+}
+static inline float te_half_value(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, places = bits & 1023;
+    const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+    if (exponent == 31) return places ? NAN : sign * INFINITY;
+    return sign * ldexpf(exponent ? places + 1024 : places, (exponent ? exponent : 1) - 25);
+}
+
+// The ends of all __shared__ arrays, as the linker knows them where there are some.
+extern "C" __attribute__((weak)) char __start_shared[], __stop_shared[];
+
+namespace shim {
+
+enum Order { forward, reverse, shuffled };
+
+struct Launch {
+    uint32_t grid[3], block[3];
+    uint32_t order, seed;
+};
+
+struct Fiber {
+    ucontext_t context;
+    bool done;
+};
+
+constexpr uint32_t most_threads = 1024;
+constexpr size_t stack_bytes = 256 << 10;
+
+inline Fiber fibers[most_threads];
+inline ucontext_t scheduler;
+inline Fiber *running;
+inline void (*run)(void **);  // the kernel's
+inline void **arguments;
+
+inline void barrier() { swapcontext(&running->context, &scheduler); }
+
+// The positions 0..count in an order: the index-th of them, by a step that shares no factor with count.
+class Positions {
+    uint32_t count, first = 0, step = 1;
+    Order order;
+
+public:
+    Positions(uint32_t count, const Launch &launch) : count(count), order((Order)launch.order) {
+        static uint32_t state;
+        if (order != shuffled) return;
+        state = (state + launch.seed) * 1664525u + 1013904223u;
+        first = (state >> 8) % count;
+        step = (state >> 4) % count + 1;
+        while (common(step, count) > 1) step++;
+    }
+    uint32_t operator[](uint32_t index) const {
+        if (order == reverse) return count - 1 - index;
+        return (first + (uint64_t)index * step) % count;
+    }
+    static uint32_t common(uint32_t a, uint32_t b) { return b ? common(b, a % b) : a; }
+};
+
+inline uint3 position(uint32_t index, const uint32_t *size) {
+    return {index % size[0], index / size[0] % size[1], index / size[0] / size[1]};
+}
+
+__attribute__((no_sanitize("address"))) inline void forget_shared() {
+    for (volatile char *byte = __start_shared; byte < __stop_shared; byte++) *byte = -1;
+}
+
+inline void enter() {
+    run(arguments);
+    running->done = true;
+}
+
+inline void prepare(uint32_t threads) {
+    static char *stacks;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (!stacks) stacks = (char *)mmap(nullptr, most_threads * stack_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    for (uint32_t i = 0; i < threads; i++) {
+        ucontext_t &context = fibers[i].context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = stacks + i * stack_bytes;
+        context.uc_stack.ss_size = stack_bytes;
+        context.uc_link = &scheduler;
+        makecontext(&context, enter, 0);
+        fibers[i].done = false;
+    }
+}
+
+// A block with barriers: all threads up to the next one, again and again. Whether they met at each.
+inline bool block_of_fibers(uint32_t threads, const Launch &launch) {
+    prepare(threads);
+    for (uint32_t finished = 0; finished < threads;) {
+        if (finished) return false;
+        const Positions order(threads, launch);
+        for (uint32_t i = 0; i < threads; i++) {
+            running = &fibers[order[i]];
+            threadIdx = position(order[i], launch.block);
+            swapcontext(&scheduler, &running->context);
+            finished += running->done;
+        }
+    }
+    return true;
+}
+
+inline bool start(void (*kernel)(void **), bool barriers, const Launch &launch, void **values) {
+    const uint32_t blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
+    const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    const Positions order(blocks, launch);
+    gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
+    blockDim = {launch.block[0], launch.block[1], launch.block[2]};
+    run = kernel;
+    arguments = values;
+    for (uint32_t block = 0; block < blocks; block++) {
+        blockIdx = position(order[block], launch.grid);
+        if (barriers) {
+            forget_shared();
+            if (!block_of_fibers(threads, launch)) return false;
+            continue;
+        }
+        const Positions inner(threads, launch);
+        for (uint32_t i = 0; i < threads; i++) {
+            threadIdx = position(inner[i], launch.block);
+            kernel(values);
+        }
+    }
+    return true;
+}
+
+// A call of a kernel with its arguments from their addresses, as the driver's API takes them.
+template <int... i> struct Indices {};
+template <class... A, int... i> void call(void (*kernel)(A...), void **values, Indices<i...>) {
+    kernel(*(A *)values[i]...);
+}
+template <class... A> void call(void (*kernel)(A...), void **values) {
+    call(kernel, values, Indices<__integer_pack(sizeof...(A))...>());
+}
+
+}  // namespace shim
+
+#define SHIM_KERNEL(name, barriers)                                                                \
+    static void call_##name(void **values) { shim::call(name, values); }                           \
+    extern "C" int shim_##name(const shim::Launch *launch, void **values) {                        \
+        return shim::start(call_##name, barriers, *launch, values);                                \
+    }

@@ -1,0 +1,217 @@
+"""Kernels as CUDA C: C++ with CUDA's own vectors of float, int and uint."""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.target import KernelText
+from tinyedge.core.uop import UOp
+
+TYPES = {
+    "bool": "bool",
+    "index": "int",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+}
+VECTORS = {
+    "bool": "bool",
+    "index": "int",
+    "int32": "int",
+    "uint32": "uint",
+    "float16": "half",
+    "float32": "float",
+}
+FUNCTIONS = {
+    ops.EXP: "exp",
+    ops.LOG: "log",
+    ops.SQRT: "sqrt",
+    ops.SIN: "sin",
+    ops.COS: "cos",
+    ops.TANH: "tanh",
+    ops.FLOOR: "floor",
+    ops.TRUNC: "trunc",
+    ops.ROUND: "rint",
+    ops.ABS: "abs",
+    ops.ISNAN: "isnan",
+    ops.POW: "pow",
+    ops.MAX: "max",
+    ops.MIN: "min",
+    ops.TRUNCDIV: "truncdiv",
+    ops.SHL: "shl",
+    ops.SHR: "shr",
+}
+WRAPPING = {ops.ADD: "add", ops.SUB: "sub", ops.MUL: "mul", ops.NEG: "neg"}
+BARRIER = "__syncthreads();"
+SUFFIXES = {"int64": "ll", "uint32": "u", "uint64": "ull"}
+
+
+class CudaPrinter(Printer):
+    """The spellings of CUDA C."""
+
+    def __init__(self, kernel: KernelText) -> None:
+        super().__init__(kernel.linear, kernel.geometry)
+        self.kernel = kernel
+
+    def type(self, dtype: DType) -> str:
+        if dtype.lanes > 1:
+            return f"{VECTORS[dtype.name]}{dtype.lanes}"
+        return TYPES[dtype.name]
+
+    def declare(self, dtype: DType, name: str, value: str) -> str:
+        return f"const {self.type(dtype)} {name} = {value};"
+
+    def variable(self, dtype: DType, name: str, value: str) -> str:
+        return f"{self.type(dtype)} {name} = {value};"
+
+    def loop(self, name: str, count: str) -> str:
+        return f"for (int {name} = 0; {name} < {count}; {name}++)"
+
+    def special(self, kind: str, dimension: int) -> str:
+        return f"(int)blockIdx.{LANES[dimension]}" if kind == "group" else "(int)threadIdx.x"
+
+    def barrier(self) -> str:
+        return BARRIER
+
+    def symbol(self, node: UOp) -> str:
+        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
+
+    def load_text(self, node: UOp, operands: list[str]) -> str:
+        param = node.src[0]
+        name = f"b{param.arg.slot}"
+        if node.dtype.lanes == param.dtype.lanes:
+            text = f"{name}[{bare(operands[0])}]"
+        else:
+            text = f"te_load<{self.type(node.dtype)}>({name} + {operands[0]})"
+        if node.arg:
+            zero = self.number(0, node.dtype.scalar)
+            zero = zero if node.dtype.lanes == 1 else self._splat(node.dtype, zero)
+            return f"({operands[1]} ? {text} : {zero})"
+        return text
+
+    def store(self, node: UOp) -> str:
+        param, value, address = node.src
+        name = f"b{param.arg.slot}"
+        if value.dtype.lanes == param.dtype.lanes:
+            return f"{name}[{self.bare(address)}] = {self.bare(value)};"
+        return f"te_store({name} + {self.expression(address)}, {self.bare(value)});"
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        if dtype.kind == "f":
+            return self._float(float(value), dtype)
+        if dtype.kind == "b":
+            return "true" if value else "false"
+        if dtype.bits < 32:
+            return f"({self.type(dtype)}){value}"
+        suffix = SUFFIXES.get(dtype.name, "")
+        if dtype.kind == "i" and value == dtype.limits[0]:
+            return f"({value + 1}{suffix} - 1)"
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+    def _float(self, value: float, dtype: DType) -> str:
+        if math.isnan(value):
+            text = "TE_NAN"
+        elif math.isinf(value):
+            text = "TE_INFINITY"
+        elif dtype.bits == 64:
+            text = float_text(abs(value), single=False)
+        else:
+            text = float_text(abs(value)) + "f"
+        if math.copysign(1.0, value) < 0:
+            text = f"(-{text})"
+        return f"half({bare(text)})" if dtype.bits == 16 else text
+
+    def convert(self, node: UOp, value: str) -> str:
+        source, target = node.src[0].dtype, node.dtype
+        if self.type(source) == self.type(target):
+            return value
+        name = "int32" if target.name == "index" else target.name
+        saturates = source.kind == "f" and target.kind in "iu"
+        if target.lanes > 1 or saturates or target.name == "float16":
+            return f"te_to_{name}({bare(value)})"
+        if target.kind == "b":
+            return f"({value} != 0)"
+        return f"(({self.type(target)}){value})"
+
+    def bitcast(self, node: UOp, value: str) -> str:
+        return f"te_bits<{self.type(node.dtype)}>({bare(value)})"
+
+    def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
+        if node.dtype.lanes > 1:
+            return f"te_select({bare(condition)}, {bare(yes)}, {bare(no)})"
+        return f"({condition} ? {yes} : {no})"
+
+    def vector(self, node: UOp, lanes: list[str]) -> str:
+        if len(lanes) == 1:
+            return self._splat(node.dtype, lanes[0])
+        return f"{self.type(node.dtype)}{{{', '.join(bare(lane) for lane in lanes)}}}"
+
+    def _splat(self, dtype: DType, value: str) -> str:
+        return f"te_{self.type(dtype)}({bare(value)})"
+
+    def lane(self, node: UOp, value: str) -> str:
+        return f"{value}.{LANES[node.arg]}"
+
+    def operation(self, node: UOp, operands: list[str]) -> str:
+        op = node.op
+        source = node.src[0].dtype
+        inner = ", ".join(bare(o) for o in operands)
+        if op in FUNCTIONS:
+            return f"te_{FUNCTIONS[op]}({inner})"
+        if source.lanes == 1:
+            if op is ops.NOT and source.kind == "b":
+                return f"(!{operands[0]})"
+            if source.is_int and source.bits < 32 and op.name in ("not", "and", "or", "xor"):
+                return f"te_{op.name}({inner})"
+            if op in WRAPPING and (source.kind == "i" or source.bits < 32) and source.is_int:
+                if source.name != "index":
+                    return f"te_{WRAPPING[op]}({inner})"
+            if node.dtype.name == "float16":
+                return f"half({bare(super().operation(node, operands))})"
+        return super().operation(node, operands)
+
+    def division(self, node: UOp, operands: list[str]) -> str:
+        dtype, divisor = node.dtype, node.src[1]
+        known = divisor.op is ops.CONST and divisor.arg != 0
+        plain = super().division(node, operands)
+        safe = dtype.lanes == 1 and (dtype.kind == "i" or (known and dtype.bits >= 32))
+        if safe and not plain.startswith("te_"):
+            return plain
+        return f"te_{node.op.name}({', '.join(bare(o) for o in operands)})"
+
+
+def render(kernel: KernelText) -> str:
+    """A kernel as a CUDA function of its buffers and, where it needs them, the symbolic sizes."""
+    printer = CudaPrinter(kernel)
+    x, y, z = kernel.geometry.workgroup
+    arguments = []
+    for argument in kernel.arguments:
+        dtype = printer.type(argument.param.dtype)
+        qualifier = "" if argument.written else "const "
+        arguments.append(f"{qualifier}{dtype} *__restrict__ b{argument.param.arg.slot}")
+    if kernel.symbols:
+        arguments.append("const int *__restrict__ symbols")
+    lines = [f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}(']
+    lines.extend(f"    {argument}," for argument in arguments[:-1])
+    lines.append(f"    {arguments[-1]}) {{")
+    body = printer.body()
+    for name, shared, size in printer.shared:
+        lines.append(f"    __shared__ {printer.type(shared)} {name}[{size}];")
+    return "\n".join([*lines, *body, "}", ""])
+
+
+def prelude() -> str:
+    """Helper functions that go before the kernels."""
+    return resources.files(__package__).joinpath("prelude.cu").read_text(encoding="ascii")

@@ -1,0 +1,20 @@
+"""The cuda target."""
+
+from __future__ import annotations
+
+from tinyedge.core.target import Target
+from tinyedge.targets.cuda import compiler
+from tinyedge.targets.cuda.caps import PROFILES
+from tinyedge.targets.cuda.render import BARRIER, prelude, render
+
+TARGET = Target(
+    name="cuda",
+    extension="cu",
+    profiles=PROFILES,
+    narrow={},
+    storage={"bool": "int32"},
+    render=render,
+    prelude=prelude(),
+    barrier=BARRIER,
+    compiler=compiler,
+)
