@@ -1,4 +1,4 @@
-"""A hundred random graphs on the cpu, some of them on webgpu, optimised and not."""
+"""A hundred random graphs on the cpu, some of them on the others, optimised and not."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def test_on_the_cpu(first: int, optimize: bool, cpu_device: Device) -> None:
 def test_on_webgpu(optimize: bool, webgpu_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(111, 121)}
     found = failures(recipes, "webgpu", webgpu_device, Options(optimize=optimize))
+    assert not found, "\n\n".join(found)
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+def test_on_qcom(optimize: bool, qcom_device: Device) -> None:
+    recipes = {f"g{seed}": generate(seed) for seed in range(121, 131)}
+    found = failures(recipes, "qcom", qcom_device, Options(optimize=optimize))
     assert not found, "\n\n".join(found)
 
 
