@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -266,7 +266,6 @@ def _optimise(state: Compilation) -> None:
             return
         state.full.update(split)
         state.flat.update(scattered)
-        state.kernels.clear()
         _schedule(state)
         _choose_all(state)
 
@@ -311,24 +310,36 @@ def writes_vectors(sink: UOp) -> bool:
 
 
 def _choose_all(state: Compilation) -> None:
+    """Moves for the launches' kernels; those that were chosen before are kept."""
+    before, state.kernels = state.kernels, {}
     for launch in state.launches:
-        if launch.sink not in state.kernels:
-            name = _kernel_name(len(state.kernels), launch)
-            chooser = choose if state.options.optimize else plain
-            try:
-                moved, moves = chooser(launch.sink, state.caps, launch.contraction)
-            except IllegalMove as illegal:
-                raise InternalError(
-                    f"kernel {name}", str(illegal), id="compile.move", next="report this"
-                ) from illegal
-            check_kernel(moved)
-            flops = operations(launch.sink)
-            state.kernels[launch.sink] = Kernel(
-                name, launch.sink, moved, moves, launch.contraction, flops=flops
-            )
-            if state.caps.image:
-                expanded = expand(free_guards(moved), state.caps)
-                state.kernels[launch.sink].scattered = not_pixels(expanded)
+        if launch.sink in state.kernels:
+            continue
+        name = _kernel_name(len(state.kernels), launch)
+        known = before.get(launch.sink)
+        kernel = _chosen(state, launch, name) if known is None else replace(known, name=name)
+        state.kernels[launch.sink] = kernel
+
+
+def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
+    chooser = choose if state.options.optimize else plain
+    try:
+        moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+    except IllegalMove as illegal:
+        raise InternalError(
+            f"kernel {name}", str(illegal), id="compile.move", next="report this"
+        ) from illegal
+    check_kernel(moved)
+    images = state.caps.image > 0
+    return Kernel(
+        name,
+        launch.sink,
+        moved,
+        moves,
+        launch.contraction,
+        scattered=not_pixels(expand(free_guards(moved), state.caps)) if images else set(),
+        flops=operations(launch.sink),
+    )
 
 
 def operations(sink: UOp) -> int:
@@ -591,7 +602,8 @@ class _Assembler:
             )
 
     def _images(self) -> Iterator[program.Image]:
-        for storage, number in sorted(self.numbers.items(), key=lambda item: item[1]):
+        stored = {number: storage for storage, number in self.numbers.items()}
+        for number, storage in sorted(stored.items()):
             layout = storage.layout
             if layout.rows is not None:
                 width, height = layout.image(storage.shape)
