@@ -33,9 +33,10 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "id", "supported"),
     [
-        ({"target": "abacus"}, "target.name", "webgpu, cpu"),
+        ({"target": "abacus"}, "target.name", "webgpu, qcom, cuda, cpu"),
         ({"precision": "fp8"}, "option.precision", "fp32, fp16"),
         ({"profile": "mainframe"}, "option.profile", "default"),
+        ({"target": "cpu", "arch": "sm_87"}, "option.arch", ""),
     ],
 )
 def test_unknown_options(model: Path, options: dict[str, Any], id: str, supported: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tinyedge.export.source import Entry
     from tinyedge.export.states import Spec
 
-TARGETS = ("webgpu", "qcom", "cpu")
+TARGETS = ("webgpu", "qcom", "cuda", "cpu")
 PRECISIONS = ("fp32", "fp16")
 
 Progress = Callable[..., None]
@@ -183,6 +183,7 @@ def export_onnx(
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
+    arch: str | Sequence[str] | None = None,
     golden: bool = True,
     golden_inputs: Mapping[str, Any] | None = None,
     golden_steps: int | None = None,
@@ -199,6 +200,7 @@ def export_onnx(
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
     symbolic dimensions, see the documentation of `--dim`. precision: "fp32", or "fp16" for weights
     and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the others.
+    arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
     golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
     case, one after the other, default: 8 where there are states, else 1. progress: called with the
     name of each stage as it begins. warn: called with what had to be assumed; default: a warning of
@@ -215,7 +217,7 @@ def export_onnx(
     from tinyedge.export.package import check_place
     from tinyedge.export.source import source_of
 
-    options = choose_options(target, precision, optimize=optimize, profile=profile)
+    options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
     check_place(place)
     given = _arrays("golden input", golden_inputs, "golden.file")
@@ -252,6 +254,7 @@ def export_function(
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
+    arch: str | Sequence[str] | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
     states: Mapping[str, Spec] | None = None,
@@ -272,7 +275,7 @@ def export_function(
     """
     from tinyedge.export.source import source_of
 
-    options = choose_options(target, precision, optimize=optimize, profile=profile)
+    options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     first = _arrays("initial value of state", state_init, "state.file")
     source, assumed, record = source_of(
         (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
@@ -311,10 +314,13 @@ def export_graph(
 
     record: more of what the bundle was made with, for its manifest's `options`.
     """
+    from tinyedge.export.bundle import kernel_file
     from tinyedge.export.package import check_place, write_bundle
 
     check_options(target, options)
     check_place(out)
+    compiler = find_target(target).compiler
+    architectures = compiler.check(options.architectures) if compiler is not None else ()
     steps = GOLDEN_STEPS if source.states else 1
     if golden_steps is not None:
         steps = golden_steps
@@ -331,6 +337,13 @@ def export_graph(
     program = replace(program, options={**program.options, **(record or {})})
     for text in _beyond(program, compiled.caps):
         (warn or _log.warning)(text)
+    if compiler is not None:
+        progress("compile")
+        program = replace(
+            program,
+            binaries=compiler.build(kernel_file(program), architectures, warn or _log.warning),
+            options={**program.options, "compiled": list(compiler.versions(architectures))},
+        )
     goldens = []
     if golden:
         progress("golden")
@@ -418,11 +431,17 @@ def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
 
 
 def choose_options(
-    target: str, precision: str | None = None, *, optimize: bool = True, profile: str = "default"
+    target: str,
+    precision: str | None = None,
+    *,
+    optimize: bool = True,
+    profile: str = "default",
+    arch: str | Sequence[str] | None = None,
 ) -> Options:
     """Options for a target; without a precision, with its own. Raises InputError."""
     chosen = find_target(target).precision if precision is None else precision
-    options = Options(optimize=optimize, profile=profile, precision=chosen)
+    names = arch.split(",") if isinstance(arch, str) else arch or ()
+    options = Options(optimize, profile, chosen, architectures=tuple(n.strip() for n in names))
     check_options(target, options)
     return options
 
@@ -438,7 +457,17 @@ def check_options(target: str, options: Options) -> None:
             f"the {target} target keeps no halves in memory",
             id="option.precision",
             supported="fp32",
-            next="leave --precision out, or export for webgpu or qcom",
+            next="leave --precision out, or export for webgpu, qcom or cuda",
+        )
+    compiler = find_target(target).compiler
+    if compiler is not None and options.architectures:
+        compiler.check(options.architectures)
+    elif options.architectures:
+        raise InputError(
+            f"architectures {', '.join(options.architectures)}",
+            f"kernels for {target} are compiled on the device",
+            id="option.arch",
+            next="leave --arch out, or export for cuda",
         )
 
 

@@ -113,7 +113,7 @@ def reductions(inputs: Inputs) -> dict[str, Tensor]:
 
 
 KERNELS = (matmul, convolution, rows, elementwise, reductions)
-TRIES = {"cpu": 6, "webgpu": 3}
+TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)

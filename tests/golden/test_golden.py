@@ -22,7 +22,7 @@ from tinyedge.core.program import Program
 from tinyedge.core.tensor import Tensor
 
 HERE = Path(__file__).parent
-EXTENSION = {"cpu": "c", "webgpu": "wgsl", "qcom": "cl"}
+EXTENSION = {"cpu": "c", "webgpu": "wgsl", "qcom": "cl", "cuda": "cu"}
 Build = Callable[[Inputs], dict[str, Tensor]]
 
 

@@ -45,6 +45,11 @@ from tinyedge.cli.output import (
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
 @click.option(
+    "--arch",
+    metavar="SM,..",
+    help="cuda: the architectures to compile kernels for. Default: sm_87, Jetson Orin.",
+)
+@click.option(
     "--state",
     "states",
     multiple=True,
@@ -103,6 +108,7 @@ def command(
     precision: str | None,
     no_optimize: bool,
     profile: str | None,
+    arch: str | None,
     states: tuple[str, ...],
     state_init: tuple[str, ...],
     entries: tuple[str, ...],
@@ -137,6 +143,7 @@ def command(
         "dims": split_dims(dims),
         "precision": precision,
         "optimize": not no_optimize,
+        "arch": arch,
         "states": split_pairs(states, "--state", "INPUT=OUTPUT"),
         "state_init": split_pairs(state_init, "--state-init", "INPUT=FILE.npy"),
         "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),

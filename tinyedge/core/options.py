@@ -11,10 +11,12 @@ class Options:
     target.
 
     precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32
-    in double precision, for reference values.
+    in double precision, for reference values. architectures: what kernels are compiled for at
+    export, where they are; none: the target's default ones.
     """
 
     optimize: bool = True
     profile: str = "default"
     precision: str = "fp32"
     wide: bool = False
+    architectures: tuple[str, ...] = ()
