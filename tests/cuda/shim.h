@@ -28,22 +28,21 @@ inline uint3 gridDim, blockDim, blockIdx, threadIdx;
 // Halves are IEEE 754 binary16, rounded to nearest, ties to even.
 #define TE_HALF_BITS
 static inline unsigned short te_half_bits(double x) {
-    const int sign = signbit(x) ? 0x8000 : 0;
+    const unsigned short sign = signbit(x) ? 0x8000 : 0;
     const double size = fabs(x);
     if (size != size) return 0x7fff;
     if (size >= 65520) return sign | 0x7c00;
-    if (size == 0) return sign;
-    int exponent;
-    frexp(size, &exponent);  // size is in [0.5, 1) * 2^exponent
-    const int last = (exponent > -13 ? exponent : -13) - 11;  // the last place is worth 2^last
-    const int places = (int)nearbyint(ldexp(size, -last));
-    return sign | (((last + 24) << 10) + places);  // below 2^-14 the exponent's field is 0
+    // Below the normal halves: the sum's last place is worth 2^-24, as theirs is.
+    if (size < 0x1p-14) return sign | (unsigned short)__builtin_bit_cast(uint64_t, size + 0x1p28);
+    const uint64_t bits = __builtin_bit_cast(uint64_t, size);
+    const uint64_t half = (UINT64_C(1) << 41) - 1 + (bits >> 42 & 1);  // of the last place that is kept
+    return sign | (unsigned short)((bits + half >> 42) - (1008 << 10));
 }
 static inline float te_half_value(unsigned short bits) {
-    const int exponent = bits >> 10 & 31, places = bits & 1023;
-    const float sign = bits & 0x8000 ? -1.0f : 1.0f;
-    if (exponent == 31) return places ? NAN : sign * INFINITY;
-    return sign * ldexpf(exponent ? places + 1024 : places, (exponent ? exponent : 1) - 25);
+    const uint32_t size = (uint32_t)(bits & 0x7fff) << 13;
+    const bool finite = (bits & 0x7c00) != 0x7c00;
+    const float x = finite ? __int_as_float(size) * 0x1p112f : __int_as_float(size | 0x7f800000);
+    return bits & 0x8000 ? -x : x;
 }
 
 // The ends of all __shared__ arrays, as the linker knows them where there are some.

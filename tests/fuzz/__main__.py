@@ -5,22 +5,35 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import tempfile
+from pathlib import Path
 
+from tests.cuda import device as cuda
+from tests.cuda.shim import Shim
 from tests.fuzz.recipes import generate
 from tests.fuzz.runner import failures
+from tinyedge.core.device import Device
 from tinyedge.core.options import Options
+
+
+def opened(target: str) -> Device:
+    """A device of a target; for cuda without a GPU, the processor."""
+    if target == "cuda":
+        return cuda.open(Shim(Path(tempfile.mkdtemp(prefix="tinyedge-fuzz-"))))
+    device: Device = importlib.import_module(f"tinyedge.targets.{target}.device").open()
+    return device
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="graphs to try (default: 500)")
     parser.add_argument("--seed", type=int, default=1000, help="the first graph's seed")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "webgpu", "qcom"))
+    parser.add_argument("--target", default="cpu", choices=("cpu", "webgpu", "qcom", "cuda"))
     parser.add_argument("--plain", action="store_true", help="without optimisation only")
     parser.add_argument("--together", type=int, default=10, help="graphs in one program")
     parser.add_argument("--stop", type=int, default=10, help="stop after so many failures")
     options = parser.parse_args()
-    device = importlib.import_module(f"tinyedge.targets.{options.target}.device").open()
+    device = opened(options.target)
     wrong = 0
     for first in range(options.seed, options.seed + options.count, options.together):
         last = min(first + options.together, options.seed + options.count)

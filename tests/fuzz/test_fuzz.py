@@ -35,6 +35,13 @@ def test_on_qcom(optimize: bool, qcom_device: Device) -> None:
     assert not found, "\n\n".join(found)
 
 
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+def test_on_cuda(optimize: bool, cuda_device: Device) -> None:
+    recipes = {f"g{seed}": generate(seed) for seed in range(131, 151)}
+    found = failures(recipes, "cuda", cuda_device, Options(optimize=optimize))
+    assert not found, "\n\n".join(found)
+
+
 # Found by longer runs: a loop that gcc 12 vectorises wrongly, reductions over different axes.
 ONCE_WRONG = (1093, 5056, 5661)
 

@@ -48,11 +48,11 @@ def chromium() -> Iterator[browsers.Browser]:
 
 @pytest.fixture
 def run(place: str, request: pytest.FixtureRequest) -> Run:
-    """Replay at `place`: cpu and wgpu in Python, on memory filled with NaN; or in Chromium."""
+    """Replay at `place`: in Python, on memory filled with NaN, or in Chromium."""
     if place == "chromium":
         page: browsers.Browser = request.getfixturevalue("chromium")
         return lambda bundle, feeds: page.run_in_page(bundle, list(feeds))
-    device = request.getfixturevalue({"cpu": "cpu_device", "wgpu": "webgpu_device"}[place])
+    device = request.getfixturevalue({"wgpu": "webgpu_device"}.get(place, f"{place}_device"))
 
     def in_python(bundle: Path, feeds: Sequence[Arrays]) -> tuple[list[Arrays], dict[str, Any]]:
         with Replay(read(bundle).program, device, poison=True) as replay:

@@ -13,22 +13,23 @@ from tests.realmodels import cases, facts
 from tests.realmodels.conftest import Bundles, Run
 from tests.realmodels.inputs import Arrays
 
-PLACES = ("cpu", "wgpu", "chromium")
-TARGETS = {"cpu": "cpu", "wgpu": "webgpu", "chromium": "webgpu"}
+PLACES = ("cpu", "wgpu", "chromium", "cuda")
+TARGETS = {"cpu": "cpu", "wgpu": "webgpu", "chromium": "webgpu", "cuda": "cuda"}
 
 # In every test run; the others are slow.
 FAST: dict[str, tuple[str, ...]] = {
     "pnet": PLACES,
-    "rnet": ("cpu", "chromium"),
-    "onet": ("cpu", "chromium"),
+    "rnet": ("cpu", "chromium", "cuda"),
+    "onet": ("cpu", "chromium", "cuda"),
     "opennsfw": ("cpu", "chromium"),
-    "magika": ("cpu", "chromium"),
+    "magika": ("cpu", "chromium", "cuda"),
     "ocr_rec": ("cpu",),
-    "minilm": ("cpu",),
+    "minilm": ("cpu", "cuda"),
     "swift_f0": ("cpu",),
     "ocr_det": ("cpu",),
     "common_det": ("cpu",),
 }
+FAST_HALF: dict[str, tuple[str, ...]] = {"minilm": ("cuda",)}
 FAST_SYMBOLIC: dict[str, tuple[str, ...]] = {"pnet": PLACES, "minilm": ("cpu",)}
 
 
@@ -85,7 +86,9 @@ def _nothing_is_made_per_run(stats: dict[str, Any], found: facts.Facts, runs: in
     assert stats["submits"] == stats["passes"] == runs
 
 
-@pytest.mark.parametrize(("model", "place"), _parameters(cases.HALF, {}, ("wgpu", "chromium")))
+@pytest.mark.parametrize(
+    ("model", "place"), _parameters(cases.HALF, FAST_HALF, ("wgpu", "chromium", "cuda"))
+)
 def test_half_storage(model: str, place: str, bundles: Bundles, run: Run) -> None:
     bundle = bundles(model, TARGETS[place], precision="fp16")
     (output,), _ = run(bundle, [cases.feeds(model)])
