@@ -423,11 +423,9 @@ def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
         from tinyedge.export import web
 
         return web.runtime_files(program)
-    if program.target == "cpu":
-        from tinyedge.export import c_bundle
+    from tinyedge.export import c_bundle
 
-        return c_bundle.runtime_files(program)
-    return {}
+    return c_bundle.runtime_files(program) if program.target in c_bundle.BACKENDS else {}
 
 
 def choose_options(

@@ -11,7 +11,15 @@ from pathlib import Path
 from tinyedge.export import c_bundle
 
 HERE = Path(__file__).resolve().parent
-RUNTIME = [c_bundle.FOLDER / name for name in c_bundle.RUNTIME if name.endswith(".c")]
+
+
+def sources(target: str = "cpu") -> list[Path]:
+    """The runtime with one backend."""
+    names = (*c_bundle.RUNTIME, *c_bundle.BACKENDS[target].files)
+    return [c_bundle.FOLDER / name for name in names if name.endswith(".c")]
+
+
+RUNTIME = sources()
 STRICT = (
     *("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror"),
     f"-I{c_bundle.FOLDER}",

@@ -1,6 +1,7 @@
-"""What a cpu bundle carries for its user: the C runtime, its kernels as a table, a program.
+"""What a bundle of a target for C carries for its user: the runtime, a program, the model's names.
 
-The runtime's files are those of `c/` as they are; only model.h and model.c are of the model.
+The runtime's files are those of `c/` as they are; only model.h, and the cpu's table of kernels,
+model.c, are of the model.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tinyedge.core.dtype import by_name
@@ -30,17 +32,34 @@ RUNTIME = (
     "tinyedge_sha256.c",
     "tinyedge_folder.c",
     "tinyedge_time.c",
-    "tinyedge_cpu.c",
 )
 PROGRAM = ("main.c", "Makefile")
 
 
+@dataclass(frozen=True)
+class Backend:
+    """The part of the runtime that runs a target's bundles: its function in C, its files."""
+
+    function: str
+    files: tuple[str, ...]
+    table: bool = False  # kernels are compiled with the program, from model.c
+
+
+BACKENDS = {
+    "cpu": Backend("te_cpu", ("tinyedge_cpu.c",), table=True),
+    "qcom": Backend("te_opencl", ("tinyedge_opencl.c", "tinyedge_device.c", "tinyedge_cache.c")),
+}
+
+
 def runtime_files(program: Program) -> dict[str, Path | bytes]:
     """Name -> file or content of all that a bundle of `program` carries beside its own files."""
-    files: dict[str, Path | bytes] = {f"runtime/{name}": FOLDER / name for name in RUNTIME}
+    backend = BACKENDS[program.target]
+    names = (*RUNTIME, *backend.files)
+    files: dict[str, Path | bytes] = {f"runtime/{name}": FOLDER / name for name in names}
     files |= {name: FOLDER / name for name in PROGRAM}
     files["model.h"] = header(program).encode("ascii")
-    files["model.c"] = table(program).encode("ascii")
+    if backend.table:
+        files["model.c"] = table(program).encode("ascii")
     return files
 
 
@@ -79,16 +98,7 @@ def header(program: Program) -> str:
         "",
         '#include "tinyedge.h"',
         "",
-        "/* Several bundles in one program: compile each model.c with its own names. */",
-        "#ifndef TE_MODEL_KERNELS",
-        "#define TE_MODEL_KERNELS tinyedge_kernels",
-        "#endif",
-        "#ifdef __cplusplus",
-        'extern "C"',
-        "#else",
-        "extern",
-        "#endif",
-        "const te_kernels TE_MODEL_KERNELS;",
+        *_backend(BACKENDS[program.target]),
         "",
         *_ports("INPUT", program.inputs, program),
         *_ports("OUTPUT", program.outputs, program),
@@ -99,6 +109,28 @@ def header(program: Program) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _backend(backend: Backend) -> Iterator[str]:
+    """What runs this bundle, for te_context_options."""
+    yield f"#define MODEL_BACKEND {backend.function}()"
+    if not backend.table:
+        yield "#define MODEL_KERNELS NULL"
+        return
+    yield "#define MODEL_KERNELS &TE_MODEL_KERNELS"
+    yield from (
+        "",
+        "/* Several bundles in one program: compile each model.c with its own names. */",
+        "#ifndef TE_MODEL_KERNELS",
+        "#define TE_MODEL_KERNELS tinyedge_kernels",
+        "#endif",
+        "#ifdef __cplusplus",
+        'extern "C"',
+        "#else",
+        "extern",
+        "#endif",
+        "const te_kernels TE_MODEL_KERNELS;",
+    )
 
 
 def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Iterator[str]:

@@ -2,12 +2,14 @@
 Run this bundle from the command line. Without --input the inputs are generated.
 
     run [BUNDLE] [--input NAME=FILE] [--output NAME=FILE] [--entry NAME] [--symbol NAME=N]
-        [--threads N] [--loop N] [--hz RATE] [--profile] [--memory] [--self-test]
+        [--device DEVICE] [--cache FOLDER] [--threads N]
+        [--loop N] [--hz RATE] [--profile] [--memory] [--self-test] [--help]
 
 BUNDLE is the folder, by default the current one. Files are .npy, or raw little-endian elements.
---loop N runs N times and prints p50, p99 and the greatest latency; with --hz at that rate, and
-counts the runs that ended after the next one was due. Exit: 0 all is well, 1 wrong outputs,
-2 wrong usage or input, 3 the bundle or the device refuses.
+--device: its number, or a part of its name. --cache: a folder for the kernels that the driver
+compiled. --threads: of the cpu. --loop N runs N times and prints p50, p99 and the greatest latency;
+with --hz at that rate, and counts the runs that ended after the next one was due. Exit: 0 all is
+well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 */
 #include "model.h"
 #include "tinyedge.h"
@@ -25,7 +27,7 @@ typedef struct pair {
 } pair;
 
 typedef struct arguments {
-    const char *folder, *entry;
+    const char *folder, *entry, *device, *cache;
     pair inputs[MOST], outputs[MOST], symbols[MOST];
     int input_count, output_count, symbol_count, threads;
     long loop;
@@ -75,6 +77,21 @@ static double number(const char *text, double least) {
     return value;
 }
 
+static void help(void) {
+    puts("run [BUNDLE] [options]           BUNDLE: its folder, by default the current one\n"
+         "  --input NAME=FILE              .npy or raw elements; generated if it is not given\n"
+         "  --output NAME=FILE             .npy or raw elements\n"
+         "  --entry NAME, --symbol NAME=N  default: the first entry, the greatest sizes\n"
+         "  --device DEVICE                its number, or a part of its name\n"
+         "  --cache FOLDER                 keep the kernels that the driver compiled there\n"
+         "  --threads N                    of the cpu\n"
+         "  --loop N, --hz RATE            run N times, at a rate: latencies, missed deadlines\n"
+         "  --profile                      time of each kernel\n"
+         "  --memory                       what will be allocated\n"
+         "  --self-test                    run the golden cases twice and compare");
+    exit(0);
+}
+
 static arguments parse(int count, char **words) {
     arguments a = {.folder = ".", .threads = 1};
     for (int i = 1; i < count; i++) {
@@ -82,18 +99,21 @@ static arguments parse(int count, char **words) {
         if (!strcmp(word, "--self-test")) a.self_test = true;
         else if (!strcmp(word, "--profile")) a.profile = true;
         else if (!strcmp(word, "--memory")) a.memory = true;
+        else if (!strcmp(word, "--help") || !strcmp(word, "-h")) help();
         else if (*word != '-') a.folder = word;
-        else if (!next) stop(USAGE, "no such option, or it needs a value", word);
+        else if (!next) stop(USAGE, "no such option, or it needs a value: see --help", word);
         else {
             i++;
             if (!strcmp(word, "--input")) add_pair(a.inputs, &a.input_count, next);
             else if (!strcmp(word, "--output")) add_pair(a.outputs, &a.output_count, next);
             else if (!strcmp(word, "--symbol")) add_pair(a.symbols, &a.symbol_count, next);
             else if (!strcmp(word, "--entry")) a.entry = next;
+            else if (!strcmp(word, "--device")) a.device = next;
+            else if (!strcmp(word, "--cache")) a.cache = next;
             else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1);
             else if (!strcmp(word, "--loop")) a.loop = (long)number(next, 1);
             else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
-            else stop(USAGE, "no such option", word);
+            else stop(USAGE, "no such option: see --help", word);
         }
     }
     return a;
@@ -332,9 +352,10 @@ static int self_test(const te_model *model, const te_context_options *options) {
 int main(int count, char **words) {
     const arguments a = parse(count, words);
     const te_open_options open = {.size = sizeof open, .folder = a.folder};
-    const te_context_options options = {.size = sizeof options, .backend = te_cpu(),
-                                        .kernels = &TE_MODEL_KERNELS, .threads = a.threads,
-                                        .profile = a.profile};
+    const te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
+                                        .kernels = MODEL_KERNELS, .threads = a.threads,
+                                        .profile = a.profile, .cuda = {.device = a.device},
+                                        .opencl = {.device = a.device, .cache_folder = a.cache}};
     te_model *model;
     te_context *context;
     te_error error;
@@ -342,9 +363,10 @@ int main(int count, char **words) {
         te_memory memory;
         if (te_measure(&open, &options, &memory, &error)) stop(REFUSED, error.text, a.folder);
         printf("memory: weights %llu, manifest %llu; "
-               "each context: arenas %llu, tables %llu bytes\n",
+               "each context: arenas %llu, tables %llu, of the device %llu bytes\n",
                (unsigned long long)memory.weights, (unsigned long long)memory.manifest,
-               (unsigned long long)memory.arenas, (unsigned long long)memory.context);
+               (unsigned long long)memory.arenas, (unsigned long long)memory.context,
+               (unsigned long long)memory.device);
     }
     if (te_open(&open, &model, &error)) stop(REFUSED, error.text, a.folder);
     if (a.self_test) {

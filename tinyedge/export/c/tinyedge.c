@@ -97,6 +97,12 @@ void te_release(const te_allocator *allocator, void *memory) {
 
 #define PIECE 65536 /* bytes of a file in memory at a time */
 
+void *te_place(void *block, uint64_t *end, uint64_t count, size_t size) {
+    const uint64_t start = (*end + 15) / 16 * 16;
+    *end = start + count * size;
+    return block ? (unsigned char *)block + start : NULL;
+}
+
 /* --- files ----------------------------------------------------------------------------------- */
 
 static const te_file *listed_file(const te_open_options *options, const char *name) {

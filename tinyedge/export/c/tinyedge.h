@@ -254,6 +254,9 @@ typedef struct te_backend te_backend;
 /* The cpu backend: kernels are functions, compiled beforehand. */
 const te_backend *te_cpu(void);
 
+/* OpenCL, for bundles of target qcom: kernels are compiled by te_create, or come from a cache. */
+const te_backend *te_opencl(void);
+
 typedef void te_function(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end);
 
 typedef struct te_kernel {
@@ -281,7 +284,7 @@ typedef struct te_cache {
 /* For te_opencl(). Objects of the caller must be of one device, and a queue in order; they are
    retained until te_destroy. */
 typedef struct te_opencl_options {
-    const char *device;       /* its number, GPUs first, or a part of "name (platform)"; default 0 */
+    const char *device;       /* its number, GPUs first, or a part of "name (platform)" */
     const char *library;      /* default: libOpenCL.so at its usual places */
     void *context;            /* cl_context of the caller */
     void *queue;              /* cl_command_queue of the caller, and with it its context */

@@ -51,26 +51,19 @@ static int thread_count(const te_context_options *options) {
 #endif
 }
 
-/* The tables behind struct cpu, or with `to` NULL how large all is. */
-static uint64_t lay_out(const te_model *model, const te_context_options *options, cpu *to) {
-    unsigned char *block = (unsigned char *)to;
+/* The tables behind struct cpu, or with block NULL how large all is. */
+static uint64_t lay_out(const te_model *model, const te_context_options *options, cpu *block) {
+    cpu unused, *to = block ? block : &unused;
     uint64_t end = sizeof *to;
-#define PLACE(pointer, type, count)                                                                \
-    do {                                                                                           \
-        end = (end + 15) / 16 * 16;                                                                \
-        if (to) to->pointer = (void *)(block + end);                                               \
-        end += (uint64_t)(count) * sizeof(type);                                                   \
-    } while (0)
-    PLACE(arenas, unsigned char *, TOTAL(ARENAS));
-    PLACE(buffers, unsigned char *, TOTAL(BUFFERS));
-    PLACE(arguments, void *, TOTAL(BOUND));
-    PLACE(functions, te_function *, TOTAL(KERNELS));
+    to->arenas = te_place(block, &end, TOTAL(ARENAS), sizeof *to->arenas);
+    to->buffers = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->buffers);
+    to->arguments = te_place(block, &end, TOTAL(BOUND), sizeof *to->arguments);
+    to->functions = te_place(block, &end, TOTAL(KERNELS), sizeof *to->functions);
 #ifndef TINYEDGE_NO_THREADS
-    PLACE(pool, pthread_t, thread_count(options) - 1);
+    to->pool = te_place(block, &end, (uint64_t)thread_count(options) - 1, sizeof *to->pool);
 #else
     (void)options;
 #endif
-#undef PLACE
     return end;
 }
 

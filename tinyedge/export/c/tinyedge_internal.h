@@ -260,12 +260,18 @@ void te_finish_strings(te_model *model); /* makes names UTF-8; the text is JSON 
 te_status te_check_records(const te_model *model, te_error *error); /* stages 4 to 10 */
 const te_image_record *te_image_of(const te_model *model, int32_t buffer); /* or NULL */
 int64_t te_threads(const te_kernel_record *kernel);                        /* of a workgroup */
+const char *te_requirement_name(enum te_requirement requirement);
 bool te_storage_holds(te_dtype dtype, te_dtype storage);
 bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 
-/* Memory from a caller's allocator, NULL if there is none; zeros if asked for. */
+/* Zeroed memory from a caller's allocator, NULL if there is none. */
 void *te_allocate(const te_allocator *allocator, uint64_t bytes);
 void te_release(const te_allocator *allocator, void *memory);
+
+/* Where `count` things of `size` bytes go in a block, of which `end` bytes are taken: laid out with
+   block NULL first, to know how large it must be. */
+void *te_place(void *block, uint64_t *end, uint64_t count, size_t size);
+
 void te_log(const te_logger *logger, te_status status, const char *text);
 te_status te_context_memory(const te_model *model, const te_context_options *options,
                             te_memory *memory, te_error *error);
@@ -284,6 +290,7 @@ te_status te_read_file(const te_model *model, int32_t file, char **data, te_erro
 
 #ifndef TINYEDGE_NO_FOLDER
 te_reader te_folder_reader(const char *folder);
+te_cache te_folder_cache(const char *folder);
 #endif
 te_status te_check_file(const te_model *model, int32_t file, te_error *error); /* stage 11 */
 
@@ -346,7 +353,6 @@ struct te_context {
     const te_model *model;
     const te_backend *backend;
     void *device; /* the backend's own */
-    void *block;
     te_error error;
     te_context_options options;
     int64_t given[TE_MAX_SYMBOLS], symbols[TE_MAX_SYMBOLS]; /* -1: not given */
@@ -382,15 +388,30 @@ struct te_backend {
                           bool to_tensor, te_error *error);
     /* Launches and copies of [first, end), which has no branches. te_idle steps do nothing. */
     te_status (*run)(te_context *context, uint32_t first, uint32_t end, te_error *error);
-    /* Begin to bring parts of buffers, which will be mapped after wait, to the host. May be NULL.
-       The part of output number `output` of the model; settle comes after all were mapped. */
-    te_status (*fetch)(te_context *context, uint32_t output, te_part part, te_error *error);
+    /* Begin to map parts that map will ask for, all for writing or, once the steps are done, all
+       for reading: at most the inputs, or the outputs. settle ends that. Both may be NULL. */
+    te_status (*fetch)(te_context *context, te_part part, bool write, te_error *error);
     void (*settle)(te_context *context);
     /* Nothing more comes before wait: begin. May be NULL. */
     te_status (*flush)(te_context *context, te_error *error);
     /* Milliseconds, or -1: TE_RUN_TIMEOUT when the work is not finished by then. */
     te_status (*wait)(te_context *context, int64_t timeout, te_error *error);
 };
+
+#define TE_MOST_BINDINGS 64
+
+/* A driver's library, or NULL: the given one, or the first of places, which end with NULL. It stays
+   loaded, for drivers have threads that do not end. */
+void *te_open_library(const char *library, const char *const *places);
+
+/* Fills a table of pointers with functions; names: one after the other, then an empty one. The
+   first name that is not there, or NULL. */
+const char *te_find_functions(void *handle, const char *names, void *table);
+
+bool te_contains(const char *text, const char *part); /* capital letters are as small ones */
+
+/* Whether a device is the one that is asked for: by number, by a part of its name, or not. */
+bool te_is_wanted(const char *wanted, uint32_t number, const char *name);
 
 bool te_idle(const te_context *context, uint32_t step); /* a launch or copy of nothing */
 uint64_t te_clock(void);                                /* nanoseconds */

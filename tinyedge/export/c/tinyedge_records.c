@@ -237,15 +237,12 @@ static void read_file(cursor *to, const char *from, uint32_t i) {
                                            text_of(from, "sha256").at};
 }
 
-/* Every pointer of the model at its place in one block, or with block NULL how large that is.
+/* Every pointer of the model at its place in one block; with block NULL only how large that is.
    Counts are below 2^24 (the text's bytes), records below 2^8 bytes: no sum overflows. */
-static uint64_t lay_out(te_model *model, unsigned char *block) {
+static uint64_t lay_out(te_model *model, void *block) {
     uint64_t end = 0;
 #define PLACE(pointer, total)                                                                      \
-    do {                                                                                           \
-        if (block) (pointer) = (void *)(block + end);                                              \
-        end += ((uint64_t)model->totals[total] * sizeof *(pointer) + 15) / 16 * 16;                \
-    } while (0)
+    (pointer) = te_place(block, &end, model->totals[total], sizeof *(pointer))
     PLACE(model->symbols, TE_N_SYMBOLS);
     PLACE(model->ports[TE_INPUTS], TE_N_INPUTS);
     PLACE(model->ports[TE_OUTPUTS], TE_N_OUTPUTS);
@@ -272,14 +269,18 @@ static uint64_t lay_out(te_model *model, unsigned char *block) {
     return end;
 }
 
-static void read_requirements(te_model *model) {
+const char *te_requirement_name(enum te_requirement requirement) {
     static const char *const keys[TE_REQUIREMENTS] = {
         "binding_bytes", "bindings",    "buffer_bytes",    "image_height",
         "image_width",   "invocations", "workgroup_bytes", "workgroups"};
+    return keys[requirement];
+}
+
+static void read_requirements(te_model *model) {
     const char *record = te_member(model->text, "requirements");
     const char *build = te_member(te_member(model->text, "options"), "build");
     for (int i = 0; i < TE_REQUIREMENTS; i++) {
-        const char *value = te_member(record, keys[i]);
+        const char *value = te_member(record, te_requirement_name((enum te_requirement)i));
         if (te_is_integer(value)) model->requirements[i] = te_integer(value);
     }
     if (build && *build == '"') model->build = te_string(build);

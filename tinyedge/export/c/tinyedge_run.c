@@ -32,22 +32,18 @@ static te_status check_options(const te_model *model, const te_context_options *
 
 /* The pointers of a context in one block, or with block NULL how large that is. */
 static uint64_t lay_out(const te_model *model, const te_context_options *options,
-                        te_memory *memory, te_context *context) {
-    unsigned char *block = context ? context->block : NULL;
-    uint64_t end = sizeof *context;
-#define PLACE(pointer, type, count)                                                                \
-    do {                                                                                           \
-        end = (end + 15) / 16 * 16;                                                                \
-        if (context) context->pointer = (void *)(block + end);                                     \
-        end += (uint64_t)(count) * sizeof(type);                                                   \
-    } while (0)
-    PLACE(sizes, int64_t[3], TOTAL(STEPS));
-    PLACE(inputs, te_binding, TOTAL(INPUTS));
-    PLACE(outputs, te_binding, TOTAL(OUTPUTS));
-    if (options->profile) PLACE(timings, te_timing, TOTAL(STEPS));
+                        te_memory *memory, te_context *block) {
+    te_context unused, *to = block ? block : &unused;
+    uint64_t end = sizeof *to;
     options->backend->measure(model, options, memory);
-    PLACE(device, unsigned char, memory->context);
-#undef PLACE
+    to->sizes = te_place(block, &end, TOTAL(STEPS), sizeof *to->sizes);
+    to->inputs = te_place(block, &end, TOTAL(INPUTS), sizeof *to->inputs);
+    to->outputs = te_place(block, &end, TOTAL(OUTPUTS), sizeof *to->outputs);
+    to->timings = NULL;
+    if (options->profile) {
+        to->timings = te_place(block, &end, TOTAL(STEPS), sizeof *to->timings);
+    }
+    to->device = te_place(block, &end, memory->context, 1);
     return end;
 }
 
@@ -93,7 +89,6 @@ te_status te_create(const te_model *model, const te_context_options *options, te
         context->model = model;
         context->backend = options->backend;
         context->options = *options;
-        context->block = context;
         context->entry = -1;
         for (int i = 0; i < TE_MAX_SYMBOLS; i++) context->given[i] = -1;
         lay_out(model, options, &memory, context);
@@ -110,7 +105,7 @@ te_status te_create(const te_model *model, const te_context_options *options, te
 void te_destroy(te_context *context) {
     if (!context) return;
     context->backend->destroy(context);
-    te_release(&context->model->allocator, context->block);
+    te_release(&context->model->allocator, context);
 }
 
 const te_error *te_last_error(const te_context *context) { return &context->error; }
@@ -367,27 +362,6 @@ static te_status resize(te_context *context, const int64_t *values, te_error *er
 
 /* --- running --------------------------------------------------------------------------------- */
 
-static te_status write_input(te_context *context, int32_t number, bool check_only) {
-    const te_model *model = context->model;
-    te_error *error = &context->error;
-    const te_port_record *port = &model->ports[TE_INPUTS][number];
-    const te_binding *binding = &context->inputs[number];
-    int64_t shape[TE_MAX_RANK], elements;
-    te_transfer planned;
-    te_extents(model, port, context->symbols, shape, &elements);
-    for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
-        TE_NEED(binding->shape[axis] == shape[axis], TE_RUN_SHAPE,
-                "axis %d of %s is %lld, not %lld", axis, port->name.at,
-                (long long)binding->shape[axis], (long long)shape[axis]);
-    }
-    te_tensor tensor = binding->tensor;
-    tensor.strides = binding->strided ? binding->strides : NULL;
-    TE_TRY(plan(port, shape, NULL, shape, &tensor, TE_RUN_SHAPE, &planned, error));
-    if (check_only) return TE_OK;
-    return tensor.device ? exchange(context, port, &planned, &tensor, false)
-                         : transfer(context, port, &planned, &tensor, false);
-}
-
 bool te_idle(const te_context *context, uint32_t number) {
     const int64_t *sizes = context->sizes[number];
     const bool launch = context->model->steps[number].op == TE_LAUNCH;
@@ -443,60 +417,95 @@ static te_tensor tensor_of(const te_context *context, int32_t output) {
     return tensor;
 }
 
-static te_status fetch(te_context *context, int32_t output) {
-    const te_model *model = context->model;
-    const te_port_record *port = &model->ports[TE_OUTPUTS][output];
+/* Begin to map a port of the host's, before all inputs are written or after all steps. */
+static te_status fetch(te_context *context, const te_port_record *port, bool write) {
     int64_t shape[TE_MAX_RANK], elements;
-    te_extents(model, port, context->symbols, shape, &elements);
+    te_extents(context->model, port, context->symbols, shape, &elements);
     const te_part part = {port->buffer, 0, elements * (int64_t)te_dtype_bytes(port->storage)};
     if (!part.bytes || !context->backend->fetch) return TE_OK;
-    return context->backend->fetch(context, (uint32_t)output, part, &context->error);
+    return context->backend->fetch(context, part, write, &context->error);
 }
 
-/* A bound output on its way to the caller: after the steps, or only checked before them. */
-static te_status send_output(te_context *context, int32_t output, bool check_only) {
-    const te_model *model = context->model;
+static void settle(te_context *context) {
+    if (context->backend->settle) context->backend->settle(context);
+}
+
+/* The shape and places of an input, or of an output in the device's memory. */
+static te_status plan_port(te_context *context, const te_port_record *port,
+                           const te_tensor *tensor, te_status id, te_transfer *planned) {
     te_error *error = &context->error;
-    const te_port_record *port = &model->ports[TE_OUTPUTS][output];
-    int64_t shape[TE_MAX_RANK] = {0}, elements;
+    int64_t shape[TE_MAX_RANK], elements;
+    te_extents(context->model, port, context->symbols, shape, &elements);
+    TE_TRY(check_shape(port, tensor, shape, error));
+    return plan(port, shape, NULL, shape, tensor, id, planned, error);
+}
+
+typedef enum pass { CHECK, FETCH, MOVE } pass;
+
+static te_status pass_input(te_context *context, int32_t number, pass pass) {
+    const te_port_record *port = &context->model->ports[TE_INPUTS][number];
+    const te_tensor *tensor = &context->inputs[number].tensor;
     te_transfer planned;
-    const te_tensor tensor = tensor_of(context, output);
-    if (!context->outputs[output].bound) return TE_OK;
+    if (pass == FETCH) return tensor->device ? TE_OK : fetch(context, port, true);
+    TE_TRY(plan_port(context, port, tensor, TE_RUN_SHAPE, &planned));
+    if (pass == CHECK) return TE_OK;
+    return tensor->device ? exchange(context, port, &planned, tensor, false)
+                          : transfer(context, port, &planned, tensor, false);
+}
+
+static te_status pass_output(te_context *context, int32_t number, pass pass) {
+    const te_model *model = context->model;
+    const te_port_record *port = &model->ports[TE_OUTPUTS][number];
+    te_transfer planned;
+    if (!context->outputs[number].bound) return TE_OK;
+    const te_tensor tensor = tensor_of(context, number);
     if (tensor.device) {
-        te_extents(model, port, context->symbols, shape, &elements);
-        TE_TRY(check_shape(port, &tensor, shape, error));
-        TE_TRY(plan(port, shape, NULL, shape, &tensor, TE_RUN_OUTPUT, &planned, error));
-        return check_only ? TE_OK : exchange(context, port, &planned, &tensor, true);
+        TE_TRY(plan_port(context, port, &tensor, TE_RUN_OUTPUT, &planned));
+        return pass == CHECK ? TE_OK : exchange(context, port, &planned, &tensor, true);
     }
-    if (check_only) return TE_OK;
-    if (port->count != -1) TE_TRY(fetch(context, port->count));
-    return fetch(context, output);
+    return pass == CHECK ? TE_OK : fetch(context, port, false);
+}
+
+/* Nothing is written before all is known to be right. */
+static te_status move_inputs(te_context *context, const te_entry_record *entry) {
+    const int32_t *inputs = context->model->listed + entry->first_input;
+    te_status status = TE_OK;
+    for (int pass = CHECK; pass <= MOVE; pass++) {
+        for (uint32_t i = 0; i < entry->inputs && !status; i++) {
+            status = pass_input(context, inputs[i], (enum pass)pass);
+        }
+    }
+    settle(context);
+    return status;
+}
+
+static te_status move_outputs(te_context *context, const te_entry_record *entry, pass pass) {
+    const int32_t *outputs = context->model->listed + entry->first_output;
+    for (uint32_t i = 0; i < entry->outputs; i++) {
+        TE_TRY(pass_output(context, outputs[i], pass));
+    }
+    return TE_OK;
 }
 
 static te_status submit(te_context *context, int number) {
     const te_model *model = context->model;
+    const te_backend *backend = context->backend;
     te_error *error = &context->error;
     int64_t values[TE_MAX_SYMBOLS];
     TE_TRY(need_idle(context, error));
     TE_NEED(within(number, TOTAL(ENTRIES)), TE_RUN_ENTRY, "there is no entry %d", number);
     const te_entry_record *entry = &model->entries[number];
-    const int32_t *inputs = model->listed + entry->first_input;
-    const int32_t *outputs = model->listed + entry->first_output;
     TE_TRY(solve(context, entry, values, error));
     TE_TRY(resize(context, values, error));
-    for (int pass = 0; pass < 2; pass++) { /* nothing is written before all shapes are right */
-        for (uint32_t i = 0; i < entry->inputs; i++) {
-            TE_TRY(write_input(context, inputs[i], pass == 0));
-        }
-        if (pass) TE_TRY(walk(context, entry->first, entry->first + entry->count));
-        for (uint32_t i = 0; i < entry->outputs; i++) {
-            TE_TRY(send_output(context, outputs[i], pass == 0));
-        }
-    }
+    TE_TRY(move_outputs(context, entry, CHECK));
+    TE_TRY(move_inputs(context, entry));
+    TE_TRY(walk(context, entry->first, entry->first + entry->count));
+    te_status status = move_outputs(context, entry, FETCH);
+    if (!status && backend->flush) status = backend->flush(context, error);
+    if (status) settle(context);
     context->entry = number;
-    if (context->backend->flush) TE_TRY(context->backend->flush(context, error));
-    context->running = true;
-    return TE_OK;
+    context->running = !status;
+    return status;
 }
 
 te_status te_submit(te_context *context, int entry) {
@@ -565,7 +574,7 @@ static te_status wait(te_context *context, int64_t timeout) {
         if (!context->outputs[number].bound || tensor.device) continue;
         status = read_port(context, TE_OUTPUTS, number, &tensor, NULL);
     }
-    if (context->backend->settle) context->backend->settle(context);
+    settle(context);
     return status;
 }
 
