@@ -104,7 +104,7 @@ def _opencl(name: str, bindings: tuple[Binding, ...], statement: str, symbols: b
     return "\n".join([*lines, f"  {statement}", "}"])
 
 
-WRITERS = {"cpu": _c, "webgpu": _wgsl, "qcom": _opencl, "cuda": _cuda}
+WRITERS = {"cpu": _c, "fake": _c, "webgpu": _wgsl, "qcom": _opencl, "cuda": _cuda}
 PRELUDE = {"cpu": "#include <stdint.h>\n#include <math.h>\n", "webgpu": ""}
 
 
