@@ -15,6 +15,7 @@ from tinyedge import Tensor
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compile import Graph, Port, compile_graph
+from tinyedge.core.options import Options
 
 
 def _constant(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -61,3 +62,19 @@ def test_ragged_parts_are_written_in_vectors() -> None:
     texts = [kernel.source for kernel in compiled.kernels.values()]
     assert len(compiled.launches) == 3
     assert sum("te_store_f32x8" in text for text in texts) == 2
+
+
+def test_places_are_not_kept_as_halves() -> None:
+    """Halves have every whole number to 2048 only: a pixel's place in an image is beyond that."""
+    image, corner = Tensor.input("image", (4096,), dt.float32), Tensor.input("at", (1,), dt.float32)
+    row = (corner * 16 + Tensor.weight("steps", np.arange(0, 4096, 64, dtype=np.float32))) / 3
+    places = (row.reshape((64, 1)) + Tensor.arange(16).cast(dt.float32)).cast(dt.int32)
+    values = image.gather(0, places) @ _constant(16, 16)
+    node = (values @ _constant(16, 16)).node
+    ports = Port("image", dt.float32, (4096,)), Port("at", dt.float32, (1,))
+    graph = Graph(ports, (Port("values", dt.float32, (64, 16), node),))
+    compiled = compile_graph(graph, find_target("webgpu"), Options(precision="fp16"))
+    written = [launch.storages[0] for launch in compiled.launches]
+    kept = {storage.dtype for storage in written if storage.shape == (64,)}
+    assert kept == {dt.float32}
+    assert dt.float16 in {storage.dtype for storage in written}

@@ -6,7 +6,7 @@ deduplication needs no key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyedge.core import dtype as dt
@@ -75,6 +75,19 @@ def schedule(
     return _Scheduler(outputs, caps, names, storage_types, halves, full, flat).run()
 
 
+def _places(order: Iterable[UOp]) -> frozenset[UOp]:
+    """What indices are computed from, up to sums: a half would miss the element it means."""
+    found: set[UOp] = set()
+    waiting = [node.src[1] for node in order if node.op is ops.GATHER]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            if node.op is not ops.REDUCE:
+                waiting.extend(node.src)
+    return frozenset(found)
+
+
 class _Scheduler:
     def __init__(
         self,
@@ -87,7 +100,6 @@ class _Scheduler:
         flat: frozenset[UOp],
     ) -> None:
         self.halves = halves
-        self.full = full
         self.flat = flat
         self.outputs = outputs
         self.names = names
@@ -95,6 +107,7 @@ class _Scheduler:
         self.roots = list(dict.fromkeys(outputs.values()))
         self.decision = decide(self.roots, caps)
         self.order = toposort(self.roots)
+        self.full = full | _places(self.order) if halves else full
         self.users = consumers(self.order)
         self.placed: dict[UOp, Placement] = {}
         self.caps = caps
@@ -136,7 +149,8 @@ class _Scheduler:
         source, shape = node.arg
         dtype = self._stored_type(node.dtype)
         large = maximum(product(shape)) > SMALL_WEIGHT
-        if self.halves and large and source.kind == "weight" and dtype is dt.float32:
+        halves = self.halves and large and node not in self.full
+        if halves and source.kind == "weight" and dtype is dt.float32:
             dtype = dt.float16
         storage = Storage(
             source.kind,
