@@ -40,7 +40,7 @@ def test_types_name_the_model(tmp_path: Path) -> None:
     odd = replace(program.inputs[0], name='*/ "x\u00e9', shape=("*/\n", 64))
     text = types(replace(program, inputs=(odd, program.inputs[1])))
     assert r'"*/ \"x\u00e9": InputValue;' in text
-    assert '"c": Output<Float32Array>;' in text
+    assert '"c": Output<Float32Array, "tail">;' in text
     assert text.count("*/\n") == text.count("/**")
     compiler = WEB / "node_modules" / ".bin" / "tsc"
     if not compiler.exists():

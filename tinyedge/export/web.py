@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tinyedge.core.errors import InternalError
-from tinyedge.core.program import Port, Program
+from tinyedge.core.program import Port, Program, State
 
 FILES = ("tinyedge.js", "index.html", "page.js", "page.css")
 
-# Where the types name the model's inputs and outputs.
+# Where the types name what the model takes, gives and keeps.
 BEGIN, END = "// <model>\n", "// </model>\n"
 
 ARRAYS = {
@@ -56,21 +56,27 @@ def web_file(name: str) -> Path:
 
 
 def types(program: Program) -> str:
-    """`tinyedge.d.ts` with this model's inputs and outputs."""
+    """`tinyedge.d.ts` with this model's inputs, outputs, states and entries."""
     general = web_file("src/tinyedge.d.ts").read_text("ascii")
     before, rest = general.split(BEGIN)
     after = rest.split(END)[1]
     # With several entries a run takes and gives those of one of them.
     optional = "?" if len(program.entries) > 1 else ""
     inputs = _members(program.inputs, optional, ["InputValue"] * len(program.inputs))
-    outputs = _members(
-        program.outputs, optional, [f"Output<{ARRAYS[port.dtype]}>" for port in program.outputs]
-    )
-    model = f"export interface Inputs {{\n{inputs}}}\n\nexport interface Outputs {{\n{outputs}}}\n"
-    return before + model + after
+    outputs = _members(program.outputs, optional, map(_output, program.outputs))
+    states = _members(program.states, "", [ARRAYS[state.dtype] for state in program.states])
+    groups = {"Inputs": inputs, "Outputs": outputs, "States": states}
+    model = "\n".join(f"export interface {name} {{\n{text}}}\n" for name, text in groups.items())
+    entries = " | ".join(json.dumps(entry.name) for entry in program.entries)
+    return f"{before}{model}\nexport type EntryName = {entries};\n{after}"
 
 
-def _members(ports: Iterable[Port], optional: str, kinds: Iterable[str]) -> str:
+def _output(port: Port) -> str:
+    slices = " | ".join(json.dumps(part.name) for part in port.slices)
+    return f"Output<{ARRAYS[port.dtype]}{', ' + slices if slices else ''}>"
+
+
+def _members(ports: Iterable[Port | State], optional: str, kinds: Iterable[str]) -> str:
     lines = []
     for port, kind in zip(ports, kinds, strict=True):
         sizes = ", ".join(size if isinstance(size, str) else _size(size) for size in port.shape)

@@ -38,21 +38,31 @@ export type InputValue =
   | GPUBuffer
   | {buffer: GPUBuffer; offset?: number; shape?: ArrayLike<number>};
 
-export interface Output<Array = Data> {
+export interface Output<Array = Data, Slice extends string = string> {
   name: string;
   dtype: DType;
   shape: number[];
   /** float16 comes as a Float16Array, or as a Float32Array of the same values where the browser has none. */
   data: Array;
   /** Parts that the model names. */
-  slices: Record<string, {data: Array; shape: number[]}>;
+  slices: Record<Slice, {data: Array; shape: number[]}>;
   /** Only for outputs named in `keep` (which then have no `data`): where it lies, valid until the next run. */
   gpu: {buffer: GPUBuffer; offset: number; size: number};
+}
+
+/** A value that the model keeps from run to run. */
+export interface State<Array = Data> {
+  name: string;
+  dtype: DType;
+  shape: number[];
+  data: Array;
 }
 
 // <model>
 export type Inputs = Record<string, InputValue>;
 export type Outputs = Record<string, Output<any>>;
+export type States = Record<string, any>;
+export type EntryName = string;
 // </model>
 
 export interface Port {
@@ -82,7 +92,7 @@ export interface LoadOptions {
 
 export interface RunOptions {
   /** Which entry point; the first by default. */
-  entry?: string;
+  entry?: EntryName;
   /** Sizes that no input's shape gives; their maxima by default. */
   symbols?: Record<string, number>;
   /** Outputs to leave on the GPU: names, or true for all. */
@@ -106,6 +116,8 @@ export interface VerifyReport {
 export interface Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
+  /** What is kept from run to run. */
+  readonly states: readonly Port[];
   readonly symbols: readonly {name: string; min: number; max: number; step: number}[];
   readonly entries: readonly {name: string; inputs: string[]; outputs: string[]}[];
   readonly device: GPUDevice;
@@ -121,11 +133,11 @@ export interface Model {
     submits: number;
     uniformWrites: number;
   }>;
-  /** Runs the model once. Runs asked for while another is going on happen in order. */
+  /** Runs the model once, which updates its states. Runs asked for while another is going on happen in order. */
   run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
   /** Generated inputs, the same everywhere for the same seed. */
   example(options?: {
-    entry?: string;
+    entry?: EntryName;
     seed?: number;
     symbols?: Record<string, number>;
   }): Record<string, {data: Values; shape: number[]}>;
@@ -136,8 +148,12 @@ export interface Model {
     inputs?: Inputs,
     options?: RunOptions,
   ): Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
-  /** States back to their initial values. */
+  /** States back to their initial values, after the runs already asked for; so do the next two. */
   reset(): Promise<void>;
+  /** A copy of a state, at the sizes of the last run. */
+  getState<Name extends keyof States>(name: Name): Promise<State<States[Name]>>;
+  /** Gives a state a value of its dtype and of its shape at the sizes of the last run. */
+  setState(name: keyof States, data: Values): Promise<void>;
   /** Frees all GPU memory. The model cannot be used afterwards. */
   dispose(): void;
 }

@@ -1,20 +1,29 @@
 // Checking a manifest: stages 2 to 10 of bundle.md, in its order, with its error ids.
 
 import {fail} from "./errors.js";
-import {STORAGES, itemSize, isFloat, product} from "./types.js";
+import {STORAGES, itemSize, isFloat, product, bytesOf} from "./types.js";
 import {LIMIT, evaluate} from "./expressions.js";
 import {ascii, isObject} from "./manifest.js";
 
 /** @typedef {Record<string, any>} Json */
 
-const FEATURES = ["count", "entries", "if", "loop", "state", "symbols"];
+const has = (name) => (m) => m.steps.some(({op}) => op === name);
+/** What a bundle may need, and whether it does. */
+const FEATURES = {
+  count: (m) => m.outputs.some(({count}) => count >= 0),
+  entries: (m) => m.entries[1],
+  if: has("if"),
+  loop: has("loop"),
+  state: (m) => m.states[0],
+  symbols: (m) => m.symbols[0],
+};
 const SYMBOL_LIMIT = 2 ** 31 - 1;
 
 /** @typedef {(value: any, at: string) => void} Check */
 
 /** @type {(test: (value: any) => boolean) => Check} */
 const is = (test) => (value, at) => {
-  if (!test(value)) fail("bundle.field", at, `${ascii(value)?.slice(0, 80)} is not allowed`);
+  if (!test(value)) fail("bundle.field", at, `${ascii(value).slice(0, 80)} is not allowed`);
 };
 const int = (low = 0, high = LIMIT) =>
   is((value) => Number.isInteger(value) && value >= low && value <= high);
@@ -49,7 +58,8 @@ const NAME = text(1, 1024),
   TEXT = text(),
   INDEX = int(-1),
   INT = int(),
-  SIZE = int(0, SYMBOL_LIMIT);
+  SIZE = int(0, SYMBOL_LIMIT),
+  END = int(-(2 ** 31), 2 ** 32 - 1);
 const DTYPE = oneOf(...Object.keys(STORAGES)),
   FREE = record({}, true);
 const PIECE = {file: INDEX, offset: INT, bytes: INT};
@@ -177,7 +187,7 @@ const ROOT = record({
       tolerance: INT,
       made: TEXT,
       inputs: list(
-        record({...PIECE, min: int(-(2 ** 31), 2 ** 32 - 1), max: int(-(2 ** 31), 2 ** 32 - 1)}),
+        record({...PIECE, min: END, max: END}),
         1024,
       ),
       outputs: list(record({...PIECE, stride: int(1)}), 1024),
@@ -187,12 +197,14 @@ const ROOT = record({
   files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[0-9a-f]{64}$/)}), 4096),
 });
 
+const tensors = (m) => [...m.inputs, ...m.outputs, ...m.states];
+
 /** A checker of one stage: `need(condition, where)`. */
 export const stage = (id) => (good, at, because) => {
   if (!good) fail(id, at, because);
 };
 
-/** Stages 2 to 10 of bundle.md. @param {Json} m the manifest */
+/** Stages 2 to 10 of bundle.md; the sizes where symbols are at their maxima. @param {Json} m the manifest */
 export function checkManifest(m) {
   const file = "manifest.json",
     next = "use the bundle's own tinyedge.js";
@@ -201,19 +213,14 @@ export function checkManifest(m) {
   known("format", "bundle.format", m.format === "tinyedge-bundle");
   known("version", "bundle.version", m.version === 1);
   for (const feature of Array.isArray(m.features) ? m.features : [undefined]) {
-    known("feature", "bundle.feature", FEATURES.includes(feature), feature);
+    known("feature", "bundle.feature", Object.hasOwn(FEATURES, feature), feature);
   }
   known("target", "bundle.target", m.target === "webgpu");
   ROOT(m, "manifest");
   checkNames(m);
   checkIndices(m);
-  const used = new Set(m.steps.map((step) => step.op));
-  if (m.outputs.some((output) => output.count >= 0)) used.add("count");
-  if (m.entries.length > 1) used.add("entries");
-  if (m.states.length) used.add("state");
-  if (m.symbols.length) used.add("symbols");
-  for (const f of FEATURES)
-    stage("bundle.feature")(!used.has(f) || m.features.includes(f), file, f);
+  for (const f of Object.keys(FEATURES))
+    stage("bundle.feature")(!FEATURES[f](m) || m.features.includes(f), file, f);
   const ends = ["min", "max"].map((end) =>
     evaluateAll(
       m,
@@ -224,6 +231,7 @@ export function checkManifest(m) {
   checkBounds(m, ends);
   checkOverlaps(m, ends);
   checkRequirements(m, ends);
+  return ends[1];
 }
 
 /** @param {Json} m */
@@ -253,14 +261,14 @@ function checkNames(m) {
 function checkIndices(m) {
   const need = stage("bundle.index");
   const index = (value, array, at) =>
-    need(value >= 0 && value < m[array].length, at, `there is no ${array}[${value}]`);
+    need(value >= 0 && value < m[array].length, at);
   const maybe = (value, array, at) => value === -1 || index(value, array, at);
   const file = ({file}, kind, at) => {
     index(file, "files", at);
     need(m.files[file].name.startsWith(kind), at);
   };
   file(m.prelude, "kernels", "prelude");
-  for (const p of [...m.inputs, ...m.outputs, ...m.states]) index(p.buffer, "buffers", p.name);
+  for (const p of tensors(m)) index(p.buffer, "buffers", p.name);
   for (const o of m.outputs) maybe(o.count, "outputs", o.name);
   for (const s of m.states) maybe(s.initial, "weights", s.name);
   for (const e of m.entries) {
@@ -329,7 +337,7 @@ export function checkSizes(m, sizes, need) {
       const shape = sizes[key][i];
       need(
         shape.every((size) => size >= 0) &&
-          product(shape) * itemSize(p.storage) <= m.buffers[p.buffer].bytes,
+          bytesOf(shape, p) <= m.buffers[p.buffer].bytes,
         p.name,
         `the shape [${shape}] does not fit its buffer`,
       );
@@ -404,7 +412,7 @@ function checkBounds(m, ends) {
       `buffers[${i}]`,
     );
   });
-  for (const p of [...m.inputs, ...m.outputs, ...m.states]) need(inArena(p.buffer), p.name);
+  for (const p of tensors(m)) need(inArena(p.buffer), p.name);
   for (const sizes of ends) checkSizes(m, sizes, need);
   m.outputs.forEach((o, i) => {
     for (const s of o.slices)
@@ -475,14 +483,10 @@ function checkBounds(m, ends) {
 /** Whether the generator can make this range of a dtype. */
 function suitsRange(dtype, {min, max}) {
   if (dtype === "float16") return max === 1 && (min === 0 || min === -1);
-  const size = 8 * itemSize(dtype);
-  const [low, high] = isFloat(dtype)
-    ? [-(2 ** 20), 2 ** 20]
-    : dtype === "bool"
-      ? [0, 1]
-      : dtype[0] === "u"
-        ? [0, 2 ** size - 1]
-        : [-(2 ** (size - 1)), 2 ** (size - 1) - 1];
+  const bits = dtype === "bool" ? 1 : 8 * itemSize(dtype),
+    signed = Number(dtype[0] === "i"),
+    high = isFloat(dtype) ? 2 ** 20 : 2 ** (bits - signed) - 1,
+    low = isFloat(dtype) ? -high : signed * (-1 - high);
   return low <= min && min <= max && max <= high && max - min < 2 ** 32;
 }
 
@@ -517,10 +521,9 @@ function checkOverlaps(m, ends) {
     pairs(ports("inputs", e.inputs), e.name);
     pairs(ports("outputs", e.outputs), e.name, same);
   }
-  m.states.forEach((s, i) => {
-    for (const p of [...m.inputs, ...m.outputs, ...m.states.slice(0, i)])
-      need(apart(range(s.buffer), range(p.buffer)), s.name);
-  });
+  for (const s of m.states)
+    for (const p of tensors(m))
+      need(p === s || apart(range(s.buffer), range(p.buffer)), s.name);
   m.steps.forEach((step, i) => {
     if (step.op === "launch") {
       const {bindings} = m.kernels[step.kernel];

@@ -43,7 +43,7 @@ export function evaluate(expression, values, at, id) {
     fail(
       id,
       at,
-      `${ascii(expression)} is malformed, divides by less than 1 or needs more than 53 bits`,
+      `${ascii(expression)} has no value of 53 bits`,
     );
   return stack[0];
 }

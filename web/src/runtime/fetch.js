@@ -46,7 +46,7 @@ export async function fetchFile(base, {name, bytes: size, sha256}, signal, recei
     fail("bundle.file.size", name, `it has ${bytes.length} bytes, not ${size}`);
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   if (Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("") !== sha256) {
-    fail("bundle.file.hash", name, "its contents are not those that were exported");
+    fail("bundle.file.hash", name, "its SHA-256 is another");
   }
   return bytes;
 }

@@ -13,7 +13,7 @@ export const ascii = (value) =>
   );
 
 export const isObject = (value) =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
+  value instanceof Object && !Array.isArray(value);
 
 /** Restricted, canonical JSON: what is not spelt exactly as it would be written again is refused.
  * @param {Uint8Array} bytes @returns {Json} */
@@ -38,7 +38,8 @@ export function parseManifest(bytes) {
     because = "was it edited?",
     manifest;
   try {
-    const text = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+    // What is not ASCII becomes something that is not either.
+    const text = new TextDecoder("latin1").decode(bytes);
     manifest = JSON.parse(text);
     good =
       isObject(manifest) &&

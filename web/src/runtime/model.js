@@ -1,7 +1,7 @@
 // A loaded model: its memory, its pipelines, its runs.
 
 import {fail} from "./errors.js";
-import {itemSize, isFloat, product, align4, toStorage, fromStorage} from "./types.js";
+import {itemSize, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
 import {stage, checkManifest, evaluateAll, checkSizes} from "./check.js";
 import {fetchBytes, fetchFile} from "./fetch.js";
@@ -9,6 +9,14 @@ import {neededLimits, checkLimits, openDevice} from "./device.js";
 import {cut, generate, compare} from "./golden.js";
 
 const DOWNLOADS = 3;
+
+/** The position of a name, by default of the first. */
+function find(items, kind, name = items[0].name, id = `run.${kind}`) {
+  const names = items.map((item) => item.name),
+    i = names.indexOf(name);
+  if (i < 0) fail(id, `${kind} "${name}"`, `the model has no such ${kind}`, `it has ${names}`);
+  return i;
+}
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model {
@@ -25,7 +33,6 @@ export class Model {
   #ranges;
   #values;
   #uniform;
-  #staging;
   #readback;
   #transfer;
   #layouts;
@@ -50,11 +57,11 @@ export class Model {
       "bundle.manifest",
     );
     const manifest = parseManifest(bytes);
-    checkManifest(manifest);
+    const sizes = checkManifest(manifest);
 
     const needed = neededLimits(manifest),
       device = given ?? (await openDevice({...needed, ...limits}));
-    const model = new Model(manifest, base, device, !given);
+    const model = new Model(manifest, sizes, base, device, !given);
     model.stats.bytesFetched = bytes.length;
     // After a failure the other downloads must stop too.
     const stop = new AbortController(),
@@ -75,7 +82,7 @@ export class Model {
     }
   }
 
-  constructor(manifest, base, device, owned) {
+  constructor(manifest, sizes, base, device, owned) {
     const m = (this.manifest = manifest),
       names = (key, indices) => indices.map((i) => m[key][i].name);
     const shown = ({name, dtype, storage, shape}) => ({
@@ -89,6 +96,7 @@ export class Model {
     this.#owned = owned;
     this.inputs = m.inputs.map(shown);
     this.outputs = m.outputs.map(shown);
+    this.states = m.states.map(shown);
     this.symbols = m.symbols;
     this.entries = m.entries.map((e) => ({
       name: e.name,
@@ -106,6 +114,8 @@ export class Model {
       submits: 0,
       uniformWrites: 0,
     };
+    this.#sizes = sizes;
+    this.#key = m.symbols.map(({max}) => max).join();
     this.#gone = device.lost.then(({message}) => {
       this.#lost = message || "no reason given";
       this.#check();
@@ -115,7 +125,7 @@ export class Model {
 
   /** Throws when the model can run no more. */
   #check() {
-    if (this.#disposed) fail("run.disposed", "the model", "it was disposed", "load it again");
+    if (this.#disposed) fail("run.disposed", "the model", "it was disposed", "load the model again");
     if (this.#lost)
       fail("device.lost", "the device", `it was lost: ${this.#lost}`, "load the model again");
   }
@@ -207,25 +217,22 @@ export class Model {
     this.#ranges = m.buffers.map(({arena, weight, offset, bytes: size}) =>
       arena < 0 ? {...this.#weights[weight], size} : {buffer: arenas[arena], offset, size},
     );
-    this.#values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4);
+    this.#values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4 || 4);
     const needsSymbols = m.kernels.some(({symbols}) => symbols);
     this.#uniform = create(
       "symbols",
-      needsSymbols ? this.#values.byteLength || 16 : 0,
+      needsSymbols ? this.#values.byteLength : 0,
       UNIFORM | COPY_DST,
     );
 
-    // Where each entry's outputs are copied to be read.
-    let staged = m.steps.some(({condition}) => condition >= 0) ? 4 : 0;
-    this.#staging = m.entries.map(({outputs}) => {
-      let end = 0;
-      const offsets = outputs.map(
-        (i) => (end += m.buffers[m.outputs[i].buffer].bytes) - m.buffers[m.outputs[i].buffer].bytes,
-      );
-      staged = Math.max(staged, end);
-      return offsets;
-    });
-    this.#readback = create("readback", staged, MAP_READ | COPY_DST);
+    // Where an entry's outputs, a state or a condition are copied to be read.
+    const bytesIn = ({buffer}) => m.buffers[buffer].bytes;
+    const staged = Math.max(
+      m.steps.some(({condition}) => condition >= 0) ? 4 : 0,
+      ...m.states.map(bytesIn),
+      ...m.entries.map(({outputs}) => outputs.reduce((sum, i) => sum + bytesIn(m.outputs[i]), 0)),
+    );
+    this.#readback = {buffer: create("readback", staged, MAP_READ | COPY_DST)};
     // A copy inside one GPU buffer is not allowed: it goes by way of another.
     const copied = m.steps
       .filter(({op}) => op === "copy")
@@ -272,7 +279,7 @@ export class Model {
     const source = ({file, offset, bytes}) => {
       const part = sources[file].subarray(offset, offset + bytes);
       if (part.some((byte) => byte > 127))
-        fail("bundle.file.text", m.files[file].name, "a kernel is not ASCII");
+        fail("bundle.file.text", m.files[file].name);
       return new TextDecoder().decode(part);
     };
     const prelude = source(m.prelude),
@@ -305,16 +312,20 @@ export class Model {
             "device.kernel",
             `kernel ${entry}`,
             fault ? `line ${fault.lineNum}: ${fault.message}` : error.message,
-            "report it: it is a fault of ours",
+            "report it",
           );
         }
       }),
     );
   }
 
-  /** Do `work` after all the work before; at once when there is none. */
+  /** Do `work` after all the work before, at once when there is none; if the model can run then. */
   #enqueue(work) {
-    const result = this.#waiting++ ? this.#tail.then(work) : work();
+    const go = async () => {
+      this.#check();
+      return work();
+    };
+    const result = this.#waiting++ ? this.#tail.then(go) : go();
     const done = () => void this.#waiting--;
     this.#tail = result.then(done, done);
     return result;
@@ -329,32 +340,18 @@ export class Model {
   }
 
   /** Check what the caller gave; nothing reaches the device before all of it is right. */
-  #plan(inputs, name = this.entries[0].name, named = {}) {
-    this.#check();
+  #plan(inputs, name, named = {}) {
     const m = this.manifest,
-      index = m.entries.findIndex((e) => e.name === name),
-      entry = m.entries[index];
-    if (!entry)
-      fail(
-        "run.entry",
-        `entry "${name}"`,
-        "the model has no such entry",
-        `use one of ${this.entries.map((e) => e.name)}`,
-      );
-    const names = this.entries[index].inputs,
-      takes = `give ${names.join(", ") || "none"}`;
-    for (const given of Object.keys(inputs)) {
-      if (!names.includes(given))
-        fail("run.input", `input "${given}"`, "the model has no such input", takes);
-    }
-    const given = names.map((key) => {
-      const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
-      if (value === null || value === undefined)
-        fail("run.input", `input "${key}"`, "it is missing", takes);
+      entry = m.entries[find(m.entries, "entry", name)],
+      ports = entry.inputs.map((i) => m.inputs[i]);
+    for (const given of Object.keys(inputs)) find(ports, "input", given);
+    const given = ports.map(({name: key}) => {
+      const value = Object.hasOwn(inputs, key) && inputs[key];
+      if (!value)
+        fail("run.input", `input "${key}"`, "it is missing", "give it too");
       if (value instanceof GPUBuffer) return {buffer: value};
       return Array.isArray(value) || ArrayBuffer.isView(value) ? {data: value} : value;
     });
-    const ports = entry.inputs.map((i) => m.inputs[i]);
     const symbols = this.#resolve(
         ports,
         given.map(({shape}) => shape && Array.from(shape)),
@@ -368,26 +365,24 @@ export class Model {
     }
     const writes = ports.map((p, n) => {
       const {data, buffer, offset = 0, shape} = given[n],
-        whole = this.#sizes.inputs[entry.inputs[n]],
-        elements = product(whole);
+        whole = this.#sizes.inputs[entry.inputs[n]];
       const need = (good, because) =>
         good || fail("run.shape", `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
-      const size = align4(elements * itemSize(p.storage));
+      const size = bytesOf(whole, p);
       need(!shape || Array.from(shape).join() === whole.join(), `its shape is [${shape}]`);
       if (buffer) {
         need(
           offset % 4 === 0 && offset + size <= buffer.size,
-          `the GPU buffer does not hold ${size} bytes at ${offset}`,
+          `the GPU buffer has no ${size} bytes there`,
         );
         // Writing the other inputs could overwrite it.
-        need(!this.#owns.includes(buffer), "it is the model's own memory: copy it first");
+        need(!this.#owns.includes(buffer), "it is the model's own memory");
         return {to: this.#ranges[p.buffer], buffer, offset, size};
       }
-      const bytes = toStorage(data, p);
-      need(data.length === elements, `it has ${data.length} elements, not ${elements}`);
+      const bytes = toStorage(data, p, whole);
       return {to: this.#ranges[p.buffer], bytes, size};
     });
-    return {index, entry, symbols, key, sizes: this.#sizes, writes};
+    return {entry, symbols, key, sizes: this.#sizes, writes};
   }
 
   /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
@@ -397,9 +392,7 @@ export class Model {
     const need = (good, subject, because, next) =>
       good || fail("run.shape", subject, because, next);
     const set = (name, size, subject) => {
-      const symbol = symbols.find((s) => s.name === name);
-      need(symbol, subject, "the model has no such size", `it has ${symbols.map((s) => s.name)}`);
-      const {min, max, step} = symbol;
+      const {min, max, step} = symbols[find(symbols, "size", name, "run.shape")];
       need(
         size >= min && size <= max && (size - min) % step === 0,
         subject,
@@ -427,7 +420,7 @@ export class Model {
       sizes.forEach((size, axis) => {
         if (!Array.isArray(size) || size.length > 1) return;
         const name = size[0].slice(1),
-          {min, max} = symbols.find((s) => s.name === name);
+          {min, max} = symbols[find(symbols, "size", name)];
         if (shape) set(name, shape[axis], subject);
         else
           need(
@@ -442,8 +435,7 @@ export class Model {
   }
 
   /** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
-  async #replay({index, entry, symbols, key, sizes, writes}, keep, queries) {
-    this.#check();
+  async #replay({entry, symbols, key, sizes, writes}, keep, queries) {
     const {manifest: m, device, stats} = this,
       run = {sizes, queries, encoder: /** @type {any} */ (null), pass: /** @type {any} */ (null)};
     if (this.#uniform && this.#written !== key) {
@@ -459,15 +451,17 @@ export class Model {
     }
     await this.#walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
     let end = 0;
-    const outputs = entry.outputs.map((i, n) => {
+    const outputs = entry.outputs.map((i) => {
       const p = m.outputs[i],
         shape = sizes.outputs[i],
         from = this.#ranges[p.buffer],
-        offset = this.#staging[index][n];
-      const size = align4(product(shape) * itemSize(p.storage)),
+        offset = end,
+        size = bytesOf(shape, p),
         kept = keep === true || keep.includes(p.name);
-      if (!kept && size) this.#copy(run, from, from.offset, {buffer: this.#readback}, offset, size);
-      if (!kept) end = Math.max(end, offset + size);
+      if (!kept && size) {
+        this.#copy(run, from, from.offset, this.#readback, offset, size);
+        end += size;
+      }
       return {i, p, shape, offset, kept: kept && {...from, size}};
     });
     this.#submit(run);
@@ -516,22 +510,20 @@ export class Model {
           stats.launches++;
         }
       } else if (step.op === "copy") {
-        const from = this.#ranges[step.source],
-          to = this.#ranges[step.destination],
+        const to = this.#ranges[step.destination],
           [size] = values;
-        let at = from.offset + step.source_offset,
-          by = from;
-        if (from.buffer === to.buffer && size) {
-          by = this.#transfer;
-          this.#copy(run, from, at, by, (at = 0), size);
+        let from = this.#ranges[step.source],
+          at = from.offset + step.source_offset;
+        if (size) {
+          if (from.buffer === to.buffer)
+            this.#copy(run, from, at, (from = this.#transfer), (at = 0), size);
+          this.#copy(run, from, at, to, to.offset + step.destination_offset, size);
         }
-        if (size) this.#copy(run, by, at, to, to.offset + step.destination_offset, size);
       } else if (step.op === "if") {
-        const first = i + 1,
-          second = first + step.then,
-          after = second + step.otherwise;
-        if (await this.#condition(run, step)) await this.#walk(run, first, second);
-        else await this.#walk(run, second, after);
+        const second = i + 1 + step.then,
+          after = second + step.otherwise,
+          holds = await this.#condition(run, step);
+        await this.#walk(run, holds ? i + 1 : second, holds ? second : after);
         i = after - 1;
       } else {
         for (let turn = 0; turn < step.bound && (await this.#condition(run, step)); turn++) {
@@ -578,7 +570,7 @@ export class Model {
   }
 
   /** The first bytes of the readback buffer. @returns {Promise<ArrayBuffer>} */
-  async #read(size, buffer = this.#readback) {
+  async #read(size, {buffer} = this.#readback) {
     try {
       await buffer.mapAsync(GPUMapMode.READ, 0, size);
       const bytes = buffer.getMappedRange(0, size).slice(0);
@@ -592,25 +584,53 @@ export class Model {
     }
   }
 
+  /** The first bytes of a range, after what was recorded. */
+  #fetch(run, from, size) {
+    this.#copy(run, from, from.offset, this.#readback, 0, size);
+    this.#submit(run);
+    return this.#read(size);
+  }
+
   /** Whether the int32 at the start of a step's condition is not 0. */
   async #condition(run, step) {
-    const {buffer, offset} = this.#ranges[step.condition];
-    this.#copy(run, {buffer}, offset, {buffer: this.#readback}, 0, 4);
-    this.#submit(run);
-    const bytes = await this.#read(4);
+    const bytes = await this.#fetch(run, this.#ranges[step.condition], 4);
     this.#check();
     run.encoder = this.device.createCommandEncoder();
     return new Int32Array(bytes)[0] !== 0;
   }
 
+  /** @type {import("../tinyedge.js").Model["getState"]} */
+  async getState(name) {
+    const {p, shape, at} = this.#state(name);
+    return this.#enqueue(async () => {
+      const run = {encoder: this.device.createCommandEncoder()},
+        bytes = await this.#fetch(run, at, bytesOf(shape, p));
+      return {name, dtype: p.dtype, shape, data: fromStorage(bytes, 0, product(shape), p)};
+    });
+  }
+
+  /** @type {import("../tinyedge.js").Model["setState"]} */
+  async setState(name, data) {
+    const {p, shape, at} = this.#state(name);
+    const bytes = toStorage(data, p, shape, "state").slice();
+    return this.#enqueue(() => this.device.queue.writeBuffer(at.buffer, at.offset, bytes));
+  }
+
+  /** A state and where it lies; its sizes are those of the last run, before any the maxima. */
+  #state(name) {
+    const {states} = this.manifest,
+      i = find(states, "state", name),
+      p = states[i],
+      shape = this.#sizes.states[i];
+    return {p, shape, at: this.#ranges[p.buffer]};
+  }
+
   /** States back to their initial values, after the runs already asked for. */
   async reset() {
-    this.#check();
-    return this.#enqueue(async () => this.#restore());
+    return this.#enqueue(() => this.#restore());
   }
 
   #restore() {
-    this.#check();
     const encoder = this.device.createCommandEncoder();
     for (const {buffer, initial} of this.manifest.states) {
       const to = this.#ranges[buffer],
@@ -629,9 +649,9 @@ export class Model {
   }
 
   /** @type {import("../tinyedge.js").Model["example"]} */
-  example({entry: name = this.entries[0].name, seed = 1, symbols = {}} = {}) {
+  example({entry: name, seed = 1, symbols = {}} = {}) {
     const m = this.manifest,
-      index = m.entries.findIndex((e) => e.name === name),
+      index = find(m.entries, "entry", name),
       golden = m.golden.find((g) => g.entry === index);
     const sizes = evaluateAll(
       m,
@@ -672,26 +692,13 @@ export class Model {
   /** @type {import("../tinyedge.js").Model["verify"]} */
   async verify({signal} = {}) {
     const m = this.manifest,
-      files = new Map();
-    for (const {inputs, outputs} of m.golden)
-      for (const {file} of [...inputs, ...outputs]) if (file >= 0) files.set(file, null);
-    for (const file of files.keys())
-      files.set(
-        file,
-        await fetchFile(
-          this.#base,
-          m.files[file],
-          signal,
-          (n) => void (this.stats.bytesFetched += n),
-        ),
-      );
+      files = [];
+    const count = (n) => void (this.stats.bytesFetched += n);
+    for (const [i, file] of m.files.entries())
+      if (file.name.startsWith("golden"))
+        files[i] = await fetchFile(this.#base, file, signal, count);
     const stored = ({file, offset, bytes}, {dtype}) =>
-      fromStorage(
-        files.get(file).buffer,
-        files.get(file).byteOffset + offset,
-        bytes / itemSize(dtype),
-        {dtype, storage: dtype},
-      );
+      fromStorage(files[file].buffer, offset, bytes / itemSize(dtype), {dtype, storage: dtype});
     return this.#enqueue(async () => {
       const cases = [];
       for (const golden of m.golden) {
@@ -751,7 +758,7 @@ export class Model {
       encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
       encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
       device.queue.submit([encoder.finish()]);
-      const times = new BigUint64Array(await this.#read(bytes, mapped));
+      const times = new BigUint64Array(await this.#read(bytes, {buffer: mapped}));
       return launches.map((launch, i) => ({
         ...launch,
         milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6,

@@ -37,7 +37,8 @@ export const itemSize = (type) => Number(type.replace(/\D+/, "") || 8) / 8;
 export const isFloat = (type) => type.startsWith("float");
 export const isBig = (type) => type.endsWith("int64");
 export const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
-export const align4 = (bytes) => Math.ceil(bytes / 4) * 4;
+/** Bytes of a port or state in a buffer, in whole words. @param {number[]} shape @param {Json} port */
+export const bytesOf = (shape, {storage}) => Math.ceil((product(shape) * itemSize(storage)) / 4) * 4;
 
 /** The typed array of a dtype or storage type. */
 export const arrayOf = (type) =>
@@ -53,12 +54,13 @@ export const arrayOf = (type) =>
 
 /**
  * The bytes of a caller's array as the buffer holds them, padded to whole words.
- * @param {any} data @param {Json} port @returns {Uint8Array<ArrayBuffer>}
+ * @param {any} data @param {Json} port @param {number[]} shape @returns {Uint8Array<ArrayBuffer>}
  */
-export function toStorage(data, {dtype, storage, name}) {
-  const Given = arrayOf(dtype),
+export function toStorage(data, port, shape, kind = "input") {
+  const {dtype, storage, name} = port,
+    Given = arrayOf(dtype),
     Stored = arrayOf(storage),
-    subject = `input "${name}"`;
+    subject = `${kind} "${name}"`;
   // A Uint16Array of float16 holds bits.
   if (dtype === "float16" && data instanceof Uint16Array)
     data = new Given(data.buffer, data.byteOffset, data.length);
@@ -70,10 +72,12 @@ export function toStorage(data, {dtype, storage, name}) {
       `give a ${Given.name} or an array`,
     );
   }
+  if (data.length !== product(shape))
+    fail("run.shape", subject, `it has ${data.length} elements`, `it takes ${dtype} [${shape}]`);
   if (data.constructor === Stored && dtype !== "bool" && data.byteLength % 4 === 0) {
     return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   }
-  const bytes = new Uint8Array(align4(data.length * itemSize(storage))),
+  const bytes = new Uint8Array(bytesOf(shape, port)),
     array = new Stored(bytes.buffer, 0, data.length);
   for (let i = 0; i < data.length; i++) {
     const value = dtype === "bool" ? +!!data[i] : data[i];
