@@ -146,16 +146,20 @@ class RuntimeFailure(Exception):
 
 
 class Library:
-    """`build/libtinyedge.so` of a bundle."""
+    """The runtime for a bundle: by default its `build/libtinyedge.so`, which has its kernels."""
 
-    def __init__(self, bundle: Path) -> None:
+    backend = "te_cpu"
+
+    def __init__(self, bundle: Path, file: Path | None = None) -> None:
         self.bundle = bundle
-        self.c = c.CDLL(str(bundle / "build" / "libtinyedge.so"))
+        self.c = c.CDLL(str(file or bundle / "build" / "libtinyedge.so"))
         self.c.te_status_id.restype = c.c_char_p
-        self.c.te_cpu.restype = c.c_void_p
+        getattr(self.c, self.backend).restype = c.c_void_p
         self.c.te_last_error.restype = c.POINTER(Error)
         self.c.te_port.restype = self.c.te_profile.restype = c.c_bool
-        self.kernels = c.addressof(c.c_char.in_dll(self.c, "tinyedge_kernels"))
+        self.kernels: int | None = None
+        if self.backend == "te_cpu":
+            self.kernels = c.addressof(c.c_char.in_dll(self.c, "tinyedge_kernels"))
 
     def id(self, status: int) -> str:
         name: bytes = self.c.te_status_id(status)
@@ -176,7 +180,7 @@ class Library:
         return Create(
             **{
                 "size": c.sizeof(Create),
-                "backend": self.c.te_cpu(),
+                "backend": getattr(self.c, self.backend)(),
                 "kernels": self.kernels,
                 **fields,
             }

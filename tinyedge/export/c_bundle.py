@@ -48,6 +48,7 @@ class Backend:
 BACKENDS = {
     "cpu": Backend("te_cpu", ("tinyedge_cpu.c",), table=True),
     "qcom": Backend("te_opencl", ("tinyedge_opencl.c", "tinyedge_device.c", "tinyedge_cache.c")),
+    "cuda": Backend("te_cuda", ("tinyedge_cuda.c", "tinyedge_device.c")),
 }
 
 

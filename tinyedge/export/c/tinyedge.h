@@ -257,6 +257,9 @@ const te_backend *te_cpu(void);
 /* OpenCL, for bundles of target qcom: kernels are compiled by te_create, or come from a cache. */
 const te_backend *te_opencl(void);
 
+/* CUDA: kernels come compiled with the bundle, for some architectures. */
+const te_backend *te_cuda(void);
+
 typedef void te_function(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end);
 
 typedef struct te_kernel {
