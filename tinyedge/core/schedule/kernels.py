@@ -23,7 +23,9 @@ from tinyedge.core.uop import (
     UOp,
     as_node,
     cast,
+    const,
     consumers,
+    elementwise,
     maximum,
     product,
     substitute,
@@ -31,6 +33,7 @@ from tinyedge.core.uop import (
 )
 
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
+LARGEST_HALF = 65504.0
 HALVES = 4  # halves that one thread owns together
 
 
@@ -272,7 +275,7 @@ class _Scheduler:
             if self._as_halves(output):
                 output.dtype = dt.float16
             output.layout = self._as_image(output, output.layout, max(1, len(output.shape) - 2))
-        sink = order_folds(_with_storages(sink, storages))
+        sink = order_folds(self._with_storages(sink, storages))
         store = sink.src[0]
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
         order = tuple(r for fold in folds for r in fold.src[1:])
@@ -287,7 +290,32 @@ class _Scheduler:
             if chosen is not None:
                 chosen = self._as_image(storages[slot], chosen, None)
                 storages[slot] = self._weight(storages[slot], chosen)
-        return _without_unused(_with_storages(sink, storages), storages)
+        return _without_unused(self._with_storages(sink, storages), storages)
+
+    def _with_storages(self, sink: UOp, storages: Sequence[Storage]) -> UOp:
+        """The kernel with its arguments' layouts and types as the storages have them now."""
+        done: dict[UOp, UOp] = {}
+        for node in toposort((sink,)):
+            src = tuple(done[s] for s in node.src)
+            if node.op is ops.PARAM:
+                old = node.arg
+                storage = storages[old.slot]
+                arg = Param(old.slot, old.shape, storage.layout, old.written, old.weight)
+                done[node] = UOp(ops.PARAM, storage.dtype, (), arg)
+                continue
+            if node.op is ops.STORE:
+                src = (src[0], self._stored(src[1], src[0].dtype), *src[2:])
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        return done[sink]
+
+    def _stored(self, value: UOp, dtype: dt.DType) -> UOp:
+        """A value as it is kept. Floats kept as halves saturate; targets that do not compute with
+        halves pack them so themselves.
+        """
+        if value.dtype is dt.float32 and dtype is dt.float16 and "float16" in self.caps.dtypes:
+            value = elementwise(ops.MAX, value, const(-LARGEST_HALF, dt.float32))
+            value = elementwise(ops.MIN, value, const(LARGEST_HALF, dt.float32))
+        return cast(value, dtype)
 
     def _as_halves(self, storage: Storage) -> bool:
         """Whether to keep a tensor as halves: where they are written in vectors, these must be
@@ -349,23 +377,6 @@ class _Scheduler:
 def _whole(size: Size) -> bool:
     """Whether a size is a whole number of vectors of halves."""
     return ix.divisor(as_node(size)) % HALVES == 0
-
-
-def _with_storages(sink: UOp, storages: Sequence[Storage]) -> UOp:
-    """The kernel with its arguments' layouts and types as the storages have them now."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.PARAM:
-            old = node.arg
-            storage = storages[old.slot]
-            arg = Param(old.slot, old.shape, storage.layout, old.written, old.weight)
-            done[node] = UOp(ops.PARAM, storage.dtype, (), arg)
-            continue
-        if node.op is ops.STORE:
-            src = (src[0], cast(src[1], src[0].dtype), *src[2:])
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
 
 
 def _without_unused(sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:

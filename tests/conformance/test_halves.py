@@ -1,0 +1,36 @@
+"""Tensors kept as halves: rounded once, saturated, and NaN where it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, Tolerance, disagreement, find_target, run
+from tinyedge.api import check_options
+from tinyedge.core.device import Device
+from tinyedge.core.errors import InputError
+from tinyedge.core.options import Options
+
+LARGEST = np.float32(65504)
+VALUES = [0, -1.5, 0.1, 7e4, -1e30, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("width", [7, 8])
+def test_halves(width: int, optimize: bool, target: str, device: Device) -> None:
+    options = Options(optimize, precision="fp16")
+    caps = find_target(target).caps()
+    if not caps.halves:
+        with pytest.raises(InputError, match="keeps no halves"):
+            check_options(target, options)
+        return
+    values = np.array(VALUES, np.float32)[-width:]
+    inputs = Inputs()
+    x = inputs.new(np.stack([values, values * 0.5, values + 3]))
+    kept = (x * 1.0).realise()
+    actual = run({"twice": kept * 2.0}, inputs, target, device, options)
+    expected = inputs.arrays["x0"]
+    if caps.half_stores or (optimize and width % 4 == 0):  # else they are kept in full
+        expected = np.clip(expected, -LARGEST, LARGEST)
+    why = disagreement(actual["twice"], expected * 2, Tolerance(each=1e-3, greatest=0))
+    assert not why, why
