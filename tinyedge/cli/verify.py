@@ -103,14 +103,20 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
     goldens = bundle.goldens()
     chromium = open_browser()
     sequence: list[Any] = []
+    states: dict[str, Any] = {}
     try:
 
         def run(inputs: Any, entry: str = "", symbols: Any = None) -> Any:
             sequence.append(inputs)
-            return chromium.run_in_page(path, sequence, entry=entry)[0][-1]
+            outputs, stats = chromium.run_in_page(path, sequence, entry=entry)
+            states.update(stats["states"])
+            return outputs[-1]
 
         if models or not goldens:
-            return "Chromium", _cases(verify(path, None, models, run=run, reset=sequence.clear))
+            report = verify(
+                path, None, models, run=run, reset=sequence.clear, get_state=states.__getitem__
+            )
+            return "Chromium", _cases(report)
         cases = []
         answers = chromium.verify(path)["cases"]
         for golden, answer in zip(goldens, answers, strict=True):

@@ -68,7 +68,7 @@ function failure(error) {
 """
 
 _RUN = (
-    "async ({url, folder, cases, entry, options}) => {"
+    "async ({url, folder, cases, entries, options}) => {"
     + _PRELUDE
     + """
   try {
@@ -77,16 +77,18 @@ _RUN = (
     const model = await load(folder, options);
     const loadTime = performance.now() - started;
     const results = [], times = [];
-    for (const inputs of cases) {
+    for (const [i, inputs] of cases.entries()) {
       const given = {};
       for (const [name, value] of Object.entries(inputs)) given[name] = decode(value);
       const before = performance.now();
-      const outputs = await model.run(given, entry ? {entry} : {});
+      const outputs = await model.run(given, {entry: entries[i] || undefined});
       times.push(performance.now() - before);
       const encoded = Object.entries(outputs).map(([name, value]) => [name, encode(value)]);
       results.push(Object.fromEntries(encoded));
     }
-    const stats = {...model.stats, loadTime, times};
+    const states = {};
+    for (const {name} of model.states) states[name] = encode(await model.getState(name));
+    const stats = {...model.stats, loadTime, times, states};
     model.dispose();
     return {results, stats};
   } catch (error) { return failure(error); }
@@ -150,29 +152,33 @@ class Browser:
         bundle: str | Path,
         inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
-        entry: str = "",
+        entry: str | Sequence[str] = "",
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Load `bundle` in a fresh page and run it once for each mapping of input arrays.
 
-        Returns (outputs, stats): outputs is a dict of numpy arrays by name, or a list of them where
-        `inputs` is a sequence; stats are the runtime's counters with `loadTime` and `times` in
-        milliseconds. Raises BrowserRunError with the runtime's error id.
+        entry: which entry runs, or one for each run. Returns (outputs, stats): outputs is a dict of
+        numpy arrays by name, or a list of them where `inputs` is a sequence; stats are the
+        runtime's counters with `loadTime` and `times` in milliseconds, and `states`, their values
+        at the end. Raises BrowserRunError with the runtime's error id.
         """
         cases = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+        entries = [entry] * len(cases) if isinstance(entry, str) else list(entry)
         answer = self._ask(
             _RUN,
             bundle,
             {
                 "cases": [{name: encode(value) for name, value in case.items()} for case in cases],
-                "entry": entry,
+                "entries": entries,
                 "options": dict(options or {}),
             },
         )
         results = [
             {name: decode(value) for name, value in result.items()} for result in answer["results"]
         ]
-        return (results[0] if isinstance(inputs, Mapping) else results), answer["stats"]
+        stats = answer["stats"]
+        stats["states"] = {name: decode(value) for name, value in stats["states"].items()}
+        return (results[0] if isinstance(inputs, Mapping) else results), stats
 
     def verify(
         self, bundle: str | Path, options: Mapping[str, Any] | None = None

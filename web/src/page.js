@@ -289,6 +289,11 @@ function showOutput({name, dtype, shape, data}) {
   );
 }
 
+async function showStates() {
+  const values = await Promise.all(model.states.map(({name}) => model.getState(name)));
+  at("states").replaceChildren(...values.map(showOutput));
+}
+
 function showTable(title, text, good, head, rows) {
   at("report-title").textContent = title;
   at("report-text").textContent = text;
@@ -322,6 +327,17 @@ const run = () =>
       `${several(times.length, "run")} with upload and read-back: median ${milliseconds(middle)}, ` +
       `fastest ${milliseconds(times[0])}, slowest ${milliseconds(times[times.length - 1])}; the first took ${milliseconds(first)}.`;
     at("outputs").replaceChildren(...Object.values(outputs).map(showOutput));
+    if (!Object.keys(outputs).length)
+      at("outputs").replaceChildren(
+        element("p", {className: "quiet"}, "This entry has no outputs."),
+      );
+    await showStates();
+  });
+
+const reset = () =>
+  attempt("Resetting", async () => {
+    await model.reset();
+    await showStates();
   });
 
 const verify = () =>
@@ -349,6 +365,7 @@ const verify = () =>
       ),
     );
     at("report").scrollIntoView({block: "nearest"});
+    await showStates();
   });
 
 const profile = () =>
@@ -397,8 +414,10 @@ attempt("Loading", async () => {
     `${megabytes(stats.bufferBytes)} of GPU memory`;
   at("loading").hidden = true;
   at("profile").hidden = !model.device.features.has("timestamp-query");
+  at("reset").hidden = at("kept").hidden = !model.states.length;
   showSettings();
   showInputs();
+  await showStates();
   at("main").hidden = false;
   at("form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -406,6 +425,7 @@ attempt("Loading", async () => {
   });
   at("verify").addEventListener("click", verify);
   at("profile").addEventListener("click", profile);
+  at("reset").addEventListener("click", reset);
   model.device.lost.then(({message}) => {
     at("status").textContent = `The GPU device was lost: ${message || "reload the page"}`;
   });
