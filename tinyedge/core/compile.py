@@ -631,17 +631,18 @@ class _Assembler:
 
         Entries come one after the other: what lives in one of them shares memory with the others.
         """
-        first: dict[Storage, int] = {}
-        last: dict[Storage, int] = {}
+        spans: dict[Storage, list[tuple[int, int]]] = {}
+        start = end = 0
 
         def use(storage: Storage, step: int) -> None:
-            home = self.sharing.home(storage)
-            first.setdefault(home, step)
-            last[home] = step
+            of = spans.setdefault(self.sharing.home(storage), [])
+            if of and of[-1][0] >= start:
+                of[-1] = (of[-1][0], step)
+            else:
+                of.append((step, step))
 
         for storage in self.states.values():
             use(storage, 0)
-        end = 0
         for entry, copies in zip(self.state.entries, self.sharing.copies, strict=True):
             start, end = end, end + len(entry.schedule.launches)
             for port in entry.graph.inputs:
@@ -657,18 +658,16 @@ class _Assembler:
                 use(destination, end)
             end += 1
         for storage in self.states.values():
-            use(storage, end)
-        scratch = [s for s in first if s.role != "weight"]
+            spans[storage] = [(0, end)]
+        scratch = [s for s in spans if s.role != "weight"]
         assert all(s.role != "input" or s in self.sharing.inputs.values() for s in scratch)
-        lifetimes = [
-            Lifetime(self._bytes(storage), first[storage], last[storage]) for storage in scratch
-        ]
+        lifetimes = [Lifetime(self._bytes(storage), tuple(spans[storage])) for storage in scratch]
         caps = self.state.caps
         placed = plan(lifetimes, caps.alignment, min(caps.buffer_bytes, caps.binding_bytes))
         for storage, (arena, offset) in zip(scratch, placed.places, strict=True):
             self.numbers[storage] = len(self.buffers)
             self.buffers.append(program.Buffer(arena, offset, self._bytes(storage)))
-        for storage in first:
+        for storage in spans:
             if storage.role == "weight":
                 self._weight(storage)
         return tuple(program.Arena(size) for size in placed.arenas)

@@ -8,11 +8,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A buffer of `bytes`, alive from step `first` to step `last`, both included."""
+    """A buffer of `bytes`, alive in `spans`: from a step to another, both included; increasing."""
 
     bytes: int
-    first: int
-    last: int
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def first(self) -> int:
+        return self.spans[0][0]
+
+    @property
+    def last(self) -> int:
+        return self.spans[-1][1]
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether both are alive at once."""
+        return any(
+            first <= end and start <= last
+            for first, last in self.spans
+            for start, end in other.spans
+        )
 
 
 @dataclass(frozen=True)
@@ -81,9 +96,7 @@ def _rounded(size: int, alignment: int) -> int:
 
 def _lowest(arena: list[tuple[int, int, Lifetime]], item: Lifetime, size: int) -> int:
     taken = sorted(
-        (offset, offset + length)
-        for offset, length, other in arena
-        if other.first <= item.last and item.first <= other.last
+        (offset, offset + length) for offset, length, other in arena if other.meets(item)
     )
     position = 0
     for start, end in taken:
@@ -97,8 +110,9 @@ def _live(lifetimes: Sequence[Lifetime], alignment: int) -> int:
     changes: dict[int, int] = {}
     for item in lifetimes:
         size = _rounded(item.bytes, alignment)
-        changes[item.first] = changes.get(item.first, 0) + size
-        changes[item.last + 1] = changes.get(item.last + 1, 0) - size
+        for first, last in item.spans:
+            changes[first] = changes.get(first, 0) + size
+            changes[last + 1] = changes.get(last + 1, 0) - size
     live = most = 0
     for step in sorted(changes):
         live += changes[step]
