@@ -12,22 +12,21 @@ void k0(__global float4 *restrict b0, __global const float4 *restrict b1, __glob
         acc0 = acc0 + x0.w;
     }
     const float v0 = acc0 / 96.0f;
-    const float4 v1 = (float4)(v0);
     float acc1 = 0.0f;
     for (int r8 = 0; r8 < 24; r8++) {
         const float4 x1 = b1[i0 + r8];
-        const float v2 = x1.x - v0;
+        const float v1 = x1.x - v0;
+        acc1 = acc1 + (v1 * v1);
+        const float v2 = x1.y - v0;
         acc1 = acc1 + (v2 * v2);
-        const float v3 = x1.y - v0;
+        const float v3 = x1.z - v0;
         acc1 = acc1 + (v3 * v3);
-        const float v4 = x1.z - v0;
+        const float v4 = x1.w - v0;
         acc1 = acc1 + (v4 * v4);
-        const float v5 = x1.w - v0;
-        acc1 = acc1 + (v5 * v5);
     }
-    const float4 v6 = (float4)(sqrt((acc1 / 96.0f) + 1e-05f));
+    const float v5 = sqrt((acc1 / 96.0f) + 1e-05f);
     for (int r4 = 0; r4 < 24; r4++) {
         const int i1 = i0 + r4;
-        b0[i1] = ((b1[i1] - v1) / v6) * b2[r4];
+        b0[i1] = ((b1[i1] - v0) / v5) * b2[r4];
     }
 }

@@ -11,7 +11,6 @@ void k0(__global float4 *restrict b0, __global const float4 *restrict b1) {
         acc0 = te_max_f32(acc0, x0.z);
         acc0 = te_max_f32(acc0, x0.w);
     }
-    const float4 v0 = (float4)(acc0);
     float acc1 = 0.0f;
     for (int r8 = 0; r8 < 25; r8++) {
         const float4 x1 = b1[i0 + r8];
@@ -20,9 +19,8 @@ void k0(__global float4 *restrict b0, __global const float4 *restrict b1) {
         acc1 = acc1 + exp(x1.z - acc0);
         acc1 = acc1 + exp(x1.w - acc0);
     }
-    const float4 v1 = (float4)(acc1);
     for (int r4 = 0; r4 < 25; r4++) {
         const int i1 = i0 + r4;
-        b0[i1] = exp(b1[i1] - v0) / v1;
+        b0[i1] = exp(b1[i1] - acc0) / acc1;
     }
 }

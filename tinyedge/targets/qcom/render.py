@@ -86,6 +86,16 @@ class OpenclPrinter(Printer):
     def loop(self, name: str, count: str) -> str:
         return f"for (int {name} = 0; {name} < {count}; {name}++)"
 
+    def statement(self, node: UOp) -> None:
+        """A vector of one scalar gets no name: the scalar has one, and takes a fourth of the
+        registers.
+        """
+        if _repeated(node):
+            node = node.src[0]
+            if self.known(node) is not None:
+                return
+        super().statement(node)
+
     def special(self, kind: str, dimension: int) -> str:
         return f"(int)get_{'group' if kind == 'group' else 'local'}_id({dimension})"
 
@@ -215,9 +225,7 @@ class OpenclPrinter(Printer):
 
     def _widened(self, node: UOp, operands: list[str]) -> list[str]:
         """The operands of an operation that repeats a scalar by itself."""
-        repeated = [
-            s.op is ops.VECTOR and len(s.src) == 1 and s not in self.names for s in node.src
-        ]
+        repeated = [_repeated(s) for s in node.src]
         if all(repeated):
             return operands
         before, after = len(f"(({self.type(node.dtype)})("), len("))")
@@ -275,9 +283,14 @@ def _is_image(param: UOp) -> bool:
     return param.arg.layout.rows is not None
 
 
+def _repeated(node: UOp) -> bool:
+    """Whether the node is a vector of one scalar."""
+    return node.op is ops.VECTOR and len(node.src) == 1
+
+
 def _constant(node: UOp) -> float | None:
     """The value of a constant, or of a vector of one."""
-    if node.op is ops.VECTOR and len(node.src) == 1:
+    if _repeated(node):
         node = node.src[0]
     return float(node.arg) if node.op is ops.CONST else None
 
