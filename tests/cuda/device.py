@@ -21,7 +21,7 @@ from tinyedge.targets.cuda import device as cuda
 Compile = Callable[[str], Mapping[str, bytes]]
 
 
-class TestedDevice(cuda.CudaDevice):
+class CompilingDevice(cuda.CudaDevice):
     """compile_text: the compiled files of a kernel file, for this device."""
 
     def __init__(self, module: Any, ordinal: int, compile_text: Compile) -> None:
@@ -41,12 +41,12 @@ class TestedDevice(cuda.CudaDevice):
         return bound
 
 
-def open(shim: Shim) -> TestedDevice:
-    """The machine's first CUDA device, else one over the shim."""
-    if cuda.devices():
+def open(shim: Shim) -> CompilingDevice:
+    """The machine's first CUDA device, else, and for sanitizers, one over the shim."""
+    if cuda.devices() and not shim.sanitize:
         real = cuda.open()
         architecture = "sm_{}{}".format(*real.capability)
         module = real._driver.module
         real.close()
-        return TestedDevice(module, 0, lambda text: compiler.build(text, [architecture], print))
-    return TestedDevice(FakeDriver(shim), 0, lambda text: {"kernels-00087.ptx": text.encode()})
+        return CompilingDevice(module, 0, lambda text: compiler.build(text, [architecture], print))
+    return CompilingDevice(FakeDriver(shim), 0, lambda text: {"kernels-00087.ptx": text.encode()})

@@ -80,7 +80,8 @@ class Shim:
             yield
             return
         process = ctypes.CDLL(None)
-        poison, free = process.__asan_poison_memory_region, process.__asan_unpoison_memory_region
+        poison = process["__asan_poison_memory_region"]
+        free = process["__asan_unpoison_memory_region"]
         for function, places in ((poison, memory), (free, bounds)):
             for address, bytes in places:
                 function(ctypes.c_void_p(address), ctypes.c_size_t(bytes))

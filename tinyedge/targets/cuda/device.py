@@ -169,7 +169,13 @@ class CudaDevice:
         self._modules.append(module)
         kernels = []
         for kernel in program.kernels:
-            function = self._call("cuModuleGetFunction", module, kernel.name.encode())
+            try:
+                function = self._call("cuModuleGetFunction", module, kernel.name.encode())
+            except DeviceError as error:
+                because = f"its compiled file does not give it: {error.because}"
+                raise InternalError(
+                    f"kernel {kernel.name!r}", because, id="device.kernel"
+                ) from None
             kernels.append(_Kernel(kernel.name, function, kernel.workgroup))
         return kernels
 
