@@ -87,7 +87,7 @@ def test_a_refused_file_leaves_the_next(driver: Counting) -> None:
     assert run(device, both) == 2
     assert driver.calls.count("cuModuleLoadData") == 2
     only = dataclasses.replace(program, binaries={"kernels-00080.cubin": b"\xff"})
-    with pytest.raises(DeviceError, match="kernels-00080.cubin: .*INVALID_IMAGE") as caught:
+    with pytest.raises(DeviceError, match=r"kernels-00080\.cubin: .*INVALID_IMAGE") as caught:
         Replay(only, device)
     assert caught.value.id == "device.arch" and "--arch sm_87" in caught.value.next
 
