@@ -44,7 +44,7 @@ def parse_update(state: str, spec: Spec, outputs: Container[str] = ()) -> Update
     if isinstance(spec, str):
         parts = [spec] if spec in outputs else _split(spec)
     else:
-        parts = list(spec)
+        parts = list(spec) if isinstance(spec, (list, tuple)) else []
     if not parts or not all(isinstance(part, str) and part for part in parts):
         raise _refused(state, f"its update {spec!r} names no output", "state.update", FORMS)
     update = Update(parts[0])
@@ -149,17 +149,20 @@ def _feeder(graphs: Mapping[str, Graph], state: str, update: Update) -> Port:
 
 def _check_sizes(state: State) -> None:
     """A run of N rows takes and updates the first N rows of a state: they must be whole words."""
-    if any(not isinstance(size, int) for size in state.shape[1:]):
+    axis = next((a for a, size in enumerate(state.shape) if size != 1), 0)
+    rows, inner = state.shape[axis : axis + 1], state.shape[axis + 1 :]
+    if any(not isinstance(size, int) for size in inner):
         raise InputError(
             f"state {state.name!r}",
             f"it is [{show_shape(state.shape)}]: its elements would move with the sizes",
             id="state.size",
-            supported="fixed sizes; an open first axis, of which every run updates the rows it has",
+            supported="fixed sizes; an open first axis (leading ones aside), of which each run "
+            "updates the rows it has",
             next="fix its sizes with --dim",
         )
-    row = maximum(product(state.shape[1:])) * state.dtype.itemsize
-    open_rows = state.shape and not isinstance(state.shape[0], int)
-    if open_rows and row % 4 and state.dtype is not dtypes.bool_:
+    row = maximum(product(inner)) * state.dtype.itemsize
+    fixed = all(isinstance(size, int) for size in rows)
+    if not fixed and row % 4 and state.dtype is not dtypes.bool_:
         raise InputError(
             f"state {state.name!r}",
             f"its first axis is open and its rows have {row} bytes",
