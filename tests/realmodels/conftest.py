@@ -27,13 +27,22 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     made: dict[tuple[Any, ...], Path] = {}
 
     def bundle(
-        model: str, target: str = "webgpu", symbolic: bool = False, precision: str = "fp32"
+        model: str,
+        target: str = "webgpu",
+        symbolic: bool = False,
+        precision: str | None = "fp32",
+        profile: str = "default",
     ) -> Path:
-        key = (model, target, symbolic, precision)
+        key = (model, target, symbolic, precision, profile)
         if key not in made:
             out = folder / f"{len(made)}-{model}.tinyedge"
             made[key] = cases.export(
-                model, out, target=target, symbolic=symbolic, precision=precision
+                model,
+                out,
+                target=target,
+                symbolic=symbolic,
+                precision=precision,
+                profile=profile,
             )
         return made[key]
 

@@ -13,8 +13,8 @@ from tests.realmodels import cases, facts
 from tests.realmodels.conftest import Bundles, Run
 from tests.realmodels.inputs import Arrays
 
-PLACES = ("cpu", "wgpu", "chromium", "cuda")
-TARGETS = {"cpu": "cpu", "wgpu": "webgpu", "chromium": "webgpu", "cuda": "cuda"}
+PLACES = ("cpu", "wgpu", "chromium", "cuda", "qcom")
+TARGETS = {"wgpu": "webgpu", "chromium": "webgpu"}  # elsewhere: as the place is called
 
 # In every test run; the others are slow.
 FAST: dict[str, tuple[str, ...]] = {
@@ -29,6 +29,7 @@ FAST: dict[str, tuple[str, ...]] = {
     "ocr_det": ("cpu",),
     "common_det": ("cpu",),
 }
+FAST_QCOM = ("pnet", "rnet", "magika")
 FAST_HALF: dict[str, tuple[str, ...]] = {"minilm": ("cuda",)}
 FAST_SYMBOLIC: dict[str, tuple[str, ...]] = {"pnet": PLACES, "minilm": ("cpu",)}
 
@@ -57,7 +58,7 @@ def _agree(actual: Arrays, model: str, size: tuple[int, ...] | None, tolerance: 
 
 @pytest.mark.parametrize(("model", "place"), _parameters(cases.CASES, FAST))
 def test_fixed_sizes(model: str, place: str, bundles: Bundles, run: Run) -> None:
-    bundle = bundles(model, TARGETS[place])
+    bundle = bundles(model, TARGETS.get(place, place))
     (first, again), stats = run(bundle, [cases.feeds(model)] * 2)
     _agree(first, model, None, cases.TOLERANCE)
     for name, array in first.items():
@@ -69,7 +70,7 @@ def test_fixed_sizes(model: str, place: str, bundles: Bundles, run: Run) -> None
 @pytest.mark.parametrize(("model", "place"), _parameters(cases.SYMBOLIC, FAST_SYMBOLIC))
 def test_symbolic_sizes(model: str, place: str, bundles: Bundles, run: Run) -> None:
     sizes = cases.SYMBOLIC[model].sizes
-    bundle = bundles(model, TARGETS[place], symbolic=True)
+    bundle = bundles(model, TARGETS.get(place, place), symbolic=True)
     outputs, stats = run(bundle, [cases.feeds(model, size) for size in sizes])
     for size, output in zip(sizes, outputs, strict=True):
         _agree(output, model, size, cases.TOLERANCE)
@@ -90,10 +91,25 @@ def _nothing_is_made_per_run(stats: dict[str, Any], found: facts.Facts, runs: in
     ("model", "place"), _parameters(cases.HALF, FAST_HALF, ("wgpu", "chromium", "cuda"))
 )
 def test_half_storage(model: str, place: str, bundles: Bundles, run: Run) -> None:
-    bundle = bundles(model, TARGETS[place], precision="fp16")
+    bundle = bundles(model, TARGETS.get(place, place), precision="fp16")
     (output,), _ = run(bundle, [cases.feeds(model)])
     _agree(output, model, None, cases.HALF[model])
     assert _bytes(bundle, "weights") < 0.55 * _bytes(bundles(model), "weights")
+
+
+@pytest.mark.parametrize("profile", ["default", "buffers"])
+@pytest.mark.parametrize(
+    ("model", "place"), _parameters(cases.CASES, dict.fromkeys(FAST_QCOM, ("qcom",)), ("qcom",))
+)
+def test_as_qcom_is_exported(
+    model: str, profile: str, place: str, bundles: Bundles, run: Run
+) -> None:
+    """Halves in memory, as images or buffers; the same bits in every run."""
+    bundle = bundles(model, place, precision=None, profile=profile)
+    (first, again), _ = run(bundle, [cases.feeds(model)] * 2)
+    _agree(first, model, None, cases.HALF_TOLERANCE)
+    for name, array in first.items():
+        assert again[name].tobytes() == array.tobytes(), "two runs, the same bits"
 
 
 def _bytes(bundle: Path, kind: str) -> int:
