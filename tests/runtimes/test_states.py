@@ -1,0 +1,126 @@
+"""States and entries of compiled models in a real browser, against what their graphs mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.agreement import assert_agreement, find_target
+from tests.stateful import CASES, Case, Machine, X, runs
+from tinyedge.core.compile import compile_graph
+from tinyedge.core.program import Program
+from tinyedge.export.browser import Browser, runtime_source
+from tinyedge.export.package import write_bundle
+
+pytestmark = pytest.mark.browser
+
+RUNS = 9
+
+
+def compiled(case: Case) -> Program:
+    program = compile_graph(case.source(), find_target("webgpu")).program
+    assert program is not None
+    return program
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("accumulator", "delay line", "swap", "read after new", "cell", "frames"),
+        *("queue of 5 along 0 takes 3", "queue of 6 along 1 takes 4", "queue of 8 along 2 takes 3"),
+        *("bool", "int64", "uint8", "float16", "outputs apart"),
+    ],
+)
+def test_runs(browser: Browser, tmp_path: Path, name: str) -> None:
+    """Outputs of every run, and states at the end; twice, in two pages, the same bits."""
+    case = CASES[name]()
+    bundle = write_bundle(compiled(case), tmp_path / "bundle")
+    entries, inputs = zip(*runs(case, RUNS), strict=True)
+    machine = Machine(case.source())
+    outputs, stats = browser.run_in_page(bundle, inputs, entry=entries)
+    for got, entry, given in zip(outputs, entries, inputs, strict=True):
+        assert_agreement(got, machine.run(entry, given))
+    assert_agreement(stats["states"], machine.states)
+    again, after = browser.run_in_page(bundle, inputs, entry=entries)
+    for one, two in zip([*outputs, stats["states"]], [*again, after["states"]], strict=True):
+        assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in two.items()}
+
+
+def test_reset_and_states_in_one_page(browser: Browser, tmp_path: Path) -> None:
+    case = CASES["accumulator"]()
+    bundle = write_bundle(compiled(case), tmp_path / "bundle")
+    source = ("text/javascript", runtime_source())
+    with browser.page(bundle, pages={"tinyedge.js": source}) as page:
+        got: dict[str, Any] = page.evaluate(
+            """async () => {
+              const {load} = await import("/tinyedge.js"), model = await load("/");
+              const once = async (value) =>
+                (await model.run({x: new Float32Array(12).fill(value)})).y.data[0];
+              const idOf = (promise) => promise.then(() => "", (error) => error.id);
+              const first = [await once(1), await once(2), await once(3)];
+              const saved = await model.getState("h"), after = await once(4);
+              await model.setState("h", saved.data);
+              const same = await once(4);
+              await model.reset();
+              const zeros = (await model.getState("h")).data;
+              const again = [await once(1), await once(2), await once(3)];
+              await model.setState("h", Array(12).fill(2));
+              // In order, though nobody waits.
+              const late = [once(0), model.setState("h", new Float32Array(12)), once(0)];
+              const order = [await late[0], await late[2]];
+              return {
+                first, again, after, same, order, shape: saved.shape, dtype: saved.dtype,
+                zeros: Array.from(zeros), states: model.states,
+                ids: [
+                  await idOf(model.getState("other")),
+                  await idOf(model.setState("other", [1])),
+                  await idOf(model.setState("h", [1])),
+                  await idOf(model.setState("h", new Int32Array(12))),
+                ],
+              };
+            }"""
+        )
+    assert got["first"] == got["again"] and got["after"] == got["same"]
+    assert got["zeros"] == [0] * 12
+    assert got["order"] == [12, 0]
+    assert (got["shape"], got["dtype"]) == ([2, 6], "float32")
+    assert got["states"] == [
+        {"name": "h", "dtype": "float32", "storage": "float32", "shape": [2, 6]}
+    ]
+    assert got["ids"] == ["run.state", "run.state", "run.shape", "run.dtype"]
+
+
+def test_goldens_and_page(browser: Browser, tmp_path: Path) -> None:
+    """An export with states is verified by its own page, which shows and resets them."""
+    bundle = tinyedge.export_function(
+        lambda x, h: {"y": h + x, "h_out": h * 0.5 + x},
+        {"x": X, "h": X},
+        out=tmp_path / "bundle",
+        states={"h": "h_out"},
+        state_init={"h": np.full((2, 6), 4, np.float32)},
+        entries={"look": (lambda h: {"sum": h.sum()}, {"h": X})},
+        slices={"y": {"left": (0, 2)}},
+    )
+    report = browser.verify(bundle)
+    assert report["passed"]
+    assert [case["entry"] for case in report["cases"]] == ["main", "look"]
+    failures: list[Any] = []
+    browser.violations.clear()
+    with browser.page(bundle, start="") as page:
+        page.on("pageerror", lambda error: failures.append(error))
+        states = page.locator("#states")
+        states.get_by_text("from 4 to 4").wait_for()
+        page.get_by_label("Runs").fill("2")
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("2 runs with upload").wait_for()
+        states.get_by_text("from 4 to 4").wait_for(state="detached")
+        page.get_by_role("button", name="Reset states").click()
+        states.get_by_text("from 4 to 4").wait_for()
+        page.get_by_label("Entry").select_option("look")
+        page.get_by_role("button", name="Run").click()
+        page.locator("#outputs").get_by_text("from 48 to 48").wait_for()
+    assert not failures and not browser.violations
