@@ -1,0 +1,126 @@
+"""Machine code for Orin and for a data centre's GPU: whole vectors, no spilled registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, compiled, find_target
+from tests.cuda.sass import Code, disassemble
+from tests.golden.test_golden import GRAPHS
+from tests.realmodels import cases
+from tinyedge.core.options import Options
+from tinyedge.core.program import Program
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.bundle import kernel_file, read
+from tinyedge.targets.cuda import compiler
+
+ARCHITECTURES = ("sm_87", "sm_90")
+
+# With so many registers at most, 512 threads share a multiprocessor.
+REGISTERS = 128
+
+# sinf and cosf of NVRTC 12 keep a table in memory, for arguments beyond 105615.
+TRIGONOMETRIC = re.compile(r"te_(sin|cos)\(")
+TABLE_BYTES = 32
+
+
+def elementwise(inputs: Inputs) -> dict[str, Tensor]:
+    x, y = (inputs.new(np.zeros((64, 128), np.float32)) for _ in range(2))
+    return {"y": (x * 2.0 + y).relu().realise() + x.tanh() * y.exp() + x.sin()}
+
+
+BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {**GRAPHS, "elementwise": elementwise}
+
+
+def program_of(name: str, precision: str) -> Program:
+    inputs = Inputs()
+    outputs = BUILDS[name](inputs)
+    options = Options(precision=precision)
+    program = compiled(outputs, inputs, find_target("cuda"), options).program
+    assert program is not None
+    return program
+
+
+def check(name: str, code: Code, source: str) -> list[str]:
+    """What is wrong with a kernel's code."""
+    found = []
+    if code.registers > REGISTERS:
+        found.append(f"{code.registers} registers")
+    if code.stack + code.local > (TABLE_BYTES if TRIGONOMETRIC.search(source) else 0):
+        found.append(f"{code.stack} bytes of stack, {code.local} of local memory")
+    if not code.stack and (code.count("STL") or code.count("LDL")):
+        found.append("loads or stores of local memory")
+    for vector, bits in (("float4", 128), ("int4", 128), ("half4", 64), ("float2", 64)):
+        if re.search(rf"const {vector} \*", source) and not code.count("LDG", bits):
+            found.append(f"no load of a {vector}")
+        if re.search(rf"^    {vector} \*", source, re.MULTILINE) and not code.count("STG", bits):
+            found.append(f"no store of a {vector}")
+    return [f"{name}: {why}" for why in found]
+
+
+def faults(program: Program, binaries: dict[str, bytes], folder: Path) -> list[str]:
+    sources = {kernel.name: kernel.source for kernel in program.kernels}
+    found = []
+    for file, content in sorted(binaries.items()):
+        if file.endswith(".cubin"):
+            codes = disassemble(content, folder)
+            assert codes.keys() == sources.keys()
+            for name, code in codes.items():
+                found += [f"{file}: {why}" for why in check(name, code, sources[name])]
+    return found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", BUILDS)
+def test_small_graphs(name: str, precision: str, tmp_path: Path) -> None:
+    program = program_of(name, precision)
+    binaries = compiler.build(kernel_file(program), ARCHITECTURES, pytest.fail)
+    assert not faults(program, binaries, tmp_path)
+
+
+def test_the_largest_loads_are_used(tmp_path: Path) -> None:
+    """A product of matrices: every access is of 16 bytes, every product and sum one instruction."""
+    program = program_of("matmul", "fp32")
+    binaries = compiler.build(kernel_file(program), ARCHITECTURES, pytest.fail)
+    for architecture in ARCHITECTURES:
+        file = f"kernels-{compiler.number(architecture):05}.cubin"
+        (code,) = disassemble(binaries[file], tmp_path).values()
+        assert code.count("LDG") == code.count("LDG", 128) > 0
+        assert code.count("STG") == code.count("STG", 128) > 0
+        assert code.count("FFMA") >= 32 and code.count("FMUL") == 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("model", ["onet", "minilm"])
+def test_models(model: str, precision: str, tmp_path: Path) -> None:
+    """Every kernel of a real model, as its bundle holds them."""
+    bundle = cases.export(model, tmp_path / "bundle", target="cuda", precision=precision)
+    program = read(bundle).program
+    assert program.kernels and not faults(program, dict(program.binaries), tmp_path)
+
+
+SPILLING = """extern "C" __global__ void __launch_bounds__(1024) k0(
+    float4 *__restrict__ b0,
+    const float4 *__restrict__ b1) {
+    float a[90], sum = 0;
+    for (int i = 0; i < 90; i++) a[i] = ((const float *)b1)[threadIdx.x + i * 1024];
+    for (int j = 0; j < 90; j++)
+        for (int i = 0; i < 90; i++) sum += a[i] * a[(i * 7 + j) % 90] * sum;
+    for (int i = 0; i < 90; i++) ((float *)b0)[threadIdx.x + i * 1024] = a[i] + sum;
+}
+"""
+
+
+def test_faults_are_found(tmp_path: Path) -> None:
+    """In a kernel that needs more registers than it may have, and reads one float at a time."""
+    binaries = compiler.build(SPILLING, ["sm_87"], pytest.fail)
+    (code,) = disassemble(binaries["kernels-00087.cubin"], tmp_path).values()
+    assert code.count("STL") and code.count("LDL")
+    found = check("k0", code, SPILLING)
+    assert re.match(r"k0: \d+ bytes of stack", found[0])
+    assert found[1:] == ["k0: no load of a float4", "k0: no store of a float4"]
