@@ -19,6 +19,8 @@ import onnx
 import pytest
 
 from tests import models
+from tests.cuda.device import open as a_cuda_device
+from tests.cuda.shim import Shim
 from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
@@ -29,6 +31,7 @@ from tinyedge.core.replay import Replay
 from tinyedge.export import golden
 from tinyedge.export.package import write_bundle
 from tinyedge.targets.cpu import device as cpu
+from tinyedge.targets.cuda import device as cuda
 from tinyedge.targets.webgpu import device as webgpu
 
 Command = Callable[..., tuple[int, str, str]]
@@ -421,9 +424,13 @@ def test_export_chooses_a_name(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
 # On a real model: the smallest one.
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu"])
-def test_the_way_of_a_model(tinyedge: Command, target: str) -> None:
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "cuda"])
+def test_the_way_of_a_model(
+    tinyedge: Command, target: str, kernel_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Export, inspect, verify against onnxruntime, run, bench: what the README shows."""
+    if target == "cuda":
+        monkeypatch.setattr(cuda, "open", lambda *_, **more: a_cuda_device(Shim(kernel_cache)))
     model = models.path("pnet")
     sizes = ("--dim", "M1=24", "--dim", "M2=16")
     code, out, err = tinyedge("export", model, "-t", target, "-o", "p.tinyedge", *sizes)
@@ -440,6 +447,26 @@ def test_the_way_of_a_model(tinyedge: Command, target: str) -> None:
     assert code == 0
     np.testing.assert_allclose(np.load("outputs/softmax.npy").sum(-1), 1, rtol=1e-5)
     assert "conv2d" in tinyedge("bench", "p.tinyedge", "--runs", "2")[1]
+
+
+def test_cuda_without_a_driver(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is exported; what needs the GPU says what is missing and ends with 3."""
+    from cuda.bindings import driver
+
+    status = driver.CUresult.CUDA_ERROR_NO_DEVICE
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (status,))
+    model = models.path("pnet")
+    sizes = ("--dim", "M1=24", "--dim", "M2=16", "--dim", "N=1")
+    exported = tinyedge(
+        "export", model, "-t", "cuda", "-o", "p.tinyedge", "--arch", "sm_90", *sizes
+    )
+    assert (exported[0], exported[2]) == (0, "")
+    for command in (("verify",), ("bench",), ("run", "--random")):
+        code, _, err = tinyedge(*command, "p.tinyedge")
+        assert code == 3 and "[device.missing]" in err and "CUDA_ERROR_NO_DEVICE" in err
+    assert "cuda" not in tinyedge("devices")[1]
+    code, _, err = tinyedge("export", model, "-t", "cuda", "--arch", "sm_1", *sizes)
+    assert code == 1 and "[option.arch]" in err and "sm_87" in err
 
 
 def test_inspect_a_model(tinyedge: Command) -> None:
