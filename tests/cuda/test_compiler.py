@@ -1,4 +1,4 @@
-"""Kernels to machine code: by which compiler, for which architecture, and what it says of faults."""
+"""Kernels to machine code: by which compiler, for which architecture, and what is refused."""
 
 from __future__ import annotations
 
