@@ -11,7 +11,7 @@ import {cut, generate, compare} from "./golden.js";
 const DOWNLOADS = 3;
 
 /** The position of a name, by default of the first. */
-function find(items, kind, name = items[0].name, id = `run.${kind}`) {
+function find(items, id, kind, name = items[0].name) {
   const names = items.map((item) => item.name),
     i = names.indexOf(name);
   if (i < 0) fail(id, `${kind} "${name}"`, `the model has no such ${kind}`, `it has ${names}`);
@@ -342,9 +342,9 @@ export class Model {
   /** Check what the caller gave; nothing reaches the device before all of it is right. */
   #plan(inputs, name, named = {}) {
     const m = this.manifest,
-      entry = m.entries[find(m.entries, "entry", name)],
+      entry = m.entries[find(m.entries, "run.entry", "entry", name)],
       ports = entry.inputs.map((i) => m.inputs[i]);
-    for (const given of Object.keys(inputs)) find(ports, "input", given);
+    for (const given of Object.keys(inputs)) find(ports, "run.input", "input", given);
     const given = ports.map(({name: key}) => {
       const value = Object.hasOwn(inputs, key) && inputs[key];
       if (!value)
@@ -392,7 +392,7 @@ export class Model {
     const need = (good, subject, because, next) =>
       good || fail("run.shape", subject, because, next);
     const set = (name, size, subject) => {
-      const {min, max, step} = symbols[find(symbols, "size", name, "run.shape")];
+      const {min, max, step} = symbols[find(symbols, "run.shape", "size", name)];
       need(
         size >= min && size <= max && (size - min) % step === 0,
         subject,
@@ -420,7 +420,7 @@ export class Model {
       sizes.forEach((size, axis) => {
         if (!Array.isArray(size) || size.length > 1) return;
         const name = size[0].slice(1),
-          {min, max} = symbols[find(symbols, "size", name)];
+          {min, max} = symbols[find(symbols, "run.shape", "size", name)];
         if (shape) set(name, shape[axis], subject);
         else
           need(
@@ -619,7 +619,7 @@ export class Model {
   /** A state and where it lies; its sizes are those of the last run, before any the maxima. */
   #state(name) {
     const {states} = this.manifest,
-      i = find(states, "state", name),
+      i = find(states, "run.state", "state", name),
       p = states[i],
       shape = this.#sizes.states[i];
     return {p, shape, at: this.#ranges[p.buffer]};
@@ -651,7 +651,7 @@ export class Model {
   /** @type {import("../tinyedge.js").Model["example"]} */
   example({entry: name, seed = 1, symbols = {}} = {}) {
     const m = this.manifest,
-      index = find(m.entries, "entry", name),
+      index = find(m.entries, "run.entry", "entry", name),
       golden = m.golden.find((g) => g.entry === index);
     const sizes = evaluateAll(
       m,
