@@ -455,6 +455,9 @@ def outputs(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     yield "not_flag", ~flag, EXACT
     yield "chosen", flag.where(x, -x), EXACT
     yield "bool_sum", (x > 0).cast(dt.int32).sum(0), EXACT
+    apart = inputs.new(floats(3, 4, 5, seed=41))
+    inside = apart.sum((0, 2)).sum()  # a sum of sums, computed beside another one
+    yield "sum_of_sums", inputs.new(floats(4, 6, seed=42)).sum(1) + inside, Tolerance(greatest=1e-5)
     yield "any_positive", (x > 0).max(1), EXACT
 
 
