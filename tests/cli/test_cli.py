@@ -421,6 +421,73 @@ def test_export_chooses_a_name(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
     assert "some.model.tinyedge [test]" in err
 
 
+def _memory(tmp_path: Path) -> None:
+    """total.onnx: y = the sum of a queue, and its newest entry; push.onnx: an entry for it."""
+    import onnx
+
+    from tests.export.hostile import info, ints, model, node
+
+    queue = info("queue", [4, 3])
+    summed = [node("ReduceSum", ["queue", "axis"], ["y"], keepdims=0)]
+    onnx.save(model(summed, inputs=[queue], weights=[ints("axis", [0])]), "total.onnx")
+    pushed = [node("Mul", ["x", "x"], ["new"])]
+    onnx.save(model(pushed, inputs=[info("x", [1, 3])], outputs=("new",)), "push.onnx")
+
+
+def test_states_and_entries(tinyedge: Command, tmp_path: Path) -> None:
+    """Export, inspect, verify, run and bench of a bundle that keeps a queue between runs."""
+    _memory(tmp_path)
+    Path("parts.json").write_text('{"y": {"last": [1, 3]}}')
+    options = ("--entry", "push=push.onnx", "--state", "queue=new:shift:keep")
+    options += ("--slice", "y:first=0..1", "--slices", "parts.json")
+    code, _, err = tinyedge("export", "total.onnx", "-t", "cpu", "-o", "b.tinyedge", *options)
+    assert (code, err) == (0, "")
+    code, out, _ = tinyedge("inspect", "b.tinyedge")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "state queue float32 [4, 3], a queue along axis 0" in lines
+    assert "main 1 - y -" in lines
+    assert "push 3 x new queue" in lines
+    code, out, _ = tinyedge("inspect", "b.tinyedge", "--json")
+    assert json.loads(out)["entries"][1]["updates"] == ["queue"]
+    assert json.loads(out)["states"][0]["update"] == "shift"
+    against = ("--against", "total.onnx", "--against", "push=push.onnx")
+    code, out, err = tinyedge("verify", "b.tinyedge", *against)
+    assert (code, err) == (0, "")
+    assert "state queue" in out and out.count("onnxruntime") == 3
+    code, out, _ = tinyedge("bench", "b.tinyedge", "--entry", "push", "--runs", "3")
+    assert code == 0 and "shift queue" in out
+    assert tinyedge("verify", "b.tinyedge", *against[:2], *against[:2])[0] == 2
+
+
+def test_run_steps(tinyedge: Command, tmp_path: Path) -> None:
+    """Several runs share the states; arrays with one more axis have an input for each."""
+    from tinyedge import export_function
+
+    x = np.zeros((2, 3), np.float32)
+    export_function(
+        lambda x, h: {"y": h + x, "h_out": h + x},
+        {"x": x, "h": x},
+        target="cpu",
+        out="b.tinyedge",
+        states={"h": "h_out"},
+        golden=False,
+    )
+    values = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    np.save("all.npy", values)
+    np.save("one.npy", values[1])
+    run = ("run", "b.tinyedge", "-o", "results")
+    assert tinyedge(*run, "--input", "all.npy", "--steps", "4")[0] == 0
+    np.testing.assert_array_equal(np.load("results/y.npy"), values.sum(0))
+    assert tinyedge(*run, "--input", "one.npy", "--steps", "3", "--repeat", "2")[0] == 0
+    np.testing.assert_array_equal(np.load("results/y.npy"), 3 * values[1])
+    code, out, _ = tinyedge(*run, "--random", "--steps", "4", "--json")
+    assert code == 0 and len(json.loads(out)["seconds"]) == 4
+    given = [golden.generate("float32", (2, 3), seed=1, run=step) for step in range(4)]
+    np.testing.assert_allclose(np.load("results/y.npy"), np.sum(given, 0), rtol=1e-6)
+    code, _, err = tinyedge(*run, "--input", "all.npy", "--steps", "3")
+    assert code == 1 and "[run.shape]" in err
+
+
 # On a real model: the smallest one.
 
 

@@ -56,11 +56,38 @@ def test_types_name_the_model(tmp_path: Path) -> None:
         'await model.run({"b:0": x});\n'
         "console.log(first);\n"
     )
+    _check_types(compiler, tmp_path)
+
+
+def test_types_name_states_and_entries(tmp_path: Path) -> None:
+    text = types(programs.counter(TARGET))
+    assert 'export type EntryName = "main" | "peek";' in text
+    assert '"memory": Float32Array;' in text
+    compiler = WEB / "node_modules" / ".bin" / "tsc"
+    if not compiler.exists():
+        pytest.skip("npm install in web/ brings the compiler")
+    (tmp_path / "tinyedge.d.ts").write_text(text)
+    (tmp_path / "page.ts").write_text(
+        'import {load} from "./tinyedge.js";\n'
+        'const model = await load("./m/");\n'
+        'const {total} = await model.run({}, {entry: "peek"});\n'
+        'const memory: Float32Array = (await model.getState("memory")).data;\n'
+        'await model.setState("memory", memory);\n'
+        "// @ts-expect-error no such entry\n"
+        'await model.run({}, {entry: "other"});\n'
+        "// @ts-expect-error no such state\n"
+        'await model.getState("other");\n'
+        "console.log(total?.data[0]);\n"
+    )
+    _check_types(compiler, tmp_path)
+
+
+def _check_types(compiler: Path, folder: Path) -> None:
     result = subprocess.run(
         [
             *(compiler, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022"),
             *("--moduleResolution", "bundler"),
-            *(WEB / "node_modules/@webgpu/types/dist/index.d.ts", tmp_path / "page.ts"),
+            *(WEB / "node_modules/@webgpu/types/dist/index.d.ts", folder / "page.ts"),
         ],
         capture_output=True,
         text=True,
