@@ -594,6 +594,7 @@ class _Assembler:
 
     def _copies(self, copies: Sequence[tuple[Storage, Storage]]) -> Iterator[program.Copy]:
         for source, destination in copies:
+            assert source.dtype is destination.dtype and source.layout == destination.layout
             words = ix.size_mul(source.layout.count(source.shape), source.dtype.itemsize)
             yield program.Copy(
                 self.numbers[self.sharing.home(source)],
@@ -674,7 +675,7 @@ class _Assembler:
 
     def _storage_type(self, dtype: DType) -> DType:
         narrow, storage = _types(self.state)
-        computed = narrow.get(dtype.name, dtype.name)
+        computed = narrow.get(dtype.held.name, dtype.held.name)
         return dt.by_name(storage.get(computed, computed))
 
     def _bytes(self, storage: Storage) -> int:

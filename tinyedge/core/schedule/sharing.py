@@ -53,6 +53,7 @@ def share(entries: Sequence[Signature], states: Mapping[str, Storage]) -> Sharin
                 sharing.homes[storage] = port
         copies = _outputs(sharing, entry, {name for name in entry.outputs if uses[name] > 1})
         for name, storage in entry.updates.items():
+            assert storage.dtype is states[name].dtype and storage.layout == states[name].layout
             if storage not in sharing.homes and _in_place(entry, name, storage):
                 sharing.homes[storage] = states[name]
             else:
