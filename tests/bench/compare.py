@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +151,13 @@ def _overrides(runner: Any, arrays: dict[str, cases.Array]) -> dict[str, int]:
     return sizes
 
 
-def export(case: Case) -> dict[str, Any]:
+def export(case: Case, bundle: Path | None = None, options: Sequence[str] = ()) -> dict[str, Any]:
     """The bundle, golden included, by the command line with empty caches: seconds, or `error`."""
     cases.CACHE.mkdir(parents=True, exist_ok=True)
-    bundle = cases.CACHE / f"{case.model}.tinyedge"
+    bundle = bundle or cases.CACHE / f"{case.model}.tinyedge"
     shutil.rmtree(bundle, ignore_errors=True)
     command = [sys.executable, "-m", "tinyedge", "export", str(case.path), "--out", str(bundle)]
+    command += options
     for name, length in case.dims.items():
         command += ["--dim", f"{name}={length}"]
     with tempfile.TemporaryDirectory() as scratch:

@@ -27,7 +27,7 @@ def _summary(report: Result) -> Table:
     """The table to show alone: in each cell tinyedge / peer."""
 
     def pair(result: Result, *path: str, scale: float = 0) -> str:
-        ours, peer = (_get(result, side, *path) for side in ("ours", "peer"))
+        ours, peer = (value(result, side, *path) for side in ("ours", "peer"))
         return " / ".join(
             MISSING if n is None else number(n * scale if scale else n) for n in (ours, peer)
         )
@@ -36,8 +36,8 @@ def _summary(report: Result) -> Table:
     for result in report["models"]:
         row = [_name(result)]
         for what in ("run", "first"):
-            medians = [_get(result, side, what, "cpu", "median") for side in ("ours", "peer")]
-            row += [pair(result, what, "cpu", "median"), _ratio(*medians)]
+            medians = [value(result, side, what, "cpu", "median") for side in ("ours", "peer")]
+            row += [pair(result, what, "cpu", "median"), ratio(*medians)]
         row += [
             pair(result, "counters_of_a_run", "launches"),
             pair(result, "counters_to_first", "pipelines"),
@@ -67,7 +67,7 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def _get(result: Result, *path: str) -> Any:
+def value(result: Result, *path: str) -> Any:
     for key in path:
         if not isinstance(result, dict) or key not in result:
             return None
@@ -84,7 +84,7 @@ def _spread(sample: Result | None) -> str:
     return text
 
 
-def _ratio(ours: float | None, peer: float | None) -> str:
+def ratio(ours: float | None, peer: float | None) -> str:
     return f"{ours / peer:.2f}x" if ours is not None and peer else MISSING
 
 
@@ -95,17 +95,17 @@ def _name(result: Result) -> str:
 def _time(title: str, report: Result, what: str) -> Table:
     rows = []
     for result in report["models"]:
-        ours, peer = _get(result, "ours", what), _get(result, "peer", what)
-        ratio = [
-            _ratio(_get(ours or {}, kind, "median"), _get(peer or {}, kind, "median"))
+        ours, peer = value(result, "ours", what), value(result, "peer", what)
+        ratios = [
+            ratio(value(ours or {}, kind, "median"), value(peer or {}, kind, "median"))
             for kind in ("cpu", "wall")
         ]
         rows.append(
             [
                 _name(result),
-                _spread(_get(ours or {}, "cpu")),
-                _spread(_get(peer or {}, "cpu")),
-                *ratio,
+                _spread(value(ours or {}, "cpu")),
+                _spread(value(peer or {}, "cpu")),
+                *ratios,
                 _verdict(result, "ours"),
                 _verdict(result, "peer"),
             ]
@@ -127,8 +127,8 @@ def _work(report: Result) -> Table:
     for result in report["models"]:
         row = [_name(result), str(result["contractions"])]
         for side in ("ours", "peer"):
-            run = _get(result, side, "counters_of_a_run")
-            load = _get(result, side, "counters_to_first")
+            run = value(result, side, "counters_of_a_run")
+            load = value(result, side, "counters_to_first")
             if run is None or load is None:
                 row += [MISSING] * 4
                 continue
@@ -150,8 +150,8 @@ def _bytes(report: Result) -> Table:
     for result in report["models"]:
         row = [_name(result)]
         for side in ("ours", "peer"):
-            peak = _get(result, side, "peak_gpu_bytes")
-            fetched = _get(result, side, "fetched", "gzipped")
+            peak = value(result, side, "peak_gpu_bytes")
+            fetched = value(result, side, "fetched", "gzipped")
             row += [
                 MISSING if peak is None else number(peak / 1e6),
                 MISSING if fetched is None else number(fetched / 1e3),
@@ -160,7 +160,7 @@ def _bytes(report: Result) -> Table:
         live = memory.get("live_bytes")
         arena = memory.get("arena_bytes")
         row.append(f"{arena / live:.2f}x" if arena and live else MISSING)
-        files = _get(result, "ours", "fetched", "files") or {}
+        files = value(result, "ours", "fetched", "files") or {}
         plan = sum(file["gzipped"] for name, file in files.items() if name != "tinyedge.js")
         row += [
             number(plan / 1e3) if files else MISSING,
@@ -189,8 +189,8 @@ def _rates(report: Result) -> Table:
         if "error" in entry:
             rows.append([name, MISSING, "not yet", MISSING])
         else:
-            hand = _get(report, "by_hand", size, "median")
-            rows.append([name, MISSING, _spread(entry), _ratio(entry["median"], hand)])
+            hand = value(report, "by_hand", size, "median")
+            rows.append([name, MISSING, _spread(entry), ratio(entry["median"], hand)])
     for result in report["models"]:
         ours = result.get("ours") or {}
         contracting = ours.get("contraction_gflop_per_gpu_cpu_second")
@@ -200,7 +200,7 @@ def _rates(report: Result) -> Table:
                 _name(result),
                 number(result["flops"] / 1e9),
                 number(contracting) + f" (whole: {number(whole)})" if contracting else MISSING,
-                _ratio(contracting, _get(result, "by_hand", "median")),
+                ratio(contracting, value(result, "by_hand", "median")),
             ]
         )
     headings = [
@@ -226,8 +226,18 @@ def _exports(report: Result) -> Table:
 
 def text(report: Result) -> str:
     """For a terminal."""
+    return as_text(tables(report), _notes(report))
+
+
+def markdown(report: Result) -> str:
+    """For the README."""
+    return as_markdown(tables(report), _notes(report))
+
+
+def as_text(tables: list[Table], notes: list[str]) -> str:
+    """Tables of aligned columns; those without rows are left out."""
     parts = []
-    for title, headings, rows in tables(report):
+    for title, headings, rows in tables:
         if not rows:
             continue
         columns = list(zip(headings, *rows, strict=True))
@@ -240,13 +250,13 @@ def text(report: Result) -> str:
             for row in [headings, *rows]
         ]
         parts.append("\n".join([title, *lines]))
-    return "\n\n".join([*parts, *_notes(report)])
+    return "\n\n".join([*parts, *notes])
 
 
-def markdown(report: Result) -> str:
-    """For the README."""
+def as_markdown(tables: list[Table], notes: list[str]) -> str:
+    """The same in Markdown."""
     parts = []
-    for title, headings, rows in tables(report):
+    for title, headings, rows in tables:
         if not rows:
             continue
         lines = [
@@ -257,7 +267,7 @@ def markdown(report: Result) -> str:
             *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows),
         ]
         parts.append("\n".join(lines))
-    return "\n\n".join([*parts, *_notes(report)]) + "\n"
+    return "\n\n".join([*parts, *notes]) + "\n"
 
 
 def _notes(report: Result) -> list[str]:
@@ -265,7 +275,7 @@ def _notes(report: Result) -> list[str]:
         f"{result['model']}, {side}: {result[side]['error'][:300]}"
         for result in report["models"]
         for side in ("ours", "peer")
-        if _get(result, side, "error")
+        if value(result, side, "error")
     ]
     return [
         *failures,

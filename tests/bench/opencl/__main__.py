@@ -1,0 +1,70 @@
+"""`python -m tests.bench.opencl`: bundles for qcom beside tinygrad, both on PoCL.
+
+    python -m tests.bench.opencl                                # every model (long)
+    python -m tests.bench.opencl onet minilm --json FILE        # FILE keeps all that was measured
+    python -m tests.bench.opencl pnet --quick --no-images
+
+Buffers of float32 are compared with tinygrad's; what images cost on PoCL and on Intel's runtime is
+measured beside. All sides of a model run in turn, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import models
+from tests.bench import cases
+from tests.bench.opencl import peer, report
+from tests.bench.opencl.compare import IMAGES, MAIN, Effort, compare
+
+# tinygrad compiles this one for longer than anyone waits.
+LEFT_OUT = ("swift_f0",)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.opencl", description="tinyedge beside tinygrad on PoCL."
+    )
+    names = ", ".join(cases.CASES)
+    without = ", ".join(LEFT_OUT)
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: all but {without}"
+    )
+    parser.add_argument("--quick", action="store_true", help="few and short blocks of runs")
+    parser.add_argument("--no-images", action="store_true", help="only buffers")
+    parser.add_argument("--json", metavar="FILE", help="write everything measured")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.models) - set(cases.CASES))
+    if unknown:
+        parser.error(f"no model called {', '.join(unknown)}; there are {names}")
+    chosen = given.models or [name for name in cases.CASES if name not in LEFT_OUT]
+    effort = Effort(rounds=3, block=0.3) if given.quick else Effort()
+    sides = MAIN if given.no_images else MAIN + IMAGES
+    peer.install()
+    models.paths(chosen)
+    result: dict[str, Any] = {
+        "peer": peer.VERSION,
+        "processors": os.cpu_count(),
+        "models": [
+            compare(cases.CASES[name], effort, sides, lambda text, n=name: _say(f"{n}: {text}"))
+            for name in chosen
+        ],
+    }
+    if given.json:
+        Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(report.markdown(result) if given.markdown else report.text(result))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

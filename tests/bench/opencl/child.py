@@ -1,0 +1,143 @@
+"""The process of one side: `python -m tests.bench.opencl.child`, driven by process.Child.
+
+Requests come pickled on standard input, answers go to standard output. The first request says what
+to run, its answer has the first outputs; a number n is answered with what n runs spent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+
+class Tinygrad:
+    """A model by tinygrad's ONNX reader and TinyJit; `prune` keeps what inputs do not change."""
+
+    def __init__(self, path: Path) -> None:
+        from tinygrad import Tensor, TinyJit
+        from tinygrad.nn.onnx import OnnxRunner
+
+        runner = OnnxRunner(str(path))
+
+        def forward(**inputs: Any) -> dict[str, Any]:
+            outputs = {name: value.contiguous() for name, value in runner(inputs).items()}
+            Tensor.realize(*outputs.values())
+            return outputs
+
+        self._replay = TinyJit(forward, prune=True)
+        self._ready: dict[str, Any] = {}
+
+    def run(self, arrays: Mapping[str, Array]) -> Arrays:
+        from tinygrad import Tensor
+
+        # A clone: a tensor of one element is a constant otherwise, which a replay does not take.
+        self._ready = {name: Tensor(array).clone().realize() for name, array in arrays.items()}
+        outputs = self._replay(**self._ready)
+        return {name: output.numpy() for name, output in outputs.items()}
+
+    def facts(self) -> dict[str, float]:
+        """launches and seconds of CPU of a replay, without inputs and outputs; bytes of buffers."""
+        from tinygrad import Device, GlobalCounters
+
+        launches = GlobalCounters.kernel_count
+        self._replay(**self._ready)
+        launches = GlobalCounters.kernel_count - launches
+        device = Device[Device.DEFAULT]
+
+        def replay() -> None:
+            self._replay(**self._ready)
+            device.synchronize()
+
+        replay()
+        spent = measure(replay, 5)
+        return {"launches": launches, "bytes": GlobalCounters.mem_used, "replay": spent["cpu"] / 5}
+
+
+class Python:
+    """A bundle by the Python replay."""
+
+    def __init__(self, path: Path) -> None:
+        import tinyedge
+
+        self._model = tinyedge.load(path)
+
+    def run(self, arrays: Mapping[str, Array]) -> Arrays:
+        return self._model.run(arrays)
+
+    def facts(self) -> dict[str, float]:
+        return {}
+
+
+class C:
+    """A bundle by its C runtime, called from here."""
+
+    def __init__(self, path: Path) -> None:
+        from tests.runtimes_c.library import Context, Library
+
+        class OpenclLibrary(Library):
+            backend = "te_opencl"
+
+        self._library = OpenclLibrary(path)
+        self._context = Context(self._library)
+
+    def run(self, arrays: Mapping[str, Array]) -> Arrays:
+        return self._context.run(arrays)
+
+    def facts(self) -> dict[str, float]:
+        """Bytes of the device."""
+        return {"bytes": self._library.measure().device}
+
+
+RUNNERS = {"tinygrad": Tinygrad, "python": Python, "c": C}
+
+
+def spent() -> float:
+    """CPU seconds of this process so far, with those of compilers that it called."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def measure(function: Callable[[], object], times: int) -> dict[str, float]:
+    """CPU and wall seconds of so many calls."""
+    cpu, wall = spent(), time.perf_counter()
+    for _ in range(times):
+        function()
+    return {"cpu": spent() - cpu, "wall": time.perf_counter() - wall}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+
+    def answer(content: object) -> None:
+        pickle.dump(content, answers)
+        answers.flush()
+
+    try:
+        name, path, arrays = pickle.load(sys.stdin.buffer)
+        runner = RUNNERS[name](path)
+        outputs = runner.run(arrays)
+        answer({"cpu": spent(), "outputs": outputs})
+        while request := pickle.load(sys.stdin.buffer):
+            if request == "facts":
+                answer(runner.facts())
+            else:
+                answer(measure(lambda: runner.run(arrays), request))
+    except Exception as error:
+        said = str(error).strip().splitlines()
+        answer({"error": " ".join([f"{type(error).__name__}:", *said[:2]])})
+
+
+if __name__ == "__main__":
+    main()

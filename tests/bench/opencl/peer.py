@@ -1,0 +1,54 @@
+"""tinygrad: installed for this benchmark alone, and given models as it can read them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.bench.cases import CACHE, Case
+
+VERSION = "0.14.0"
+FOLDER = CACHE / f"tinygrad-{VERSION}"
+
+
+def install() -> None:
+    """pip install into a folder of its own, once. Raises RuntimeError."""
+    if FOLDER.is_dir():
+        return
+    print(f"installing tinygrad {VERSION}", file=sys.stderr)
+    partial = FOLDER.with_suffix(".partial")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--target", str(partial), f"tinygrad=={VERSION}"]
+    shutil.rmtree(partial, ignore_errors=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"pip could not install tinygrad:\n{done.stderr.strip()[-500:]}")
+    partial.rename(FOLDER)
+
+
+def model(case: Case) -> Path:
+    """The case's file, or a copy in which what tinygrad cannot read is said in another way.
+
+    Optional inputs that are given as constants of no elements are left out instead.
+    """
+    import onnx
+
+    loaded = onnx.load(case.path)
+    empty = {
+        node.output[0]
+        for node in loaded.graph.node
+        if node.op_type == "Constant" and any(0 in value.t.dims for value in node.attribute)
+    }
+    if not empty:
+        return case.path
+    kept = [node for node in loaded.graph.node if not empty.intersection(node.output)]
+    for node in kept:
+        node.input[:] = ["" if name in empty else name for name in node.input]
+    del loaded.graph.node[:]
+    loaded.graph.node.extend(kept)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    path = CACHE / f"{case.model}-for-tinygrad.onnx"
+    onnx.save(loaded, path)
+    return path

@@ -1,0 +1,117 @@
+"""The results as text: for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from tests.bench import report
+from tests.bench.opencl.compare import IMAGES, MAIN, OURS, PEER
+from tests.bench.report import MISSING, Result, Table, number, ratio, value
+
+SIDES = {side.name: side for side in (*MAIN, *IMAGES)}
+PYTHON = MAIN[-1]
+
+
+def tables(result: Result) -> list[Table]:
+    """(title, headings, rows). Ratios are tinyedge over tinygrad."""
+    return [_main(result), _images(result)]
+
+
+def _main(result: Result) -> Table:
+    rows = []
+    for entry in result["models"]:
+        ours, peer = (entry["sides"].get(side.name, {}) for side in (OURS, PEER))
+        python = entry["sides"].get(PYTHON.name, {})
+        rows.append(
+            [
+                f"{entry['model']} {entry['size']}",
+                _pair(ours, peer, "cpu", "median"),
+                ratio(value(ours, "cpu", "median"), value(peer, "cpu", "median")),
+                ratio(value(ours, "cpu", "median"), value(peer, "replay")),
+                ratio(value(python, "cpu", "median"), value(peer, "cpu", "median")),
+                _pair(ours, peer, "launches"),
+                _pair(ours, peer, "bytes", scale=1e-6),
+                _pair(ours, peer, "cold"),
+                _pair(ours, peer, "warm"),
+                _shown(ours, "export", "cpu"),
+                _pair(ours, peer, "difference"),
+            ]
+        )
+    headings = [
+        "model",
+        "CPU s a run",
+        "ratio",
+        "of its replay",
+        "by Python",
+        "launches",
+        "buffers, MB",
+        "CPU s to the first output",
+        "with kernels kept",
+        "export, CPU s",
+        "off by",
+    ]
+    return f"tinyedge / tinygrad {result['peer']}, both on PoCL", headings, rows
+
+
+def _images(result: Result) -> Table:
+    rows = []
+    for entry in result["models"]:
+        sides = entry["sides"]
+        row = [f"{entry['model']} {entry['size']}"]
+        for side in (OURS, *IMAGES):
+            row.append(_shown(sides.get(side.name, {}), "cpu", "median"))
+        row += [_shown(sides.get(side.name, {}), "difference") for side in IMAGES]
+        if any(side.name in sides for side in IMAGES):
+            rows.append(row)
+    names = [side.name for side in IMAGES]
+    headings = ["model", "buffers, fp32, PoCL", *names, *(f"{name}: off by" for name in names)]
+    return "CPU s a run of bundles with images", headings, rows
+
+
+def _shown(facts: Result, *path: str, scale: float = 1.0) -> str:
+    found = value(facts, *path)
+    if found is None:
+        return MISSING
+    if path[0] == "difference":
+        return f"{found:.0e}"
+    return number(found * scale if scale != 1 else found)
+
+
+def _pair(ours: Result, peer: Result, *path: str, scale: float = 1.0) -> str:
+    return " / ".join(_shown(facts, *path, scale=scale) for facts in (ours, peer))
+
+
+def text(result: Result) -> str:
+    """For a terminal."""
+    return report.as_text(tables(result), _notes(result))
+
+
+def markdown(result: Result) -> str:
+    """For the README."""
+    return report.as_markdown(tables(result), _notes(result))
+
+
+def _notes(result: Result) -> list[str]:
+    notes = []
+    for entry in result["models"]:
+        for name, facts in entry["sides"].items():
+            if "error" in facts:
+                notes.append(f"{entry['model']}, {name}: {facts['error'][:300]}")
+            elif not facts["right"]:
+                notes.append(f"{entry['model']}, {name}: wrong, off by {facts['difference']:.1e}")
+    repaired = [
+        entry["model"]
+        for entry in result["models"]
+        if entry["sides"].get(PEER.name, {}).get("repaired")
+    ]
+    if repaired:
+        notes.append(
+            f"tinygrad cannot read {', '.join(repaired)} as it is: it was given without the "
+            "constants of no elements that stand for inputs left out."
+        )
+    return [
+        *notes,
+        f"CPU seconds are of a whole process on PoCL, {result['processors']} busy processors; "
+        "medians of blocks of runs, all sides in turn. A run copies its inputs in and its outputs "
+        "out. tinygrad: ONNX reader, TinyJit with what is constant left out; `of its replay`: "
+        "beside its launches alone, without its copies. `by Python`: the Python replay instead of "
+        "the C runtime. `off by`: from onnxruntime on the CPU, of the largest value.",
+    ]
