@@ -18,6 +18,7 @@ from tests.targets import programs
 from tinyedge.core.device import Device
 from tinyedge.core.program import Entry, Port
 from tinyedge.core.replay import Replay
+from tinyedge.export.c_bundle import BACKENDS
 
 CODE_BYTES = 64 * 1024
 THREAD_SANITIZER = ("-fsanitize=thread", "-g", "-O1")
@@ -145,11 +146,11 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
         build.run(tmp_path / "run", folder, "--loop", 3, "--profile", "--threads", threads)
 
 
-def code_bytes(folder: Path, compiler: str, prefix: str = "") -> int:
+def code_bytes(folder: Path, target: str, compiler: str, prefix: str = "") -> int:
     """What the runtime adds to a stripped program: code, constants and data, optimised for size."""
     objects = []
-    flags = (*build.STRICT, "-Os", "-fno-asynchronous-unwind-tables")
-    for source in build.RUNTIME:
+    flags = (*build.STRICT, "-Os", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+    for source in build.sources(target):
         objects.append(folder / f"{source.stem}.o")
         build.run(compiler, *flags, "-c", "-o", objects[-1], source)
     total = build.run(f"{prefix}size", "-t", *objects).splitlines()[-1]
@@ -159,14 +160,15 @@ def code_bytes(folder: Path, compiler: str, prefix: str = "") -> int:
 
 
 @pytest.mark.parametrize("compiler", build.COMPILERS)
-def test_code_size(tmp_path: Path, compiler: str) -> None:
-    assert code_bytes(tmp_path, compiler) <= CODE_BYTES
+@pytest.mark.parametrize("target", BACKENDS)
+def test_code_size(tmp_path: Path, target: str, compiler: str) -> None:
+    assert code_bytes(tmp_path, target, compiler) <= CODE_BYTES
 
 
 @pytest.mark.parametrize("compiler", build.COMPILERS)
 @pytest.mark.parametrize("define", ["NO_THREADS", "NO_FOLDER", "NO_MALLOC", "FUZZ"])
 def test_compiles_without_parts(tmp_path: Path, compiler: str, define: str) -> None:
-    for source in build.RUNTIME:
+    for source in {file for target in BACKENDS for file in build.sources(target)}:
         flags = (*build.STRICT, f"-DTINYEDGE_{define}")
         build.run(compiler, *flags, "-c", "-o", tmp_path / "part.o", source)
 

@@ -96,7 +96,6 @@ typedef enum te_status {
     TE_DEVICE_COMPILE,    /* device.compile: the driver's compiler refuses the kernels */
     TE_DEVICE_MISSING,    /* device.missing: no driver, or it finds no device */
     TE_DEVICE_ADAPTER,    /* device.adapter: no device of that number or name */
-    TE_DEVICE_EXTENSION,  /* device.extension: the device lacks an extension that is needed */
     TE_DEVICE_ARCH,       /* device.arch: the bundle has no code for the device's architecture */
     TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
     TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */

@@ -43,7 +43,7 @@ static bool starts(te_text text, const char *word) {
 
 /* (kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8} */
 static bool is_file_name(te_text name) {
-    static const char *const kinds[] = {"kernels", "weights", "golden"};
+    static const char kinds[][8] = {"kernels", "weights", "golden"};
     for (int kind = 0; kind < 3; kind++) {
         if (!starts(name, kinds[kind])) continue;
         uint32_t at = (uint32_t)strlen(kinds[kind]);
@@ -293,83 +293,100 @@ static bool in_arena(const te_model *model, int32_t buffer) {
     return model->buffers[buffer].arena != -1;
 }
 
-static te_status check_port(const te_model *model, const te_port_record *port, int group,
-                            const sizes ends[2], te_error *error) {
-    int64_t shape[2][TE_MAX_RANK], elements;
-    const te_buffer_record *buffer = &model->buffers[port->buffer];
-    NEED(TE_BOUNDS, in_arena(model, port->buffer) && !te_image_of(model, port->buffer),
-         "%.*s lies in a weight or an image", SHOW(port->name));
-    for (int end = 0; end < 2; end++) {
-        const bool fits =
-            te_extents(model, port, ends[end].values, shape[end], &elements) &&
-            elements <= buffer->bytes / (int64_t)te_dtype_bytes(port->storage);
-        NEED(TE_BOUNDS, fits, "%.*s does not fit its buffer", SHOW(port->name));
-    }
-    if (group == TE_STATES) {
-        NEED(TE_BOUNDS,
-             port->initial == -1 || model->weights[port->initial].bytes <= buffer->bytes,
-             "the initial value of %.*s does not fit", SHOW(port->name));
-    }
-    for (uint32_t i = 0; i < port->slices; i++) {
-        const te_slice_record *slice = &model->slices[port->first_slice + i];
-        NEED(TE_BOUNDS,
-             slice->axis < port->rank && slice->start + slice->size <= shape[0][slice->axis],
-             "a slice leaves %.*s", SHOW(port->name));
-    }
+/* Whether a buffer may be used by others than kernels: in an arena, and no image. */
+static bool plain(const te_model *model, int32_t buffer) {
+    return in_arena(model, buffer) && !te_image_of(model, buffer);
+}
+
+te_status te_check_port(const te_model *model, const te_port_record *port, const int64_t *symbols,
+                        te_status id, te_error *error) {
+    int64_t shape[TE_MAX_RANK], elements;
+    const int64_t room =
+        model->buffers[port->buffer].bytes / (int64_t)te_dtype_bytes(port->storage);
+    NEED(id, te_extents(model, port, symbols, shape, &elements) && elements <= room,
+         "%.*s has no shape, or does not fit its buffer", SHOW(port->name));
     if (port->count == -1) return TE_OK;
     const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
-    NEED(TE_BOUNDS, other->dtype >= TE_INT8 && other->dtype <= TE_UINT64 && port->rank > 0,
-         "the count of %.*s is no integer, or it is a scalar", SHOW(port->name));
-    for (int end = 0; end < 2; end++) {
-        NEED(TE_BOUNDS,
-             te_extents(model, other, ends[end].values, shape[end], &elements) && elements == 1,
-             "the count of %.*s is not one element", SHOW(port->name));
+    NEED(id, te_extents(model, other, symbols, shape, &elements) && elements == 1,
+         "the count of %.*s is not one element", SHOW(port->name));
+    return TE_OK;
+}
+
+te_status te_check_slices(const te_model *model, const te_port_record *port,
+                          const int64_t *symbols, te_status id, te_error *error) {
+    int64_t shape[TE_MAX_RANK], elements;
+    te_extents(model, port, symbols, shape, &elements);
+    for (uint32_t i = 0; i < port->slices; i++) {
+        const te_slice_record *slice = &model->slices[port->first_slice + i];
+        NEED(id, slice->axis < port->rank && slice->start + slice->size <= shape[slice->axis],
+             "a slice leaves %.*s", SHOW(port->name));
     }
     return TE_OK;
 }
 
-static int64_t value_of(const te_model *model, uint32_t expression, const sizes *end) {
-    int64_t value = 0;
-    te_evaluate(model->tokens + expression, end->values, &value); /* which it was found to have */
-    return value;
+static te_status check_port(const te_model *model, const te_port_record *port, int group,
+                            const sizes ends[2], te_error *error) {
+    NEED(TE_BOUNDS, plain(model, port->buffer), "%.*s lies in a weight or an image",
+         SHOW(port->name));
+    for (int end = 0; end < 2; end++) {
+        TE_TRY(te_check_port(model, port, ends[end].values, TE_BOUNDS, error));
+    }
+    TE_TRY(te_check_slices(model, port, ends[0].values, TE_BOUNDS, error));
+    if (group == TE_STATES) {
+        NEED(TE_BOUNDS,
+             port->initial == -1 ||
+                 model->weights[port->initial].bytes <= model->buffers[port->buffer].bytes,
+             "the initial value of %.*s does not fit", SHOW(port->name));
+    }
+    if (port->count == -1) return TE_OK;
+    const te_dtype count = model->ports[TE_OUTPUTS][port->count].dtype;
+    NEED(TE_BOUNDS, count >= TE_INT8 && count <= TE_UINT64 && port->rank > 0,
+         "the count of %.*s is no integer, or it is a scalar", SHOW(port->name));
+    return TE_OK;
 }
 
 static bool copy_end_fits(const te_model *model, int32_t buffer, int64_t offset, int64_t bytes) {
     return offset % 4 == 0 && offset + bytes <= model->buffers[buffer].bytes;
 }
 
+te_status te_check_step(const te_model *model, uint32_t number, const int64_t *symbols,
+                        int64_t sizes[3], te_status id, te_error *error) {
+    const te_step_record *step = &model->steps[number];
+    const int count = step->op == TE_LAUNCH ? 3 : step->op == TE_COPY ? 1 : 0;
+    bool fits = true;
+    for (int i = 0; i < count && fits; i++) {
+        fits = te_evaluate(model->tokens + step->sizes[i], symbols, &sizes[i]) && sizes[i] >= 0;
+    }
+    if (step->op == TE_LAUNCH) {
+        fits = fits && sizes[0] <= INT32_MAX && sizes[1] <= INT32_MAX && sizes[2] <= INT32_MAX;
+    } else if (step->op == TE_COPY) {
+        fits = fits && sizes[0] % 4 == 0 &&
+               copy_end_fits(model, step->source, step->source_offset, sizes[0]) &&
+               copy_end_fits(model, step->destination, step->destination_offset, sizes[0]);
+    }
+    NEED(id, fits, "step %u: its counts or bytes", (unsigned)number);
+    return TE_OK;
+}
+
 static te_status check_step(const te_model *model, uint32_t number, const sizes ends[2],
                             te_error *error) {
     const te_step_record *step = &model->steps[number];
+    int64_t sizes[3];
+    bool allowed = true;
     if (step->op == TE_LAUNCH) {
-        const te_kernel_record *kernel = &model->kernels[step->kernel];
+        const uint8_t *writes = model->writes + model->kernels[step->kernel].first_binding;
+        const int32_t *bound = model->bound + step->first_buffer;
         for (uint32_t i = 0; i < step->buffers; i++) {
-            NEED(TE_BOUNDS,
-                 !model->writes[kernel->first_binding + i] ||
-                     in_arena(model, model->bound[step->first_buffer + i]),
-                 "step %u writes a weight", number);
-        }
-        for (int i = 0; i < 6; i++) {
-            const int64_t count = value_of(model, step->sizes[i / 2], &ends[i % 2]);
-            NEED(TE_BOUNDS, count >= 0 && count <= INT32_MAX, "step %u: its counts", number);
+            allowed &= !writes[i] || in_arena(model, bound[i]);
         }
     } else if (step->op == TE_COPY) {
-        NEED(TE_BOUNDS,
-             in_arena(model, step->destination) && !te_image_of(model, step->destination) &&
-                 !te_image_of(model, step->source),
-             "step %u writes a weight, or copies an image", number);
-        for (int end = 0; end < 2; end++) {
-            const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
-            NEED(TE_BOUNDS,
-                 bytes >= 0 && bytes % 4 == 0 &&
-                     copy_end_fits(model, step->source, step->source_offset, bytes) &&
-                     copy_end_fits(model, step->destination, step->destination_offset, bytes),
-                 "step %u copies beyond a buffer", number);
-        }
+        allowed = plain(model, step->destination) && !te_image_of(model, step->source);
     } else {
-        NEED(TE_BOUNDS,
-             in_arena(model, step->condition) && !te_image_of(model, step->condition),
-             "step %u: its condition is in a weight or an image", number);
+        allowed = plain(model, step->condition);
+    }
+    NEED(TE_BOUNDS, allowed, "step %u writes a weight, or uses an image", (unsigned)number);
+    for (int end = 0; end < 2; end++) {
+        TE_TRY(te_check_step(model, number, ends[end].values, sizes, TE_BOUNDS, error));
     }
     return TE_OK;
 }
@@ -560,6 +577,12 @@ static span port_span(const te_model *model, int group, int32_t port) {
     return span_of(model, model->ports[group][port].buffer, 0, -1);
 }
 
+static int64_t value_of(const te_model *model, uint32_t expression, const sizes *end) {
+    int64_t value = 0;
+    te_evaluate(model->tokens + expression, end->values, &value); /* which it was found to have */
+    return value;
+}
+
 static te_status check_order(const te_range_record *range, te_range_record *before,
                              te_error *error) {
     const bool later = range->file > before->file ||
@@ -602,16 +625,22 @@ static te_status check_state_overlaps(const te_model *model, te_error *error) {
     return TE_OK;
 }
 
+te_status te_check_copy(const te_model *model, uint32_t number, int64_t bytes, te_status id,
+                        te_error *error) {
+    const te_step_record *step = &model->steps[number];
+    const span from = span_of(model, step->source, step->source_offset, bytes);
+    const span to = span_of(model, step->destination, step->destination_offset, bytes);
+    NEED(id, !bytes || !overlap(from, to), "step %u copies onto itself", (unsigned)number);
+    return TE_OK;
+}
+
 static te_status check_step_overlaps(const te_model *model, uint32_t number, const sizes ends[2],
                                      te_error *error) {
     const te_step_record *step = &model->steps[number];
-    if (step->op == TE_COPY) {
-        for (int end = 0; end < 2; end++) {
-            const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
-            const span from = span_of(model, step->source, step->source_offset, bytes);
-            const span to = span_of(model, step->destination, step->destination_offset, bytes);
-            NEED(TE_OVERLAP, !bytes || !overlap(from, to), "step %u copies onto itself", number);
-        }
+    for (int end = 0; end < 2; end++) {
+        if (step->op != TE_COPY) break;
+        const int64_t bytes = value_of(model, step->sizes[0], &ends[end]);
+        TE_TRY(te_check_copy(model, number, bytes, TE_OVERLAP, error));
     }
     if (step->op != TE_LAUNCH) return TE_OK;
     const uint8_t *writes = model->writes + model->kernels[step->kernel].first_binding;

@@ -11,24 +11,20 @@ static bool string_is(const char *value, const char *word) {
 }
 
 static bool is_feature(const char *value) {
-    static const char *const features[] = {"count", "entries", "if", "images",
-                                           "loop",  "state",   "symbols"};
+    static const char features[][8] = {"count", "entries", "if",     "images",
+                                       "loop",  "state",   "symbols"};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (string_is(value, features[i])) return true;
     }
     return false;
 }
 
-/* Whether all characters are letters a-z, digits, or of `more`; or the first, of `first` only. */
-static bool consists(te_text text, const char *first, const char *more) {
-    for (uint32_t i = 0; i < text.length; i++) {
-        const char c = text.at[i];
-        const bool lower = c >= 'a' && c <= 'z';
-        if (i == 0 && *first) {
-            if (!lower && !(first[0] == '_' && te_is_letter(c))) return false;
-        } else if (!lower && !te_is_digit(c) && !(*more && c != '"' && strchr(more, c))) {
-            return false;
-        }
+/* [a-z][a-z0-9]{0,31} */
+static bool is_target(te_text name) {
+    if (name.length < 1 || name.length > 32) return false;
+    for (uint32_t i = 0; i < name.length; i++) {
+        const char c = name.at[i];
+        if (!(c >= 'a' && c <= 'z') && !(i && te_is_digit(c))) return false;
     }
     return true;
 }
@@ -54,8 +50,7 @@ te_status te_check_identity(const char *text, bool any_target, te_error *error) 
     const char *target = te_member(text, "target");
     TE_NEED(target && *target == '"', TE_TARGET, "target is no string");
     const te_text name = te_string(target);
-    TE_NEED(name.length >= 1 && name.length <= 32 && consists(name, "a", ""), TE_TARGET,
-            "target is no name of a target");
+    TE_NEED(is_target(name), TE_TARGET, "target is no name of a target");
     TE_NEED(any_target || te_is(name, "cpu") || te_is(name, "cuda") || te_is(name, "qcom"),
             TE_TARGET, "bundles for target %.*s are not for C", (int)name.length, name.at);
     return TE_OK;
@@ -63,183 +58,170 @@ te_status te_check_identity(const char *text, bool any_target, te_error *error) 
 
 /* --- stage 3: the shape of the records ------------------------------------------------------- */
 
-typedef enum kind { INTEGER, TEXT, WORD, CHOICE, FLAG, ARRAY, RECORD, STEP, EXPRESSION } kind;
-typedef struct shape shape;
+/* Every key, in one piece of memory: tables hold places in it, small and without a linker. */
+#define KEYS(X)                                                                                    \
+    X(access) X(arena) X(arenas) X(axis) X(binding_bytes) X(bindings) X(body) X(bound) X(buffer)   \
+    X(buffer_bytes) X(buffers) X(bytes) X(condition) X(count) X(counts) X(destination)             \
+    X(destination_offset) X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops)       \
+    X(format) X(golden) X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs)    \
+    X(invocations) X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset)  \
+    X(op) X(options) X(otherwise) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements)     \
+    X(seed) X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start)   \
+    X(states) X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(then) X(tolerance)      \
+    X(tool) X(update) X(version) X(weight) X(weights) X(width) X(workgroup) X(workgroup_bytes)     \
+    X(workgroups)
+#define FIELD_OF(key) char key[sizeof #key];
+#define TEXT_OF(key) #key,
+typedef struct keys {
+    KEYS(FIELD_OF)
+} keys;
+static const keys all_keys = {KEYS(TEXT_OF)};
 
-/* Members in the order of their keys. */
-typedef struct member {
-    const char *key;
-    const shape *value;
-} member;
+/* What a value may be: a number or text, an array, a record. */
+typedef enum type {
+    NUMBER, IMAGE_LIMIT, INDEX, POSITIVE, SIZE, STEP_SIZE, AXIS, ARENA_SIZE, IMAGE_SIDE, SIDE, SEED,
+    REPEATS, GOLDEN_BOUND, ANY_TEXT, SHORT_TEXT, TARGET_TEXT, NAME, TYPE_WORD, IDENTIFIER, SHA256,
+    FLAG, DTYPE, IMAGE_DTYPE, UPDATE, ACCESS, EXPRESSION, STEP,
+    SHAPE, SLICES, PORTS, RANGE_OF_STEPS, SEGMENTS, WEIGHT_SHAPE, BINDINGS, MOVES, WORKGROUP, BOUND,
+    COUNTS, NODES, GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, ARENAS, BUFFERS, ENTRIES,
+    FEATURES, FILES, GOLDENS, IMAGES, INPUTS, KERNELS, OUTPUTS, STATES, STEPS, SYMBOLS, WEIGHTS,
+    FREE, SYMBOL, SLICE, INPUT, OUTPUT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING,
+    KERNEL, LAUNCH, COPY, IF, LOOP, GOLDEN, GOLDEN_INPUT, GOLDEN_OUTPUT, FILE_, REQUIREMENTS, ROOT
+} type;
 
-/* least and most: of an integer, of a string's or array's length. */
-struct shape {
-    uint8_t kind;
-    uint8_t total; /* what an array's elements are counted as */
-    bool free;     /* a record may have other members */
-    bool input;    /* a record is an input: without slices or count */
-    bool port;     /* a record has a dtype, and a storage that must hold it */
-    bool images;   /* a member that is there only and always with the feature of that name */
-    int64_t least, most;
-    const void *of; /* an array's shape, a record's members, a choice's words before spaces */
+/* least, most: of a number, of a text's or array's length. of: what an array's elements are, and
+   total what they are counted as. */
+typedef struct rule {
+    int64_t most;
+    int32_t least;
+    uint8_t of, total;
+} rule;
+
+#define INT31 INT64_C(2147483647)
+#define INT32 INT64_C(4294967295)
+
+static const rule rules[FREE] = {
+    [NUMBER] = {TE_INTEGER_LIMIT, 0, 0, 0},
+    [IMAGE_LIMIT] = {TE_INTEGER_LIMIT, 0, 0, 0},
+    [INDEX] = {TE_INTEGER_LIMIT, -1, 0, 0},
+    [POSITIVE] = {TE_INTEGER_LIMIT, 1, 0, 0},
+    [SIZE] = {INT31, 0, 0, 0},
+    [STEP_SIZE] = {INT31, 1, 0, 0},
+    [AXIS] = {TE_MAX_RANK - 1, 0, 0, 0},
+    [ARENA_SIZE] = {INT64_C(1) << 40, 0, 0, 0},
+    [IMAGE_SIDE] = {1 << 20, 1, 0, 0},
+    [SIDE] = {1 << 16, 1, 0, 0},
+    [SEED] = {INT32, 0, 0, 0},
+    [REPEATS] = {1024, 1, 0, 0},
+    [GOLDEN_BOUND] = {INT32, INT32_MIN, 0, 0},
+    [ANY_TEXT] = {4096, 0, 0, 0},
+    [SHORT_TEXT] = {64, 0, 0, 0},
+    [TARGET_TEXT] = {32, 0, 0, 0},
+    [NAME] = {1024, 1, 0, 0},
+    [TYPE_WORD] = {32, 1, 0, 0},
+    [IDENTIFIER] = {128, 1, 0, 0},
+    [SHA256] = {64, 64, 0, 0},
+    [EXPRESSION] = {TE_TOKENS, 1, 0, TE_N_TOKENS},
+    [SHAPE] = {TE_MAX_RANK, 0, EXPRESSION, 0},
+    [SLICES] = {256, 0, SLICE, TE_N_SLICES},
+    [PORTS] = {1024, 0, INDEX, TE_N_LISTED},
+    [RANGE_OF_STEPS] = {2, 2, NUMBER, 0},
+    [SEGMENTS] = {4096, 1, RANGE, TE_N_SEGMENTS},
+    [WEIGHT_SHAPE] = {TE_MAX_RANK, 0, NUMBER, 0},
+    [BINDINGS] = {TE_MOST_BINDINGS, 1, BINDING, TE_N_BINDINGS},
+    [MOVES] = {256, 0, FREE, 0},
+    [WORKGROUP] = {3, 3, SIDE, 0},
+    [BOUND] = {TE_MOST_BINDINGS, 0, INDEX, TE_N_BOUND},
+    [COUNTS] = {3, 3, EXPRESSION, 0},
+    [NODES] = {1024, 0, ANY_TEXT, 0},
+    [GOLDEN_SYMBOLS] = {TE_MAX_SYMBOLS, 0, SIZE, TE_N_GOLDEN_SYMBOLS},
+    [GOLDEN_INPUTS] = {1024, 0, GOLDEN_INPUT, TE_N_GOLDEN_INPUTS},
+    [GOLDEN_OUTPUTS] = {1024, 0, GOLDEN_OUTPUT, TE_N_GOLDEN_OUTPUTS},
+    [ARENAS] = {64, 0, ARENA, TE_N_ARENAS},
+    [BUFFERS] = {262144, 0, BUFFER, TE_N_BUFFERS},
+    [ENTRIES] = {64, 1, ENTRY, TE_N_ENTRIES},
+    [FEATURES] = {64, 0, SHORT_TEXT, 0},
+    [FILES] = {4096, 0, FILE_, TE_N_FILES},
+    [GOLDENS] = {64, 0, GOLDEN, TE_N_GOLDENS},
+    [IMAGES] = {262144, 0, IMAGE, TE_N_IMAGES},
+    [INPUTS] = {1024, 0, INPUT, TE_N_INPUTS},
+    [KERNELS] = {16384, 0, KERNEL, TE_N_KERNELS},
+    [OUTPUTS] = {1024, 0, OUTPUT, TE_N_OUTPUTS},
+    [STATES] = {1024, 0, STATE, TE_N_STATES},
+    [STEPS] = {262144, 0, STEP, TE_N_STEPS},
+    [SYMBOLS] = {TE_MAX_SYMBOLS, 0, SYMBOL, TE_N_SYMBOLS},
+    [WEIGHTS] = {65536, 0, WEIGHT, TE_N_WEIGHTS},
 };
 
-#define INT53 TE_INTEGER_LIMIT
-#define INT31 INT64_C(2147483647)
-#define NUMBER(low, high) {.kind = INTEGER, .least = (low), .most = (high)}
-#define STRING(low, high) {.kind = TEXT, .least = (low), .most = (high)}
-#define LIST(item, low, high, as)                                                                  \
-    {.kind = ARRAY, .of = &(item), .least = (low), .most = (high), .total = (as)}
-#define EXACTLY(list) {.kind = RECORD, .of = (list)}
+/* A member of a record; or, with key HEAD, the record whose members follow in the order of keys. */
+typedef struct member {
+    uint16_t key, type;
+} member;
 
-static const shape integer = NUMBER(0, INT53), index_ = NUMBER(-1, INT53), size_ = NUMBER(0, INT31);
-static const shape positive = NUMBER(1, INT53), step_size = NUMBER(1, INT31), axis = NUMBER(0, 7);
-static const shape arena_size = NUMBER(0, INT64_C(1) << 40), side = NUMBER(1, 65536);
-static const shape seed = NUMBER(0, INT64_C(4294967295)), repeats = NUMBER(1, 1024);
-static const shape bound_ = NUMBER(-INT31 - 1, INT64_C(4294967295));
-static const shape text = STRING(0, 4096), name = STRING(1, 1024), short_text = STRING(0, 64);
-static const shape target_text = STRING(0, 32), flag = {.kind = FLAG};
-static const shape digits = {.kind = WORD, .least = 64, .most = 64};
-static const shape type_word = {.kind = WORD, .least = 1, .most = 32, .of = "_"};
-static const shape identifier = {.kind = WORD, .least = 1, .most = 128, .of = "id"};
-static const char dtypes[] = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 "
-                             "float32 float64 ";
-static const shape dtype = {.kind = CHOICE, .of = dtypes};
-static const shape update = {.kind = CHOICE, .of = "replace shift "};
-static const shape access_ = {.kind = CHOICE, .of = "read read_write "};
-static const shape free_ = {.kind = RECORD, .free = true};
-static const shape expression = {.kind = EXPRESSION, .total = TE_N_TOKENS};
-static const shape extents = LIST(expression, 0, 8, TE_NOTHING);
+#define HEAD 0xffff
+#define KEY(key) offsetof(keys, key)
 
-static const member symbol_members[] = {
-    {"max", &size_}, {"min", &size_}, {"name", &name}, {"step", &step_size}, {NULL, NULL}};
-static const shape symbol = EXACTLY(symbol_members);
-static const member slice_members[] = {
-    {"axis", &axis}, {"name", &name}, {"size", &integer}, {"start", &integer}, {NULL, NULL}};
-static const shape slice = EXACTLY(slice_members);
-static const shape slices = LIST(slice, 0, 256, TE_N_SLICES);
-static const member port_members[] = {
-    {"buffer", &index_}, {"count", &index_}, {"dtype", &dtype}, {"name", &name},
-    {"shape", &extents}, {"slices", &slices}, {"storage", &dtype}, {NULL, NULL}};
-static const shape input = {.kind = RECORD, .of = port_members, .port = true, .input = true};
-static const shape output = {.kind = RECORD, .of = port_members, .port = true};
-static const member state_members[] = {
-    {"axis", &axis}, {"buffer", &index_}, {"dtype", &dtype}, {"initial", &index_},
-    {"name", &name}, {"shape", &extents}, {"storage", &dtype}, {"update", &update}, {NULL, NULL}};
-static const shape state = {.kind = RECORD, .of = state_members, .port = true};
-static const shape ports_of_entry = LIST(index_, 0, 1024, TE_N_LISTED);
-static const shape steps_of_entry = LIST(integer, 2, 2, TE_NOTHING);
-static const member entry_members[] = {{"inputs", &ports_of_entry}, {"name", &name},
-                                       {"outputs", &ports_of_entry}, {"steps", &steps_of_entry},
-                                       {NULL, NULL}};
-static const shape entry = EXACTLY(entry_members);
-static const member arena_members[] = {{"bytes", &arena_size}, {NULL, NULL}};
-static const shape arena = EXACTLY(arena_members);
-static const member buffer_members[] = {
-    {"arena", &index_}, {"bytes", &integer}, {"offset", &integer}, {"weight", &index_},
-    {NULL, NULL}};
-static const shape buffer = EXACTLY(buffer_members);
-static const member range_members[] = {
-    {"bytes", &integer}, {"file", &index_}, {"offset", &integer}, {NULL, NULL}};
-static const shape range = EXACTLY(range_members);
-static const shape weight_shape = LIST(integer, 0, 8, TE_NOTHING);
-static const shape segments = LIST(range, 1, 4096, TE_N_SEGMENTS);
-static const member weight_members[] = {
-    {"bytes", &integer}, {"dtype", &dtype}, {"name", &name}, {"segments", &segments},
-    {"shape", &weight_shape}, {"storage", &dtype}, {NULL, NULL}};
-static const shape weight = EXACTLY(weight_members);
-static const member binding_members[] = {{"access", &access_}, {"dtype", &type_word}, {NULL, NULL}};
-static const shape binding = EXACTLY(binding_members);
-static const shape bindings = LIST(binding, 1, 64, TE_N_BINDINGS);
-static const shape moves = LIST(free_, 0, 256, TE_NOTHING);
-static const shape workgroup = LIST(side, 3, 3, TE_NOTHING);
-static const member kernel_members[] = {
-    {"bindings", &bindings}, {"bytes", &integer}, {"entry", &identifier}, {"file", &index_},
-    {"moves", &moves}, {"offset", &integer}, {"symbols", &flag}, {"workgroup", &workgroup},
-    {NULL, NULL}};
-static const shape kernel = EXACTLY(kernel_members);
-static const shape launch_buffers = LIST(index_, 0, 64, TE_N_BOUND);
-static const shape counts = LIST(expression, 3, 3, TE_NOTHING);
-static const shape nodes = LIST(text, 0, 1024, TE_NOTHING);
-static const member launch_members[] = {
-    {"buffers", &launch_buffers}, {"counts", &counts}, {"flops", &integer}, {"kernel", &index_},
-    {"nodes", &nodes}, {"op", &text}, {NULL, NULL}};
-static const member copy_members[] = {
-    {"bytes", &expression}, {"destination", &index_}, {"destination_offset", &integer},
-    {"op", &text}, {"source", &index_}, {"source_offset", &integer}, {NULL, NULL}};
-static const member if_members[] = {
-    {"condition", &index_}, {"op", &text}, {"otherwise", &integer}, {"then", &integer},
-    {NULL, NULL}};
-static const member loop_members[] = {
-    {"body", &integer}, {"bound", &step_size}, {"condition", &index_}, {"op", &text}, {NULL, NULL}};
-static const shape step_kinds[] = {EXACTLY(launch_members), EXACTLY(copy_members),
-                                   EXACTLY(if_members), EXACTLY(loop_members)};
-static const shape step = {.kind = STEP};
-static const shape golden_symbols = LIST(size_, 0, 32, TE_N_GOLDEN_SYMBOLS);
-static const member golden_input_members[] = {{"bytes", &integer}, {"file", &index_},
-                                              {"max", &bound_}, {"min", &bound_},
-                                              {"offset", &integer}, {NULL, NULL}};
-static const shape golden_input = EXACTLY(golden_input_members);
-static const shape golden_inputs = LIST(golden_input, 0, 1024, TE_N_GOLDEN_INPUTS);
-static const member golden_output_members[] = {
-    {"bytes", &integer}, {"file", &index_}, {"offset", &integer}, {"stride", &positive},
-    {NULL, NULL}};
-static const shape golden_output = EXACTLY(golden_output_members);
-static const shape golden_outputs = LIST(golden_output, 0, 1024, TE_N_GOLDEN_OUTPUTS);
-static const member golden_members[] = {
-    {"entry", &index_}, {"inputs", &golden_inputs}, {"made", &text}, {"outputs", &golden_outputs},
-    {"seed", &seed}, {"steps", &repeats}, {"symbols", &golden_symbols}, {"tolerance", &integer},
-    {NULL, NULL}};
-static const shape golden = EXACTLY(golden_members);
-static const member file_members[] = {
-    {"bytes", &integer}, {"name", &text}, {"sha256", &digits}, {NULL, NULL}};
-static const shape file = EXACTLY(file_members);
-static const shape image_limit = {.kind = INTEGER, .most = INT53, .images = true};
-static const member requirement_members[] = {
-    {"binding_bytes", &integer}, {"bindings", &integer}, {"buffer_bytes", &integer},
-    {"image_height", &image_limit}, {"image_width", &image_limit}, {"invocations", &integer},
-    {"workgroup_bytes", &integer}, {"workgroups", &integer}, {NULL, NULL}};
-static const shape requirements = {.kind = RECORD, .of = requirement_members, .free = true};
-static const shape image_side = NUMBER(1, 1 << 20);
-static const shape image_dtype = {.kind = CHOICE, .of = "float16 float32 "};
-static const member image_members[] = {
-    {"buffer", &index_}, {"dtype", &image_dtype}, {"height", &image_side}, {"pitch", &integer},
-    {"width", &image_side}, {NULL, NULL}};
-static const shape image = EXACTLY(image_members);
+static const member members[] = {
+    {HEAD, FREE},
+    {HEAD, BUFFER}, {KEY(arena), INDEX}, {KEY(bytes), NUMBER}, {KEY(offset), NUMBER},
+    {KEY(weight), INDEX},
+    {HEAD, LAUNCH}, {KEY(buffers), BOUND}, {KEY(counts), COUNTS}, {KEY(flops), NUMBER},
+    {KEY(kernel), INDEX}, {KEY(nodes), NODES}, {KEY(op), ANY_TEXT},
+    {HEAD, COPY}, {KEY(bytes), EXPRESSION}, {KEY(destination), INDEX},
+    {KEY(destination_offset), NUMBER}, {KEY(op), ANY_TEXT}, {KEY(source), INDEX},
+    {KEY(source_offset), NUMBER},
+    {HEAD, IF}, {KEY(condition), INDEX}, {KEY(op), ANY_TEXT}, {KEY(otherwise), NUMBER},
+    {KEY(then), NUMBER},
+    {HEAD, LOOP}, {KEY(body), NUMBER}, {KEY(bound), STEP_SIZE}, {KEY(condition), INDEX},
+    {KEY(op), ANY_TEXT},
+    {HEAD, WEIGHT}, {KEY(bytes), NUMBER}, {KEY(dtype), DTYPE}, {KEY(name), NAME},
+    {KEY(segments), SEGMENTS}, {KEY(shape), WEIGHT_SHAPE}, {KEY(storage), DTYPE},
+    {HEAD, RANGE}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(offset), NUMBER},
+    {HEAD, BINDING}, {KEY(access), ACCESS}, {KEY(dtype), TYPE_WORD},
+    {HEAD, KERNEL}, {KEY(bindings), BINDINGS}, {KEY(bytes), NUMBER}, {KEY(entry), IDENTIFIER},
+    {KEY(file), INDEX}, {KEY(moves), MOVES}, {KEY(offset), NUMBER}, {KEY(symbols), FLAG},
+    {KEY(workgroup), WORKGROUP},
+    {HEAD, IMAGE}, {KEY(buffer), INDEX}, {KEY(dtype), IMAGE_DTYPE}, {KEY(height), IMAGE_SIDE},
+    {KEY(pitch), NUMBER}, {KEY(width), IMAGE_SIDE},
+    {HEAD, SYMBOL}, {KEY(max), SIZE}, {KEY(min), SIZE}, {KEY(name), NAME}, {KEY(step), STEP_SIZE},
+    {HEAD, SLICE}, {KEY(axis), AXIS}, {KEY(name), NAME}, {KEY(size), NUMBER}, {KEY(start), NUMBER},
+    {HEAD, INPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DTYPE},
+    {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
+    {HEAD, OUTPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DTYPE},
+    {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
+    {HEAD, STATE}, {KEY(axis), AXIS}, {KEY(buffer), INDEX}, {KEY(dtype), DTYPE},
+    {KEY(initial), INDEX}, {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(storage), DTYPE},
+    {KEY(update), UPDATE},
+    {HEAD, ENTRY}, {KEY(inputs), PORTS}, {KEY(name), NAME}, {KEY(outputs), PORTS},
+    {KEY(steps), RANGE_OF_STEPS},
+    {HEAD, ARENA}, {KEY(bytes), ARENA_SIZE},
+    {HEAD, GOLDEN}, {KEY(entry), INDEX}, {KEY(inputs), GOLDEN_INPUTS}, {KEY(made), ANY_TEXT},
+    {KEY(outputs), GOLDEN_OUTPUTS}, {KEY(seed), SEED}, {KEY(steps), REPEATS},
+    {KEY(symbols), GOLDEN_SYMBOLS}, {KEY(tolerance), NUMBER},
+    {HEAD, GOLDEN_INPUT}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(max), GOLDEN_BOUND},
+    {KEY(min), GOLDEN_BOUND}, {KEY(offset), NUMBER},
+    {HEAD, GOLDEN_OUTPUT}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(offset), NUMBER},
+    {KEY(stride), POSITIVE},
+    {HEAD, FILE_}, {KEY(bytes), NUMBER}, {KEY(name), ANY_TEXT}, {KEY(sha256), SHA256},
+    {HEAD, REQUIREMENTS}, {KEY(binding_bytes), NUMBER}, {KEY(bindings), NUMBER},
+    {KEY(buffer_bytes), NUMBER}, {KEY(image_height), IMAGE_LIMIT}, {KEY(image_width), IMAGE_LIMIT},
+    {KEY(invocations), NUMBER}, {KEY(workgroup_bytes), NUMBER}, {KEY(workgroups), NUMBER},
+    {HEAD, ROOT}, {KEY(arenas), ARENAS}, {KEY(buffers), BUFFERS}, {KEY(entries), ENTRIES},
+    {KEY(features), FEATURES}, {KEY(files), FILES}, {KEY(format), ANY_TEXT},
+    {KEY(golden), GOLDENS}, {KEY(images), IMAGES}, {KEY(inputs), INPUTS}, {KEY(kernels), KERNELS},
+    {KEY(options), FREE}, {KEY(outputs), OUTPUTS}, {KEY(peak_bytes), NUMBER}, {KEY(prelude), RANGE},
+    {KEY(requirements), REQUIREMENTS}, {KEY(states), STATES}, {KEY(steps), STEPS},
+    {KEY(symbols), SYMBOLS}, {KEY(target), TARGET_TEXT}, {KEY(tool), SHORT_TEXT},
+    {KEY(version), NUMBER}, {KEY(weights), WEIGHTS},
+    {HEAD, FREE},
+};
 
-static const shape arenas = LIST(arena, 0, 64, TE_N_ARENAS);
-static const shape buffers = LIST(buffer, 0, 262144, TE_N_BUFFERS);
-static const shape entries = LIST(entry, 1, 64, TE_N_ENTRIES);
-static const shape features = LIST(short_text, 0, 64, TE_NOTHING);
-static const shape files = LIST(file, 0, 4096, TE_N_FILES);
-static const shape goldens = LIST(golden, 0, 64, TE_N_GOLDENS);
-static const shape images = {.kind = ARRAY, .of = &image, .most = 262144, .total = TE_N_IMAGES,
-                             .images = true};
-static const shape inputs = LIST(input, 0, 1024, TE_N_INPUTS);
-static const shape kernels = LIST(kernel, 0, 16384, TE_N_KERNELS);
-static const shape outputs = LIST(output, 0, 1024, TE_N_OUTPUTS);
-static const shape states = LIST(state, 0, 1024, TE_N_STATES);
-static const shape steps = LIST(step, 0, 262144, TE_N_STEPS);
-static const shape symbols = LIST(symbol, 0, 32, TE_N_SYMBOLS);
-static const shape weights = LIST(weight, 0, 65536, TE_N_WEIGHTS);
-static const member root_members[] = {
-    {"arenas", &arenas}, {"buffers", &buffers}, {"entries", &entries}, {"features", &features},
-    {"files", &files}, {"format", &text}, {"golden", &goldens},
-    {"images", &images}, {"inputs", &inputs},
-    {"kernels", &kernels}, {"options", &free_}, {"outputs", &outputs}, {"peak_bytes", &integer},
-    {"prelude", &range}, {"requirements", &requirements}, {"states", &states}, {"steps", &steps},
-    {"symbols", &symbols}, {"target", &target_text}, {"tool", &short_text}, {"version", &integer},
-    {"weights", &weights}, {NULL, NULL}};
-static const shape root = EXACTLY(root_members);
+static const char *name_of(const member *member) { return (const char *)&all_keys + member->key; }
 
+/* Whether a record's dtype and storage, which are dtypes, fit each other. */
 static bool storage_fits(const char *record) {
-    const te_text port[] = {te_string(te_member(record, "dtype")),
-                            te_string(te_member(record, "storage"))};
-    int types[2] = {0, 0};
-    for (int i = 0; i < 2; i++) {
-        while (!te_is(port[i], te_dtype_name((te_dtype)types[i]))) types[i]++;
-    }
-    return te_storage_holds((te_dtype)types[0], (te_dtype)types[1]);
+    return te_storage_holds(te_dtype_of(te_member(record, "dtype")),
+                            te_dtype_of(te_member(record, "storage")));
 }
 
 static bool input_is_plain(const char *record) {
@@ -250,141 +232,131 @@ typedef struct walk {
     uint32_t *totals;
     const char *end; /* what follows the value just checked */
     te_error *error;
-    bool images;
+    bool images; /* whether the manifest has records of images */
 } walk;
 
-static te_status check(walk *walk, const char *p, const shape *shape, const char *where);
+static te_status check(walk *walk, const char *p, type type, const char *where);
 
 #define FIELD(condition)                                                                           \
     TE_NEED(condition, TE_FIELD, "%s is of the wrong type or not allowed", where)
 
-static bool is_choice(te_text word, const char *words) {
-    while (*words) {
-        const size_t length = strcspn(words, " ");
-        if (word.length == length && !memcmp(word.at, words, length)) return true;
-        words += length + 1;
+static bool is_text(const char *p, type type) {
+    const te_text word = te_string(p);
+    switch (type) {
+    case DTYPE: return te_dtype_of(p) != TE_DTYPE_OF_PORT;
+    case IMAGE_DTYPE: return te_is(word, "float16") || te_is(word, "float32");
+    case UPDATE: return te_is(word, "replace") || te_is(word, "shift");
+    case ACCESS: return te_is(word, "read") || te_is(word, "read_write");
+    case TYPE_WORD: case IDENTIFIER: case SHA256: break;
+    default: return te_units(p) >= rules[type].least && te_units(p) <= rules[type].most;
     }
-    return false;
-}
-
-static bool is_word(te_text word, const shape *shape) {
-    if (word.length < (uint64_t)shape->least || word.length > (uint64_t)shape->most) return false;
-    if (shape == &identifier) {
-        for (uint32_t i = 0; i < word.length; i++) {
-            if (!te_is_letter(word.at[i]) && (i == 0 || !te_is_digit(word.at[i]))) return false;
-        }
-        return true;
+    if (word.length < (uint64_t)rules[type].least || word.length > (uint64_t)rules[type].most) {
+        return false;
     }
-    if (shape == &type_word) return consists(word, "", "_");
     for (uint32_t i = 0; i < word.length; i++) {
-        if (!te_is_digit(word.at[i]) && !(word.at[i] >= 'a' && word.at[i] <= 'f')) return false;
+        const char c = word.at[i];
+        const bool letter = te_is_letter(c) && (type == IDENTIFIER || c == '_' || c >= 'a');
+        const bool allowed = type == SHA256 ? c >= 'a' && c <= 'f' : letter;
+        if (!allowed && !(te_is_digit(c) && (i || type != IDENTIFIER))) return false;
     }
     return true;
 }
 
-static te_status check_array(walk *walk, const char *p, const shape *shape, const char *where) {
+static te_status check_array(walk *walk, const char *p, type type, const char *where) {
     te_error *error = walk->error;
+    const rule *rule = &rules[type];
     FIELD(*p == '[');
     int64_t count = 0;
     for (const char *at = te_first(p); at; at = te_next(at)) count++;
-    TE_NEED(count >= shape->least && count <= shape->most, TE_COUNT,
-            "%s has %lld elements, not %lld to %lld", where, (long long)count,
-            (long long)shape->least, (long long)shape->most);
-    walk->totals[shape->total] += (uint32_t)count;
-    const char *at = te_first(p);
-    while (at) {
-        TE_TRY(check(walk, at, shape->of, where));
-        at = te_next_from(walk->end);
+    TE_NEED(count >= rule->least && count <= rule->most, TE_COUNT,
+            "%s has %lld elements, not %d to %lld", where, (long long)count, (int)rule->least,
+            (long long)rule->most);
+    walk->totals[rule->total] += (uint32_t)count;
+    if (type == EXPRESSION) {
+        for (const char *at = te_first(p); at; at = te_next(at)) {
+            FIELD(te_is_integer(at) || *at == '"');
+        }
+        walk->totals[rule->total]++; /* their number comes first */
+    } else {
+        for (const char *at = te_first(p); at; at = te_next_from(walk->end)) {
+            TE_TRY(check(walk, at, (enum type)rule->of, where));
+        }
     }
     walk->end = te_skip(p);
     return TE_OK;
 }
 
-/* The first of members that a record of this manifest has; NULL if there is none. */
-static const member *wanted_of(const walk *walk, const member *members) {
-    while (members && members->key && members->value->images && !walk->images) members++;
-    return members && members->key ? members : NULL;
+/* The member that a record must have next; NULL at its end. */
+static const member *wanted_from(const walk *walk, const member *at) {
+    while (!walk->images && (at->type == IMAGES || at->type == IMAGE_LIMIT)) at++;
+    return at->key == HEAD ? NULL : at;
 }
 
-static te_status check_record(walk *walk, const char *p, const shape *shape, const char *where) {
+static te_status check_record(walk *walk, const char *p, type type, const char *where) {
     te_error *error = walk->error;
     FIELD(*p == '{');
-    const member *wanted = wanted_of(walk, shape->of);
+    const member *first = members;
+    while (first->key != HEAD || first->type != type) first++;
+    first = wanted_from(walk, first + 1);
+    const bool open = type == FREE || type == REQUIREMENTS; /* to other members */
+    const member *wanted = first;
     int keys = 0;
     for (const char *key = te_first(p); key; key = te_next(te_value_of(key)), keys++) {
-        const int order = wanted ? te_compare_key(key, wanted->key) : -1;
-        TE_NEED(order <= 0, TE_FIELD, "%s has no %s", where, wanted->key);
-        TE_NEED(order == 0 || shape->free, TE_FIELD, "%s has the unknown key %.*s", where,
+        const int order = wanted ? te_compare_key(key, name_of(wanted)) : -1;
+        TE_NEED(order <= 0, TE_FIELD, "%s has no %s", where, name_of(wanted));
+        TE_NEED(order == 0 || open, TE_FIELD, "%s has the unknown key %.*s", where,
                 (int)te_string(key).length, key + 1);
-        if (order == 0) wanted = wanted_of(walk, wanted + 1);
+        if (order == 0) wanted = wanted_from(walk, wanted + 1);
     }
-    TE_NEED(!wanted, TE_FIELD, "%s has no %s", where, wanted->key);
-    TE_NEED(!shape->free || keys <= 64, TE_COUNT, "%s has %d keys, most 64", where, keys);
-    wanted = wanted_of(walk, shape->of);
-    const char *key = te_first(p);
+    TE_NEED(!wanted, TE_FIELD, "%s has no %s", where, name_of(wanted));
+    TE_NEED(!open || keys <= 64, TE_COUNT, "%s has %d keys, most 64", where, keys);
+    wanted = first;
     const char *end = p + 2; /* of an empty record */
-    while (key) {
+    for (const char *key = te_first(p); key; key = te_next_from(end)) {
         const char *value = te_value_of(key);
-        if (wanted && !te_compare_key(key, wanted->key)) {
-            TE_TRY(check(walk, value, wanted->value, wanted->key));
+        if (wanted && !te_compare_key(key, name_of(wanted))) {
+            TE_TRY(check(walk, value, (enum type)wanted->type, name_of(wanted)));
             end = walk->end;
-            wanted = wanted_of(walk, wanted + 1);
+            wanted = wanted_from(walk, wanted + 1);
         } else {
             end = te_skip(value);
         }
-        key = te_next_from(end);
     }
-    if (shape->port) FIELD(storage_fits(p));
-    if (shape->input) FIELD(input_is_plain(p));
+    if (type == INPUT || type == OUTPUT || type == STATE) FIELD(storage_fits(p));
+    if (type == INPUT) FIELD(input_is_plain(p));
     while (*end == '\n') end++;
     walk->end = te_first(p) ? end + 1 : end;
     return TE_OK;
 }
 
 static te_status check_step(walk *walk, const char *p, const char *where) {
-    static const char *const ops[] = {"launch", "copy", "if", "loop"};
+    static const char ops[][8] = {"launch", "copy", "if", "loop"};
     te_error *error = walk->error;
     FIELD(*p == '{');
     const char *op = te_member(p, "op");
     for (int i = 0; i < 4; i++) {
-        if (string_is(op, ops[i])) return check_record(walk, p, &step_kinds[i], ops[i]);
+        if (string_is(op, ops[i])) return check_record(walk, p, (type)(LAUNCH + i), ops[i]);
     }
     return te_fail(error, TE_FIELD, "a step has no op that is known");
 }
 
-static te_status check_expression(walk *walk, const char *p, const char *where) {
+static te_status check(walk *walk, const char *p, type type, const char *where) {
     te_error *error = walk->error;
-    uint32_t count = 1;
-    FIELD(te_is_integer(p) || *p == '[');
-    if (*p == '[') {
-        count = 0;
-        for (const char *at = te_first(p); at; at = te_next(at)) count++;
-        TE_NEED(count >= 1 && count <= TE_TOKENS, TE_COUNT, "an expression has %u tokens", count);
-        for (const char *at = te_first(p); at; at = te_next(at)) {
-            FIELD(te_is_integer(at) || *at == '"');
-        }
+    if (type >= FREE) return check_record(walk, p, type, where);
+    if (type == STEP) return check_step(walk, p, where);
+    if (type >= SHAPE || (type == EXPRESSION && !te_is_integer(p))) {
+        return check_array(walk, p, type, where);
     }
-    walk->totals[TE_N_TOKENS] += count + 1;
     walk->end = te_skip(p);
-    return TE_OK;
-}
-
-static te_status check(walk *walk, const char *p, const shape *shape, const char *where) {
-    te_error *error = walk->error;
-    if (shape->kind == ARRAY) return check_array(walk, p, shape, where);
-    if (shape->kind == RECORD) return check_record(walk, p, shape, where);
-    if (shape->kind == STEP) return check_step(walk, p, where);
-    if (shape->kind == EXPRESSION) return check_expression(walk, p, where);
-    walk->end = te_skip(p);
-    if (shape->kind == INTEGER) {
-        FIELD(te_is_integer(p) && te_integer(p) >= shape->least && te_integer(p) <= shape->most);
-    } else if (shape->kind == FLAG) {
+    if (type == EXPRESSION) {
+        walk->totals[TE_N_TOKENS] += 2;
+    } else if (type <= GOLDEN_BOUND) {
+        FIELD(te_is_integer(p) && te_integer(p) >= rules[type].least &&
+              te_integer(p) <= rules[type].most);
+    } else if (type == FLAG) {
         FIELD(*p == 't' || *p == 'f');
     } else {
-        FIELD(*p == '"');
-        if (shape->kind == TEXT) FIELD(te_units(p) >= shape->least && te_units(p) <= shape->most);
-        if (shape->kind == WORD) FIELD(is_word(te_string(p), shape));
-        if (shape->kind == CHOICE) FIELD(is_choice(te_string(p), shape->of));
+        FIELD(*p == '"' && is_text(p, type));
     }
     return TE_OK;
 }
@@ -392,5 +364,5 @@ static te_status check(walk *walk, const char *p, const shape *shape, const char
 te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
     walk walk = {totals, NULL, error, te_lists_feature(manifest, "images")};
     memset(totals, 0, TE_TOTALS * sizeof *totals);
-    return check(&walk, manifest, &root, "manifest");
+    return check(&walk, manifest, ROOT, "manifest");
 }

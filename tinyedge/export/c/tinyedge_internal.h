@@ -258,9 +258,21 @@ struct te_model {
 te_status te_read_records(te_model *model, te_error *error); /* allocates them */
 void te_finish_strings(te_model *model); /* makes names UTF-8; the text is JSON no longer */
 te_status te_check_records(const te_model *model, te_error *error); /* stages 4 to 10 */
+
+/* Parts of stages 8 and 9 at some sizes, refused by an id. sizes: a step's counts or bytes. */
+te_status te_check_port(const te_model *model, const te_port_record *port, const int64_t *symbols,
+                        te_status id, te_error *error);
+te_status te_check_slices(const te_model *model, const te_port_record *port,
+                          const int64_t *symbols, te_status id, te_error *error);
+te_status te_check_step(const te_model *model, uint32_t number, const int64_t *symbols,
+                        int64_t sizes[3], te_status id, te_error *error);
+te_status te_check_copy(const te_model *model, uint32_t number, int64_t bytes, te_status id,
+                        te_error *error);
+
 const te_image_record *te_image_of(const te_model *model, int32_t buffer); /* or NULL */
 int64_t te_threads(const te_kernel_record *kernel);                        /* of a workgroup */
 const char *te_requirement_name(enum te_requirement requirement);
+te_dtype te_dtype_of(const char *value); /* a string's; TE_DTYPE_OF_PORT: it names none */
 bool te_storage_holds(te_dtype dtype, te_dtype storage);
 bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 

@@ -205,21 +205,26 @@ static void measure(const te_model *model, const te_context_options *options, te
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-static te_status failed(int32_t code, const char *call, te_error *error) {
-    if (!code) return TE_OK;
+static const char names[] = FUNCTIONS(NAME);
+
+/* place: of the function in struct api. */
+static te_status failed(int32_t code, size_t place, te_error *error) {
     const bool memory = code <= NO_MEMORY && code >= OUT_OF_HOST_MEMORY;
-    return te_fail(error, memory ? TE_DEVICE_MEMORY : TE_DEVICE_DRIVER, "%s failed with %d", call,
+    const char *name = names;
+    if (!code) return TE_OK;
+    for (; place; place -= sizeof(void *)) name += strlen(name) + 1;
+    return te_fail(error, memory ? TE_DEVICE_MEMORY : TE_DEVICE_DRIVER, "%s failed with %d", name,
                    (int)code);
 }
 
-#define CALL(name, ...) TE_TRY(failed(device->cl.name(__VA_ARGS__), #name, error))
+#define CALL(name, ...) TE_TRY(failed(device->cl.name(__VA_ARGS__), offsetof(api, name), error))
 
 /* What makes an object gives its code by a pointer, which comes last. */
 #define MAKE(object, name, ...)                                                                    \
     do {                                                                                           \
         int32_t code_ = 0;                                                                         \
         (object) = device->cl.name(__VA_ARGS__, &code_);                                           \
-        TE_TRY(failed(code_, #name, error));                                                       \
+        TE_TRY(failed(code_, offsetof(api, name), error));                                         \
     } while (0)
 
 static void settle(te_context *context);
@@ -231,7 +236,7 @@ static te_status open_library(opencl *device, const char *library, te_error *err
     void *handle = te_open_library(library, places);
     TE_NEED(handle, TE_DEVICE_MISSING, "there is no OpenCL: %s cannot be loaded",
             library ? library : places[0]);
-    const char *missing = te_find_functions(handle, FUNCTIONS(NAME), &device->cl);
+    const char *missing = te_find_functions(handle, names, &device->cl);
     TE_NEED(!missing, TE_DEVICE_MISSING, "the OpenCL library has no %s", missing);
     return TE_OK;
 }
@@ -363,21 +368,21 @@ static te_status check_limits(const opencl *device, const te_model *model, te_er
         const uint64_t limit = fact(device, limits[i].limit);
         TE_NEED(needed <= limit, TE_DEVICE_LIMITS,
                 "the bundle needs %s of %llu, the device has %llu",
-                te_requirement_name((enum te_requirement)limits[i].requirement), (unsigned long long)needed,
-                (unsigned long long)limit);
+                te_requirement_name((enum te_requirement)limits[i].requirement),
+                (unsigned long long)needed, (unsigned long long)limit);
     }
     measure(model, NULL, &memory);
-    TE_NEED(memory.device <= fact(device, GLOBAL_MEM_SIZE), TE_DEVICE_LIMITS,
-            "the bundle needs %llu bytes, the device has less", (unsigned long long)memory.device);
-    const uint64_t arguments = (uint64_t)model->requirements[TE_BINDINGS] + 1; /* with the sizes */
-    TE_NEED(arguments * fact(device, ADDRESS_BITS) <= 8 * fact(device, MAX_PARAMETER_SIZE),
-            TE_DEVICE_LIMITS, "the device's kernels take no %llu arguments",
-            (unsigned long long)arguments);
     ask_text(device->cl.clGetDeviceInfo, device->device, DEVICE_PROFILE, profile, sizeof profile);
-    TE_NEED(!strcmp(profile, "FULL_PROFILE") && fact(device, ENDIAN_LITTLE) &&
-                (!TOTAL(IMAGES) || fact(device, IMAGE_SUPPORT)),
-            TE_DEVICE_LIMITS, "the device is no little-endian one of the full profile%s",
-            TOTAL(IMAGES) ? " with images" : "");
+    const uint64_t arguments = (uint64_t)model->requirements[TE_BINDINGS] + 1; /* with the sizes */
+    const char *lacks = NULL;
+    if (strcmp(profile, "FULL_PROFILE")) lacks = "the full profile";
+    if (!fact(device, ENDIAN_LITTLE)) lacks = "little-endian numbers";
+    if (TOTAL(IMAGES) && !fact(device, IMAGE_SUPPORT)) lacks = "images";
+    if (memory.device > fact(device, GLOBAL_MEM_SIZE)) lacks = "enough memory";
+    if (arguments * fact(device, ADDRESS_BITS) > 8 * fact(device, MAX_PARAMETER_SIZE)) {
+        lacks = "kernels of so many arguments";
+    }
+    TE_NEED(!lacks, TE_DEVICE_LIMITS, "the device has not %s", lacks);
     return TE_OK;
 }
 
@@ -528,9 +533,9 @@ static te_status build_program(opencl *device, const te_context *context, te_err
     device->program =
         device->cl.clCreateProgramWithSource(device->context, 1, &text, NULL, &code);
     te_release(&model->allocator, source);
-    TE_TRY(failed(code, "clCreateProgramWithSource", error));
+    TE_TRY(failed(code, offsetof(api, clCreateProgramWithSource), error));
     code = device->cl.clBuildProgram(device->program, 1, &device->device, build, NULL, NULL);
-    if (code == OUT_OF_HOST_MEMORY) return failed(code, "clBuildProgram", error);
+    if (code == OUT_OF_HOST_MEMORY) return failed(code, offsetof(api, clBuildProgram), error);
     if (code) return refused(device, model, code, error);
     if (cached) keep_compiled(device, model, &cache, key);
     return TE_OK;
@@ -695,18 +700,19 @@ static te_status make_kernel(const opencl *device, const te_model *model, uint32
     int32_t code = 0;
     *made = device->cl.clCreateKernel(device->program, kernel->entry.at, &code);
     TE_NEED(code != NO_KERNEL, TE_DEVICE_KERNEL, "the program has no kernel %s", kernel->entry.at);
-    TE_TRY(failed(code, "clCreateKernel", error));
+    TE_TRY(failed(code, offsetof(api, clCreateKernel), error));
     CALL(clGetKernelInfo, *made, KERNEL_NUM_ARGS, sizeof arguments, &arguments, NULL);
     TE_NEED(arguments == kernel->bindings + kernel->symbols, TE_DEVICE_KERNEL,
             "kernel %s takes %u arguments", kernel->entry.at, (unsigned)arguments);
     CALL(clGetKernelWorkGroupInfo, *made, device->device, KERNEL_WORK_GROUP_SIZE, sizeof limit,
          &limit, NULL);
     CALL(clGetDeviceInfo, device->device, MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL);
-    TE_NEED((uint64_t)threads <= limit && (uint32_t)kernel->workgroup[0] <= sizes[0] &&
-                (uint32_t)kernel->workgroup[1] <= sizes[1] &&
-                (uint32_t)kernel->workgroup[2] <= sizes[2],
-            TE_DEVICE_LIMITS, "kernel %s has workgroups of %lld threads, too many for the device",
-            kernel->entry.at, (long long)threads);
+    for (int axis = 0; axis < 3; axis++) {
+        if ((size_t)kernel->workgroup[axis] > sizes[axis]) limit = 0;
+    }
+    TE_NEED((uint64_t)threads <= limit, TE_DEVICE_LIMITS,
+            "kernel %s has workgroups of %lld threads, too many for the device", kernel->entry.at,
+            (long long)threads);
     for (; i < step->buffers; i++) {
         const int32_t buffer = model->bound[step->first_buffer + i];
         const te_image_record *image = te_image_of(model, buffer);
@@ -972,7 +978,7 @@ static te_status ask(te_context *context, bool *done, te_error *error) {
     int32_t state = 0;
     CALL(clGetEventInfo, device->last, EVENT_STATUS, sizeof state, &state, NULL);
     *done = state <= 0;
-    return state < 0 ? failed(state, "a run", error) : TE_OK;
+    return failed(state < 0 ? state : 0, offsetof(api, clGetEventInfo), error);
 }
 
 static te_status wait(te_context *context, int64_t timeout, te_error *error) {

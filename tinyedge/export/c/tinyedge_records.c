@@ -29,11 +29,7 @@ static int32_t index_of(const char *record, const char *key) {
 }
 
 static te_dtype dtype_of(const char *record, const char *key) {
-    const te_text word = text_of(record, key);
-    for (int type = TE_BOOL; type <= TE_FLOAT64; type++) {
-        if (te_is(word, te_dtype_name((te_dtype)type))) return (te_dtype)type;
-    }
-    return TE_DTYPE_OF_PORT;
+    return te_dtype_of(te_member(record, key));
 }
 
 static te_range_record range_of(const char *record) {
@@ -42,8 +38,8 @@ static te_range_record range_of(const char *record) {
 }
 
 static int64_t token_of(const te_model *model, const char *value) {
-    static const char *const operators[] = {"add", "mul", "sub", "floordiv",
-                                            "ceildiv", "mod", "min", "max"};
+    static const char operators[][9] = {"add",     "mul", "sub", "floordiv",
+                                        "ceildiv", "mod", "min", "max"};
     if (te_is_integer(value)) return te_integer(value);
     te_text word = te_string(value);
     for (int i = 0; i < 8; i++) {
@@ -404,18 +400,25 @@ static void finish_list(te_text *list) {
     list->length = (uint32_t)(to - list->at);
 }
 
+/* Names of records that begin with them. */
+static void finish_names(void *first, size_t size, uint32_t count) {
+    char *at = first;
+    for (; count; count--, at += size) finish((void *)at);
+}
+
+#define FINISH(records, total) finish_names(records, sizeof *(records), model->totals[total])
+
 void te_finish_strings(te_model *model) {
-    const uint32_t *totals = model->totals;
-    for (int group = 0; group < 3; group++) {
-        for (uint32_t i = 0; i < te_count(model, group); i++) finish(&model->ports[group][i].name);
-    }
-    for (uint32_t i = 0; i < totals[TE_N_SYMBOLS]; i++) finish(&model->symbols[i].name);
-    for (uint32_t i = 0; i < totals[TE_N_SLICES]; i++) finish(&model->slices[i].name);
-    for (uint32_t i = 0; i < totals[TE_N_ENTRIES]; i++) finish(&model->entries[i].name);
-    for (uint32_t i = 0; i < totals[TE_N_WEIGHTS]; i++) finish(&model->weights[i].name);
-    for (uint32_t i = 0; i < totals[TE_N_KERNELS]; i++) finish(&model->kernels[i].entry);
-    for (uint32_t i = 0; i < totals[TE_N_FILES]; i++) finish(&model->files[i].name);
-    for (uint32_t i = 0; i < totals[TE_N_STEPS]; i++) {
+    FINISH(model->ports[TE_INPUTS], TE_N_INPUTS);
+    FINISH(model->ports[TE_OUTPUTS], TE_N_OUTPUTS);
+    FINISH(model->ports[TE_STATES], TE_N_STATES);
+    FINISH(model->symbols, TE_N_SYMBOLS);
+    FINISH(model->slices, TE_N_SLICES);
+    FINISH(model->entries, TE_N_ENTRIES);
+    FINISH(model->weights, TE_N_WEIGHTS);
+    FINISH(model->kernels, TE_N_KERNELS);
+    FINISH(model->files, TE_N_FILES);
+    for (uint32_t i = 0; i < model->totals[TE_N_STEPS]; i++) {
         if (model->steps[i].op == TE_LAUNCH) finish_list(&model->steps[i].nodes);
     }
     finish(&model->target);

@@ -115,6 +115,7 @@ const te_error *te_last_error(const te_context *context) { return &context->erro
 static te_status check_tensor(const te_tensor *tensor, const te_port_record *port,
                               te_error *error) {
     const char *name = port->name.at;
+    TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", name);
     TE_NEED(tensor->size == sizeof *tensor, TE_API_SIZE, "te_tensor has another size");
     TE_NEED(tensor->data || tensor->device || !tensor->bytes, TE_API_ARGUMENT,
             "%s: data is NULL", name);
@@ -128,8 +129,20 @@ static te_status check_tensor(const te_tensor *tensor, const te_port_record *por
     return TE_OK;
 }
 
-static te_status bind(te_context *context, te_binding *binding, const te_port_record *port,
-                      const te_tensor *tensor) {
+static te_status check_index(te_context *context, te_group group, int index) {
+    static const char words[3][8] = {"input", "output", "state"};
+    te_error *error = &context->error;
+    TE_NEED((unsigned)group <= TE_STATES && within(index, te_count(context->model, group)),
+            group == TE_STATES ? TE_RUN_STATE : group ? TE_RUN_OUTPUT : TE_RUN_INPUT,
+            "there is no %s %d", words[(unsigned)group % 3], index);
+    return TE_OK;
+}
+
+static te_status bind(te_context *context, te_group group, int index, const te_tensor *tensor) {
+    TE_TRY(check_index(context, group, index));
+    if (group == TE_OUTPUTS) TE_TRY(need_idle(context, &context->error));
+    const te_port_record *port = &context->model->ports[group][index];
+    te_binding *binding = &(group ? context->outputs : context->inputs)[index];
     if (!tensor) {
         binding->bound = false;
         return TE_OK;
@@ -148,26 +161,11 @@ static te_status bind(te_context *context, te_binding *binding, const te_port_re
 }
 
 te_status te_bind_input(te_context *context, int input, const te_tensor *tensor) {
-    te_error *error = &context->error;
-    const te_model *model = context->model;
-    if (!within(input, TOTAL(INPUTS))) {
-        te_fail(error, TE_RUN_INPUT, "there is no input %d", input);
-        return fail(context);
-    }
-    return finish(context, bind(context, &context->inputs[input], &model->ports[TE_INPUTS][input],
-                                tensor));
+    return finish(context, bind(context, TE_INPUTS, input, tensor));
 }
 
 te_status te_bind_output(te_context *context, int output, const te_tensor *tensor) {
-    te_error *error = &context->error;
-    const te_model *model = context->model;
-    if (!within(output, TOTAL(OUTPUTS))) {
-        te_fail(error, TE_RUN_OUTPUT, "there is no output %d", output);
-        return fail(context);
-    }
-    if (need_idle(context, error)) return fail(context);
-    return finish(context, bind(context, &context->outputs[output],
-                                &model->ports[TE_OUTPUTS][output], tensor));
+    return finish(context, bind(context, TE_OUTPUTS, output, tensor));
 }
 
 te_status te_set_symbol(te_context *context, int symbol, int64_t value) {
@@ -302,57 +300,24 @@ static te_status solve(te_context *context, const te_entry_record *entry, int64_
     return TE_OK;
 }
 
-/* Stage 8's checks at these sizes. */
-static te_status check_port(const te_model *model, const te_port_record *port,
-                            const int64_t *values, te_error *error) {
-    int64_t shape[TE_MAX_RANK], elements;
-    const int64_t size = (int64_t)te_dtype_bytes(port->storage);
-    const int64_t room = model->buffers[port->buffer].bytes / size;
-    TE_NEED(te_extents(model, port, values, shape, &elements) && elements <= room, TE_RUN_SHAPE,
-            "%s has no shape at these sizes, or one beyond its buffer", port->name.at);
-    for (uint32_t i = 0; i < port->slices; i++) {
-        const te_slice_record *slice = &model->slices[port->first_slice + i];
-        TE_NEED(slice->start + slice->size <= shape[slice->axis], TE_RUN_SHAPE,
-                "%s is too small for its slices at these sizes", port->name.at);
-    }
-    if (port->count == -1) return TE_OK;
-    const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
-    TE_NEED(te_extents(model, other, values, shape, &elements) && elements == 1, TE_RUN_SHAPE,
-            "the count of %s is not one element at these sizes", port->name.at);
-    return TE_OK;
-}
-
-static bool copy_fits(const te_model *model, const te_step_record *step, int64_t bytes) {
-    const te_buffer_record *from = &model->buffers[step->source];
-    const te_buffer_record *to = &model->buffers[step->destination];
-    const int64_t source = from->offset + step->source_offset;
-    const int64_t destination = to->offset + step->destination_offset;
-    const bool apart = from->weight != to->weight || from->arena != to->arena ||
-                       source + bytes <= destination || destination + bytes <= source;
-    return bytes >= 0 && bytes % 4 == 0 && step->source_offset + bytes <= from->bytes &&
-           step->destination_offset + bytes <= to->bytes && (apart || !bytes);
-}
-
+/* Stages 8 and 9 at these sizes. */
 static te_status resize(te_context *context, const int64_t *values, te_error *error) {
     const te_model *model = context->model;
     const size_t bytes = TOTAL(SYMBOLS) * sizeof *values;
+    const te_status id = TE_RUN_SHAPE;
     if (context->sized && !memcmp(values, context->symbols, bytes)) return TE_OK;
     context->sized = false;
     for (int group = 0; group < 3; group++) {
         for (uint32_t i = 0; i < te_count(model, group); i++) {
-            TE_TRY(check_port(model, &model->ports[group][i], values, error));
+            const te_port_record *port = &model->ports[group][i];
+            TE_TRY(te_check_port(model, port, values, id, error));
+            TE_TRY(te_check_slices(model, port, values, id, error));
         }
     }
     for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
-        const te_step_record *step = &model->steps[i];
-        const int sizes = step->op == TE_LAUNCH ? 3 : step->op == TE_COPY ? 1 : 0;
-        for (int j = 0; j < sizes; j++) {
-            int64_t *size = &context->sizes[i][j];
-            TE_NEED(te_evaluate(model->tokens + step->sizes[j], values, size) &&
-                        (step->op == TE_COPY ? copy_fits(model, step, *size)
-                                             : *size >= 0 && *size <= INT32_MAX),
-                    TE_RUN_SHAPE, "step %u cannot be done at these sizes", i);
-        }
+        int64_t *sizes = context->sizes[i];
+        TE_TRY(te_check_step(model, i, values, sizes, id, error));
+        if (model->steps[i].op == TE_COPY) TE_TRY(te_check_copy(model, i, sizes[0], id, error));
     }
     memcpy(context->symbols, values, bytes);
     TE_TRY(context->backend->resize(context, error));
@@ -539,25 +504,29 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     return TE_OK;
 }
 
-static te_status read_port(te_context *context, te_group group, int index, const te_tensor *tensor,
-                           const te_slice_record *slice) {
+/* Copy a port, or one slice of it unless that is -1, from or to the caller's memory. */
+static te_status move_port(te_context *context, te_group group, int index, int part,
+                           const te_tensor *tensor, bool to_tensor) {
     te_error *error = &context->error;
-    const te_port_record *port = &context->model->ports[group][index];
     int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, start[TE_MAX_RANK] = {0};
     te_transfer planned;
+    TE_TRY(check_index(context, group, index));
     TE_TRY(need_idle(context, error));
-    TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", port->name.at);
+    const te_port_record *port = &context->model->ports[group][index];
+    const te_status id = group == TE_STATES ? TE_RUN_STATE : TE_RUN_OUTPUT;
+    TE_NEED(part == -1 || within(part, port->slices), id, "there is no slice %d of %s", part,
+            port->name.at);
     TE_TRY(check_tensor(tensor, port, error));
     TE_TRY(shape_of(context, group, index, whole, shape));
-    if (slice) {
+    if (part != -1) {
+        const te_slice_record *slice = &context->model->slices[port->first_slice + (uint32_t)part];
         const int64_t left = shape[slice->axis] - slice->start; /* a count may cut it */
         start[slice->axis] = left > 0 ? slice->start : 0;
         shape[slice->axis] = left <= 0 ? 0 : left < slice->size ? left : slice->size;
     }
     TE_TRY(check_shape(port, tensor, shape, error));
-    const te_status id = group == TE_STATES ? TE_RUN_STATE : TE_RUN_OUTPUT;
     TE_TRY(plan(port, whole, start, shape, tensor, id, &planned, error));
-    return transfer(context, port, &planned, tensor, true);
+    return transfer(context, port, &planned, tensor, to_tensor);
 }
 
 static te_status wait(te_context *context, int64_t timeout) {
@@ -572,7 +541,7 @@ static te_status wait(te_context *context, int64_t timeout) {
         const int32_t number = model->listed[entry->first_output + i];
         const te_tensor tensor = tensor_of(context, number);
         if (!context->outputs[number].bound || tensor.device) continue;
-        status = read_port(context, TE_OUTPUTS, number, &tensor, NULL);
+        status = move_port(context, TE_OUTPUTS, number, -1, &tensor, true);
     }
     settle(context);
     return status;
@@ -588,71 +557,31 @@ te_status te_run(te_context *context, int entry) {
 }
 
 te_status te_shape(te_context *context, te_group group, int index, int *rank, int64_t *shape) {
-    const te_model *model = context->model;
     int64_t whole[TE_MAX_RANK] = {0}, valid[TE_MAX_RANK] = {0};
-    if ((unsigned)group > TE_STATES || !within(index, te_count(model, group))) {
-        te_fail(&context->error, TE_RUN_OUTPUT, "there is no such port");
-        return fail(context);
-    }
-    te_status status = need_idle(context, &context->error);
+    te_status status = check_index(context, group, index);
+    if (!status) status = need_idle(context, &context->error);
     if (!status) status = shape_of(context, group, index, whole, valid);
-    *rank = model->ports[group][index].rank;
-    if (!status) memcpy(shape, valid, sizeof *shape * (size_t)*rank);
-    return finish(context, status);
+    if (status) return fail(context);
+    *rank = context->model->ports[group][index].rank;
+    memcpy(shape, valid, sizeof *shape * (size_t)*rank);
+    return TE_OK;
 }
 
 te_status te_read_output(te_context *context, int output, const te_tensor *tensor) {
-    const te_model *model = context->model;
-    if (!within(output, TOTAL(OUTPUTS))) {
-        te_fail(&context->error, TE_RUN_OUTPUT, "there is no output %d", output);
-        return fail(context);
-    }
-    return finish(context, read_port(context, TE_OUTPUTS, output, tensor, NULL));
+    return finish(context, move_port(context, TE_OUTPUTS, output, -1, tensor, true));
 }
 
 te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor) {
-    const te_model *model = context->model;
-    const bool there = within(output, TOTAL(OUTPUTS));
-    const te_port_record *port = &model->ports[TE_OUTPUTS][there ? output : 0];
-    if (!there || !within(slice, port->slices)) {
-        te_fail(&context->error, TE_RUN_OUTPUT, "there is no slice %d of output %d", slice, output);
-        return fail(context);
-    }
-    const te_slice_record *record = &model->slices[port->first_slice + (uint32_t)slice];
-    return finish(context, read_port(context, TE_OUTPUTS, output, tensor, record));
-}
-
-/* --- states ---------------------------------------------------------------------------------- */
-
-static te_status check_state(te_context *context, int state) {
-    const te_model *model = context->model;
-    te_error *error = &context->error;
-    TE_NEED(within(state, TOTAL(STATES)), TE_RUN_STATE, "there is no state %d", state);
-    return need_idle(context, error);
+    if (slice == -1) slice--; /* which would be all */
+    return finish(context, move_port(context, TE_OUTPUTS, output, slice, tensor, true));
 }
 
 te_status te_get_state(te_context *context, int state, const te_tensor *tensor) {
-    te_status status = check_state(context, state);
-    if (!status) status = read_port(context, TE_STATES, state, tensor, NULL);
-    return finish(context, status);
-}
-
-static te_status set_state(te_context *context, int state, const te_tensor *tensor) {
-    te_error *error = &context->error;
-    int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0};
-    te_transfer planned;
-    TE_TRY(check_state(context, state));
-    const te_port_record *port = &context->model->ports[TE_STATES][state];
-    TE_NEED(tensor, TE_API_ARGUMENT, "%s: the tensor is NULL", port->name.at);
-    TE_TRY(check_tensor(tensor, port, error));
-    TE_TRY(shape_of(context, TE_STATES, state, whole, shape));
-    TE_TRY(check_shape(port, tensor, shape, error));
-    TE_TRY(plan(port, whole, NULL, shape, tensor, TE_RUN_STATE, &planned, error));
-    return transfer(context, port, &planned, tensor, false);
+    return finish(context, move_port(context, TE_STATES, state, -1, tensor, true));
 }
 
 te_status te_set_state(te_context *context, int state, const te_tensor *tensor) {
-    return finish(context, set_state(context, state, tensor));
+    return finish(context, move_port(context, TE_STATES, state, -1, tensor, false));
 }
 
 /* --- times ----------------------------------------------------------------------------------- */

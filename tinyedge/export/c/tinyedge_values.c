@@ -20,7 +20,7 @@ bool te_multiply(int64_t a, int64_t b, int64_t *product) {
 enum { BIT, SIGNED, UNSIGNED, FLOAT };
 
 static const struct {
-    const char *name;
+    char name[8];
     uint8_t bytes, kind;
     uint16_t holders; /* the storage types that may hold it, as bits */
 } types[] = {
@@ -44,6 +44,13 @@ static bool known(te_dtype dtype) { return (unsigned)dtype <= TE_FLOAT64; }
 const char *te_dtype_name(te_dtype dtype) { return known(dtype) ? types[dtype].name : ""; }
 
 size_t te_dtype_bytes(te_dtype dtype) { return known(dtype) ? types[dtype].bytes : 0; }
+
+te_dtype te_dtype_of(const char *value) {
+    const te_text word = te_string(value);
+    int dtype = TE_FLOAT64;
+    while (dtype && !te_is(word, types[dtype].name)) dtype--;
+    return (te_dtype)dtype;
+}
 
 bool te_storage_holds(te_dtype dtype, te_dtype storage) {
     return types[dtype].holders >> storage & 1;
