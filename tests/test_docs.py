@@ -16,11 +16,15 @@ PAGES = sorted(
     [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
+        *ROOT.glob("examples/**/*.md"),
         *ROOT.glob("tinyedge/**/*.md"),
     ]
 )
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"(?:^ {4}|`|&& )(tinyedge [a-z][^`#&]*)", re.MULTILINE)
+COMMANDS = (
+    re.compile(r"^ {4}(tinyedge [a-z](?:\\\n|[^`#&\n])*)", re.MULTILINE),
+    re.compile(r"(?:`|&& )(tinyedge [a-z][^`#&]*)"),
+)
 
 
 def name_of(path: Path) -> str:
@@ -37,7 +41,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_exist(page: Path) -> None:
     context = click.Context(cli.tinyedge)
-    for text in COMMAND.findall(page.read_text(encoding="utf-8")):
+    said = page.read_text(encoding="utf-8")
+    for text in (text for pattern in COMMANDS for text in pattern.findall(said)):
         words = shlex.split(text)
         command = cli.tinyedge.get_command(context, words[1])
         assert command is not None, text
