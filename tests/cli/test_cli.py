@@ -395,6 +395,7 @@ def test_export_passes_its_options_on(
         "out": addition,
         "dims": {"H": "32..64:32", "a=b[0]": "2"},
         "precision": "fp16",
+        "arch": None,
         "optimize": False,
         "states": {"h": "h_out", "q": "q_out:shift@1:keep"},
         "state_init": {"h": "h.npy"},
