@@ -1,7 +1,8 @@
 // CUDA's language for an ordinary C++20 compiler, so that the text of kernels runs on the processor.
-// The threads of a block run one after the other in a chosen order; in kernels with barriers each is
-// a fiber that runs up to the next one. Shared memory is NaN when a block begins: where a barrier is
-// missing, a thread reads what another has not written yet, in one of the orders at least.
+// The threads of a block run one after the other in a chosen order; in kernels with barriers or
+// shuffles each is a fiber that runs up to the next one, of its warp or of its block. Shared memory is
+// NaN when a block begins: where a barrier is missing, a thread reads what another has not written
+// yet, in one of the orders at least.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 #define __forceinline__ inline
 #define __launch_bounds__(threads)
 #define __shared__ static __attribute__((section("shared")))
-#define __syncthreads() shim::barrier()
+#define __syncthreads() shim::wait(shim::at_block)
+#define __shfl_xor_sync(lanes, value, offset) shim::shuffle(value, offset)
 #define __int_as_float(bits) __builtin_bit_cast(float, bits)
 
 struct uint3 { unsigned int x, y, z; };
@@ -57,12 +59,15 @@ struct Launch {
     uint32_t order, seed;
 };
 
+enum State { at_warp, at_block, ended };  // where a thread stopped
+
 struct Fiber {
     ucontext_t context;
-    bool done;
+    State state;
+    unsigned long long shuffled;
 };
 
-constexpr uint32_t most_threads = 1024;
+constexpr uint32_t most_threads = 1024, warp_threads = 32;
 constexpr size_t stack_bytes = 256 << 10;
 
 inline Fiber fibers[most_threads];
@@ -71,7 +76,20 @@ inline Fiber *running;
 inline void (*run)(void **);  // the kernel's
 inline void **arguments;
 
-inline void barrier() { swapcontext(&running->context, &scheduler); }
+inline void wait(State state) {
+    running->state = state;
+    swapcontext(&running->context, &scheduler);
+}
+
+// The value of the thread whose number differs by the bits of offset; all threads of the warp ask.
+template <class T> T shuffle(T value, int offset) {
+    static_assert(sizeof value <= sizeof running->shuffled, "a value of at most 64 bits");
+    memcpy(&running->shuffled, &value, sizeof value);
+    wait(at_warp);
+    memcpy(&value, &fibers[(running - fibers) ^ offset].shuffled, sizeof value);
+    wait(at_warp);
+    return value;
+}
 
 // The positions 0..count in an order: the index-th of them, by a step that shares no factor with count.
 class Positions {
@@ -104,7 +122,7 @@ __attribute__((no_sanitize("address"))) inline void forget_shared() {
 
 inline void enter() {
     run(arguments);
-    running->done = true;
+    running->state = ended;
 }
 
 inline void prepare(uint32_t threads) {
@@ -118,27 +136,45 @@ inline void prepare(uint32_t threads) {
         context.uc_stack.ss_size = stack_bytes;
         context.uc_link = &scheduler;
         makecontext(&context, enter, 0);
-        fibers[i].done = false;
     }
 }
 
-// A block with barriers: all threads up to the next one, again and again. Whether they met at each.
-inline bool block_of_fibers(uint32_t threads, const Launch &launch) {
-    prepare(threads);
-    for (uint32_t finished = 0; finished < threads;) {
-        if (finished) return false;
+// Let the threads of a warp run to where the block waits, or to the end. False if they part.
+inline bool run_warp(uint32_t first, uint32_t threads, const Launch &launch) {
+    State state = at_warp;
+    while (state == at_warp) {
         const Positions order(threads, launch);
         for (uint32_t i = 0; i < threads; i++) {
-            running = &fibers[order[i]];
-            threadIdx = position(order[i], launch.block);
+            const uint32_t thread = first + order[i];
+            running = &fibers[thread];
+            threadIdx = position(thread, launch.block);
             swapcontext(&scheduler, &running->context);
-            finished += running->done;
+            if (i > 0 && running->state != state) return false;
+            state = running->state;
         }
     }
     return true;
 }
 
-inline bool start(void (*kernel)(void **), bool barriers, const Launch &launch, void **values) {
+// A block with barriers: all threads up to the next one, again and again. False if they part.
+inline bool run_block(uint32_t threads, const Launch &launch) {
+    const uint32_t warps = (threads + warp_threads - 1) / warp_threads;
+    prepare(threads);
+    State state = at_block;
+    while (state == at_block) {
+        const Positions order(warps, launch);
+        for (uint32_t i = 0; i < warps; i++) {
+            const uint32_t first = order[i] * warp_threads, rest = threads - first;
+            if (!run_warp(first, rest < warp_threads ? rest : warp_threads, launch)) return false;
+            if (i > 0 && running->state != state) return false;
+            state = running->state;
+        }
+    }
+    return true;
+}
+
+// Run a kernel; `waits`: it has barriers or shuffles. False if threads part at one.
+inline bool start(void (*kernel)(void **), bool waits, const Launch &launch, void **values) {
     const uint32_t blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
     const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
     const Positions order(blocks, launch);
@@ -148,9 +184,9 @@ inline bool start(void (*kernel)(void **), bool barriers, const Launch &launch, 
     arguments = values;
     for (uint32_t block = 0; block < blocks; block++) {
         blockIdx = position(order[block], launch.grid);
-        if (barriers) {
+        if (waits) {
             forget_shared();
-            if (!block_of_fibers(threads, launch)) return false;
+            if (!run_block(threads, launch)) return false;
             continue;
         }
         const Positions inner(threads, launch);
@@ -173,8 +209,8 @@ template <class... A> void call(void (*kernel)(A...), void **values) {
 
 }  // namespace shim
 
-#define SHIM_KERNEL(name, barriers)                                                                \
+#define SHIM_KERNEL(name, waits)                                                                   \
     static void call_##name(void **values) { shim::call(name, values); }                           \
     extern "C" int shim_##name(const shim::Launch *launch, void **values) {                        \
-        return shim::start(call_##name, barriers, *launch, values);                                \
+        return shim::start(call_##name, waits, *launch, values);                                   \
     }

@@ -69,7 +69,7 @@ class Shim:
         block: tuple[int, int, int],
         arguments: int,
     ) -> bool:
-        """Run a kernel; whether all its threads met at each barrier."""
+        """Run a kernel; whether all its threads met wherever they waited."""
         launch = Launch(grid, block, ORDERS.index(self.order), self.seed)
         return bool(function(ctypes.byref(launch), ctypes.c_void_p(arguments)))
 
@@ -110,7 +110,8 @@ def _compile(text: str, library: Path, flags: tuple[str, ...]) -> None:
 
 
 def _entry(kernel: str) -> str:
-    """What launches a kernel: its text says whether it has barriers."""
+    """What launches a kernel: its text says whether its threads wait for each other."""
     found = KERNEL.match(kernel)
     assert found is not None
-    return f"SHIM_KERNEL({found[1]}, {int('__syncthreads' in kernel)})\n"
+    waits = "__syncthreads" in kernel or "shuffle" in kernel or "__shfl" in kernel
+    return f"SHIM_KERNEL({found[1]}, {int(waits)})\n"

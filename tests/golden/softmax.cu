@@ -2,8 +2,6 @@
 extern "C" __global__ void __launch_bounds__(64) k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
-    __shared__ float shared0[64];
-    __shared__ float shared1[64];
     const int g10 = (int)blockIdx.x;
     const int l4 = (int)threadIdx.x % 32;
     const int l6 = (int)threadIdx.x % 32;
@@ -13,19 +11,19 @@ extern "C" __global__ void __launch_bounds__(64) k0(
     const int i1 = i0 + te_min(l4, 24);
     const bool v0 = l6 < 25;
     const float4 x0 = b1[i0 + te_min(l6, 24)];
-    const int first0 = (int)threadIdx.x - l6;
-    shared0[(int)threadIdx.x] = te_max(te_max(te_max(v0 ? x0.x : (-TE_INFINITY), v0 ? x0.y : (-TE_INFINITY)), v0 ? x0.z : (-TE_INFINITY)), v0 ? x0.w : (-TE_INFINITY));
-    __syncthreads();
-    if (l6 < 16) { shared0[first0 + l6] = te_max(shared0[first0 + l6], shared0[first0 + l6 + 16]); }
-    __syncthreads();
-    const float v1 = te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(te_max(shared0[first0 + 0], shared0[first0 + 1]), shared0[first0 + 2]), shared0[first0 + 3]), shared0[first0 + 4]), shared0[first0 + 5]), shared0[first0 + 6]), shared0[first0 + 7]), shared0[first0 + 8]), shared0[first0 + 9]), shared0[first0 + 10]), shared0[first0 + 11]), shared0[first0 + 12]), shared0[first0 + 13]), shared0[first0 + 14]), shared0[first0 + 15]);
+    float v1 = te_max(te_max(te_max(v0 ? x0.x : (-TE_INFINITY), v0 ? x0.y : (-TE_INFINITY)), v0 ? x0.z : (-TE_INFINITY)), v0 ? x0.w : (-TE_INFINITY));
+    v1 = te_max(v1, te_shuffle(v1, 16));
+    v1 = te_max(v1, te_shuffle(v1, 8));
+    v1 = te_max(v1, te_shuffle(v1, 4));
+    v1 = te_max(v1, te_shuffle(v1, 2));
+    v1 = te_max(v1, te_shuffle(v1, 1));
     const bool v2 = l8 < 25;
     const float4 x1 = b1[i0 + te_min(l8, 24)];
-    const int first1 = (int)threadIdx.x - l8;
-    shared1[(int)threadIdx.x] = (((v2 ? te_exp(x1.x - v1) : 0.0f) + (v2 ? te_exp(x1.y - v1) : 0.0f)) + (v2 ? te_exp(x1.z - v1) : 0.0f)) + (v2 ? te_exp(x1.w - v1) : 0.0f);
-    __syncthreads();
-    if (l8 < 16) { shared1[first1 + l8] = shared1[first1 + l8] + shared1[first1 + l8 + 16]; }
-    __syncthreads();
-    const float v3 = ((((((((((((((shared1[first1 + 0] + shared1[first1 + 1]) + shared1[first1 + 2]) + shared1[first1 + 3]) + shared1[first1 + 4]) + shared1[first1 + 5]) + shared1[first1 + 6]) + shared1[first1 + 7]) + shared1[first1 + 8]) + shared1[first1 + 9]) + shared1[first1 + 10]) + shared1[first1 + 11]) + shared1[first1 + 12]) + shared1[first1 + 13]) + shared1[first1 + 14]) + shared1[first1 + 15];
+    float v3 = (((v2 ? te_exp(x1.x - v1) : 0.0f) + (v2 ? te_exp(x1.y - v1) : 0.0f)) + (v2 ? te_exp(x1.z - v1) : 0.0f)) + (v2 ? te_exp(x1.w - v1) : 0.0f);
+    v3 = v3 + te_shuffle(v3, 16);
+    v3 = v3 + te_shuffle(v3, 8);
+    v3 = v3 + te_shuffle(v3, 4);
+    v3 = v3 + te_shuffle(v3, 2);
+    v3 = v3 + te_shuffle(v3, 1);
     if (l4 < 25) { b0[i1] = te_exp(b1[i1] - te_float4(v1)) / te_float4(v3); }
 }

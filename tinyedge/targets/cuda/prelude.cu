@@ -47,6 +47,11 @@ template <class To, class From> TE To te_bits(From x) {
     return y;
 }
 
+// The value of the thread of the warp whose number differs by the bits of offset.
+template <class T> TE T te_shuffle(T x, int offset) {
+    return __shfl_xor_sync(0xffffffffu, x, offset);
+}
+
 #define TE_MATH(name)                                                                              \
     TE float te_##name(float x) { return name##f(x); }                                             \
     TE double te_##name(double x) { return name(x); }                                              \
@@ -162,7 +167,13 @@ TE half te_to_float16(double x) { return half(x); }
     TE R##4 name(V##4 a, V##4 b) {                                                                 \
         return {scalar(a.x, b.x), scalar(a.y, b.y), scalar(a.z, b.z), scalar(a.w, b.w)};           \
     }
+#define TE_SHUFFLE(V)                                                                              \
+    TE V##2 te_shuffle(V##2 a, int i) { return {te_shuffle(a.x, i), te_shuffle(a.y, i)}; }         \
+    TE V##4 te_shuffle(V##4 a, int i) {                                                            \
+        return {te_shuffle(a.x, i), te_shuffle(a.y, i), te_shuffle(a.z, i), te_shuffle(a.w, i)};   \
+    }
 #define TE_NUMBERS(V)                                                                              \
+    TE_SHUFFLE(V)                                                                                  \
     TE_ONE(operator-, V, V, te_neg)                                                                \
     TE_TWO(operator+, V, V, te_add)                                                                \
     TE_TWO(operator-, V, V, te_sub)                                                                \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from importlib import resources
 
+from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.render import LANES, Printer, bare, float_text
@@ -55,6 +56,7 @@ FUNCTIONS = {
 }
 WRAPPING = {ops.ADD: "add", ops.SUB: "sub", ops.MUL: "mul", ops.NEG: "neg"}
 BARRIER = "__syncthreads();"
+WARP = 32
 SUFFIXES = {"int64": "ll", "uint32": "u", "uint64": "ull"}
 
 
@@ -84,6 +86,40 @@ class CudaPrinter(Printer):
 
     def barrier(self) -> str:
         return BARRIER
+
+    def threads(self, node: UOp) -> None:
+        """A fold over threads: in each warp by shuffles, then over warps through shared memory."""
+        count = int(node.src[1].src[0].arg)
+        total = math.prod(self.geometry.workgroup)
+        whole = total % WARP == 0 and (WARP % count == 0 or count % WARP == 0)
+        if not whole or node.dtype.kind == "b" or node.dtype.bits < 32:
+            super().threads(node)
+            return
+        name = self.name(node)
+        self.line(self.variable(node.dtype, name, self.bare(node.src[0])))
+        offset = min(count, WARP) // 2
+        while offset:
+            other = f"te_shuffle({name}, {offset})"
+            self.line(f"{name} = {self._chain(node, [name, other])};")
+            offset //= 2
+        if count > WARP:
+            self._over_warps(node, name, count // WARP)
+        self.names[node] = name
+
+    def _over_warps(self, node: UOp, name: str, warps: int) -> None:
+        """The parts of several warps, one of each, combined by every thread."""
+        total = math.prod(self.geometry.workgroup) // WARP
+        number, thread = len(self.shared), self.special("thread", 0)
+        array, first = f"shared{number}", f"first{number}"
+        self.shared.append((array, node.dtype, total))
+        place = "0" if total == warps else f"{thread} / {warps * WARP} * {warps}"
+        self.line(self.declare(dt.index, first, place))
+        if self.depth > self.outermost:
+            self.line(self.barrier())  # the turn before may still be read
+        self.line(f"if ({thread} % {WARP} == 0) {{ {array}[{thread} / {WARP}] = {name}; }}")
+        self.line(self.barrier())
+        parts = [f"{array}[{first} + {i}]" for i in range(warps)]
+        self.line(f"{name} = {self._chain(node, parts)};")
 
     def symbol(self, node: UOp) -> str:
         return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
