@@ -17,6 +17,7 @@ from tests.rows import ELEMENTWISE, accepts, pairs, random_values, special
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
+from tinyedge.core.rules import formats
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import elementwise
 
@@ -173,11 +174,105 @@ def conversions(inputs: Inputs, limits: Limits) -> Iterator[Case]:
 def bitcasts(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     for source, target in itertools.permutations(dt.ALL, 2):
         same = source.bits == target.bits and "b" not in (source.kind, target.kind)
-        if same and not {source.name, target.name} & set(limits):
+        small = source.is_int and target.is_int and source.bits < 32
+        if same and (small or not {source.name, target.name} & set(limits)):
             x = inputs.new(tried(source, limits, 10, 6))
             if target.is_float:  # a NaN's payload is nobody's business
                 x = inputs.new(special(target, subnormal=True).view(source.numpy))
             yield f"{source}_as_{target}", x.bitcast(target), EXACT
+
+
+def all_codes(dtype: DType) -> Array:
+    """Every code of a stored type."""
+    low, high = dtype.code_limits
+    return np.arange(low, high + 1).astype(dtype.numpy)
+
+
+def roundings(dtype: DType) -> Array:
+    """Float32 numbers that a float format keeps, that lie halfway, or beside that; and others."""
+    kept = Tensor(all_codes(dtype)).bitcast(dtype).cast(dt.float32).numpy()
+    kept = np.unique(kept[np.isfinite(kept)].astype(np.float64))[:: max(1, 2**dtype.bits // 4096)]
+    halfway = ((kept[1:] + kept[:-1]) / 2).astype(np.float32)
+    beside = [np.nextafter(halfway, np.float32(side)) for side in (-np.inf, np.inf)]
+    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 3e38, -3e38, kept[-1] * 1.5, kept[0] * 1.5]
+    random = np.random.default_rng(3).standard_normal(500) * min(kept[-1], 1e6)
+    parts = (kept, halfway, *beside, ends, random)
+    with np.errstate(over="ignore"):
+        return np.concatenate([np.asarray(part, np.float32) for part in parts])
+
+
+@family
+def stored_types(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """Numbers of all codes, codes of numbers, and movement, which leaves codes alone."""
+    for dtype in dt.STORED:
+        codes = all_codes(dtype)
+        x = inputs.new(dt.named(codes, dtype))
+        number = x.cast(dt.float32)
+        if "subnormal" in limits and dtype in (dt.bfloat16, dt.float8_e8m0fnu):
+            least = np.finfo(np.float32).tiny
+            number = (number.abs() < least).where(0.0, number)  # flushed, or not
+        yield f"{dtype}_to_float32", number, EXACT
+        yield f"{dtype}_to_int32", x.cast(dt.int32), EXACT
+        if dtype.is_float and dtype is not dt.float8_e8m0fnu:
+            values = roundings(dtype)
+            if "subnormal" in limits:
+                values = values[(np.abs(values) >= np.finfo(np.float32).tiny) | ~(values != 0)]
+            y = inputs.new(values)
+            yield f"float32_to_{dtype}", y.cast(dtype), EXACT
+            yield f"float32_to_{dtype}_beyond", formats.encode(y, dtype, saturate=False), EXACT
+        elif dtype.is_int:
+            values = np.arange(-40, 40, dtype=np.int32)
+            yield f"int32_to_{dtype}", inputs.new(values).cast(dtype), EXACT
+            y = inputs.new((values / 2).astype(np.float32))
+            yield f"float32_to_{dtype}", y.cast(dtype), EXACT
+        else:
+            least = np.finfo(np.float32).tiny
+            values = np.array([0, least, 1, 1.4, 1.5, 1.6, 2, 3e38, np.inf, np.nan], np.float32)
+            for rounding in ("up", "down", "nearest"):
+                for saturate in (True, False):
+                    given = inputs.new(values)
+                    y = formats.encode(given, dtype, saturate=saturate, rounding=rounding)
+                    yield f"{dtype}_{rounding}_{saturate}", y, EXACT
+        sample = x[:: max(1, len(codes) // 64)][-24:]
+        square = sample.pad([(0, 24 - int(sample.size))]).reshape((4, 6))
+        yield f"{dtype}_pad_permute", square.permute((1, 0)).pad([(1, 2), (0, 3)]), EXACT
+        rows = Tensor(np.array([3, 0, 0, 2], np.int32))
+        yield f"{dtype}_gather_flip", square.gather(0, rows).flip(1), EXACT
+        yield f"{dtype}_concat", Tensor.concat([square, square[:, 1:4]], 1), EXACT
+        mask = inputs.new(np.arange(24).reshape(4, 6) % 3 == 0)
+        yield f"{dtype}_where", mask.where(square, square.flip(0)), EXACT
+        yield f"{dtype}_scalar", Tensor.full((3,), 1, dtype), EXACT
+
+
+@family
+def stored_bitcasts(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    types = (dt.int8, dt.uint8, dt.int16, *dt.STORED)
+    for source, target in itertools.permutations(types, 2):
+        if source.bits == target.bits:
+            if source.carrier:
+                codes = all_codes(source)[:: max(1, 2**source.bits // 64)]
+                x = inputs.new(dt.named(codes, source))
+            else:
+                x = inputs.new(tried(source, limits, 9, 2))
+            yield f"{source}_as_{target}", x.bitcast(target), EXACT
+
+
+@family
+def stored_arithmetic(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """Products and sums of bfloat16, rounded once; weights of few bits in products."""
+    a, b = floats(5, 16), floats(16, 8)
+    x = inputs.new(a).cast(dt.bfloat16)
+    w = Tensor(b, dt.bfloat16)
+    near = Tolerance(each=2.0**-7, greatest=2.0**-9)  # one unit of the last place
+    yield "bfloat16_matmul", x @ w, near
+    yield "bfloat16_softmax", x.softmax(), near
+    yield "bfloat16_chain", (x * 3.0 + x).relu() - 1.0, near
+    yield "bfloat16_compare", x < w[:5].flip(1).pad([(0, 0), (0, 8)]), EXACT
+    for dtype in (dt.float8_e4m3fn, dt.float4_e2m1fn, dt.int4, dt.uint2):
+        weight = Tensor(np.resize(all_codes(dtype)[:120], (16, 8))).bitcast(dtype)
+        scale = Tensor(np.linspace(0.1, 0.3, 8, dtype=np.float32))
+        y = inputs.new(a) @ (weight.cast(dt.float32) * scale)
+        yield f"{dtype}_weights", y, Tolerance(greatest=1e-4)
 
 
 def floats(*shape: int, seed: int = 7) -> Array:

@@ -13,7 +13,11 @@ from tinyedge.core.errors import TinyedgeError
 from tinyedge.core.options import Options
 from tinyedge.core.tensor import Tensor
 
-NARROW = ("bitcasts",)  # families whose reference is not computed in double precision
+NARROW = (
+    "bitcasts",
+    "stored_types",
+    "stored_bitcasts",
+)  # families whose reference is not computed in double precision
 
 
 def limitations(target: str) -> Limits:

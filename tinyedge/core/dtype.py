@@ -1,4 +1,9 @@
-"""Element types. One frozen record each; `index` is the integer of shapes and addresses."""
+"""Element types. One frozen record each; `index` is the integer of shapes and addresses.
+
+A *stored* type (bfloat16, float8, float4, int4...) is a name for the codes that a `carrier` holds,
+one element each: memory and movement know it, nothing computes with it. `rules.formats` makes
+numbers of its codes and codes of numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,16 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """kind: 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1: a vector (kernels only)."""
+    """kind: 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1: a vector (kernels only).
+
+    carrier: of a stored type, the integer type that holds its codes.
+    """
 
     name: str
     kind: str
     bits: int
     lanes: int = 1
+    carrier: str = ""
 
     def __repr__(self) -> str:
         return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
@@ -35,8 +44,22 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy type that holds its values in the reference evaluator."""
-        return np.dtype(_NUMPY.get(self.name, self.name))
+        """The numpy type that holds its values in the reference evaluator; of a stored type, its
+        codes.
+        """
+        return np.dtype(self.carrier or _NUMPY.get(self.name, self.name))
+
+    @property
+    def held(self) -> DType:
+        """The type that memory holds it as: a stored type's carrier, or itself."""
+        return _BY_NAME[self.carrier] if self.carrier else self
+
+    @property
+    def computed(self) -> DType:
+        """The type that arithmetic on it is done in: float32 or int32 for a stored type."""
+        if not self.carrier:
+            return self
+        return float32 if self.is_float else int32
 
     @property
     def scalar(self) -> DType:
@@ -55,14 +78,19 @@ class DType:
             return 0, 2**self.bits - 1
         return -(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1
 
+    @property
+    def code_limits(self) -> tuple[int, int]:
+        """Least and greatest code of a stored type."""
+        return self.limits if self.is_int else (0, 2**self.bits - 1)
+
 
 _NUMPY = {"index": "int64"}
 _BY_NAME: dict[str, DType] = {}
 _VECTORS: dict[tuple[str, int], DType] = {}
 
 
-def _scalar(name: str, kind: str, bits: int) -> DType:
-    dtype = _BY_NAME[name] = DType(name, kind, bits)
+def _scalar(name: str, kind: str, bits: int, carrier: str = "") -> DType:
+    dtype = _BY_NAME[name] = DType(name, kind, bits, 1, carrier)
     return dtype
 
 
@@ -90,7 +118,22 @@ float32 = _scalar("float32", "f", 32)
 float64 = _scalar("float64", "f", 64)
 index = _scalar("index", "i", 32)
 
-ALL = tuple(dtype for name, dtype in _BY_NAME.items() if name != "index")
+bfloat16 = _scalar("bfloat16", "f", 16, "uint16")
+float8_e4m3fn = _scalar("float8_e4m3fn", "f", 8, "uint8")
+float8_e4m3fnuz = _scalar("float8_e4m3fnuz", "f", 8, "uint8")
+float8_e5m2 = _scalar("float8_e5m2", "f", 8, "uint8")
+float8_e5m2fnuz = _scalar("float8_e5m2fnuz", "f", 8, "uint8")
+float8_e8m0fnu = _scalar("float8_e8m0fnu", "f", 8, "uint8")
+float6_e2m3fn = _scalar("float6_e2m3fn", "f", 6, "uint8")
+float6_e3m2fn = _scalar("float6_e3m2fn", "f", 6, "uint8")
+float4_e2m1fn = _scalar("float4_e2m1fn", "f", 4, "uint8")
+int4 = _scalar("int4", "i", 4, "int8")
+uint4 = _scalar("uint4", "u", 4, "uint8")
+int2 = _scalar("int2", "i", 2, "int8")
+uint2 = _scalar("uint2", "u", 2, "uint8")
+
+STORED = tuple(dtype for dtype in _BY_NAME.values() if dtype.carrier)
+ALL = tuple(d for d in _BY_NAME.values() if not d.carrier and d is not index)  # computed with
 
 
 def by_name(name: str) -> DType:
@@ -99,9 +142,38 @@ def by_name(name: str) -> DType:
 
 
 def from_numpy(dtype: Any) -> DType:
-    """The type of a numpy dtype. Raises TypeError for strings, complex, objects."""
+    """The type of a numpy dtype; stored types are those of the package ml_dtypes.
+
+    Raises TypeError for strings, complex, objects.
+    """
     name = np.dtype(dtype).name
     if name not in _BY_NAME:
-        names = ", ".join(d.name for d in ALL)
+        names = ", ".join(d.name for d in (*ALL, *STORED))
         raise TypeError(f"no tinyedge type for numpy's {name}; supported: {names}")
     return _BY_NAME[name]
+
+
+def codes(array: Any) -> Any:
+    """An array of a stored type of ml_dtypes as one of its carrier; any other as it is."""
+    array = np.asarray(array)
+    dtype = _BY_NAME.get(array.dtype.name)
+    if dtype is None or not dtype.carrier:
+        return array
+    raw = array.view(dtype.numpy)
+    if dtype.bits >= 8:
+        return raw
+    if dtype.kind == "i":  # ml_dtypes leaves the bits beyond the sign undefined
+        unused = 8 - dtype.bits
+        return np.right_shift(np.left_shift(raw, unused), unused)
+    return raw & np.uint8(2**dtype.bits - 1)
+
+
+def named(array: Any, dtype: DType) -> Any:
+    """An array of a stored type's codes as one of ml_dtypes, if that is installed; else itself."""
+    if not dtype.carrier or array.dtype != dtype.numpy:
+        return array
+    try:
+        import ml_dtypes
+    except ImportError:
+        return array
+    return np.ascontiguousarray(array).view(getattr(ml_dtypes, dtype.name)).reshape(array.shape)

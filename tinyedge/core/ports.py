@@ -11,6 +11,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.device import Bytes
 from tinyedge.core.errors import RunError
 from tinyedge.core.program import Expression, Port, State, Symbol, evaluate
+from tinyedge.core.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -40,56 +41,71 @@ def encode(array: Array, storage: str, subject: str) -> Bytes:
 
 def decode(content: Bytes, port: Port | State, shape: tuple[int, ...]) -> Array:
     """A buffer's bytes as an array of the declared dtype and of `shape`."""
-    storage = dtypes.by_name(port.storage).numpy
+    storage, dtype = dtypes.by_name(port.storage).numpy, dtypes.by_name(port.dtype)
     elements = elements_of(shape)
     stored = content[: elements * storage.itemsize].view(storage.newbyteorder("<"))
     if port.dtype == "bool" and port.storage == "bool":
         stored = stored.view(np.uint8)
     with np.errstate(over="ignore"):  # float32 computed for float16: infinity beyond its range
-        values: Array = stored.astype(dtypes.by_name(port.dtype).numpy, copy=False)
-    return values.reshape(shape)
+        values: Array = stored.astype(dtype.numpy, copy=False)
+    named: Array = dtypes.named(values.reshape(shape), dtype)
+    return named
 
 
 def as_array(value: Any, dtype: str, subject: str) -> Array:
-    """A value as an array of exactly `dtype`; only Python's own numbers and lists are converted."""
-    wanted = dtypes.by_name(dtype).numpy
+    """A value as an array of exactly `dtype`; only Python's own numbers and lists are converted.
+
+    Of a stored type the result is its codes, and may be given as them or as ml_dtypes' type.
+    """
+    kind = dtypes.by_name(dtype)
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
         array = np.asarray(value)
-        if array.dtype.newbyteorder("=") != wanted:
+        if array.dtype.name == dtype:
+            array = dtypes.codes(array)
+        elif kind.carrier and array.dtype == kind.numpy:
+            _check_range(array, kind.code_limits, dtype, subject)
+        if array.dtype.newbyteorder("=") != kind.numpy:
+            carrier = f", or its codes as {kind.carrier}" if kind.carrier else ""
+            package = "ml_dtypes" if carrier else "numpy"
             raise RunError(
                 subject,
                 f"its dtype is {array.dtype.name}",
                 id="run.dtype",
-                supported=dtype,
-                next=f"convert it: array.astype(numpy.{dtype})",
+                supported=f"{dtype}{carrier}",
+                next=f"convert it: array.astype({package}.{dtype})",
             )
         return array
     try:
         natural = np.asarray(value)
     except ValueError as error:
         raise RunError(subject, str(error), id="run.shape", supported="a regular array") from None
-    if natural.size and not _rank(natural.dtype) <= _rank(wanted):
+    if natural.size and not _rank(natural.dtype.kind) <= _rank(kind.kind):
         raise RunError(
             subject,
             f"its values are {natural.dtype.name}",
             id="run.dtype",
             supported=dtype,
         )
-    if wanted.kind in "iu" and natural.size:
-        low, high = dtypes.by_name(dtype).limits
-        if int(natural.min()) < low or int(natural.max()) > high:
-            raise RunError(
-                subject,
-                f"its values do not fit {dtype}",
-                id="run.range",
-                supported=f"{low}..{high}",
-            )
-    return natural.astype(wanted)
+    if kind.is_int:
+        _check_range(natural, kind.limits, dtype, subject)
+    return (
+        dtypes.codes(Tensor(natural, kind).numpy()) if kind.carrier else natural.astype(kind.numpy)
+    )
 
 
-def _rank(dtype: np.dtype[Any]) -> int:
+def _check_range(array: Array, limits: tuple[int, int], dtype: str, subject: str) -> None:
+    if array.size and not limits[0] <= int(array.min()) <= int(array.max()) <= limits[1]:
+        raise RunError(
+            subject,
+            f"its values do not fit {dtype}",
+            id="run.range",
+            supported=f"{limits[0]}..{limits[1]}",
+        )
+
+
+def _rank(kind: str) -> int:
     """bool < integer < float < anything else: Python's values may go up, never down."""
-    return {"b": 0, "i": 1, "u": 1, "f": 2}.get(dtype.kind, 3)
+    return {"b": 0, "i": 1, "u": 1, "f": 2}.get(kind, 3)
 
 
 def raw(array: Array) -> Bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import ops
-from tinyedge.core.dtype import DType
+from tinyedge.core.dtype import DType, codes
 from tinyedge.core.uop import Size, UOp, symbol_value, toposort
 
 Array = Any
@@ -24,7 +24,10 @@ _REDUCERS = {
 def evaluate(
     outputs: Sequence[UOp], inputs: Mapping[str, Array], symbols: Mapping[str, int] | None = None
 ) -> list[Array]:
-    """The outputs' values. inputs: by name; symbols: values of the symbolic sizes."""
+    """The outputs' values; of stored types, their codes.
+
+    inputs: by name; symbols: values of the symbolic sizes.
+    """
     sizes = symbols or {}
     values: dict[UOp, Array] = {}
     order = toposort(outputs)
@@ -120,7 +123,7 @@ def _value(
         return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
         source = arg[0]
-        return source.data if source.data is not None else np.asarray(inputs[source.name])
+        return source.data if source.data is not None else codes(inputs[source.name])
     if op is ops.IOTA:
         return np.arange(size_value(arg[0], symbols))
     if op is ops.EMPTY:

@@ -38,6 +38,8 @@ def check_tensor(roots: Iterable[UOp]) -> None:
         op = node.op
         if op.group not in TENSOR_GROUPS:
             raise _fail("tensor", node, f"{op} is no operation on tensors")
+        if node.dtype.carrier:
+            raise _fail("tensor", node, f"{node.dtype} is no type to compute with")
         if op.arity >= 0 and len(node.src) != op.arity:
             raise _fail("tensor", node, f"{len(node.src)} operands instead of {op.arity}")
         _check_types("tensor", node)

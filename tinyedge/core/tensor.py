@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import Any, Union
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Union
 
 import numpy as np
 
@@ -12,11 +13,31 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.ops import Primitive
+from tinyedge.core.rules import formats
 from tinyedge.core.rules import index as ix
 from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, product
 
 Scalar = Union[bool, int, float]
 Axes = Union[int, Sequence[int], None]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _wide(method: Method) -> Method:
+    """Arithmetic on a stored type: in the type that it is computed in, then rounded once."""
+
+    @functools.wraps(method)
+    def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
+        dtype = self.dtype
+        if not dtype.carrier:
+            return method(self, *operands, **options)  # type: ignore[no-any-return]
+        wide = (
+            o.cast(dtype.computed) if isinstance(o, Tensor) and o.dtype is dtype else o
+            for o in operands
+        )
+        result: Tensor = method(self.cast(dtype.computed), *wide, **options)
+        return result.cast(dtype) if result.dtype is dtype.computed else result
+
+    return call  # type: ignore[return-value]
 
 
 class Tensor:
@@ -40,7 +61,10 @@ class Tensor:
             self.node = data
             return
         array = np.asarray(data)
-        if dtype is not None:
+        if dtype is not None and dtype.carrier and array.dtype.name != dtype.name:
+            self.node = Tensor(array.astype(dtype.computed.numpy)).cast(dtype).node
+            return
+        if dtype is not None and not dtype.carrier:
             array = array.astype(dtype.numpy)
         self.node = _weight("constant", array)
 
@@ -59,7 +83,7 @@ class Tensor:
     @staticmethod
     def full(shape: Sequence[Size], value: Scalar, dtype: DType) -> Tensor:
         """Every element is `value`."""
-        return Tensor(const(value, dtype))._expand_scalar(tuple(shape))
+        return _scalar(value, dtype)._expand_scalar(tuple(shape))
 
     @staticmethod
     def arange(size: Size, dtype: DType = dt.int32) -> Tensor:
@@ -98,10 +122,13 @@ class Tensor:
         raise TypeError("a lazy tensor has no truth value; compare and use .where()")
 
     def numpy(self) -> Any:
-        """The values, by the reference evaluator. The graph must have no inputs."""
+        """The values, by the reference evaluator. The graph must have no inputs.
+
+        Of a stored type: an array of ml_dtypes' type, or of codes where that is not installed.
+        """
         from tinyedge.core.reference import evaluate
 
-        return evaluate([self.node], {})[0]
+        return dt.named(evaluate([self.node], {})[0], self.dtype)
 
     # Elementwise.
 
@@ -116,8 +143,9 @@ class Tensor:
             return other
         if isinstance(other, (UOp, np.ndarray)):
             return Tensor(other)
-        return Tensor(const(other, self.dtype))
+        return _scalar(other, self.dtype)
 
+    @_wide
     def _binary(self, op: Primitive, other: Any, *, reverse: bool = False) -> Tensor:
         right = self._operand(other)
         if right.dtype is not self.dtype:
@@ -127,6 +155,7 @@ class Tensor:
             a, b = b, a
         return Tensor(elementwise(op, a.node, b.node))
 
+    @_wide
     def _unary(self, op: Primitive) -> Tensor:
         return Tensor(elementwise(op, self.node))
 
@@ -161,6 +190,7 @@ class Tensor:
             return (self / self._operand(other)).floor()
         return self._binary(ops.FLOORDIV, other)
 
+    @_wide
     def __mod__(self, other: Any) -> Tensor:
         """The remainder with the divisor's sign, as in Python and numpy."""
         if self.dtype.is_float:
@@ -170,11 +200,13 @@ class Tensor:
             return wrong.where(remainder + divisor, remainder)
         return self._binary(ops.MOD, other)
 
+    @_wide
     def fmod(self, other: Any) -> Tensor:
         """The remainder with the dividend's sign, as in C."""
         divisor = self._operand(other)
         return self - (self / divisor).trunc() * divisor
 
+    @_wide
     def __pow__(self, other: Any) -> Tensor:
         if isinstance(other, (int, float)) and self.dtype.is_float:
             simple = self._simple_power(float(other))
@@ -324,17 +356,21 @@ class Tensor:
             result = result.minimum(high)
         return result
 
+    @_wide
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)), without overflow at either end."""
         return 1.0 / (1.0 + (-self).exp())
 
+    @_wide
     def silu(self) -> Tensor:
         return self * self.sigmoid()
 
+    @_wide
     def softplus(self) -> Tensor:
         """log(1 + exp(x)), written so that a large |x| neither overflows nor loses the result."""
         return self.maximum(0.0) + (1.0 + (-self.abs()).exp()).log()
 
+    @_wide
     def erf(self) -> Tensor:
         """The error function to float32 accuracy.
 
@@ -358,16 +394,38 @@ class Tensor:
         return (x < 1.0).where(small, signed)
 
     def cast(self, dtype: DType) -> Tensor:
-        """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`."""
-        if dtype is dt.bool_ and self.dtype is not dt.bool_:
+        """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`.
+
+        To and from stored types: `rules.formats`.
+        """
+        if dtype is self.dtype:
+            return self
+        if self.dtype.carrier:
+            return formats.decode(self).cast(dtype)
+        if dtype.carrier:
+            return formats.encode(self, dtype)
+        if dtype is dt.bool_:
             return self.ne(0)
         return Tensor(cast(self.node, dtype))
 
     def bitcast(self, dtype: DType) -> Tensor:
-        """The same bits as another type of the same width."""
-        if dtype.bits != self.dtype.bits:
-            raise TypeError(f"bitcast of {self.dtype} to {dtype}: the widths differ")
-        return Tensor(UOp(ops.BITCAST, dtype, (self.node,)))
+        """The same bits as another type of the same width; a stored type's are its carrier's, too.
+
+        Raises TypeError for another width.
+        """
+        source, held, goal = self.dtype, self.dtype.held, dtype.held
+        if dtype is source:
+            return self
+        if dtype.bits != source.bits and held is not dtype and goal is not source:
+            raise TypeError(f"bitcast of {source} to {dtype}: the widths differ")
+        if held is not goal and dtype.bits < 8:
+            whole = dt.by_name(f"{'int' if goal is dt.int8 else 'uint'}{dtype.bits}")
+            return formats.encode(self.bitcast(held), whole).bitcast(dtype)
+        node = self.node
+        for step in (held, goal, dtype):
+            if node.dtype is not step and (step is dtype or held is not goal):
+                node = UOp(ops.BITCAST, step, (node,))
+        return Tensor(node)
 
     # Movement.
 
@@ -614,6 +672,7 @@ class Tensor:
                 raise ValueError(f"axis {axis} of a tensor with {self.ndim} axes")
         return tuple(axis % self.ndim for axis in chosen)
 
+    @_wide
     def _reduce(self, op: Primitive, axes: Axes, keepdims: bool) -> Tensor:
         chosen = tuple(sorted(set(self._axes(axes))))
         kept = tuple(1 if a in chosen else size for a, size in enumerate(self.shape))
@@ -638,6 +697,7 @@ class Tensor:
             return self.cast(dt.int32).min(axes, keepdims).cast(dt.bool_)
         return self._reduce(ops.MIN, axes, keepdims)
 
+    @_wide
     def mean(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         count = product(self.shape[axis] for axis in set(self._axes(axes)))
         total = self.sum(axes, keepdims)
@@ -658,17 +718,20 @@ class Tensor:
         """int32 index of the least element, the first (or last) among equals."""
         return (-self if self.dtype.kind != "u" else ~self).argmax(axis, keepdims, last)
 
+    @_wide
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(x - max) / sum(exp(x - max)) along an axis."""
         e = (self - self.max(axis, keepdims=True)).exp()
         return e / e.sum(axis, keepdims=True)
 
+    @_wide
     def log_softmax(self, axis: int = -1) -> Tensor:
         shifted = self - self.max(axis, keepdims=True)
         return shifted - shifted.exp().sum(axis, keepdims=True).log()
 
     # Contractions and windows.
 
+    @_wide
     def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
         operand = self._operand(other)
@@ -690,6 +753,7 @@ class Tensor:
         left = self._operand(other)
         return left.matmul(self)
 
+    @_wide
     def conv(
         self,
         weight: Tensor,
@@ -727,6 +791,7 @@ class Tensor:
             return result
         return result + bias.reshape((1, -1) + (1,) * spatial)
 
+    @_wide
     def conv_transpose(
         self,
         weight: Tensor,
@@ -798,10 +863,15 @@ class Tensor:
         return result + bias.reshape((1, -1) + (1,) * spatial)
 
 
+def _scalar(value: Scalar, dtype: DType) -> Tensor:
+    return Tensor(const(value, dtype.computed)).cast(dtype)
+
+
 def _weight(name: str, array: Any) -> UOp:
     dtype = dt.from_numpy(array.dtype)
+    array = dt.codes(array)
     if array.ndim == 0:
-        return const(array.item(), dtype)
+        return Tensor(const(array.item(), dtype.held)).bitcast(dtype).node
     source = ops.Source("weight", name, np.ascontiguousarray(array))
     return UOp(ops.BUFFER, dtype, (), (source, array.shape))
 

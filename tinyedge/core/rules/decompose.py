@@ -25,8 +25,10 @@ def retype(roots: tuple[UOp, ...], types: Mapping[str, str]) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that computes with other element types.
 
     types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they
-    would; 64-bit constants that do not fit 32 bits raise InputError.
+    would; 64-bit constants that do not fit 32 bits raise InputError. A stored type becomes its
+    carrier, and the change between them nothing.
     """
+    types = {**{d.name: types.get(d.carrier, d.carrier) for d in dt.STORED}, **types}
     done: dict[UOp, UOp] = {}
     sources: dict[ops.Source, ops.Source] = {}
     for node in toposort(roots):
@@ -54,17 +56,31 @@ def _retyped(
         if src[0].dtype.is_float and _narrower(node.dtype, dtype):
             return _saturated(src[0], node.dtype, dtype)
         return _wrapped(cast(src[0], dtype), node.dtype, dtype)
-    if op is ops.BITCAST and node.src[0].dtype.name in types:
-        raise InputError(
-            f"bitcast of {node.src[0].dtype} to {node.dtype}",
-            f"the target computes {node.src[0].dtype} as {types[node.src[0].dtype.name]}",
-            id="compile.bitcast",
-            supported="bitcasts between 32-bit types",
-        )
+    if op is ops.BITCAST:
+        return _same_bits(node, src[0], types)
     new = node if src == node.src and dtype is node.dtype else UOp(op, dtype, src, node.arg)
     if op in WRAPPING or (op is ops.REDUCE and node.arg[0] in WRAPPING):
         return _wrapped(new, node.dtype, dtype)
     return new
+
+
+def _same_bits(node: UOp, source: UOp, types: Mapping[str, str]) -> UOp:
+    """A bitcast, where its operand or its result may be computed in another type."""
+    old, new = node.src[0].dtype.held, node.dtype.held
+    computed = _target(new, types)
+    if old is new:
+        return source
+    if old.is_int and new.is_int and old.bits < 32 and (old.name in types or new.name in types):
+        return _wrapped(cast(source, computed), new, computed)
+    for dtype in (old, new):
+        if types.get(dtype.name, "float64") != "float64":
+            raise InputError(
+                f"bitcast of {old} to {new}",
+                f"the target computes {dtype} as {types[dtype.name]}",
+                id="compile.bitcast",
+                supported="bitcasts between integers and between types of 32 bits",
+            )
+    return cast(UOp(ops.BITCAST, new, (cast(source, old),)), computed)  # wider is exact
 
 
 def _retyped_buffer(node: UOp, dtype: DType, sources: dict[ops.Source, ops.Source]) -> UOp:
