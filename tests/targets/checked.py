@@ -56,10 +56,14 @@ def models(inputs: Inputs) -> dict[str, Tensor]:
     threes = odd.conv(Tensor.weight("k", floats(5, 3, 3, 2)), strides=(2, 1), pads=((1, 0), (0, 1)))
     open_sizes = image.conv(Tensor.weight("f", floats(4, 3, 3, 3)), pads=same, strides=(2, 2))
     pooled = fours.pad(((0, 0), (0, 0), (1, 1), (1, 1)), -np.inf).window(2, 3, 2).window(3, 3, 2)
+    inner = fours.conv(Tensor.weight("i", floats(8, 12, 1, 1))).relu()
+    around = inner.pad(((0, 0), (0, 0), (1, 1), (1, 1)), -np.inf).window(2, 3).window(3, 3)
+    around = around.max((4, 5))  # lies beside what it is computed from, in one buffer
     return {
         "fours": fours,
         "threes": threes.relu(),
         "pooled": pooled.max((4, 5)),
+        "beside": Tensor.concat([inner, around], 1).conv(Tensor.weight("j", floats(4, 16, 1, 1))),
         "joined": Tensor.concat([fours, x], 1).mean((2, 3)),
         "product": (a @ Tensor.weight("m", floats(7, 3))).exp() @ Tensor.weight("n", floats(3, 9)),
         "softmax": (long * 2.0).softmax(-1),

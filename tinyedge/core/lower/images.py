@@ -24,15 +24,19 @@ def free_guards(sink: UOp) -> UOp:
 
 
 def not_pixels(sink: UOp) -> set[int]:
-    """Slots of an expanded kernel's images that it does not read and write in whole pixels."""
+    """Slots of an expanded kernel's images that it does not read or write in whole pixels, or does
+    both.
+    """
     found = set()
+    used: dict[ops.Primitive, set[int]] = {ops.LOAD: set(), ops.STORE: set()}
     for node in toposort((sink,)):
         if node.op in (ops.LOAD, ops.STORE) and _is_image(node.src[0]):
             at = 1 if node.op is ops.LOAD else 2
             value = node if node.op is ops.LOAD else node.src[1]
+            used[node.op].add(node.src[0].arg.slot)
             if value.dtype.lanes != PIXEL or ix.divisor(node.src[at]) % PIXEL:
                 found.add(node.src[0].arg.slot)
-    return found
+    return found | (used[ops.LOAD] & used[ops.STORE])
 
 
 def to_coordinates(sink: UOp) -> UOp:

@@ -122,10 +122,11 @@ class OpenclPrinter(Printer):
                 return f"vload_half({bare(address)}, {name})"
             if param.dtype.lanes == lanes:
                 return f"vloada_half{lanes}({bare(address)}, {name})"
-            return f"vloada_half{lanes}(0, {name} + {address})"
+            return f"vloada_half{lanes}(0, {_behind(name, address)})"
         if param.dtype.lanes == lanes:
             return f"{name}[{bare(address)}]"
-        return f"*(__global const {self.type(param.dtype.vector(lanes))} *)({name} + {address})"
+        vector = self.type(param.dtype.vector(lanes))
+        return f"*(__global const {vector} *)({_behind(name, address)})"
 
     def store(self, node: UOp) -> str:
         param, value, *places = node.src
@@ -144,10 +145,11 @@ class OpenclPrinter(Printer):
                 return f"vstore_half_rte({text}, {bare(at)}, {name});"
             if param.dtype.lanes == lanes:
                 return f"vstorea_half{lanes}_rte({text}, {bare(at)}, {name});"
-            return f"vstorea_half{lanes}_rte({text}, 0, {name} + {at});"
+            return f"vstorea_half{lanes}_rte({text}, 0, {_behind(name, at)});"
         if param.dtype.lanes == lanes:
             return f"{name}[{bare(at)}] = {text};"
-        return f"*(__global {self.type(param.dtype.vector(lanes))} *)({name} + {at}) = {text};"
+        vector = self.type(param.dtype.vector(lanes))
+        return f"*(__global {vector} *)({_behind(name, at)}) = {text};"
 
     def _repeated(self, text: str, dtype: DType) -> str:
         return text if dtype.lanes == 1 else f"({self.type(dtype)})({text})"
@@ -277,6 +279,11 @@ class OpenclPrinter(Printer):
         text = super().division(node, operands)
         name = f"te_{node.op.name}_"
         return text.replace(f"{name}{dtype.name}(", f"{name}{short(dtype)}(", 1)
+
+
+def _behind(name: str, address: str) -> str:
+    """A pointer to an element of a buffer."""
+    return name if address == "0" else f"{name} + {address}"
 
 
 def _is_image(param: UOp) -> bool:
