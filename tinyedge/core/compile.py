@@ -29,7 +29,7 @@ from tinyedge.core.rules.decompose import retype
 from tinyedge.core.schedule.buffers import Storage
 from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
-from tinyedge.core.schedule.kernels import Launch, Schedule, schedule
+from tinyedge.core.schedule.kernels import Launch, Schedule, Turns, every_launch, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
 from tinyedge.core.schedule.sharing import Signature, share
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
@@ -140,7 +140,7 @@ class Compilation:
     @property
     def launches(self) -> list[Launch]:
         """The launches of all entries, in order."""
-        return [launch for entry in self.entries for launch in entry.schedule.launches]
+        return [step for e in self.entries for step in every_launch(e.schedule.launches)]
 
 
 @dataclass
@@ -519,7 +519,7 @@ class _Assembler:
                 entry.name,
                 tuple(p.name for p in entry.graph.inputs if p.name not in self.states),
                 tuple(entry.outputs),
-                (*self._launches(entry, numbers), *self._copies(copies)),
+                (*self._steps(entry.schedule.launches, numbers), *self._copies(copies)),
             )
             for entry, copies in zip(state.entries, self.sharing.copies, strict=True)
         )
@@ -561,7 +561,7 @@ class _Assembler:
         """What the launches of all entries read and move."""
         barrier = self.state.target.barrier
         each = [kernel_counters(k.text, k.source, barrier) for k in kernels if k.text is not None]
-        launches = [s for e in entries for s in e.steps if isinstance(s, program.Launch)]
+        launches = [launch for entry in entries for launch in program.launches(entry.steps)]
         return program_counters(launches, each, self.buffers)
 
     def _signature(self, entry: Entry) -> Signature:
@@ -574,15 +574,23 @@ class _Assembler:
         computed = list(entry.schedule.outputs.values())
         outputs = dict(zip(entry.outputs, computed, strict=False))
         updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
-        return Signature(entry.schedule.launches, inputs, outputs, updates)
+        launches = list(every_launch(entry.schedule.launches))
+        return Signature(launches, inputs, outputs, updates)
 
     def _plain(self, role: str, port: Port | State) -> Storage:
         """A storage as inputs and states have it: row-major."""
         dtype = self._storage_type(port.dtype)
         return Storage(role, port.name, dtype, port.shape, plain_layout(port.shape))
 
-    def _launches(self, entry: Entry, numbers: Mapping[UOp, int]) -> Iterator[program.Launch]:
-        for launch in entry.schedule.launches:
+    def _steps(
+        self, launches: Sequence[Launch | Turns], numbers: Mapping[UOp, int]
+    ) -> Iterator[program.Launch | program.Loop]:
+        for launch in launches:
+            if isinstance(launch, Turns):
+                condition = self.numbers[self.sharing.home(launch.condition)]
+                body = tuple(self._steps(launch.launches, numbers))
+                yield program.Loop(condition, launch.bound, body)
+                continue
             kernel = self.state.kernels[launch.sink]
             yield program.Launch(
                 numbers[launch.sink],
@@ -638,20 +646,25 @@ class _Assembler:
         def use(storage: Storage, step: int) -> None:
             of = spans.setdefault(self.sharing.home(storage), [])
             if of and of[-1][0] >= start:
-                of[-1] = (of[-1][0], step)
+                of[-1] = (of[-1][0], max(step, of[-1][1]))
             else:
                 of.append((step, step))
 
         for storage in self.states.values():
             use(storage, 0)
         for entry, copies in zip(self.state.entries, self.sharing.copies, strict=True):
-            start, end = end, end + len(entry.schedule.launches)
+            launches = list(every_launch(entry.schedule.launches))
+            start, end = end, end + len(launches)
             for port in entry.graph.inputs:
                 if port.name not in self.states:
                     use(self.sharing.inputs[port.name], start)
-            for step, launch in enumerate(entry.schedule.launches, start):
+            for step, launch in enumerate(launches, start):
                 for storage in launch.storages:
                     use(storage, step)
+            for first, last in _loops(entry.schedule.launches, start):
+                for of in spans.values():  # what a turn reads from before it is needed in the next
+                    if start <= of[-1][0] < first <= of[-1][1] < last:
+                        of[-1] = (of[-1][0], last)
             for name in entry.outputs:
                 use(self.sharing.outputs[name], end)
             for source, destination in copies:
@@ -757,6 +770,18 @@ class _Assembler:
             kept.update,
             kept.axis,
         )
+
+
+def _loops(launches: Sequence[Launch | Turns], start: int) -> Iterator[tuple[int, int]]:
+    """The first and the last launch of every loop, counted from `start`."""
+    for item in launches:
+        if isinstance(item, Launch):
+            start += 1
+            continue
+        count = len(list(every_launch(item.launches)))
+        yield start, start + count - 1
+        yield from _loops(item.launches, start)
+        start += count
 
 
 def _access(argument: Argument) -> Literal["read", "read_write"]:

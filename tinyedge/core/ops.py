@@ -18,7 +18,8 @@ Array = Any
 class Primitive:
     """One primitive operation.
 
-    group: source, unary, binary, ternary, cast, movement, reduce, memory, kernel or statement.
+    group: source, unary, binary, ternary, cast, movement, reduce, memory, loop, kernel or
+    statement.
     numpy: its meaning on arrays, for elementwise rows.
     c: default spelling in a C-like language, `{0}` is the first operand.
     result: "same" as the operands, or "bool".
@@ -159,6 +160,12 @@ REDUCE = _row("reduce", "reduce", 1)  # arg: (Primitive, axes); the axes disappe
 GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices, axis); 0 outside
 ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
 REALISE = _row("realise", "memory", 1)  # the same values, in memory
+PUT = _row("put", "memory", 3)  # base, value, position: the base with base[position] = value
+
+# Loops: see schedule/loops.py.
+LOOP = _row("loop", "loop", -1)  # arg: a Repeat; src: first values, then what one turn makes of them
+OUTLINED = _row("outlined", "loop", -1)  # arg: a Body; src: first values, then what it reads besides
+RESULT = _row("result", "source", 1)  # arg: (number, shape); the last value of what a loop carries
 
 # Kernels: scalars (or short vectors) over ranges.
 RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop variable 0 <= r < size
@@ -192,7 +199,10 @@ REDUCERS = (ADD, MUL, MAX, MIN)
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a BUFFER's values come from. kind: input, weight or state; data: a weight's array."""
+    """Where a BUFFER's values come from. data: a weight's array.
+
+    kind: input, weight or state; carried by a loop, or captured by its body.
+    """
 
     kind: str
     name: str

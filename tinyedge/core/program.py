@@ -7,7 +7,7 @@ floordiv ceildiv mod min max.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -204,6 +204,17 @@ class Entry:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     steps: tuple[Step, ...]
+
+
+def launches(steps: Iterable[Step]) -> Iterator[Launch]:
+    """The launches among steps and in their blocks, in order."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step
+        elif isinstance(step, If):
+            yield from launches((*step.then, *step.otherwise))
+        elif isinstance(step, Loop):
+            yield from launches(step.body)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType, codes
+from tinyedge.core.schedule.loops import outline
 from tinyedge.core.uop import Size, UOp, symbol_value, toposort
 
 Array = Any
@@ -30,6 +31,8 @@ def evaluate(
     """
     sizes = symbols or {}
     values: dict[UOp, Array] = {}
+    outlined = outline(outputs)
+    outputs = [outlined[node] for node in outputs]
     order = toposort(outputs)
     remaining: dict[UOp, int] = {}
     for node in order:
@@ -46,7 +49,11 @@ def evaluate(
             values[node] = _contract(node, [values[s] for s in product.src])
             used: tuple[UOp, ...] = product.src
         else:
-            values[node] = _value(node, [values[s] for s in node.src], inputs, sizes)
+            src = [values[s] for s in node.src]
+            if node.op is ops.OUTLINED:
+                values[node] = _loop(node, src, inputs, sizes)
+            else:
+                values[node] = _value(node, src, inputs, sizes)
             used = node.src
         for source in used:
             remaining[source] -= 1
@@ -159,7 +166,30 @@ def _value(
         return result
     if op is ops.REALISE:
         return src[0]
+    if op is ops.PUT:
+        result = np.array(src[0])
+        if len(result):
+            result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
+        return result
+    if op is ops.RESULT:
+        return src[0][arg[0]]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
+
+
+def _loop(
+    node: UOp, src: list[Array], inputs: Mapping[str, Array], symbols: Mapping[str, int]
+) -> list[Array]:
+    """The last values of what a loop carries, turn by turn."""
+    body = node.arg
+    names = [n.arg[0].name for n in (*body.repeat.carried, *body.captured)]
+    values = dict(zip(names, src, strict=True))
+    carried = names[: len(body.repeat.carried)]
+    for _ in range(body.repeat.bound):
+        if body.repeat.trips is None and not bool(values[carried[0]]):
+            break
+        results = evaluate(body.results, {**inputs, **values}, symbols)
+        values.update(zip(carried, results, strict=True))
+    return [values[name] for name in carried]
 
 
 def cast_array(array: Array, dtype: DType) -> Array:

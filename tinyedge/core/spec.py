@@ -1,6 +1,6 @@
 """The grammar of each stage: which operations may appear, and what must hold of them.
 
-    tensor   sources, elementwise, movement, reduce, gather, assign, realise; shapes agree
+    tensor   sources, elementwise, movement, reduce, gather, assign, put, realise, loops; shapes agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
              a fold's
     lowered  statements in order: names before uses, loops closed, no range kind left that stands
@@ -18,7 +18,10 @@ from tinyedge.core import ops
 from tinyedge.core.errors import InternalError
 from tinyedge.core.uop import UOp, toposort
 
-TENSOR_GROUPS = ("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory")
+TENSOR_GROUPS = (
+    *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
+    "loop",
+)
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.FOLD)
 OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
 FOLD_KINDS = ("reduce", "unroll", "threads")
@@ -43,6 +46,10 @@ def check_tensor(roots: Iterable[UOp]) -> None:
         if op.arity >= 0 and len(node.src) != op.arity:
             raise _fail("tensor", node, f"{len(node.src)} operands instead of {op.arity}")
         _check_types("tensor", node)
+        if op is ops.LOOP:
+            _check_loop(node)
+        if op is ops.PUT and node.src[1].shape != node.src[0].shape[1:]:
+            raise _fail("tensor", node, f"a row of {node.src[1].shape} in {node.src[0].shape}")
         if op is ops.ASSIGN:
             region = tuple(
                 end - start
@@ -61,6 +68,17 @@ def check_tensor(roots: Iterable[UOp]) -> None:
                 base = base.src[0]
             if base.op is ops.EMPTY:
                 raise _fail("tensor", node, "an element is written twice")
+
+
+def _check_loop(node: UOp) -> None:
+    """What is carried keeps its shape and type."""
+    carried = node.arg.carried
+    if len(node.src) != 2 * len(carried):
+        raise _fail("tensor", node, f"{len(node.src)} operands for {len(carried)} carried values")
+    for value, first, next_ in zip(carried, node.src, node.src[len(carried) :], strict=False):
+        facts = {(n.shape, n.dtype) for n in (value, first, next_)}
+        if len(facts) > 1:
+            raise _fail("tensor", node, f"a value is carried as {sorted(map(str, facts))}")
 
 
 def _overlap(a: Sequence[tuple[object, object]], b: Sequence[tuple[object, object]]) -> bool:

@@ -15,6 +15,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ops import Primitive
 from tinyedge.core.rules import formats
 from tinyedge.core.rules import index as ix
+from tinyedge.core.schedule.loops import Repeat
 from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, product
 
 Scalar = Union[bool, int, float]
@@ -656,6 +657,44 @@ class Tensor:
                 )
                 flat = flat + position * _fixed(_stride(self.shape, other))
         return self.reshape((self.size,)).gather(0, flat)
+
+    def put(self, position: Tensor, row: Tensor) -> Tensor:
+        """A copy in which self[position] is `row`; position: an integer scalar in range."""
+        return Tensor(UOp(ops.PUT, self.dtype, (self.node, row.node, position.node)))
+
+    @staticmethod
+    def loop(
+        first: Sequence[Tensor],
+        turn: Callable[..., Sequence[Tensor]],
+        *,
+        trips: int | None = None,
+        bound: int = 0,
+    ) -> list[Tensor]:
+        """Carry values through turns: values = turn(*values), beginning with `first`.
+
+        trips: how many turns; None: as long as the first value, a bool scalar, is true, at most
+        `bound` turns. Shapes and types stay the same from turn to turn.
+        """
+        sources = [ops.Source("carried", f"carried {n}") for n in range(len(first))]
+        carried = [
+            Tensor(UOp(ops.BUFFER, value.dtype, (), (source, value.shape)))
+            for source, value in zip(sources, first, strict=True)
+        ]
+        nexts = turn(*carried)
+        for old, new in zip(first, nexts, strict=True):
+            if (old.shape, old.dtype) != (new.shape, new.dtype):
+                raise ValueError(
+                    f"a turn makes {new.dtype} {list(new.shape)} of {old.dtype} {list(old.shape)}"
+                )
+        if trips is None and (first[0].dtype is not dt.bool_ or first[0].shape != ()):
+            raise ValueError("the first value of a loop without a number of turns is a bool scalar")
+        arg = Repeat(tuple(c.node for c in carried), trips, bound if trips is None else trips)
+        src = (*(value.node for value in first), *(value.node for value in nexts))
+        node = UOp(ops.LOOP, dt.index, src, arg)
+        return [
+            Tensor(UOp(ops.RESULT, value.dtype, (node,), (number, value.shape)))
+            for number, value in enumerate(first)
+        ]
 
     def realise(self) -> Tensor:
         """The same values, kept in memory: a boundary for fusion."""

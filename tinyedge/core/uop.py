@@ -221,6 +221,8 @@ def _shape(node: UOp) -> Shape:
             return tuple(node.arg[1])
         if op in (ops.IOTA, ops.EMPTY):
             return tuple(node.arg)
+        return tuple(node.arg[1]) if op is ops.RESULT else ()
+    if group == "loop":
         return ()
     first = node.src[0].shape
     if op.elementwise:
@@ -235,7 +237,7 @@ def _shape(node: UOp) -> Shape:
     if op is ops.GATHER:
         axis = node.arg
         return first[:axis] + node.src[1].shape + first[axis + 1 :]
-    return first  # ASSIGN, REALISE
+    return first  # ASSIGN, REALISE, PUT
 
 
 def _movement_shape(node: UOp, shape: Shape) -> Shape:

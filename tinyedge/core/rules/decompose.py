@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,12 @@ def retype(roots: tuple[UOp, ...], types: Mapping[str, str]) -> dict[UOp, UOp]:
     done: dict[UOp, UOp] = {}
     sources: dict[ops.Source, ops.Source] = {}
     for node in toposort(roots):
-        done[node] = _retyped(node, tuple(done[s] for s in node.src), types, sources)
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.LOOP:
+            carried = tuple(_retyped(c, (), types, sources) for c in node.arg.carried)
+            done[node] = UOp(node.op, node.dtype, src, replace(node.arg, carried=carried))
+        else:
+            done[node] = _retyped(node, src, types, sources)
     return done
 
 

@@ -84,6 +84,9 @@ class _Fusion:
         self.rows = _row_shapes(self.order)
         self.cones = self._cones()
         self.realised: set[UOp] = {root for root in roots if not is_source(root)}
+        for loop in (node for node in self.order if node.op is ops.OUTLINED):
+            self.realised.add(loop)
+            self.realised.update(v for v in map(_computed, loop.src) if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[str]] = {}
         self.kernel_rows: dict[UOp, Row] = {}
@@ -99,9 +102,9 @@ class _Fusion:
         for node in self.order:
             op = node.op
             if is_source(node):
-                cones[node] = Cone(loads=int(op is ops.BUFFER))
+                cones[node] = Cone(loads=int(_in_memory(node)))
                 continue
-            if op is ops.REALISE or _on_empty(node):
+            if op in (ops.REALISE, ops.OUTLINED) or _on_empty(node):
                 cones[node] = Cone(loads=1)
                 continue
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
@@ -126,7 +129,7 @@ class _Fusion:
 
     def upward(self, caps: Caps) -> None:
         for node in reversed(self.order):
-            if is_source(node):
+            if is_source(node) or node.op is ops.OUTLINED:
                 continue
             found = self.contexts[node] = self._uses(node)
             if node not in self.realised and self._worth_keeping(node, found):
@@ -276,8 +279,8 @@ class _Fusion:
         reads: dict[UOp, frozenset[UOp]] = {}
         members: dict[UOp, frozenset[UOp]] = {}
         for node in self.order:
-            if is_source(node):
-                reads[node] = frozenset((node,)) if node.op is ops.BUFFER else frozenset()
+            if is_source(node) or node.op is ops.OUTLINED:
+                reads[node] = frozenset((node,)) if _in_memory(node) else frozenset()
                 members[node] = frozenset()
                 continue
             sources = dict.fromkeys(node.src)
@@ -298,7 +301,7 @@ class _Fusion:
         kernels: dict[UOp, frozenset[UOp]] = {}
         found = []
         for node in reversed(self.order):
-            if is_source(node):
+            if is_source(node) or node.op is ops.OUTLINED:
                 continue
             holders: set[UOp] = set()
             for user in self.users.get(node, []):
@@ -317,6 +320,11 @@ class _Fusion:
         if node.op.group == "movement":
             return self._read(node.src[0], reads)
         return reads[node]
+
+
+def _in_memory(node: UOp) -> bool:
+    """Whether a source's values lie in a buffer."""
+    return node.op in (ops.BUFFER, ops.RESULT)
 
 
 def _computed(node: UOp) -> UOp:

@@ -97,6 +97,8 @@ class Indexer:
             return (yield from self._gather(node, indices, valid))
         if op is ops.ASSIGN:
             return (yield from self._assigned(node, indices, valid))
+        if op is ops.PUT:
+            return (yield from self._put(node, indices, valid))
         if op is ops.REALISE:
             same: UOp = yield (node.src[0], indices, valid)
             return same
@@ -170,6 +172,23 @@ class Indexer:
         outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
         old = yield (base, indices, ix.both(valid, outside))
         return simplify(UOp(ops.WHERE, node.dtype, (inside, new, old)))
+
+
+    def _put(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
+        base, row, position = node.src
+        at = put_index(base, (yield (position, (), valid)))
+        here = ix.equal(indices[0], at)
+        new = yield (row, indices[1:], ix.both(valid, here))
+        elsewhere = simplify(UOp(ops.NOT, dt.bool_, (here,)))
+        old = yield (base, indices, ix.both(valid, elsewhere))
+        return simplify(UOp(ops.WHERE, node.dtype, (here, new, old)))
+
+
+def put_index(base: UOp, position: UOp) -> UOp:
+    """Where a row is put: a position that does not exist is the nearest one that does."""
+    at = simplify(UOp(ops.CAST, dt.index, (position,)))
+    last = ix.sub(as_node(base.shape[0]), ix.ONE)
+    return ix.maximum(ix.ZERO, ix.minimum(at, last))
 
 
 def placed_indices(place: Placement, indices: Indices) -> Indices:

@@ -16,8 +16,9 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, View, plain
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
 from tinyedge.core.schedule.fuse import decide, is_source
-from tinyedge.core.schedule.indexing import Indexer, placed_indices
+from tinyedge.core.schedule.indexing import Indexer, placed_indices, put_index
 from tinyedge.core.schedule.layout import classify, image_rows, output_layout, weight_layout
+from tinyedge.core.schedule.loops import outline
 from tinyedge.core.uop import (
     Size,
     UOp,
@@ -51,11 +52,33 @@ class Launch:
     contraction: Mapping[str, tuple[int, ...]] | None = None
 
 
+@dataclass(eq=False)
+class Turns:
+    """Launches that are repeated while the bool in `condition` is true, at most `bound` times.
+
+    carried: buffers that keep values from one turn to the next.
+    """
+
+    condition: Storage
+    bound: int
+    carried: tuple[Storage, ...]
+    launches: list[Launch | Turns]
+
+
+def every_launch(launches: Iterable[Launch | Turns]) -> Iterator[Launch]:
+    """The launches in order, those of a loop once."""
+    for item in launches:
+        if isinstance(item, Launch):
+            yield item
+        else:
+            yield from every_launch(item.launches)
+
+
 @dataclass
 class Schedule:
     """Launches in order, and where each output lies."""
 
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[Launch | Turns] = field(default_factory=list)
     inputs: dict[str, Storage] = field(default_factory=dict)
     outputs: dict[str, Storage] = field(default_factory=dict)
 
@@ -75,7 +98,8 @@ def schedule(
     the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
     the nodes in `full`. The nodes in `flat` do not become images.
     """
-    return _Scheduler(outputs, caps, names, storage_types, halves, full, flat).run()
+    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {})
+    return scheduler.run()
 
 
 def _places(order: Iterable[UOp]) -> frozenset[UOp]:
@@ -101,13 +125,22 @@ class _Scheduler:
         halves: bool,
         full: frozenset[UOp],
         flat: frozenset[UOp],
+        given: Mapping[UOp, Placement],
+        weights: dict[tuple[Storage, Layout], Storage],
     ) -> None:
+        """given: buffers that lie somewhere already: what a loop's body is given from outside.
+
+        weights: the layouts in which a weight is stored; all bodies share them.
+        """
         self.halves = halves
         self.flat = flat
-        self.outputs = outputs
-        self.names = names
+        self.given = given
+        outlined = outline(tuple(outputs.values()))
+        self.outputs = {name: outlined[node] for name, node in outputs.items()}
+        self.names = {outlined[n]: name for n, name in names.items() if n in outlined}
+        self.inner_names = names
         self.types = storage_types
-        self.roots = list(dict.fromkeys(outputs.values()))
+        self.roots = list(dict.fromkeys(self.outputs.values()))
         self.decision = decide(self.roots, caps)
         self.order = toposort(self.roots)
         self.full = full | _places(self.order) if halves else full
@@ -117,13 +150,16 @@ class _Scheduler:
         self.aliased: set[UOp] = set()
         self.undecided: set[Storage] = set()
         self.in_parts: set[Storage] = set()
-        self.weights: dict[tuple[Storage, Layout], Storage] = {}
+        self.weights = weights
+        self.results: dict[UOp, list[Storage]] = {}
         self.output_storages: dict[UOp, Storage] = {}
         self.schedule = Schedule()
 
     def run(self) -> Schedule:
         for node in self.order:
-            if node.op is ops.BUFFER:
+            if node in self.given:
+                self.placed[node] = self.given[node]
+            elif node.op is ops.BUFFER:
                 self._place_source(node)
         self._place_outputs()
         for top, parts in reversed(self._ordered_parts()):
@@ -132,6 +168,10 @@ class _Scheduler:
         for node in self.order:
             if node in part_tops:
                 self._part(node, part_tops[node])
+            elif node.op is ops.OUTLINED:
+                self._loop(node)
+            elif node.op is ops.RESULT:
+                self.placed[node] = Placement(self.results[node.src[0]][node.arg[0]])
             elif node in self.decision.realised:
                 self._realise(node)
         for root in self.roots:
@@ -182,6 +222,10 @@ class _Scheduler:
         """An output that is a one-to-one view of a realised tensor is that tensor's memory."""
         for root in self.roots:
             if is_source(root):
+                continue
+            if self._puts_in_place(root):
+                self.placed[root] = self.given[root.src[0]]
+                self.output_storages[root] = self.given[root.src[0]].storage
                 continue
             storage = self._new_storage(root)
             base, views = self._viewed(root)
@@ -243,6 +287,69 @@ class _Scheduler:
         else:
             self._kernel(node, place, root=True)
 
+    def _puts_in_place(self, root: UOp) -> bool:
+        """Whether a carried tensor gets a row that nothing else in the turn looks at."""
+        if root.op is not ops.PUT:
+            return False
+        base = root.src[0]
+        return base in self.given and self.users[base] == [root]
+
+    def _loop(self, node: UOp) -> None:
+        """A loop: its first values, then its turns, one after the other or as a loop of steps."""
+        body = node.arg
+        homes = []
+        for value, first in zip(body.repeat.carried, node.src, strict=False):
+            dtype = self._stored_type(value.dtype)
+            shape = value.shape
+            homes.append(Storage("scratch", value.arg[0].name, dtype, shape, plain(shape), value))
+            self._kernel(first, Placement(homes[-1]), root=False)
+        given = dict(zip(body.repeat.carried, map(Placement, homes), strict=True))
+        outer = node.src[len(homes) :]
+        given |= {hole: self.placed[n] for hole, n in zip(body.captured, outer, strict=True)}
+        names = self.inner_names
+        inner = _Scheduler(
+            {str(number): result for number, result in enumerate(body.results)},
+            self.caps,
+            {new: names[old] for new, old in body.origins.items() if old in names},
+            self.types,
+            self.halves,
+            self.full,
+            self.flat,
+            given,
+            self.weights,
+        )
+        turn = inner.run()
+        nexts = [turn.outputs[str(number)] for number in range(len(homes))]
+        swaps = {}
+        for number, (home, new) in enumerate(zip(homes, nexts, strict=True)):
+            if new is home:
+                continue
+            if body.repeat.trips is not None and nexts.count(new) == 1:
+                swaps |= {home: new, new: home}
+            else:
+                inner._kernel(inner.outputs[str(number)], Placement(home), root=False)
+        trips = body.repeat.trips
+        if trips is None:
+            turns = Turns(homes[0], body.repeat.bound, tuple(homes), turn.launches)
+            self.schedule.launches.append(turns)
+        for number in range(trips or 0):
+            self.schedule.launches.extend(
+                _moved(item, swaps if number % 2 else {}) for item in turn.launches
+            )
+        odd = trips is not None and trips % 2
+        self.results[node] = [swaps.get(home, home) if odd else home for home in homes]
+
+    def _put(self, node: UOp, place: Placement) -> None:
+        """One row of a tensor is written where the tensor lies."""
+        base, row, position = node.src
+        indexer = Indexer(self.placed, place.storage)
+        indices = tuple(indexer.range(size, "loop") for size in row.shape)
+        param = indexer.param(place.storage)
+        value = indexer.value(row, indices)
+        at = put_index(base, indexer.value(position, ()))
+        address = placed_indices(place, (at, *indices))
+        self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
+
     def _copy_source(self, node: UOp) -> None:
         self._kernel(node, Placement(self._new_storage(node)), root=False)
 
@@ -250,12 +357,17 @@ class _Scheduler:
         storage = place.storage
         if any(size == 0 for size in node.shape):
             return
+        if root and self._puts_in_place(node):
+            self._put(node, place)
+            return
         indexer = Indexer(self.placed, storage)
         indices = tuple(indexer.range(size, "loop") for size in node.shape)
         param = indexer.param(storage)
         value = indexer.value(node, indices, root=root)
         address = placed_indices(place, indices)
-        store = UOp(ops.STORE, dt.index, (param, value, *address))
+        self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
+
+    def _add_kernel(self, node: UOp, indexer: Indexer, store: UOp) -> None:
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
         sink, storages = self._laid_out(sink, indexer.storages)
         contraction = classify(sink)
@@ -372,6 +484,18 @@ class _Scheduler:
             if root in self.names:
                 found.append(self.names[root])
         return tuple(found)
+
+
+def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | Turns:
+    """A launch, or a loop, with other buffers in the place of some."""
+    if isinstance(item, Launch):
+        return replace(item, storages=tuple(homes.get(s, s) for s in item.storages))
+    return Turns(
+        homes.get(item.condition, item.condition),
+        item.bound,
+        tuple(homes.get(s, s) for s in item.carried),
+        [_moved(inner, homes) for inner in item.launches],
+    )
 
 
 def _whole(size: Size) -> bool:

@@ -1,0 +1,139 @@
+"""Loops over whole kernels: what one turn computes, taken out of the graph around it.
+
+In a tensor graph a LOOP's operands are the first values of what it carries and then what one turn
+makes of them, an expression over the carried values (BUFFER nodes that its Repeat lists) and over
+anything else in the graph. Before scheduling, that expression becomes a graph of its own, the Body
+of an OUTLINED node: the values from outside that it reads are buffers there. What does not depend
+on a carried value stays outside and is computed once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tinyedge.core import ops
+from tinyedge.core.uop import UOp, toposort
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """carried: the BUFFER nodes that stand for what is carried.
+
+    trips: how many turns; None: as long as the first carried value, a bool, is true, but at most
+    `bound` turns.
+    """
+
+    carried: tuple[UOp, ...]
+    trips: int | None
+    bound: int
+
+
+@dataclass(frozen=True)
+class Body:
+    """One turn: `results`, the next carried values, over carried and `captured` buffers.
+
+    origins: of the body's nodes in the graph that it was taken from.
+    """
+
+    repeat: Repeat
+    captured: tuple[UOp, ...]
+    results: tuple[UOp, ...]
+    origins: Mapping[UOp, UOp] = field(compare=False, repr=False)
+
+
+def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Every node of the graph outside of loops, mapped to one in which the loops are outlined."""
+    captured: dict[UOp, list[UOp]] = {}
+
+    def operands(node: UOp) -> tuple[UOp, ...]:
+        if node.op is not ops.LOOP:
+            return node.src
+        if node not in captured:
+            captured[node] = _captured(node)
+        return (*_firsts(node), *captured[node])
+
+    done: dict[UOp, UOp] = {}
+    for node in _sorted(roots, operands):
+        src = tuple(done[s] for s in operands(node))
+        if node.op is ops.LOOP:
+            body = _body(node, captured[node])
+            done[node] = UOp(ops.OUTLINED, node.dtype, src, body)
+        else:
+            done[node] = node if src == node.src else node.replace(src)
+    return done
+
+
+def _sorted(roots: Sequence[UOp], operands: Callable[[UOp], tuple[UOp, ...]]) -> list[UOp]:
+    """Every node below the roots, operands first."""
+    done: dict[UOp, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in done:
+            continue
+        if ready:
+            done[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((s, False) for s in reversed(operands(node)) if s not in done)
+    return list(done)
+
+
+def _firsts(node: UOp) -> tuple[UOp, ...]:
+    return node.src[: len(node.arg.carried)]
+
+
+def _body(node: UOp, captured: Sequence[UOp]) -> Body:
+    nexts = node.src[len(node.arg.carried) :]
+    inner = {
+        value: UOp(ops.BUFFER, value.dtype, (), (_hole(number), value.shape))
+        for number, value in enumerate(captured)
+    }
+    holes = tuple(inner.values())
+    for step in toposort(nexts, stop=lambda n: n in inner):
+        if step not in inner:
+            src = tuple(inner[s] for s in step.src)
+            inner[step] = step if src == step.src else step.replace(src)
+    origins = {new: old for old, new in inner.items()}
+    return Body(node.arg, holes, tuple(inner[n] for n in nexts), origins)
+
+
+@functools.cache
+def _hole(number: int) -> ops.Source:
+    """The same for every loop: equal bodies are one node."""
+    return ops.Source("captured", f"captured {number}")
+
+
+def _inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
+    """The nodes that depend on what is carried, and the loops inside."""
+    order = toposort(nexts)
+    bound = set(carried)
+    bound.update(value for node in order if node.op is ops.LOOP for value in node.arg.carried)
+    inside: set[UOp] = set()
+    for node in order:
+        if node in bound or any(s in inside for s in node.src):
+            inside.add(node)
+    return inside
+
+
+def _captured(node: UOp) -> list[UOp]:
+    """What a loop's body reads from outside: below movements, which are free, but for constants."""
+    carried = node.arg.carried
+    nexts = node.src[len(carried) :]
+    inside = _inside(nexts, carried)
+    found: dict[UOp, None] = {}
+    seen: set[UOp] = set()
+    waiting = [n for n in nexts if n not in inside]
+    waiting += [s for step in toposort(nexts) if step in inside for s in step.src]
+    while waiting:
+        value = waiting.pop()
+        if value in inside or value in seen:
+            continue
+        seen.add(value)
+        if value.op.group == "movement":
+            waiting.append(value.src[0])
+        elif value.op.group != "source" or value.op in (ops.BUFFER, ops.RESULT):
+            found[value] = None
+    return list(found)
