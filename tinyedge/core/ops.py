@@ -163,8 +163,12 @@ REALISE = _row("realise", "memory", 1)  # the same values, in memory
 PUT = _row("put", "memory", 3)  # base, value, position: the base with base[position] = value
 
 # Loops: see schedule/loops.py.
-LOOP = _row("loop", "loop", -1)  # arg: a Repeat; src: first values, then what one turn makes of them
-OUTLINED = _row("outlined", "loop", -1)  # arg: a Body; src: first values, then what it reads besides
+LOOP = _row(
+    "loop", "loop", -1
+)  # arg: a Repeat; src: first values, then what one turn makes of them
+OUTLINED = _row(
+    "outlined", "loop", -1
+)  # arg: a Body; src: first values, then what it reads besides
 RESULT = _row("result", "source", 1)  # arg: (number, shape); the last value of what a loop carries
 
 # Kernels: scalars (or short vectors) over ranges.

@@ -1,6 +1,7 @@
 """The grammar of each stage: which operations may appear, and what must hold of them.
 
-    tensor   sources, elementwise, movement, reduce, gather, assign, put, realise, loops; shapes agree
+    tensor   sources, elementwise, movement, reduce, gather, assign, put, realise, loops; shapes
+             agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
              a fold's
     lowered  statements in order: names before uses, loops closed, no range kind left that stands

@@ -173,7 +173,6 @@ class Indexer:
         old = yield (base, indices, ix.both(valid, outside))
         return simplify(UOp(ops.WHERE, node.dtype, (inside, new, old)))
 
-
     def _put(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
         base, row, position = node.src
         at = put_index(base, (yield (position, (), valid)))

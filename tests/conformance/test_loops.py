@@ -1,0 +1,166 @@
+"""Loops over whole kernels, on every target, optimised and not, against the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tinyedge.api import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core import program
+from tinyedge.core.compile import Graph, Port, compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.options import Options
+from tinyedge.core.reference import evaluate
+from tinyedge.core.replay import Replay
+from tinyedge.core.tensor import Tensor
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((12, 5), dtype=np.float32)
+INPUT = RNG.standard_normal((5, 8), dtype=np.float32)
+RECURRENT = 0.3 * RNG.standard_normal((8, 8), dtype=np.float32)
+
+
+def _zeros(*shape: int) -> Tensor:
+    return Tensor.full(shape, 0.0, dt.float32)
+
+
+def _recurrent(x: Tensor) -> Sequence[Tensor]:
+    """The projection of the inputs does not depend on the turn: it stays outside."""
+    projected = x @ Tensor.weight("w", INPUT)
+    weight = Tensor.weight("r", RECURRENT)
+
+    def turn(t: Tensor, h: Tensor, y: Tensor) -> Sequence[Tensor]:
+        new = (projected.gather(0, t) + (h.reshape((1, 8)) @ weight).reshape((8,))).tanh()
+        return t + 1, new, y.put(t, new)
+
+    _, h, y = Tensor.loop([Tensor(0, dt.int32), _zeros(8), _zeros(12, 8)], turn, trips=12)
+    return h * 2, y
+
+
+def _exchanged(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x[0], x[1]], lambda a, b: (b, a + b), trips=5)
+
+
+def _twice_the_same(x: Tensor) -> Sequence[Tensor]:
+    a, b = Tensor.loop([x[0], x[1]], lambda a, b: (a + b, a + b), trips=3)
+    return a + 0.0, b
+
+
+def _constants(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x, x[0]], lambda a, b: (a + 1.0, x[3] * 2), trips=2)
+
+
+def _no_turn(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x], lambda a: (a + 1.0,), trips=0)
+
+
+def _until_large(x: Tensor) -> Sequence[Tensor]:
+    def turn(go: Tensor, i: Tensor, v: Tensor) -> Sequence[Tensor]:
+        new = v * 1.5
+        return new.max() < 50.0, i + 1, new
+
+    start = [Tensor(True, dt.bool_), Tensor(0, dt.int32), x.abs() + 1.0]
+    return Tensor.loop(start, turn, bound=100)[1:]
+
+
+def _never(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x.max() > 1e9, x], lambda go, v: (go, v + 1.0), bound=3)[1:]
+
+
+def _bounded(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x.max() < 1e9, x], lambda go, v: (go, v + 1.0), bound=3)[1:]
+
+
+def _nested(x: Tensor) -> Sequence[Tensor]:
+    def outer(i: Tensor, acc: Tensor) -> Sequence[Tensor]:
+        def inner(j: Tensor, a: Tensor) -> Sequence[Tensor]:
+            return j + 1, a + x.gather(0, j) * (i + 1).cast(dt.float32)
+
+        return i + 1, Tensor.loop([Tensor(0, dt.int32), acc], inner, trips=3)[1] * 0.5
+
+    return Tensor.loop([Tensor(0, dt.int32), _zeros(5)], outer, trips=4)[1:]
+
+
+def _nested_at_run_time(x: Tensor) -> Sequence[Tensor]:
+    def outer(go: Tensor, i: Tensor, acc: Tensor) -> Sequence[Tensor]:
+        def inner(go: Tensor, j: Tensor, a: Tensor) -> Sequence[Tensor]:
+            return j < i, j + 1, a + x.gather(0, j)
+
+        first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), acc]
+        return i < 3, i + 1, Tensor.loop(first, inner, bound=10)[2] * 0.5
+
+    first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), _zeros(5)]
+    return Tensor.loop(first, outer, bound=10)[1:]
+
+
+def _one_after_the_other(x: Tensor) -> Sequence[Tensor]:
+    (a,) = Tensor.loop([x], lambda v: (v * 0.5 + 1.0,), trips=3)
+    (b,) = Tensor.loop([a + x], lambda v: (v * a,), trips=2)
+    return b, a
+
+
+def _rows_that_are_read(x: Tensor) -> Sequence[Tensor]:
+    """The tensor that rows are put in is read in the same turn, so it is not written in place."""
+
+    def turn(t: Tensor, y: Tensor) -> Sequence[Tensor]:
+        return t + 1, y.put(t, y.sum(0) + x.gather(0, t))
+
+    return Tensor.loop([Tensor(0, dt.int32), x * 0.1], turn, trips=4)[1:]
+
+
+FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
+    _recurrent,
+    _exchanged,
+    _twice_the_same,
+    _constants,
+    _no_turn,
+    _until_large,
+    _never,
+    _bounded,
+    _nested,
+    _nested_at_run_time,
+    _one_after_the_other,
+    _rows_that_are_read,
+)
+
+
+def _compiled(function: Callable[[Tensor], Sequence[Tensor]], target: str, optimize: bool):  # type: ignore[no-untyped-def]
+    results = function(Tensor.input("x", X.shape, dt.float32))
+    ports = tuple(Port(f"y{i}", y.dtype, y.shape, y.node) for i, y in enumerate(results))
+    graph = Graph((Port("x", dt.float32, X.shape),), ports)
+    compiled = compile_graph(graph, find_target(target), Options(optimize=optimize)).program
+    assert compiled is not None
+    return compiled, evaluate([y.node for y in results], {"x": X})
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__[1:])
+def test_loops(
+    function: Callable[[Tensor], Sequence[Tensor]], optimize: bool, target: str, device: Device
+) -> None:
+    compiled, expected = _compiled(function, target, optimize)
+    with Replay(compiled, device) as replay:
+        for _ in range(2):
+            found = replay.run({"x": X})
+    for i, values in enumerate(expected):
+        scale = max(1.0, float(np.abs(values).max()))
+        np.testing.assert_allclose(found[f"y{i}"], values, atol=1e-5 * scale, rtol=0)
+
+
+def test_turns_share_their_kernels() -> None:
+    compiled, _ = _compiled(_recurrent, "cpu", True)
+    launches = list(program.launches(compiled.entries[0].steps))
+    assert len(launches) > 36 and len(compiled.kernels) < 12
+    looped, _ = _compiled(_until_large, "cpu", True)
+    assert any(isinstance(step, program.Loop) for step in looped.entries[0].steps)
+
+
+def test_what_a_turn_makes_must_fit() -> None:
+    x = Tensor.input("x", (3,), dt.float32)
+    with pytest.raises(ValueError, match=r"float32 \[4\] of float32 \[3\]"):
+        Tensor.loop([x], lambda v: (Tensor.concat([v, v[:1]], 0),), trips=2)
+    with pytest.raises(ValueError, match="bool scalar"):
+        Tensor.loop([x], lambda v: (v,), bound=2)
