@@ -320,7 +320,7 @@ class _Scheduler:
         )
         turn = inner.run()
         nexts = [turn.outputs[str(number)] for number in range(len(homes))]
-        swaps = {}
+        swaps: dict[Storage, Storage] = {}
         for number, (home, new) in enumerate(zip(homes, nexts, strict=True)):
             if new is home:
                 continue
