@@ -1,8 +1,8 @@
-"""Recurrent layers, unrolled over their steps."""
+"""Recurrent layers: a loop over their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,11 @@ from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 
 Activation = Callable[[Tensor], Tensor]
+
+# One step: what the input contributes and the state (h first) give the new h and the new state.
+Cell = Callable[..., tuple[Tensor, ...]]
+
+FEW_STEPS = 4  # which are computed one after the other, each with kernels of its own
 
 
 def _activations(node: Node, defaults: list[str], directions: int) -> list[list[Activation]]:
@@ -93,19 +98,39 @@ class Layer:
     def gate(self, whole: Tensor, number: int) -> Tensor:
         return cut(whole, whole.ndim - 1, number * self.hidden, (number + 1) * self.hidden)
 
-    def order(self) -> range:
-        return range(self.steps - 1, -1, -1) if self.reverse else range(self.steps)
+    def run(self, first: Sequence[Tensor], cell: Cell) -> tuple[Tensor, list[Tensor]]:
+        """Every step's h, [T, B, H], and the last state. first: the state before the first step."""
+        if self.steps <= FEW_STEPS:
+            return self._unrolled(first, cell)
+        last = self.steps - 1
 
-    def kept(self, step: int, new: Tensor, old: Tensor) -> Tensor:
-        """The old state where the sequence has ended."""
-        if self.lengths is None:
-            return new
-        return (self.lengths > step).unsqueeze(1).where(new, old)
+        def turn(t: Tensor, rows: Tensor, *state: Tensor) -> Sequence[Tensor]:
+            step = last - t if self.reverse else t
+            row, kept = self._step(step, self.projected.gather(0, step), state, cell)
+            return t + 1, rows.put(step, row), *kept
 
-    def shown(self, step: int, value: Tensor) -> Tensor:
+        rows = Tensor.full((self.steps, *first[0].shape), 0.0, first[0].dtype)
+        start = [Tensor(0, dt.int32), rows, *first]
+        _, rows, *state = Tensor.loop(start, turn, trips=self.steps)
+        return rows, state
+
+    def _unrolled(self, first: Sequence[Tensor], cell: Cell) -> tuple[Tensor, list[Tensor]]:
+        state = list(first)
+        rows: dict[int, Tensor] = {}
+        for step in range(self.steps - 1, -1, -1) if self.reverse else range(self.steps):
+            rows[step], state = self._step(step, self.projected[step], state, cell)
+        return Tensor.stack([rows[step] for step in range(self.steps)]), state
+
+    def _step(
+        self, step: int | Tensor, projected: Tensor, state: Sequence[Tensor], cell: Cell
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What a step shows, and the state after it: the old one where the sequence has ended."""
+        new = cell(projected, *state)
         if self.lengths is None:
-            return value
-        return (self.lengths > step).unsqueeze(1).where(value, 0.0)
+            return new[0], list(new)
+        going = (self.lengths > step).unsqueeze(1)
+        kept = [going.where(after, before) for after, before in zip(new, state, strict=True)]
+        return going.where(new[0], 0.0), kept
 
 
 def _layers(
@@ -137,7 +162,7 @@ def _layers(
         raise node.unsupported(
             "its number of steps is symbolic", supported="a fixed length", next="fix it with --dim"
         )
-    node.spend(8 * steps * directions)
+    node.spend(32 * directions)
     result = []
     for d in range(directions):
         projected = x.matmul(w[d].transpose())
@@ -161,9 +186,9 @@ def _layers(
     return result
 
 
-def _outputs(node: Node, rows: list[list[Tensor]], *finals: list[Tensor]) -> list[Tensor]:
-    """Y [T, D, B, H] from rows[direction][step], and the final states [D, B, H]."""
-    y = Tensor.stack([Tensor.stack(row) for row in rows], 1)
+def _outputs(node: Node, rows: list[Tensor], *finals: list[Tensor]) -> list[Tensor]:
+    """Y [T, D, B, H] from every direction's [T, B, H], and the final states [D, B, H]."""
+    y = Tensor.stack(rows, 1)
     last = [Tensor.stack(states) for states in finals]
     if node.integer("layout", 0):
         y = y.permute((2, 0, 1, 3))
@@ -190,13 +215,12 @@ def rnn(
     functions = _activations(node, ["Tanh"], len(layers))
     rows, finals = [], []
     for layer, (f,) in zip(layers, functions, strict=True):
-        h = layer.state
-        row: dict[int, Tensor] = {}
-        for step in layer.order():
-            new = f(layer.projected[step] + _recurrence(layer, h))
-            row[step] = layer.shown(step, new)
-            h = layer.kept(step, new, h)
-        rows.append([row[step] for step in range(layer.steps)])
+
+        def cell(inner: Tensor, h: Tensor, layer: Layer = layer, f: Activation = f) -> Any:
+            return (f(inner + _recurrence(layer, h)),)
+
+        y, (h,) = layer.run([layer.state], cell)
+        rows.append(y)
         finals.append(h)
     return _outputs(node, rows, finals)
 
@@ -216,29 +240,31 @@ def gru(
     functions = _activations(node, ["Sigmoid", "Tanh"], len(layers))
     linear_first = bool(node.integer("linear_before_reset", 0))
     rows, finals = [], []
-    for layer, (f, g) in zip(layers, functions, strict=True):
-        h = layer.state
-        row: dict[int, Tensor] = {}
-        weight = layer.gate(layer.recurrent, 2)
-        bias = None
-        if layer.recurrent_bias is not None:
-            bias = layer.gate(layer.recurrent_bias, 2)
-        for step in layer.order():
-            inner, outer = layer.projected[step], _recurrence(layer, h)
-            z = f(layer.gate(inner, 0) + layer.gate(outer, 0))
-            reset = f(layer.gate(inner, 1) + layer.gate(outer, 1))
-            if linear_first:
-                candidate = reset * layer.gate(outer, 2)
-            else:
-                candidate = (reset * h).matmul(weight)
-                candidate = candidate if bias is None else candidate + bias
-            fresh = g(layer.gate(inner, 2) + candidate)
-            new = (1.0 - z) * fresh + z * h
-            row[step] = layer.shown(step, new)
-            h = layer.kept(step, new, h)
-        rows.append([row[step] for step in range(layer.steps)])
+    for layer, activations in zip(layers, functions, strict=True):
+        y, (h,) = layer.run([layer.state], _gru_cell(layer, activations, linear_first))
+        rows.append(y)
         finals.append(h)
     return _outputs(node, rows, finals)
+
+
+def _gru_cell(layer: Layer, activations: list[Activation], linear_first: bool) -> Cell:
+    f, g = activations
+    weight = layer.gate(layer.recurrent, 2)
+    bias = None if layer.recurrent_bias is None else layer.gate(layer.recurrent_bias, 2)
+
+    def cell(inner: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        outer = _recurrence(layer, h)
+        z = f(layer.gate(inner, 0) + layer.gate(outer, 0))
+        reset = f(layer.gate(inner, 1) + layer.gate(outer, 1))
+        if linear_first:
+            candidate = reset * layer.gate(outer, 2)
+        else:
+            candidate = (reset * h).matmul(weight)
+            candidate = candidate if bias is None else candidate + bias
+        fresh = g(layer.gate(inner, 2) + candidate)
+        return ((1.0 - z) * fresh + z * h,)
+
+    return cell
 
 
 @operator("LSTM")
@@ -260,27 +286,34 @@ def lstm(
     if initial_cell is not None and node.integer("layout", 0):
         initial_cell = initial_cell.permute((1, 0, 2))
     rows, finals, cells = [], [], []
-    for d, (layer, (f, g, out)) in enumerate(zip(layers, functions, strict=True)):
+    for d, (layer, activations) in enumerate(zip(layers, functions, strict=True)):
         h = layer.state
         c = Tensor.full(h.shape, 0.0, x.dtype) if initial_cell is None else initial_cell[d]
         peep = None
         if peepholes is not None:
             peep = [layer.gate(peepholes[d], number) for number in range(3)]
-        row: dict[int, Tensor] = {}
-        for step in layer.order():
-            total = layer.projected[step] + _recurrence(layer, h)
-            i, o, forget, cell = (layer.gate(total, number) for number in range(4))
-            if peep is not None:
-                i, forget = i + peep[0] * c, forget + peep[2] * c
-            i = f(i)
-            keep = 1.0 - i if coupled else f(forget)
-            fresh = keep * c + i * g(cell)
-            if peep is not None:
-                o = o + peep[1] * fresh
-            new = f(o) * out(fresh)
-            row[step] = layer.shown(step, new)
-            h, c = layer.kept(step, new, h), layer.kept(step, fresh, c)
-        rows.append([row[step] for step in range(layer.steps)])
+        y, (h, c) = layer.run([h, c], _lstm_cell(layer, activations, peep, coupled))
+        rows.append(y)
         finals.append(h)
         cells.append(c)
     return _outputs(node, rows, finals, cells)
+
+
+def _lstm_cell(
+    layer: Layer, activations: list[Activation], peep: list[Tensor] | None, coupled: bool
+) -> Cell:
+    f, g, out = activations
+
+    def cell(inner: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        total = inner + _recurrence(layer, h)
+        i, o, forget, candidate = (layer.gate(total, number) for number in range(4))
+        if peep is not None:
+            i, forget = i + peep[0] * c, forget + peep[2] * c
+        i = f(i)
+        keep = 1.0 - i if coupled else f(forget)
+        fresh = keep * c + i * g(candidate)
+        if peep is not None:
+            o = o + peep[1] * fresh
+        return f(o) * out(fresh), fresh
+
+    return cell
