@@ -228,7 +228,7 @@ def test_bench(tinyedge: Command, addition: Path) -> None:
 def test_devices(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = tinyedge("devices")
     assert code == 0
-    assert {"cpu", "webgpu"} <= set(out.split())
+    assert {"cpu", "qcom", "webgpu"} <= set(out.split())
     assert json.loads(tinyedge("devices", "--json")[1])
     monkeypatch.setattr("tinyedge.cli.devices.list_devices", lambda target: [])
     assert tinyedge("devices")[0] == 3
@@ -492,7 +492,7 @@ def test_run_steps(tinyedge: Command, tmp_path: Path) -> None:
 # On a real model: the smallest one.
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "cuda"])
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
 def test_the_way_of_a_model(
     tinyedge: Command, target: str, kernel_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

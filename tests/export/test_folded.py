@@ -31,7 +31,7 @@ CASES: dict[str, ModelProto] = {
 }
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_exports(name: str, target: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"

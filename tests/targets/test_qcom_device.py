@@ -177,7 +177,7 @@ def images(dtype: str) -> Program:
             outputs=(Port("y", "float32", (height, width, 4), "float32", 2),),
             buffers=(
                 Buffer(weight=0, bytes=rows.nbytes),
-                Buffer(0, 4096, height * pitch),
+                Buffer(0, 1280, height * pitch),
                 Buffer(0, 0, size),
             ),
             weights=(weight,),

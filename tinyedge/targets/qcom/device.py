@@ -212,8 +212,8 @@ class OpenclDevice:
         cl.enqueue_copy(
             self._queue,
             packed,
-            place.memory.buffer,
-            src_origin=(place.offset % image.pitch, place.offset // image.pitch, 0),
+            self._part(place),
+            src_origin=(0, 0, 0),
             dst_origin=(0, 0, 0),
             region=(row, image.height, 1),
             src_pitches=(image.pitch, 0),
