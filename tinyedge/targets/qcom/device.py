@@ -207,22 +207,9 @@ class OpenclDevice:
         cl = self._cl
         flags = cl.mem_flags.READ_WRITE
         made = cl.Image(self._context, flags, _format(cl, image), desc=_description(cl, image))
-        row = image.width * PIXEL * by_name(image.dtype).itemsize
-        packed = cl.Buffer(self._context, flags, row * image.height)
-        cl.enqueue_copy(
-            self._queue,
-            packed,
-            self._part(place),
-            src_origin=(0, 0, 0),
-            dst_origin=(0, 0, 0),
-            region=(row, image.height, 1),
-            src_pitches=(image.pitch, 0),
-            dst_pitches=(row, 0),
-        )
-        region = (image.width, image.height, 1)
-        cl.enqueue_copy(self._queue, made, packed, offset=0, origin=(0, 0, 0), region=region)
-        self._queue.finish()
-        packed.release()
+        (content,) = self.read([place])
+        region, pitches = (image.width, image.height), (image.pitch,)
+        cl.enqueue_copy(self._queue, made, content, origin=(0, 0), region=region, pitches=pitches)
         return made
 
     def record(self, commands: Sequence[Command]) -> list[Call]:
