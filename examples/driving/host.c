@@ -35,7 +35,7 @@ Nothing is allocated and no file is opened from the first frame on.
 #include <time.h>
 #include <unistd.h>
 
-enum { USAGE = 2, REFUSED = 3, CAMERAS = 2, BLOCK = 32, BINS = 100000, MOST_COLUMNS = 8192 };
+enum { USAGE = 2, REFUSED = 3, CAMERAS = 2, BLOCK = 32, BINS = 200000, BINS_EACH = 20 };
 
 typedef struct arguments {
     const char *folder, *raw, *device, *cache;
@@ -48,11 +48,12 @@ typedef struct arguments {
 /* An NV12 frame as a camera's driver gives it: all rows of Y, then those of UV, `stride` apart. */
 typedef struct camera {
     unsigned char *memory;
+    uint32_t *tiles; /* of a row of a generated frame */
     int rows, columns, stride;
     float transform[9];
 } camera;
 
-/* Latencies in bins of 10 microseconds: as many as there may be, in memory of a fixed size. */
+/* Latencies in bins of 50 microseconds, up to 10 seconds: memory of a fixed size. */
 typedef struct latencies {
     uint32_t bins[BINS + 1];
     uint64_t count;
@@ -67,12 +68,12 @@ static void on_signal(int number) {
 }
 
 static void stop(int code, const char *subject, const char *words) {
-    fprintf(stderr, "%s%s%s\n", subject, *subject ? ": " : "", words);
+    fprintf(stderr, "%s: %s\n", subject, words);
     exit(code);
 }
 
 static void check(te_context *context, te_status status) {
-    if (status) stop(REFUSED, te_status_id(status), te_last_error(context)->text);
+    if (status) stop(REFUSED, "host", te_last_error(context)->text);
 }
 
 /* --- the command line ------------------------------------------------------------------------ */
@@ -152,7 +153,8 @@ static camera open_camera(bool wide, const arguments *a, int rows, int columns) 
     c.stride = a->stride ? a->stride : (columns + 127) / 128 * 128;
     if (c.stride < columns) stop(USAGE, "--stride", "it is less than a row");
     c.memory = calloc((size_t)rows * 3 / 2, (size_t)c.stride);
-    if (!c.memory) stop(REFUSED, "camera", "out of memory");
+    c.tiles = calloc((size_t)columns / BLOCK + 2, sizeof *c.tiles);
+    if (!c.memory || !c.tiles) stop(REFUSED, "camera", "out of memory");
     aim(&c, wide, a->turn);
     return c;
 }
@@ -168,23 +170,22 @@ static uint32_t mix(uint32_t x) {
 
 /* Tiles of 32 by 32 pixels that move to the left, under a gradient that moves down. */
 static void generate(const camera *c, uint32_t index, uint32_t frame) {
-    static uint32_t tiles[MOST_COLUMNS / BLOCK + 1];
     for (int row = 0; row < c->rows; row++) {
         unsigned char *y = c->memory + (size_t)row * (size_t)c->stride;
         unsigned char *uv = c->memory + (size_t)(c->rows + row / 2) * (size_t)c->stride;
         if (row % BLOCK == 0) {
             for (uint32_t i = 0; i <= (uint32_t)(c->columns / BLOCK + 1); i++) {
                 const uint32_t tile = (4 * frame >> 5) + i + (uint32_t)row / BLOCK * 256;
-                tiles[i] = mix(tile + (index << 24));
+                c->tiles[i] = mix(tile + (index << 24));
             }
         }
         const uint32_t shift = 4 * frame % BLOCK, gradient = ((uint32_t)row + 2 * frame) & 127;
         for (uint32_t column = 0; column < (uint32_t)c->columns; column++) {
-            y[column] = (unsigned char)((tiles[(column + shift) / BLOCK] & 127) + gradient);
+            y[column] = (unsigned char)((c->tiles[(column + shift) / BLOCK] & 127) + gradient);
         }
         if (row % 2) continue;
         for (uint32_t column = 0; column < (uint32_t)c->columns; column += 2) {
-            const uint32_t tile = tiles[(column + shift) / BLOCK];
+            const uint32_t tile = c->tiles[(column + shift) / BLOCK];
             uv[column] = (unsigned char)(64 + (tile >> 8 & 127));
             uv[column + 1] = (unsigned char)(64 + (tile >> 16 & 127));
         }
@@ -241,7 +242,7 @@ static void sleep_until(double time) {
 }
 
 static void note(latencies *all, double time) {
-    const double bin = time * 100;
+    const double bin = time * BINS_EACH;
     all->bins[bin < BINS ? (int)bin : BINS]++;
     all->count++;
     if (time > all->most) all->most = time;
@@ -252,7 +253,8 @@ static double percentile(const latencies *all, uint64_t percent) {
     uint64_t seen = 0;
     for (int bin = 0; bin < BINS; bin++) {
         seen += all->bins[bin];
-        if (seen >= wanted) return (bin + 1) / 100.0 < all->most ? (bin + 1) / 100.0 : all->most;
+        const double end = (bin + 1) / (double)BINS_EACH;
+        if (seen >= wanted) return end < all->most ? end : all->most;
     }
     return all->most;
 }
@@ -303,10 +305,8 @@ int main(int count, char **words) {
                                         .kernels = MODEL_KERNELS, .threads = a.threads,
                                         .cuda = {.device = a.device},
                                         .opencl = {.device = a.device, .cache_folder = a.cache}};
-    if (te_open(&open_options, &model, &error)) stop(REFUSED, te_status_id(error.status), error.text);
-    if (te_create(model, &options, &context, &error)) {
-        stop(REFUSED, te_status_id(error.status), error.text);
-    }
+    if (te_open(&open_options, &model, &error)) stop(REFUSED, a.folder, error.text);
+    if (te_create(model, &options, &context, &error)) stop(REFUSED, a.folder, error.text);
 
     const int shapes[CAMERAS][2] = {MODEL_INPUT_Y_SHAPE, MODEL_INPUT_WIDE_Y_SHAPE};
     const int inputs[CAMERAS][3] = {
@@ -370,7 +370,10 @@ int main(int count, char **words) {
     }
     printf("%ld frames, %ld missed deadlines at %g Hz\n", frame, missed, a.hz);
     if (file > STDIN_FILENO) close(file);
-    for (int i = 0; i < CAMERAS; i++) free(cameras[i].memory);
+    for (int i = 0; i < CAMERAS; i++) {
+        free(cameras[i].memory);
+        free(cameras[i].tiles);
+    }
     te_destroy(context);
     te_close(model);
     return 0;

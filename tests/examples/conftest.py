@@ -18,11 +18,11 @@ Bundles = Callable[[str], Path]
 
 
 def make(models: Path, bundle: Path, *goals: str, target: str = "cpu", size: str = "") -> Path:
-    """A bundle of the example, by the commands of its README."""
+    """A bundle of the example, by the commands of its README. goals: also settings, NAME=VALUE."""
     build.run(
-        *("make", "-s", "-C", EXAMPLE, *goals, f"TARGET={target}", f"MODELS={models}"),
+        *("make", "-s", "-C", EXAMPLE, f"TARGET={target}", f"MODELS={models}"),
         *(f"BUNDLE={bundle}", f"SIZE={size}", f"PYTHON={sys.executable}"),
-        *(f"TINYEDGE={sys.executable} -m tinyedge", "CFLAGS=-O2 -Werror"),
+        *(f"TINYEDGE={sys.executable} -m tinyedge", "CFLAGS=-O2 -Werror", *goals),
     )
     return bundle
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from tests.examples.conftest import CAMERA, NARROW, Bundles, make
 from tests.examples.reference import EXAMPLE, Array, Arrays
 from tests.runtimes_c import build
 from tests.runtimes_c.library import STATES, Context, Library
+from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64
 from tinyedge.core.program import Launch, Program
 from tinyedge.core.replay import Replay
 from tinyedge.export.bundle import read
@@ -333,7 +336,7 @@ def test_the_program_drives(built: Path, models: Path) -> None:
 def test_the_program_keeps_time(built: Path) -> None:
     """An absolute clock: the whole takes frames / rate, not that and what the frames took."""
     began = time.monotonic()
-    host(built, "--frames", 11, "--hz", 2, "--stride", 1024)
+    host(built, "--frames", 11, "--hz", 2, "--stride", 1024, "--realtime")
     assert 5 <= time.monotonic() - began
 
 
@@ -391,6 +394,48 @@ def test_the_program_allocates_nothing_while_it_drives(built: Path, tmp_path: Pa
         assert found is not None
         counted.append(int(found[1]))
     assert 0 < counted[0] == counted[1]
+
+
+def copied(bundle: Path, place: Path) -> Path:
+    """A bundle of which nothing is built."""
+    shutil.copytree(bundle, place, ignore=shutil.ignore_patterns("build"))
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", build.COMPILERS)
+def test_the_program_under_sanitizers(
+    bundles: Bundles, models: Path, tmp_path: Path, compiler: str
+) -> None:
+    bundle = copied(bundles("cpu"), tmp_path / "bundle")
+    sanitize = "-fsanitize=address,undefined"
+    flags = f"-g -O1 -Werror {sanitize} -fno-sanitize-recover=all"
+    more = (f"CC={compiler}", f"LDFLAGS={sanitize}", f"CFLAGS={flags}")
+    make(models, bundle, "host", *more, size=NARROW)
+    host(bundle, "--frames", 4, "--hz", 1000, "--threads", 3, "--stride", 483)
+
+
+@pytest.mark.slow
+@needs_arm64
+def test_the_program_on_arm64(bundles: Bundles, models: Path, tmp_path: Path) -> None:
+    bundle = copied(bundles("cpu"), tmp_path / "bundle")
+    make(models, bundle, "host", f"CC={ARM64}", "LDFLAGS=-static", size=NARROW)
+    words = (bundle / "build" / "host", bundle, "--frames", 3, "--hz", 1000, *OPTIONS)
+    given = slices_of(build.run(EMULATOR, *words))
+    for name, values in expected_slices(models, 3).items():
+        np.testing.assert_allclose(given[name], values, rtol=0, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_the_program_without_a_gpu(bundles: Bundles, models: Path) -> None:
+    """It builds without CUDA, and says what is missing where there is no driver."""
+    bundle = make(models, bundles("cuda"), "host", target="cuda", size=NARROW)
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        assert "device.missing" in host(bundle, code=3)
+    else:
+        host(bundle, "--frames", 4, "--hz", 1000)
 
 
 @pytest.mark.slow
