@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, load, numpy_helper
 
+from tinyedge.core.dtype import from_numpy, named
 from tinyedge.core.errors import InputError
 from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model
@@ -156,8 +157,8 @@ def _attempt(case: Case, constant: Any, symbolic: bool) -> str:
                 dims[f"{value.name}[{axis}]"] = size
     imported = import_model(model.SerializeToString(), constants=constants, dims=dims)
     got = evaluate([tensor.node for tensor in imported.outputs.values()], feeds, sizes)
-    for ours, theirs in zip(got, case.outputs, strict=True):
-        problem = _difference(ours, np.asarray(theirs), case)
+    for tensor, ours, theirs in zip(imported.outputs.values(), got, case.outputs, strict=True):
+        problem = _difference(named(ours, tensor.dtype), np.asarray(theirs), case)
         if problem:
             return problem
     return ""
@@ -166,9 +167,12 @@ def _attempt(case: Case, constant: Any, symbolic: bool) -> str:
 def _difference(ours: Any, theirs: Any, case: Case) -> str:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} instead of {theirs.dtype} {theirs.shape}"
-    if ours.dtype.kind != "f":
+    kind = from_numpy(ours.dtype) if ours.dtype != object else None
+    if kind is None or not kind.is_float:
         return "" if np.array_equal(ours, theirs) else "other integers"
-    rtol = max(case.rtol, 2e-3) if ours.dtype == np.float16 else case.rtol  # two units of the last
+    ours, theirs = ours.astype(kind.computed.numpy), theirs.astype(kind.computed.numpy)
+    units = {"float16": 2e-3, "bfloat16": 2.0**-6}  # two of the last place
+    rtol = max(case.rtol, units.get(kind.name, 0.0))
     if np.allclose(ours, theirs, rtol, max(case.atol, 1e-6), equal_nan=True):
         return ""
     return f"off by {np.nanmax(np.abs(ours.astype(np.float64) - theirs)):.3g}"

@@ -159,10 +159,15 @@ def codes(array: Any) -> Any:
     dtype = _BY_NAME.get(array.dtype.name)
     if dtype is None or not dtype.carrier:
         return array
-    raw = array.view(dtype.numpy)
+    # ml_dtypes leaves the bits beyond those of the type undefined
+    return low_bits(array.view(dtype.numpy), dtype)
+
+
+def low_bits(raw: Any, dtype: DType) -> Any:
+    """Codes of a stored type from elements of its carrier that hold them in their low bits."""
     if dtype.bits >= 8:
         return raw
-    if dtype.kind == "i":  # ml_dtypes leaves the bits beyond the sign undefined
+    if dtype.kind == "i":
         unused = 8 - dtype.bits
         return np.right_shift(np.left_shift(raw, unused), unused)
     return raw & np.uint8(2**dtype.bits - 1)

@@ -138,7 +138,7 @@ def _value(
     if op is ops.CAST:
         return cast_array(src[0], node.dtype)
     if op is ops.BITCAST:
-        return np.ascontiguousarray(src[0]).view(node.dtype.numpy)
+        return np.asarray(src[0]).view(node.dtype.numpy)
     if op.elementwise:
         assert op.numpy is not None
         return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)

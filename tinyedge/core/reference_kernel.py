@@ -98,7 +98,7 @@ class _Store:
         if op is ops.CAST:
             return cast_array(src[0], node.dtype)
         if op is ops.BITCAST:
-            return np.ascontiguousarray(src[0]).view(node.dtype.numpy)
+            return np.asarray(src[0]).view(node.dtype.numpy)
         assert op.numpy is not None, f"no meaning for {node!r} in a kernel"
         return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
 

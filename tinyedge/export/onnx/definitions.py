@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.reader import CODES
 from tinyedge.export.onnx.registry import Node
 
 _SCHEMAS: dict[tuple[str, int, str], Any] = {}
+
+# Operators that take stored types as they are, and those that compute although they take strings.
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast")
+INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
 
 def schema_of(op: str, opset: int, domain: str) -> Any:
@@ -43,6 +50,60 @@ def check(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
     for name, formal in known.items():
         if formal.required and name not in node.attributes:
             raise node.invalid(f"its attribute {name!r} is missing")
+    check_types(node, schema.inputs, inputs)
+
+
+def check_types(node: Node, formals: Sequence[Any], values: Sequence[Any]) -> None:
+    """Operands or results of stored types are of those that the operator set allows there."""
+    for formal, value in zip(_one_each(formals, len(values)), values, strict=False):
+        if isinstance(value, Tensor) and value.dtype.carrier:
+            if _type_text(value.dtype) not in formal.types:
+                because = f"{formal.name!r} is {value.dtype}: not allowed in opset {node.opset}"
+                raise node.invalid(because)
+
+
+def check_foreign(node: Node, inputs: Sequence[Any]) -> None:
+    """Of operators that ONNX does not define, only conversions take stored types."""
+    for value in inputs:
+        if isinstance(value, Tensor) and value.dtype.carrier and node.op not in CONVERSIONS:
+            raise node.unsupported(f"an operand is {value.dtype}", supported="the other types")
+
+
+def _one_each(formals: Sequence[Any], count: int) -> list[Any]:
+    """The formal parameter of each operand: the last one may stand for any number of them."""
+    return [formals[min(i, len(formals) - 1)] for i in range(count)]
+
+
+def _type_text(dtype: DType) -> str:
+    return f"tensor({onnx.TensorProto.DataType.Name(CODES[dtype]).lower()})"
+
+
+def widened(node: Node, schema: Any, inputs: Sequence[Any]) -> set[str]:
+    """The type variables of operands that are bfloat16, where the operator computes with them.
+
+    It then computes in float32, and rounds its results of these types. What can be done to strings
+    is done to any element as it is.
+    """
+    if schema is None or node.op in CONVERSIONS:
+        return set()
+    if node.op not in INTERPOLATIONS:
+        if any("tensor(string)" in kind for formal in schema.inputs for kind in formal.types):
+            return set()
+    return {
+        formal.type_str
+        for formal, value in zip(_one_each(schema.inputs, len(inputs)), inputs, strict=True)
+        if isinstance(value, Tensor) and value.dtype is dt.bfloat16
+    }
+
+
+def rounded(schema: Any, variables: set[str], results: Sequence[Any]) -> list[Any]:
+    """The results of an operator that computed in float32, those of the type variables rounded."""
+    return [
+        value.cast(dt.bfloat16)
+        if formal.type_str in variables and isinstance(value, Tensor) and value.dtype is dt.float32
+        else value
+        for formal, value in zip(_one_each(schema.outputs, len(results)), results, strict=True)
+    ]
 
 
 def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
@@ -56,7 +117,7 @@ def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
         kind = onnx.TypeProto()
         if isinstance(value, Tensor):
             kind = onnx.helper.make_tensor_type_proto(
-                onnx.helper.np_dtype_to_tensor_dtype(value.dtype.numpy),
+                CODES[value.dtype],
                 [size if isinstance(size, int) else None for size in value.shape],
             )
         types.append(kind.SerializeToString())

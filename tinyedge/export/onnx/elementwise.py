@@ -10,6 +10,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.rules import formats
 from tinyedge.core.tensor import Tensor, broadcast
 from tinyedge.core.uop import elementwise
 from tinyedge.export.onnx.equality import show
@@ -432,18 +434,27 @@ def mean(node: Node, *operands: Tensor) -> Tensor:
 
 @operator("Cast")
 def cast(node: Node, x: Tensor) -> Tensor:
-    return x.cast(node.dtype("to", x.dtype))
+    return _converted(node, x, node.dtype("to", x.dtype))
 
 
 @operator("CastLike")
 def cast_like(node: Node, x: Tensor, like: Tensor) -> Tensor:
-    return x.cast(like.dtype)
+    return _converted(node, x, like.dtype)
+
+
+def _converted(node: Node, x: Tensor, dtype: DType) -> Tensor:
+    saturate = bool(node.integer("saturate", 1))
+    rounding = node.text("round_mode", "up")
+    if rounding not in ("up", "down", "nearest"):
+        raise node.invalid(f"round_mode {rounding!r} is not up, down or nearest")
+    if not dtype.carrier or dtype is x.dtype:
+        return x.cast(dtype)
+    return formats.encode(x.cast(x.dtype.computed), dtype, saturate=saturate, rounding=rounding)
 
 
 @operator("BitCast")
 def bit_cast(node: Node, x: Tensor) -> Tensor:
-    dtype = node.dtype("to", x.dtype)
-    return x.reshape((1,)).bitcast(dtype).reshape(()) if x.ndim == 0 else x.bitcast(dtype)
+    return x.bitcast(node.dtype("to", x.dtype))
 
 
 def absolute_power(x: Tensor, exponent: float) -> Tensor:

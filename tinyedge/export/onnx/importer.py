@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.dtype import DType
+from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
@@ -136,9 +136,12 @@ class Importer:
     def constant(self, array: Any, name: str) -> Tensor:
         return constant(array, name)
 
-    def array(self, tensor: Any, subject: str) -> Any:
-        """The values of a TensorProto of this model."""
-        return reader.array(tensor, self.model, subject)
+    def decode(self, proto: Any, sparse: bool, subject: str, name: str) -> Tensor:
+        """A TensorProto or SparseTensorProto of this model as a constant."""
+        read = reader.sparse_array if sparse else reader.array
+        code = proto.values.data_type if sparse else proto.data_type
+        array = read(proto, self.model, subject)
+        return constant(array, name, reader.element_type(code, subject))
 
     def spend(self, steps: int) -> None:
         """Count nodes. Raises ModelError beyond the limit."""
@@ -260,15 +263,24 @@ class Importer:
     def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Tensor]:
         """Inputs with values that the caller gives."""
         names = {value.name for value in graph.input}
+        fixed = {}
         for name, value in constants.items():
             if name not in names:
                 raise InputError(
                     f"constant {name!r}", "the model has no such input", id="input.constant"
                 )
-            dtype = np.asarray(value).dtype
-            if not any(dtype == known.numpy for known in reader.DTYPES.values()):
-                raise UnsupportedOp(f"constant {name!r}", f"its type is {dtype}", id="model.dtype")
-        return {name: constant(np.asarray(value), name) for name, value in constants.items()}
+            try:
+                dtype = from_numpy(np.asarray(value).dtype)
+            except TypeError as error:
+                kind = np.asarray(value).dtype
+                raise UnsupportedOp(
+                    f"constant {name!r}",
+                    f"its type is {kind}",
+                    id="model.dtype",
+                    supported=reader.SUPPORTED_DTYPES,
+                ) from error
+            fixed[name] = constant(codes(value), name, dtype)
+        return fixed
 
     def _declared(
         self, graph: Any, stored: Mapping[str, Any]
@@ -351,13 +363,10 @@ class Importer:
             ) from None
         value = holder.values[name]
         if isinstance(value, _Initialiser):
-            value = holder.values[name] = self._decode(value, name)
+            subject = f"initialiser {name!r}"
+            value = self.decode(value.proto, value.sparse, subject, name)
+            holder.values[name] = value
         return value
-
-    def _decode(self, stored: _Initialiser, name: str) -> Tensor:
-        subject = f"initialiser {name!r}"
-        decode = reader.sparse_array if stored.sparse else reader.array
-        return constant(decode(stored.proto, self.model, subject), name)
 
     def _node(self, proto: Any, domain: str, name: str, call: Call) -> Walk:
         subject = f"ONNX node {name!r} ({proto.op_type})"
@@ -392,6 +401,8 @@ class Importer:
                 f"opset {opset} has no operator of this name",
                 id="model.unsupported",
             )
+        else:
+            definitions.check_foreign(node, inputs)
         if function is None and schema is not None:
             body = definitions.body_of(proto, schema, opset, inputs)
             if body is not None and REFUSED not in inputs:
@@ -407,12 +418,24 @@ class Importer:
             )
         if any(value is REFUSED for value in inputs):
             return None
-        yield from self._apply(node, function, inputs, proto, call)
+        yield from self._apply(node, function, inputs, proto, call, schema)
         return True
 
     def _apply(
-        self, node: Node, function: Function, inputs: Sequence[Any], proto: Any, call: Call
+        self,
+        node: Node,
+        function: Function,
+        inputs: Sequence[Any],
+        proto: Any,
+        call: Call,
+        schema: Any,
     ) -> Walk:
+        variables = definitions.widened(node, schema, inputs)
+        if variables:
+            inputs = [
+                x.cast(float32) if isinstance(x, Tensor) and x.dtype is bfloat16 else x
+                for x in inputs
+            ]
         try:
             results = function(node, *inputs)
             if isinstance(results, Generator):
@@ -440,6 +463,9 @@ class Importer:
             results = [results]
         if len(results) < sum(1 for output in proto.output if output):
             raise node.unsupported(f"only its first {len(results)} outputs are supported")
+        if schema is not None:
+            results = definitions.rounded(schema, variables, results)
+            definitions.check_types(node, schema.outputs, results)
         for position, (output, result) in enumerate(zip(proto.output, results, strict=False)):
             if not output:
                 continue

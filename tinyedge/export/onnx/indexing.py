@@ -192,5 +192,5 @@ def unique(node: Node, x: Tensor) -> list[Tensor]:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         inverse = back[inverse]
-    parts = [values, first, inverse, counts]
-    return [node.constant(parts[0]), *(node.constant(p.astype(np.int64)) for p in parts[1:])]
+    places = [node.constant(part.astype(np.int64)) for part in (first, inverse, counts)]
+    return [node.constant(values).cast(x.dtype), *places]

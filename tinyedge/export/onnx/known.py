@@ -38,7 +38,7 @@ class Knowledge:
     def fold(self, tensor: Tensor, name: str) -> Tensor:
         """The tensor as a constant called `name` where its values are known, else itself."""
         node = tensor.node
-        if node.op in (ops.CONST, ops.BUFFER):
+        if node.op in (ops.CONST, ops.BUFFER) or _is_stored(node):
             return tensor
         fresh = self._learn(node)
         value = self._values[node]
@@ -54,7 +54,7 @@ class Knowledge:
             if folded is None:
                 return tensor
         else:
-            folded = constant(value, name)
+            folded = constant(value, name, node.dtype)
         self._values[folded.node] = value
         return folded
 
@@ -98,8 +98,13 @@ class Knowledge:
             return None
 
 
-def constant(array: Any, name: str) -> Tensor:
-    """A constant tensor; one that repeats a single value is a broadcast scalar."""
+def constant(array: Any, name: str, dtype: DType | None = None) -> Tensor:
+    """A constant tensor; one that repeats a single value is a broadcast scalar.
+
+    dtype: a stored type of which the array holds the codes.
+    """
+    if dtype is not None and dtype.carrier:
+        return constant(array, name).bitcast(dtype)
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     dtype = dt.from_numpy(array.dtype)
     if array.ndim and 0 < array.size <= 4096:
@@ -110,13 +115,18 @@ def constant(array: Any, name: str) -> Tensor:
 
 
 def _is_fill(node: UOp) -> bool:
-    while node.op in (ops.EXPAND, ops.RESHAPE):
+    while node.op in (ops.EXPAND, ops.RESHAPE, ops.BITCAST):
         node = node.src[0]
     return node.op is ops.CONST
 
 
+def _is_stored(node: UOp) -> bool:
+    """Whether a node is a constant of a stored type as it is."""
+    return node.op is ops.BITCAST and node.src[0].op in (ops.CONST, ops.BUFFER)
+
+
 def _is_view(node: UOp) -> bool:
-    while node.op.group == "movement":
+    while node.op.group == "movement" or node.op is ops.BITCAST:
         node = node.src[0]
     return node.op is ops.BUFFER
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
+from tinyedge.core.rules import formats
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
@@ -30,10 +31,13 @@ def _spread(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     return cut(wide.flatten(axis, axis + 2), axis, 0, length)
 
 
-def saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = True) -> Tensor:
     """Rounded half to even, shifted by the zero point, limited to the type."""
+    if dtype.is_float:
+        shifted = x if zero is None else x + zero.cast(x.dtype)
+        return formats.encode(shifted, dtype, saturate=saturate)
     whole = x.round()
-    if whole.dtype is dt.float16:
+    if whole.dtype.bits == 16:
         whole = whole.cast(dt.float32)
     if zero is not None:
         whole = whole + zero.cast(whole.dtype)
@@ -49,26 +53,37 @@ def quantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = 
     kind = node.dtype("precision", scale.dtype if node.opset >= 23 else x.dtype)
     if not kind.is_float:
         kind = scale.dtype
+    if kind is dt.float8_e8m0fnu:
+        kind = x.dtype if x.dtype.is_float else dt.float32
     quotient = x.cast(kind) / _spread(node, scale, x).cast(kind)
-    return saturated(quotient, None if zero is None else _spread(node, zero, x), dtype)
+    spread = None if zero is None or _is_zero(node, zero) else _spread(node, zero, x)
+    return saturated(quotient, spread, dtype, saturate=bool(node.integer("saturate", 1)))
+
+
+def _is_zero(node: Node, zero: Tensor) -> bool:
+    """Whether a zero point is known to be 0, as those of floats are."""
+    value = node.known(zero)
+    return value is not None and not value.any()
 
 
 @operator("DequantizeLinear")
 def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    whole = x.cast(dt.int32)
-    if zero is not None:
-        whole = whole - _spread(node, zero, x).cast(dt.int32)
+    whole = x.cast(dt.float32 if x.dtype.is_float else dt.int32)
+    if zero is not None and not _is_zero(node, zero):
+        whole = whole - _spread(node, zero, x).cast(whole.dtype)
     kind = node.dtype("output_dtype", scale.dtype)
-    wide = dt.float32 if scale.dtype is dt.float16 else scale.dtype
+    if kind is dt.float8_e8m0fnu:
+        kind = dt.float32
+    wide = dt.float32 if kind.bits == 16 else kind
     return (whole.cast(wide) * _spread(node, scale, x).cast(wide)).cast(kind)
 
 
 def _shifted(x: Tensor, zero: Tensor | None, shape: Any = ()) -> Tensor:
-    """x - zero point, in int32."""
-    whole = x.cast(dt.int32)
+    """x - zero point, in int32, or in float32 where x is of a float type."""
+    whole = x.cast(x.dtype.computed if x.dtype.is_float else dt.int32)
     if zero is None:
         return whole
-    flat = zero.cast(dt.int32)
+    flat = zero.cast(whole.dtype)
     return whole - flat.reshape(shape if flat.size != 1 else ())
 
 

@@ -48,6 +48,21 @@ class Limits:
     folded_bytes: int = 1 << 20
 
 
+_STORED = {
+    "BFLOAT16": dt.bfloat16,
+    "FLOAT8E4M3FN": dt.float8_e4m3fn,
+    "FLOAT8E4M3FNUZ": dt.float8_e4m3fnuz,
+    "FLOAT8E5M2": dt.float8_e5m2,
+    "FLOAT8E5M2FNUZ": dt.float8_e5m2fnuz,
+    "FLOAT8E8M0": dt.float8_e8m0fnu,
+    "FLOAT6E2M3": dt.float6_e2m3fn,
+    "FLOAT6E3M2": dt.float6_e3m2fn,
+    "FLOAT4E2M1": dt.float4_e2m1fn,
+    "INT4": dt.int4,
+    "UINT4": dt.uint4,
+    "INT2": dt.int2,
+    "UINT2": dt.uint2,
+}
 DTYPES: dict[int, DType] = {
     TensorProto.BOOL: dt.bool_,
     TensorProto.INT8: dt.int8,
@@ -61,8 +76,11 @@ DTYPES: dict[int, DType] = {
     TensorProto.FLOAT16: dt.float16,
     TensorProto.FLOAT: dt.float32,
     TensorProto.DOUBLE: dt.float64,
+    # The installed onnx may be older than some of these.
+    **{getattr(TensorProto, name): d for name, d in _STORED.items() if hasattr(TensorProto, name)},
 }
-_SUPPORTED_DTYPES = ", ".join(dtype.name for dtype in DTYPES.values())
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+SUPPORTED_DTYPES = ", ".join(dtype.name for dtype in DTYPES.values())
 
 
 @dataclass(frozen=True)
@@ -210,28 +228,57 @@ def element_type(code: int, subject: str) -> DType:
             subject,
             f"its element type is {name}",
             id="model.dtype",
-            supported=_SUPPORTED_DTYPES,
+            supported=SUPPORTED_DTYPES,
             next="convert the model to one of these types",
         )
     return dtype
 
 
 def array(tensor: Any, model: Model, subject: str) -> Any:
-    """The values of a TensorProto. Raises ModelError where its data does not match its shape."""
+    """The values of a TensorProto; of a stored type, its codes.
+
+    Raises ModelError where its data does not match its shape.
+    """
     dtype = element_type(tensor.data_type, subject)
     count = _count(tensor.dims, model.limits, subject)
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw = _external(tensor, model, subject, count * dtype.itemsize)
+        raw = _external(tensor, model, subject, _packed(count, dtype))
+        if dtype.carrier:
+            return _codes(raw, dtype, count).reshape(tuple(tensor.dims))
         return (
             np.frombuffer(raw, dtype.numpy.newbyteorder("<"))
             .astype(dtype.numpy, copy=False)
             .reshape(tuple(tensor.dims))
         )
     _check_length(tensor, dtype, count, subject)
+    if dtype.carrier:
+        raw = tensor.raw_data
+        if not tensor.HasField("raw_data"):  # one code a value, or a byte of packed ones
+            raw = np.asarray(tensor.int32_data, "<i4").astype(f"<i{dtype.itemsize}").tobytes()
+        return _codes(raw, dtype, count).reshape(tuple(tensor.dims))
     try:
         return numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as error:
         raise ModelError(subject, str(error), id="model.tensor") from error
+
+
+def _packed(count: int, dtype: DType) -> int:
+    """Bytes of so many elements; those below 8 bits lie next to each other."""
+    return -(-count * dtype.bits // 8) if dtype.carrier else count * dtype.itemsize
+
+
+def _codes(raw: bytes, dtype: DType, count: int) -> Any:
+    """The codes of a stored type; in packed bytes the first is in the low bits."""
+    packed = np.frombuffer(raw, np.uint8)
+    if dtype.bits >= 8:
+        return packed.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
+    if 8 % dtype.bits:
+        bits = np.unpackbits(packed, bitorder="little")[: count * dtype.bits]
+        codes = np.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little")[:, 0]
+    else:
+        parts = [packed >> np.uint8(shift) for shift in range(0, 8, dtype.bits)]
+        codes = np.stack(parts, -1).reshape(-1)[:count]
+    return dt.low_bits(codes.view(dtype.numpy), dtype)
 
 
 def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
@@ -304,9 +351,10 @@ def _check_length(tensor: Any, dtype: DType, count: int, subject: str) -> None:
     if tensor.HasField("segment"):
         raise ModelError(subject, "segmented tensors are not supported", id="model.tensor")
     if tensor.HasField("raw_data"):
-        have, want, unit = len(tensor.raw_data), count * dtype.itemsize, "bytes"
+        have, want, unit = len(tensor.raw_data), _packed(count, dtype), "bytes"
     else:
         have, want, unit = len(getattr(tensor, _FIELDS.get(dtype, "int32_data"))), count, "values"
+        want = _packed(count, dtype) if dtype.bits < 8 else want
     if have != want:
         raise ModelError(
             subject,

@@ -21,7 +21,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp
-from tinyedge.export.onnx.reader import element_type, sparse_array
+from tinyedge.export.onnx.reader import element_type
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx.importer import Importer
@@ -177,20 +177,20 @@ class Node:
             None if attribute is None else [s.decode("utf-8", "replace") for s in attribute.strings]
         )
 
-    def array(self, name: str) -> Any:
-        """A tensor attribute as a numpy array, or None."""
-        attribute = self._get(name, onnx.AttributeProto.TENSOR)
-        if attribute is None:
-            return None
-        return self.importer.array(attribute.t, f"attribute {name!r} of {self.label}")
+    def tensor(self, name: str) -> Tensor:
+        """A tensor attribute, or a sparse one made dense, as a constant.
 
-    def sparse_array(self, name: str) -> Any:
-        """A sparse tensor attribute as a dense numpy array, or None."""
-        attribute = self._get(name, onnx.AttributeProto.SPARSE_TENSOR)
+        Raises ModelError where it is missing.
+        """
+        kind = onnx.AttributeProto
+        sparse = name in self.attributes and self.attributes[name].type == kind.SPARSE_TENSOR
+        attribute = self._get(name, kind.SPARSE_TENSOR if sparse else kind.TENSOR)
         if attribute is None:
-            return None
+            raise self.invalid(f"attribute {name!r} is missing")
         subject = f"attribute {name!r} of {self.label}"
-        return sparse_array(attribute.sparse_tensor, self.importer.model, subject)
+        proto = attribute.sparse_tensor if sparse else attribute.t
+        self._constants += 1
+        return self.importer.decode(proto, sparse, subject, f"{self.name}/{self._constants}")
 
     def graph(self, name: str) -> Any:
         """A subgraph attribute. Raises ModelError where it is missing."""
@@ -229,7 +229,7 @@ class Node:
         """The values of a tensor as a numpy array where they are known at import, else None."""
         if tensor is None:
             return None
-        value = self.importer.knowledge.value(tensor)
+        value = self.importer.knowledge.value(tensor.cast(tensor.dtype.computed))
         return None if value is None or value.dtype == object else value
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:

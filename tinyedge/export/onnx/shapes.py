@@ -36,11 +36,9 @@ def constant(node: Node) -> Tensor:
         raise node.invalid("it needs exactly one attribute")
     (name,) = node.attributes
     values: Any
-    if name == "value":
-        values = node.array("value")
-    elif name == "sparse_value":
-        values = node.sparse_array("sparse_value")
-    elif name == "value_float":
+    if name in ("value", "sparse_value"):
+        return node.tensor(name)
+    if name == "value_float":
         values = np.float32(node.number(name, 0.0))
     elif name == "value_floats":
         values = np.asarray(node.number_list(name), np.float32)
@@ -55,16 +53,10 @@ def constant(node: Node) -> Tensor:
 
 @operator("ConstantOfShape")
 def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
-    value = node.array("value")
-    if value is None:
-        value = np.zeros(1, np.float32)
+    value = node.tensor("value") if node.has("value") else Tensor.full((1,), 0.0, dt.float32)
     if value.size != 1:
         raise node.invalid(f"its value has {value.size} elements")
-    return Tensor.full(
-        checked_shape(node, node.sizes(sizes, "input")),
-        value.reshape(-1)[0].item(),
-        dt.from_numpy(value.dtype),
-    )
+    return value.reshape(()).broadcast_to(checked_shape(node, node.sizes(sizes, "input")))
 
 
 @operator("Range")
