@@ -54,8 +54,8 @@ ssize_t pread(int file, void *into, size_t bytes, off_t offset) {
 
 int main(int count, char **words) {
     te_open_options open_options = {.size = sizeof open_options};
-    te_context_options options = {.size = sizeof options, .backend = te_cpu(),
-                                  .kernels = &TE_MODEL_KERNELS, .threads = 2, .profile = true};
+    te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
+                                  .kernels = MODEL_KERNELS, .threads = 2, .profile = true};
     te_model *model;
     te_context *context;
     te_error error;

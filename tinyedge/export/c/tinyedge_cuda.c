@@ -125,6 +125,8 @@ typedef struct driver {
     FUNCTIONS(MEMBER)
 } driver;
 
+static const char names[] = FUNCTIONS(NAME);
+
 /* Where a buffer lies. host: of inputs and outputs, as large as the buffer. */
 typedef struct place {
     CUdeviceptr address;
@@ -259,13 +261,18 @@ static const char *word(const cuda *device, int answer) {
     return !device->driver.cuGetErrorName(answer, &name) && name ? name : "an unknown error";
 }
 
-static te_status failed(const cuda *device, int answer, const char *call, te_error *error) {
+/* What function number `call` of the driver answered. */
+static te_status failed(const cuda *device, int answer, size_t call, te_error *error) {
+    const char *name = names;
     if (!answer) return TE_OK;
+    while (call--) name += strlen(name) + 1;
     return te_fail(error, answer == OUT_OF_MEMORY ? TE_DEVICE_MEMORY : TE_DEVICE_DRIVER,
-                   "%s failed with %s (%d)", call, word(device, answer), answer);
+                   "%s failed with %s (%d)", name, word(device, answer), answer);
 }
 
-#define CALL(name, ...) TE_TRY(failed(device, device->driver.name(__VA_ARGS__), #name, error))
+#define NUMBER(name) (offsetof(driver, name) / sizeof(int (*)(void)))
+#define CALL(name, ...)                                                                            \
+    TE_TRY(failed(device, device->driver.name(__VA_ARGS__), NUMBER(name), error))
 
 /* The caller's current context is kept: every call of the backend is between these two. */
 static te_status enter(cuda *device, te_error *error) {
@@ -279,7 +286,7 @@ static te_status leave(cuda *device, te_status status, te_error *error) {
     if (!device->entered) return status;
     device->entered = false;
     const int answer = device->driver.cuCtxPopCurrent(&ours);
-    return status ? status : failed(device, answer, "cuCtxPopCurrent", error);
+    return status ? status : failed(device, answer, NUMBER(cuCtxPopCurrent), error);
 }
 
 #define INSIDE(call)                                                                               \
@@ -306,7 +313,7 @@ static te_status copy(cuda *device, CUdeviceptr to, CUdeviceptr from, int64_t by
 }
 
 static te_status mark(cuda *device, te_error *error) {
-    if (device->marked) return TE_OK;
+    if (!device->busy || device->marked) return TE_OK;
     CALL(cuEventRecord, device->done, device->stream);
     device->marked = true;
     return TE_OK;
@@ -316,7 +323,7 @@ static te_status ask_done(te_context *context, bool *done, te_error *error) {
     cuda *device = context->device;
     const int answer = device->driver.cuEventQuery(device->done);
     *done = answer != NOT_READY;
-    return *done ? failed(device, answer, "cuEventQuery", error) : TE_OK;
+    return *done ? failed(device, answer, NUMBER(cuEventQuery), error) : TE_OK;
 }
 
 static te_status wait_inside(te_context *context, int64_t timeout, te_error *error) {
@@ -333,7 +340,6 @@ static te_status wait_inside(te_context *context, int64_t timeout, te_error *err
 
 static te_status open_library(cuda *device, const char *library, te_error *error) {
     static const char *const places[] = {"libcuda.so.1", NULL};
-    static const char names[] = FUNCTIONS(NAME);
     void *handle = te_open_library(library, places);
     TE_NEED(handle, TE_DEVICE_MISSING, "there is no NVIDIA driver: %s cannot be loaded",
             library ? library : places[0]);
@@ -460,7 +466,7 @@ static te_status load_file(const te_model *model, cuda *device, int32_t file, te
     const int answer =
         device->driver.cuModuleLoadDataEx(&device->module, image, 2, options, values);
     te_release(&model->allocator, image);
-    if (!is_refusal(answer)) return failed(device, answer, "cuModuleLoadDataEx", error);
+    if (!is_refusal(answer)) return failed(device, answer, NUMBER(cuModuleLoadDataEx), error);
     device->module = NULL;
     for (char *c = log; *c; c++) *c = *c < ' ' ? ' ' : *c;
     return te_fail(error, TE_DEVICE_ARCH,
@@ -649,7 +655,7 @@ static te_status allocate(const te_model *model, cuda *device, te_error *error) 
                        "weights and arenas need %llu bytes of the device, which has %llu unused",
                        (unsigned long long)bytes, (unsigned long long)unused_bytes);
     }
-    TE_TRY(failed(device, answer, "cuMemAlloc", error));
+    TE_TRY(failed(device, answer, NUMBER(cuMemAlloc), error));
     place_memory(model, device);
     void *host;
     CALL(cuMemHostAlloc, &host, (size_t)host_bytes, device->mapped ? HOST_MEMORY_MAPPED : 0);
@@ -852,6 +858,7 @@ static te_status run_timed(te_context *context, uint32_t first, uint32_t end, te
     cuda *device = context->device;
     CUevent *last = device->times;
     CALL(cuEventRecord, *last, device->stream);
+    queued(device, false);
     for (uint32_t i = first; i < end; i++) {
         if (te_idle(context, i)) continue;
         TE_TRY(launch_one(context, i, error));
