@@ -419,6 +419,10 @@ class Tensor:
             return self
         if dtype.bits != source.bits and held is not dtype and goal is not source:
             raise TypeError(f"bitcast of {source} to {dtype}: the widths differ")
+        if source is dt.bool_:
+            return self.cast(dt.uint8).bitcast(dtype)
+        if dtype is dt.bool_:
+            return self.bitcast(dt.uint8).cast(dtype)
         if held is not goal and dtype.bits < 8:
             whole = dt.by_name(f"{'int' if goal is dt.int8 else 'uint'}{dtype.bits}")
             return formats.encode(self.bitcast(held), whole).bitcast(dtype)
