@@ -86,7 +86,13 @@ def test_small_graphs(name: str, precision: str, tmp_path: Path) -> None:
     assert not faults(program, binaries, tmp_path)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize(
+    "optimize",
+    [
+        pytest.param(True, id="optimised"),
+        pytest.param(False, id="plain", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_conformance_suite(family: str, optimize: bool, tmp_path: Path) -> None:
     """What the suite runs on the processor compiles for GPUs as well, and as well as that."""
