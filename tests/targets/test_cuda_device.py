@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import inspect
+import re
 import sys
 import threading
 from pathlib import Path
@@ -261,3 +263,24 @@ def test_the_tests_device_is_the_real_one(cuda_device: CompilingDevice) -> None:
     assert memory.address % 256 == 0
     cuda_device.free(memory)
     cuda_device.free(memory)
+
+
+def test_the_stand_in_for_the_driver_is_like_it() -> None:
+    """Every function and constant of it is one of the bindings', with as many arguments."""
+    from cuda.bindings import driver as bindings
+
+    for name, function in vars(FakeDriver).items():
+        if name.startswith("cu"):
+            signature = re.match(rf"{name}\((.*?)\)\n", getattr(bindings, name).__doc__)
+            assert signature is not None, name
+            expected = [part for part in signature[1].split(",") if part.strip()]
+            given = list(inspect.signature(function).parameters.values())[1:]
+            if given and given[-1].kind is not inspect.Parameter.VAR_POSITIONAL:
+                assert len(given) == len(expected), (name, signature[1])
+        elif name.startswith("CU"):
+            for member in function:
+                assert hasattr(getattr(bindings, name), member.name), (name, member.name)
+    text = inspect.getsource(cuda)
+    used = set(re.findall(r'"(cu[A-Z]\w+)"|\.(cu[A-Z]\w+)\(', text))
+    assert {a or b for a, b in used} <= set(vars(FakeDriver))
+    assert all(hasattr(bindings.CUresult, status) for status in cuda.REFUSED)
