@@ -510,6 +510,7 @@ def test_the_way_of_a_model(
     code, out, _ = tinyedge("inspect", "p.tinyedge")
     assert "input    input_1 float32 [1, 24, 16, 3]" in out
     assert "output   softmax float32 [1, 7, 3, 2]" in out
+    assert ("compiled sm_87 by NVRTC " in out) == (target == "cuda")
     np.save("x.npy", np.zeros((1, 24, 16, 3), np.float32))
     code, out, _ = tinyedge("run", "p.tinyedge", "--input", "x.npy")
     assert code == 0

@@ -67,6 +67,7 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
         "arena_bytes": sum(arena.bytes for arena in program.arenas),
         "peak_bytes": bundle.manifest["peak_bytes"],
         "goldens": len(bundle.manifest["golden"]),
+        "compiled_bytes": sum(map(len, program.binaries.values())),
         "requirements": dict(program.requirements),
         "options": dict(program.options),
     }
@@ -104,6 +105,10 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     table((">", "kernel", ">launches", "workgroup", ">buffers", ">MFLOP"), rows)
     say()
     say(f"launches {facts['launches']} of {several(len(program.kernels), 'kernel')}")
+    if program.binaries:
+        compiled = program.options.get("compiled")
+        sizes = f"{several(len(program.binaries), 'file')}, {bytes_of(facts['compiled_bytes'])}"
+        say(f"compiled {', '.join(compiled) if isinstance(compiled, list) else '-'}: {sizes}")
     _print_counters(program.options.get("counters"))
     say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
     say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
