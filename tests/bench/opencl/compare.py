@@ -96,7 +96,7 @@ def _start(
     folder = scratch / side.name
     environment = driver(side.driver) | caches(folder)
     if side.runner == "tinygrad":
-        path = peer.model(case)
+        path = peer.readable(case.path, CACHE / f"{case.model}-for-tinygrad.onnx")
         facts["repaired"] = path != case.path
         first = Child(side.runner, path, arrays, environment)
         first.close()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.cases import CACHE, Case
+from tests.bench.cases import CACHE
 
 VERSION = "0.14.0"
 FOLDER = CACHE / f"tinygrad-{VERSION}"
@@ -28,27 +28,26 @@ def install() -> None:
     partial.rename(FOLDER)
 
 
-def model(case: Case) -> Path:
-    """The case's file, or a copy in which what tinygrad cannot read is said in another way.
+def readable(path: Path, out: Path) -> Path:
+    """A model's file; or `out`, a copy in which what tinygrad cannot read is said in another way.
 
     Optional inputs that are given as constants of no elements are left out instead.
     """
     import onnx
 
-    loaded = onnx.load(case.path)
+    model = onnx.load(path)
     empty = {
         node.output[0]
-        for node in loaded.graph.node
+        for node in model.graph.node
         if node.op_type == "Constant" and any(0 in value.t.dims for value in node.attribute)
     }
     if not empty:
-        return case.path
-    kept = [node for node in loaded.graph.node if not empty.intersection(node.output)]
+        return path
+    kept = [node for node in model.graph.node if not empty.intersection(node.output)]
     for node in kept:
         node.input[:] = ["" if name in empty else name for name in node.input]
-    del loaded.graph.node[:]
-    loaded.graph.node.extend(kept)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    path = CACHE / f"{case.model}-for-tinygrad.onnx"
-    onnx.save(loaded, path)
-    return path
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, out)
+    return out

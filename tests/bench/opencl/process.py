@@ -77,7 +77,11 @@ class Child:
             stderr=self._said,
             env={**os.environ, **more, **environment},
         )
-        answer = self.ask((runner, path, dict(arrays)))
+        try:
+            answer = self.ask((runner, path, dict(arrays)))
+        except SideError:
+            self.close()
+            raise
         self.first: float = answer["cpu"]
         self.outputs: dict[str, Array] = answer["outputs"]
 
@@ -90,8 +94,10 @@ class Child:
             self._wait()
             answer = pickle.load(self._process.stdout)
         except (BrokenPipeError, EOFError):
-            self._process.wait()
-            raise SideError(f"the process ended with {self._process.returncode}") from None
+            status = self._process.wait()
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace").strip()[-200:]
+            raise SideError(f"the process ended with {status}: {said}") from None
         if "error" in answer:
             raise SideError(answer["error"])
         return answer
@@ -101,7 +107,7 @@ class Child:
             assert self._process.stdout is not None
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(PATIENCE):
-                self.close()
+                self._process.kill()
                 raise SideError(f"nothing after {PATIENCE:.0f} s")
 
     def close(self) -> None:
