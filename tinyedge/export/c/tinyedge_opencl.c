@@ -170,7 +170,8 @@ typedef struct opencl {
     cl_object *kernels; /* of each step */
     mapped *mapped;     /* of inputs or outputs */
     uint32_t mappings;
-    cl_object last; /* the event of what was enqueued last, if somebody will wait for it */
+    bool mapping;   /* what is mapped may not be there yet */
+    cl_object last; /* the event at the end of a run */
     int32_t table[TE_MAX_SYMBOLS];
 } opencl;
 
@@ -783,13 +784,11 @@ static cl_object place(const te_context *context, int32_t number, int64_t offset
 
 static te_status map_part(te_context *context, te_part part, bool write, bool block,
                           unsigned char **memory, te_error *error) {
-    opencl *device = context->device;
-    cl_object *event = block ? NULL : &device->last;
+    const opencl *device = context->device;
     size_t at;
     const cl_object buffer = place(context, part.buffer, part.offset, &at);
-    if (!block) forget_last(device);
     MAKE(*memory, clEnqueueMapBuffer, device->queue, buffer, block,
-         write ? MAP_WRITE_INVALIDATE : MAP_READ, at, (size_t)part.bytes, 0, NULL, event);
+         write ? MAP_WRITE_INVALIDATE : MAP_READ, at, (size_t)part.bytes, 0, NULL, NULL);
     return TE_OK;
 }
 
@@ -808,6 +807,7 @@ static te_status fetch(te_context *context, te_part part, bool write, te_error *
     mapped->part = part;
     TE_TRY(map_part(context, part, write, false, &mapped->memory, error));
     device->mappings++;
+    device->mapping = true;
     return TE_OK;
 }
 
@@ -838,8 +838,8 @@ static te_status map(te_context *context, te_part part, bool write, unsigned cha
     opencl *device = context->device;
     *memory = fetched(device, part);
     if (!*memory) return map_part(context, part, write, true, memory, error);
-    if (device->last) CALL(clWaitForEvents, 1, &device->last);
-    forget_last(device);
+    if (device->mapping) CALL(clFinish, device->queue);
+    device->mapping = false;
     return TE_OK;
 }
 
@@ -987,6 +987,7 @@ static te_status wait(te_context *context, int64_t timeout, te_error *error) {
     if (timeout >= 0) TE_TRY(te_poll(context, timeout, ask, error));
     else CALL(clWaitForEvents, 1, &device->last);
     forget_last(device);
+    device->mapping = false;
     return TE_OK;
 }
 
