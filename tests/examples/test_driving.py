@@ -247,7 +247,7 @@ def test_kernels(bundles: Bundles, target: str) -> None:
     program = read(bundles(target)).program
     assert launches(program, "main") <= KERNELS
     for prefix in PREFIXES:
-        assert launches(program, f"{prefix}frame") <= 14
+        assert launches(program, f"{prefix}frame") <= 7
     assert all(
         state.name in ("frames", "wide_frames") or state.initial < 0 for state in program.states
     )

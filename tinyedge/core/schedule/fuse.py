@@ -19,6 +19,7 @@ LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept
 MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
+SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
 GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
@@ -61,7 +62,7 @@ class Cone:
     """
 
     cost: float = 0
-    loads: int = 0
+    loads: float = 0
     reduction: bool = False
     row: bool = False
 
@@ -109,9 +110,13 @@ class _Fusion:
                 continue
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
             back = op is ops.EXPAND and self._comes_back(node.src[0], node)
+            cost = (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)
+            loads = sum(c.loads for c in inputs) + (op is ops.GATHER)
+            if cost == 0 and product(node.shape) == 1:
+                loads = min(loads, SINGLE_LOAD)
             cones[node] = Cone(
-                cost=min(1e6, (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)),
-                loads=min(1000, sum(c.loads for c in inputs) + (op is ops.GATHER)),
+                cost=min(1e6, cost),
+                loads=min(1000, loads),
                 reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
                 row=back or (op is not ops.REDUCE and any(c.row for c in inputs)),
             )
