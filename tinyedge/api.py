@@ -180,6 +180,7 @@ def export_onnx(
     target: str = "webgpu",
     out: str | Path | None = None,
     dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
@@ -198,7 +199,8 @@ def export_onnx(
     """Compile an ONNX file into a bundle and return the bundle's path.
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
-    symbolic dimensions, see the documentation of `--dim`. precision: "fp32", or "fp16" for weights
+    symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most turns
+    of a loop whose number only a run will know. precision: "fp32", or "fp16" for weights
     and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the others.
     arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
     golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
@@ -225,7 +227,13 @@ def export_onnx(
     report = progress or _silent
     report("import")
     source, assumed, record = source_of(
-        path, dims=dims, entries=entries, states=states, state_init=first, slices=slices
+        path,
+        dims=dims,
+        bounds=bounds,
+        entries=entries,
+        states=states,
+        state_init=first,
+        slices=slices,
     )
     _check_names(given, source)
     for text in assumed:

@@ -34,11 +34,16 @@ def split_pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
 
 
 def sizes(dims: Sequence[str]) -> dict[str, int]:
-    """`NAME=NUMBER` arguments."""
+    """`NAME=NUMBER` arguments of --dim."""
+    return numbers(dims, "--dim", "NAME=SIZE")
+
+
+def numbers(texts: Sequence[str], option: str, form: str) -> dict[str, int]:
+    """`NAME=NUMBER` arguments of an option."""
     result: dict[str, int] = {}
-    for name, value in split_dims(dims).items():
+    for name, value in split_pairs(texts, option, form).items():
         if not value.isascii() or not value.isdigit():
-            raise click.BadParameter(f"{value!r} is not a size", param_hint="--dim")
+            raise click.BadParameter(f"{value!r} is not a number", param_hint=option)
         result[name] = int(value)
     return result
 

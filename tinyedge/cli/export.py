@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tinyedge.api import PRECISIONS, TARGETS
-from tinyedge.cli.arguments import split_dims, split_pairs
+from tinyedge.cli.arguments import numbers, split_dims, split_pairs
 from tinyedge.cli.output import (
     bytes_of,
     complain,
@@ -36,6 +36,13 @@ from tinyedge.cli.output import (
     multiple=True,
     metavar="NAME=V",
     help="A symbolic size: NAME is a symbol or INPUT[AXIS]; V is n or lo..hi or lo..hi:step.",
+)
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NODE=N",
+    help="The most turns of a loop whose number only a run will know.",
 )
 @click.option(
     "--precision",
@@ -105,6 +112,7 @@ def command(
     target: str,
     out: Path | None,
     dims: tuple[str, ...],
+    bounds: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
     profile: str | None,
@@ -141,6 +149,7 @@ def command(
         "target": target,
         "out": place,
         "dims": split_dims(dims),
+        "bounds": numbers(bounds, "--bound", "NODE=N"),
         "precision": precision,
         "optimize": not no_optimize,
         "arch": arch,

@@ -679,12 +679,32 @@ class Tensor:
         trips: how many turns; None: as long as the first value, a bool scalar, is true, at most
         `bound` turns. Shapes and types stay the same from turn to turn.
         """
-        sources = [ops.Source("carried", f"carried {n}") for n in range(len(first))]
-        carried = [
+        carried = Tensor.carried(first)
+        return Tensor.repeated(first, carried, turn(*carried), trips=trips, bound=bound)
+
+    @staticmethod
+    def carried(first: Sequence[Tensor], before: int = 0) -> list[Tensor]:
+        """What stands for the values that a loop carries, in an expression for one turn.
+
+        before: how many of the loop's values have been asked for already.
+        """
+        numbers = range(before, before + len(first))
+        sources = [ops.Source("carried", f"carried {n}") for n in numbers]
+        return [
             Tensor(UOp(ops.BUFFER, value.dtype, (), (source, value.shape)))
             for source, value in zip(sources, first, strict=True)
         ]
-        nexts = turn(*carried)
+
+    @staticmethod
+    def repeated(
+        first: Sequence[Tensor],
+        carried: Sequence[Tensor],
+        nexts: Sequence[Tensor],
+        *,
+        trips: int | None = None,
+        bound: int = 0,
+    ) -> list[Tensor]:
+        """The last values of a loop in which a turn makes `nexts` of `carried`. See `loop`."""
         for old, new in zip(first, nexts, strict=True):
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 raise ValueError(

@@ -30,6 +30,7 @@ def source_of(
     main: Entry,
     *,
     dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -37,14 +38,16 @@ def source_of(
 ) -> tuple[Graphs, list[str], dict[str, Any]]:
     """What is compiled, what had to be assumed, and what a manifest records of it.
 
-    dims may name the sizes of any entry. state_init: arrays. Raises ModelError, InputError.
+    dims and bounds may name sizes and nodes of any entry. state_init: arrays. Raises ModelError,
+    InputError.
     """
-    graphs, assumed = _graphs(main, entries or {}, dims or {})
+    graphs, assumed = _graphs(main, entries or {}, dims or {}, bounds or {})
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
     check_ports(source)
     record = {
         "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
+        "bounds": sorted(_plain(f"{name}={most}") for name, most in (bounds or {}).items()),
         "assumed": [_plain(text) for text in assumed],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
@@ -52,7 +55,10 @@ def source_of(
 
 
 def _graphs(
-    main: Entry, entries: Mapping[str, Entry], dims: Mapping[str, int | str]
+    main: Entry,
+    entries: Mapping[str, Entry],
+    dims: Mapping[str, int | str],
+    bounds: Mapping[str, int],
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -74,7 +80,7 @@ def _graphs(
         elif isinstance(source, tuple):
             graphs[name] = trace(*source)
         else:
-            model = import_model(source, dims=dims, spare=bool(entries))
+            model = import_model(source, dims=dims, bounds=bounds, spare=bool(entries))
             graphs[name] = _graph(model)
             models.append(model)
             assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
@@ -85,12 +91,14 @@ def _graphs(
 
 
 def import_graph(
-    path: str | Path, dims: Mapping[str, int | str] | None = None
+    path: str | Path,
+    dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
-    model = import_model(path, dims=dims or {})
+    model = import_model(path, dims=dims or {}, bounds=bounds)
     return _graph(model), model.warnings
 
 

@@ -45,14 +45,16 @@ def if_(node: Node, condition: Tensor) -> Steps:
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
 ) -> Steps:
-    """Unrolled: the trip count, or every condition, must be known at import."""
+    """Unrolled where the number of turns is known at import; else a loop of steps."""
     body = node.graph("body")
     names = [value.name for value in body.input]
     if len(names) != 2 + len(carried):
         raise node.invalid(f"its body has {len(names)} inputs for {len(carried)} carried values")
-    limit = None if trips is None else int(node.constant_input(trips, "M").reshape(-1)[0])
-    if limit is None and condition is None:
+    if trips is None and condition is None:
         raise node.unsupported("it has neither a trip count nor a condition")
+    if node.unknown(trips) or node.unknown(condition):
+        return (yield from _repeated(node, body, names, trips, condition, carried))
+    limit = None if trips is None else int(node.constant_input(trips, "M").reshape(-1)[0])
     state = list(carried)
     scanned: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     number = 0
@@ -70,12 +72,55 @@ def loop(
         if condition is None and node.known(results[0]) is not None:
             condition = results[0]
         elif condition is None:
-            raise node.unsupported("its condition is computed at run time")
+            condition = results[0]
+        if node.unknown(condition):
+            return (yield from _repeated(node, body, names, trips, None, carried))
         state = results[1 : 1 + len(state)]
         for parts, value in zip(scanned, results[1 + len(state) :], strict=True):
             parts.append(value)
         number += 1
     return [*state, *(_stacked(node, parts, 0, False) for parts in scanned)]
+
+
+def _repeated(
+    node: Node,
+    body: Any,
+    names: list[str],
+    trips: Tensor | None,
+    condition: Tensor | None,
+    carried: tuple[Any, ...],
+) -> Steps:
+    """A loop of which only the run knows the number of turns, below a bound."""
+    if len(body.output) != 1 + len(carried):
+        raise node.unsupported(
+            "it collects values of a number of turns that only the run knows",
+            supported="carried values, or a number of turns that is known at import",
+        )
+    known = node.known(trips)
+    limit = None if known is None else int(known.reshape(-1)[0])
+    bound = node.bound(limit)
+    count = None if trips is None or limit is not None else trips.reshape(()).cast(dt.int64)
+    going = Tensor(True, dt.bool_) if condition is None else condition.reshape(())
+    if count is not None:
+        going = going & (count > 0)
+    first = [going, Tensor(0, dt.int64), *carried]
+    inside = Tensor.carried(first)
+    values = [inside[1], node.constant(np.array(True)), *inside[2:]]
+    results = yield node.call(body, dict(zip(names, values, strict=True)), "turn")
+    if REFUSED in results:
+        return [REFUSED] * len(node.outputs)
+    number = inside[1] + 1
+    more = results[0].reshape(())
+    if count is not None:
+        more = more & (number < count)
+    for old, new in zip(carried, results[1:], strict=True):
+        fits = isinstance(old, Tensor) and isinstance(new, Tensor)
+        if not fits or old.shape != new.shape or old.dtype is not new.dtype:
+            raise node.unsupported(
+                f"a turn makes {show(new)} of {show(old)}",
+                supported="carried values that keep their shape and type",
+            )
+    return Tensor.repeated(first, inside, [more, number, *results[1:]], bound=bound)[2:]
 
 
 @operator("Scan", since=9)
@@ -95,27 +140,39 @@ def scan(node: Node, *values: Tensor) -> Steps:
     (length,) = lengths if len(lengths) == 1 else (None,)
     if not isinstance(length, int):
         raise node.unsupported("it scans symbolic or unequal axes", supported="fixed sizes")
+    rows = [_moved(t, a, 0) for t, a in zip(scanned, places, strict=True)]
+    rows = [t.flip((0,)) if back else t for t, back in zip(rows, reverse, strict=True)]
+    first = [Tensor(0, dt.int64), *state]
+    carried = Tensor.carried(first)
+    elements = [t.gather(0, carried[0]) for t in rows]
     names = [value.name for value in body.input]
-    made: list[list[Any]] = [[] for _ in range(outputs)]
-    for number in range(length):
-        elements = []
-        for tensor, axis, back in zip(scanned, places, reverse, strict=True):
-            at = length - 1 - number if back else number
-            elements.append(cut(tensor, axis, at, at + 1).squeeze(axis))
-        inputs = dict(zip(names, [*state, *elements], strict=True))
-        results = yield node.call(body, inputs, number)
-        if REFUSED in results:
-            return [REFUSED] * len(node.outputs)
-        state = results[:states]
-        for parts, value in zip(made, results[states:], strict=True):
-            parts.append(value)
-    out_axes = node.integer_list("scan_output_axes") or [0] * outputs
+    inputs = dict(zip(names, [*carried[1:], *elements], strict=True))
+    results = yield node.call(body, inputs, "turn")
+    if REFUSED in results:
+        return [REFUSED] * len(node.outputs)
+    for old, new in zip(state, results, strict=False):
+        if old.shape != new.shape or old.dtype is not new.dtype:
+            raise node.invalid(f"a turn makes {show(new)} of the state {show(old)}")
     back_out = node.integer_list("scan_output_directions") or [0] * outputs
+    made = [Tensor.full((length, *v.shape), 0, v.dtype) for v in results[states:]]
+    kept = Tensor.carried(made, len(first))
+    nexts = [carried[0] + 1, *results[:states]]
+    for tensor, value, back in zip(kept, results[states:], back_out, strict=True):
+        nexts.append(tensor.put(length - 1 - carried[0] if back else carried[0], value))
+    last = Tensor.repeated([*first, *made], [*carried, *kept], nexts, trips=length)
+    out_axes = node.integer_list("scan_output_axes") or [0] * outputs
     stacked = [
-        _stacked(node, parts, axis, bool(back))
-        for parts, axis, back in zip(made, out_axes, back_out, strict=True)
+        _moved(t, 0, node.wrap(axis, t.ndim))
+        for t, axis in zip(last[1 + states :], out_axes, strict=True)
     ]
-    return [*state, *stacked]
+    return [*last[1 : 1 + states], *stacked]
+
+
+def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
+    """One axis moved to another place."""
+    axes = [axis for axis in range(tensor.ndim) if axis != source]
+    axes.insert(target, source)
+    return tensor.permute(axes)
 
 
 def _stacked(node: Node, parts: list[Any], axis: int, reverse: bool) -> Tensor:

@@ -70,6 +70,7 @@ def import_model(
     *,
     dims: Mapping[str, int | str] | None = None,
     constants: Mapping[str, Any] | None = None,
+    bounds: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     spare: bool = False,
 ) -> ImportedModel:
@@ -77,14 +78,23 @@ def import_model(
 
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
     constants: values of inputs that shall be fixed; these are inputs no more.
-    spare: dims may name sizes that the model lacks.
+    bounds: by a node's name, the most turns or elements that only a run will know.
+    spare: dims and bounds may name what the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
     model = reader.read(source, limits or Limits())
-    importer = Importer(model)
+    importer = Importer(model, bounds)
     imported = importer.run(dims or {}, None, constants or {}, spare)
     importer.raise_refusals()
+    unused = sorted(importer.bounds.keys() - importer.bounded)
+    if unused and not spare:
+        raise InputError(
+            f"--bound {unused[0]!r}",
+            "no node of that name has a number of turns or elements that only a run will know",
+            id="input.bound",
+            supported=", ".join(sorted(importer.bounded)) or "none: the model needs no bound",
+        )
     return imported
 
 
@@ -114,8 +124,10 @@ Walk = Generator[Call, list[Any], Any]
 class Importer:
     """One import: knowledge, names, warnings and refusals."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, bounds: Mapping[str, int] | None = None) -> None:
         self.model = model
+        self.bounds = dict(bounds or {})
+        self.bounded: set[str] = set()
         self.knowledge = Knowledge(model.limits.folded_bytes)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}

@@ -10,6 +10,7 @@ list of results. `since` registers another function from that version of the ope
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
@@ -231,6 +232,26 @@ class Node:
             return None
         value = self.importer.knowledge.value(tensor.cast(tensor.dtype.computed))
         return None if value is None or value.dtype == object else value
+
+    def unknown(self, tensor: Tensor | None) -> bool:
+        """Whether the values of a given tensor are not known at import."""
+        return tensor is not None and self.known(tensor) is None
+
+    def bound(self, limit: int | None) -> int:
+        """The most turns or elements that only the run knows: `limit`, or what the caller said.
+
+        Raises UnsupportedOp where there is neither.
+        """
+        self.importer.bounded.add(self.name)
+        given = self.importer.bounds.get(self.name)
+        known = [n for n in (limit, given) if n is not None and n < 2**31 - 1]
+        if not known:
+            raise self.unsupported(
+                "only the run knows how many turns or elements there are",
+                supported="a number with a bound",
+                next=f"give one: --bound {shlex.quote(f'{self.name}=1000')}",
+            )
+        return max(0, min(known))
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:
         """The values of an input that must be known at import. Raises UnsupportedOp."""

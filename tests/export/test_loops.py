@@ -1,0 +1,127 @@
+"""Loops whose number of turns only a run knows, and scans, against onnxruntime on every target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tinyedge.api import find_target
+from tinyedge.core.compile import compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.replay import Replay
+from tinyedge.export.onnx import import_model
+from tinyedge.export.source import import_graph
+
+X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+def _value(name: str, kind: int, shape: tuple[int, ...]) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> Path:
+    constants = [
+        numpy_helper.from_array(np.array(50, np.float32), "fifty"),
+        numpy_helper.from_array(np.array(1.5, np.float32), "factor"),
+        numpy_helper.from_array(np.array(True), "yes"),
+        numpy_helper.from_array(np.array(40, np.int64), "forty"),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _loop(folder: Path, trips: str, inputs: list[Any]) -> Path:
+    """While the greatest of v is below 50, and at most `trips` turns: v *= 1.5."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["v", "factor"], ["w"]),
+            helper.make_node("ReduceMax", ["w"], ["most"], keepdims=0),
+            helper.make_node("Less", ["most", "fifty"], ["going"]),
+        ],
+        "body",
+        [
+            _value("i", TensorProto.INT64, ()),
+            _value("before", TensorProto.BOOL, ()),
+            _value("v", TensorProto.FLOAT, (3, 4)),
+        ],
+        [_value("going", TensorProto.BOOL, ()), _value("w", TensorProto.FLOAT, (3, 4))],
+    )
+    node = helper.make_node("Loop", [trips, "yes", "x"], ["y"], "grow", body=body)
+    return _save(folder, [node], inputs, [_value("y", TensorProto.FLOAT, (3, 4))])
+
+
+INPUTS = [_value("x", TensorProto.FLOAT, (3, 4))]
+COUNTED = [*INPUTS, _value("m", TensorProto.INT64, ())]
+
+
+def _compare(
+    path: Path, target: str, device: Device, inputs: dict[str, Any], bound: int | None = None
+) -> None:
+    graph = import_graph(path, bounds={"grow": bound} if bound is not None else {})[0]
+    compiled = compile_graph(graph, find_target(target)).program
+    assert compiled is not None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with Replay(compiled, device) as replay:
+        for _ in range(2):
+            found = replay.run(inputs)
+        for name, expected in zip(found, session.run(list(found), inputs), strict=True):
+            np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_condition_of_the_run(tmp_path: Path, target: str, device: Device) -> None:
+    _compare(_loop(tmp_path, "forty", INPUTS), target, device, {"x": X})
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 30])
+def test_turns_of_the_run(turns: int, tmp_path: Path, target: str, device: Device) -> None:
+    inputs = {"x": X, "m": np.array(turns, np.int64)}
+    _compare(_loop(tmp_path, "m", COUNTED), target, device, inputs, bound=64)
+
+
+def test_a_loop_needs_a_bound(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOp, match=r"--bound grow=1000"):
+        import_model(_loop(tmp_path, "m", COUNTED))
+    with pytest.raises(InputError, match=r"grew[\s\S]*grow") as refused:
+        import_model(_loop(tmp_path, "m", COUNTED), bounds={"grow": 9, "grew": 9})
+    assert refused.value.id == "input.bound"
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_scan(back: int, tmp_path: Path, target: str, device: Device) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["s", "row"], ["t"]),
+            helper.make_node("Mul", ["t", "row"], ["out"]),
+        ],
+        "body",
+        [_value("s", TensorProto.FLOAT, (4,)), _value("row", TensorProto.FLOAT, (4,))],
+        [_value("t", TensorProto.FLOAT, (4,)), _value("out", TensorProto.FLOAT, (4,))],
+    )
+    node = helper.make_node(
+        "Scan",
+        ["first", "x"],
+        ["last", "rows"],
+        num_scan_inputs=1,
+        scan_input_directions=[back],
+        scan_output_directions=[1 - back],
+        scan_output_axes=[1],
+        body=body,
+    )
+    path = _save(
+        tmp_path,
+        [node],
+        [_value("first", TensorProto.FLOAT, (4,)), *INPUTS],
+        [_value("last", TensorProto.FLOAT, (4,)), _value("rows", TensorProto.FLOAT, (4, 3))],
+    )
+    inputs = {"first": np.ones(4, np.float32), "x": X}
+    _compare(path, target, device, inputs)
