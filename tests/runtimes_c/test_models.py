@@ -21,6 +21,7 @@ from tests.runtimes_c.test_runtime import cases as golden_cases
 from tests.runtimes_c.test_runtime import heavy
 from tests.targets import programs
 from tinyedge.core.device import Device
+from tinyedge.core.errors import InputError
 from tinyedge.core.replay import Replay
 from tinyedge.export import c_bundle
 from tinyedge.export.bundle import read
@@ -187,6 +188,22 @@ def test_another_compiler_builds_all_again(tmp_path: Path, cpu_device: Device) -
     build_bundle(folder, "THREADS=0")
     assert "pthread_create" not in build.run("nm", program)
     assert "0 wrong" in build.run(program, folder, "--self-test")
+
+
+def test_exported_again_over_a_built_bundle(tmp_path: Path, cpu_device: Device) -> None:
+    folder = small_bundle(tmp_path, cpu_device)
+    build_bundle(folder, "all", "shared")
+    assert (folder / "build" / "run").exists() and (folder / "build" / "libtinyedge.so").exists()
+    small_bundle(tmp_path, cpu_device)
+    assert not (folder / "build").exists()
+    build_bundle(folder)
+    (folder / "build" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"build/notes\.txt"):
+        small_bundle(tmp_path, cpu_device)
+    (folder / "build" / "notes.txt").unlink()
+    (folder / "build" / "flags").unlink()  # then it is somebody else's
+    with pytest.raises(InputError, match=r"build/libtinyedge\.a"):
+        small_bundle(tmp_path, cpu_device)
 
 
 @needs_arm64

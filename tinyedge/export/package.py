@@ -23,6 +23,10 @@ from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT
 PARTIAL = ".partial"
 STALE_SECONDS = 24 * 3600
 
+# What the Makefile of a bundle builds, and the file by which its folder is known.
+BUILT = re.compile(r"build/(run|flags|[a-z0-9_]+\.(o|a|so))")
+BUILD_FLAGS = "build/flags"
+
 
 def write_bundle(
     program: Program,
@@ -38,9 +42,9 @@ def write_bundle(
 
     extras: what a target's user needs beside it (runtime, page, headers): name -> file to copy or
     content; a name may hold folders. progress(done, total) counts bytes. An existing bundle is
-    replaced; with force=True even if it holds files that this export does not write. Whatever
-    goes wrong, `out` holds the old bundle, the new one or nothing. Raises InputError if `out` is
-    something else than a bundle or an empty folder, or cannot be written.
+    replaced, with what its Makefile built; with force=True even if it holds files that this export
+    does not write. Whatever goes wrong, `out` holds the old bundle, the new one or nothing. Raises
+    InputError if `out` is something else than a bundle or an empty folder, or cannot be written.
     """
     place = Path(os.path.realpath(out))
     content = dict(extras or {})
@@ -125,6 +129,8 @@ def _check_replaced(place: Path, extras: Mapping[str, Path | bytes], force: bool
     present = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
     names = [path.relative_to(place).as_posix() for path in present]
     known = {MANIFEST, *extras}
+    if BUILD_FLAGS in names:
+        known.update(name for name in names if BUILT.fullmatch(name))
     foreign = sorted(name for name in names if name not in known and not FILE_NAME.fullmatch(name))
     if foreign and not force:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
