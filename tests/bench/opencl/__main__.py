@@ -1,7 +1,7 @@
 """`python -m tests.bench.opencl`: bundles for qcom beside tinygrad, both on PoCL.
 
     python -m tests.bench.opencl                                # every model (long)
-    python -m tests.bench.opencl onet minilm --json FILE        # FILE keeps all that was measured
+    python -m tests.bench.opencl onet minilm --json FILE        # FILE keeps what was measured
     python -m tests.bench.opencl pnet --quick --no-images
 
 Buffers of float32 are compared with tinygrad's; what images cost on PoCL and on Intel's runtime is
@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few and short blocks of runs")
     parser.add_argument("--no-images", action="store_true", help="only buffers")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
+    parser.add_argument("--join", metavar="FILE", help="add the models of an earlier --json")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.models) - set(cases.CASES))
@@ -56,10 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
             for name in chosen
         ],
     }
+    if given.join:
+        _join(result, json.loads(Path(given.join).read_text(encoding="utf-8")))
     if given.json:
         Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(report.markdown(result) if given.markdown else report.text(result))
     return 0
+
+
+def _join(result: dict[str, Any], earlier: dict[str, Any]) -> None:
+    """Adds the models that only the earlier report has, in the order of the cases."""
+    present = {entry["model"] for entry in result["models"]}
+    result["models"] += [entry for entry in earlier["models"] if entry["model"] not in present]
+    order = list(cases.CASES)
+    result["models"].sort(key=lambda entry: order.index(entry["model"]))
 
 
 def _say(text: str) -> None:

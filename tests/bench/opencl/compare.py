@@ -54,8 +54,8 @@ IMAGES = tuple(
 class Effort:
     """rounds: blocks of runs a side, in turn. block: CPU seconds of each."""
 
-    rounds: int = 7
-    block: float = 1.0
+    rounds: int = 5
+    block: float = 0.5
 
 
 def compare(case: Case, effort: Effort, sides: tuple[Side, ...], say: Say) -> dict[str, Any]:
