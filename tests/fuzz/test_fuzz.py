@@ -28,7 +28,11 @@ def test_on_webgpu(optimize: bool, webgpu_device: Device) -> None:
     assert not found, "\n\n".join(found)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize(
+    "optimize",
+    [True, pytest.param(False, marks=pytest.mark.slow)],  # PoCL compiles slowly
+    ids=["optimised", "plain"],
+)
 def test_on_qcom(optimize: bool, qcom_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(121, 131)}
     found = failures(recipes, "qcom", qcom_device, Options(optimize=optimize))

@@ -52,6 +52,13 @@ def test_intel_conformance(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_intel_real_models(tmp_path: Path) -> None:
+    environment = opencl.intel_environment(tmp_path)
+    chosen = "qcom and (exported or fixed)"
+    opencl.run([*PYTEST, "tests/realmodels/test_outputs.py", "-k", chosen], environment)
+
+
+@pytest.mark.slow
 def test_every_access_is_allowed(tmp_path: Path) -> None:
     """No access outside of a buffer or an image, no race, no barrier that some threads miss."""
     report = opencl.oclgrind(CHECKED, tmp_path / "log")
