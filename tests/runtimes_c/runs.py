@@ -51,6 +51,19 @@ def nested(target: str) -> Program:
     return replace(program, buffers=buffers, entries=(replace(entry, steps=steps),))
 
 
+def twins(target: str) -> Program:
+    """An output that is an input: two buffers in one place."""
+    x = Port("x", "float32", (64,), "float32", 0)
+    return programs.program(
+        target,
+        inputs=(x,),
+        outputs=(replace(x, name="y", buffer=1),),
+        buffers=(programs.place(0), programs.place(0)),
+        kernels=(),
+        entries=(Entry("main", ("x",), ("y",), ()),),
+    )
+
+
 RUNS: dict[str, tuple[Callable[[str], Program], list[Run]]] = {
     "addition": (
         programs.addition,
@@ -92,6 +105,7 @@ RUNS: dict[str, tuple[Callable[[str], Program], list[Run]]] = {
             )
         ],
     ),
+    "twins": (twins, [("main", {"x": floats(64, seed=i)}) for i in (0, 1)]),
     "count": (
         lambda target: replace(counted(), target=target),
         [("main", {"x": floats(8, 2), "n": np.array(n, np.int32)}) for n in (0, 3, 8)],

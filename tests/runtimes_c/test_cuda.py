@@ -124,6 +124,50 @@ def test_states(library: Library) -> None:
     context.close()
 
 
+def two_states(target: str) -> Program:
+    """Two states, of which one begins as zeros and the other as ten and then zeros."""
+    program = programs.counter(target)
+    (first,) = program.states
+    second = replace(first, name="second", buffer=3, initial=-1)
+    ten = programs.constant("ten", np.full(16, 10.0))
+    return replace(
+        program,
+        states=(first, second),
+        weights=(ten,),
+        buffers=(*program.buffers, programs.place(3, 256)),
+    )
+
+
+def test_states_begin_as_they_are_told(library: Library) -> None:
+    context = Context(library(two_states("cuda")))
+    zeros = np.zeros(64, np.float32)
+    ten = np.where(np.arange(64) < 16, np.float32(10), np.float32(0))
+    for _ in range(2):
+        for state, initial in enumerate((ten, zeros)):
+            same({"": context.get_state(state)}, {"": initial})
+        for state in (0, 1):  # the second one comes while the first may be on its way
+            context.set_state(state, floats(64, seed=state))
+        for state in (0, 1):
+            same({"": context.get_state(state)}, {"": floats(64, seed=state)})
+        context.check(context.library.c.te_reset(context.context))
+    context.close()
+
+
+def test_what_was_fetched_is_that_of_the_last_run(library: Library) -> None:
+    context = Context(library(programs.counter("cuda")))
+    call = context.library.c
+    out = np.zeros(64, np.float32)
+    binding = tensor(out)
+    context.check(call.te_bind_output(context.context, 0, c.byref(binding)))
+    ones = {"x": np.ones(64, np.float32)}
+    assert (context.run(ones)["total"] == 11).all()
+    assert (out == 11).all()
+    context.check(call.te_bind_output(context.context, 0, None))
+    assert (context.run(ones)["total"] == 12).all()
+    assert (out == 11).all()
+    context.close()
+
+
 def test_a_wrong_value_spoils_no_later_run(library: Library) -> None:
     context = Context(library(programs.repeat("cuda")))
     beyond = {"x": floats(64), "n": np.array([2**40], np.int64)}

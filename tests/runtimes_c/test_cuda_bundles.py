@@ -6,6 +6,7 @@ import ctypes as c
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.cuda.shim import Shim
+from tests.examples.conftest import NARROW, make
+from tests.examples.reference import EXAMPLE
 from tests.realmodels import cases
 from tests.runtimes_c import build, cuda
 from tests.runtimes_c.cuda import CudaLibrary, FakeCuda
@@ -183,6 +186,24 @@ def test_real_models_symbolic(fake: FakeCuda, tmp_path: Path) -> None:
     assert fake.calls("cuGraphInstantiateWithFlags") == made == 1
     context.close()
     fake.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integrated", [0, 1], ids=["discrete", "integrated"])
+def test_the_driving_example(fake: FakeCuda, tmp_path: Path, integrated: int) -> None:
+    """Entries, queues and slices: golden steps, and a program that feeds frames."""
+    models = tmp_path / "models"
+    build.run(sys.executable, EXAMPLE / "model.py", models, *NARROW.split())
+    bundle = make(
+        models, tmp_path / "drive", "bundle", "host", "CC=gcc", target="cuda", size=NARROW
+    )
+    build.run("make", "-s", "-C", bundle)
+    environment = on(fake, bundle, integrated=integrated)
+    code, text = said(environment, bundle / "build" / "run", bundle, "--self-test")
+    assert code == 0, text
+    assert re.search(r"^self-test: 3 cases, \d+ outputs: 0 wrong, 0 distinct", text)
+    code, text = said(environment, bundle / "build" / "host", bundle, "--frames", 5, "--hz", 1000)
+    assert code == 0, text
 
 
 @pytest.mark.skipif(bool(cuda.missing_gpu()), reason=cuda.missing_gpu())
