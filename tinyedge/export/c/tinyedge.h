@@ -100,7 +100,7 @@ typedef enum te_status {
     TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
     TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */
     TE_DEVICE_THREADS,    /* device.threads: a thread could not be started */
-    TE_DEVICE_COUNTS,     /* device.counts: a grid of more than one dimension, on the cpu */
+    TE_DEVICE_COUNTS,     /* device.counts: a grid that the device does not have */
     /* a run */
     TE_RUN_ENTRY,         /* run.entry: no such entry */
     TE_RUN_INPUT,         /* run.input: no such input, or it is not bound */
@@ -256,7 +256,8 @@ const te_backend *te_cpu(void);
 /* OpenCL, for bundles of target qcom: kernels are compiled by te_create, or come from a cache. */
 const te_backend *te_opencl(void);
 
-/* CUDA: kernels come compiled with the bundle, for some architectures. */
+/* CUDA: kernels come compiled with the bundle, for some architectures; te_create reads the file
+   that suits the device. */
 const te_backend *te_cuda(void);
 
 typedef void te_function(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end);
@@ -294,7 +295,8 @@ typedef struct te_opencl_options {
     const char *cache_folder; /* or as files in a folder */
 } te_opencl_options;
 
-/* For te_cuda(). */
+/* For te_cuda(). What is done on memory of the caller must have been done before te_submit, or be
+   in the same stream. */
 typedef struct te_cuda_options {
     const char *device;  /* its number, or a part of its name; default 0 */
     const char *library; /* default: libcuda.so.1 */
@@ -305,7 +307,7 @@ typedef struct te_cuda_options {
 typedef struct te_context_options {
     size_t size;
     const te_backend *backend;
-    bool profile;              /* keep times, see te_profile */
+    bool profile;              /* keep times, see te_profile; on cuda te_submit then waits */
     const te_kernels *kernels; /* cpu */
     int threads;               /* cpu: that many in all; 0 and 1 start none */
     te_opencl_options opencl;
@@ -326,7 +328,8 @@ typedef struct te_memory {
     uint64_t weights;  /* cpu: kept by te_open, shared by all contexts */
     uint64_t arenas;   /* cpu: of each context */
     uint64_t context;  /* of each context: tables */
-    uint64_t device;   /* others: of each context, of the device: weights, arenas, images */
+    uint64_t device;   /* others: of each context, of the driver: weights, arenas, images; on cuda
+                          also the host's memory for inputs and outputs */
 } te_memory;
 
 te_status te_measure(const te_open_options *open, const te_context_options *options,
