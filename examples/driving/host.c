@@ -264,7 +264,8 @@ static void report(const char *name, const latencies *all) {
            percentile(all, 99), all->most);
 }
 
-/* A real-time process is neither interrupted by others nor waits for its memory. */
+/* A real-time process is neither interrupted by others nor waits for its memory; the threads that
+   it starts from then on are the same. */
 static void become_realtime(void) {
     const struct sched_param parameter = {.sched_priority = 50};
     if (sched_setscheduler(0, SCHED_FIFO, &parameter)) perror("note: no SCHED_FIFO");
@@ -306,6 +307,7 @@ int main(int count, char **words) {
                                         .cuda = {.device = a.device},
                                         .opencl = {.device = a.device, .cache_folder = a.cache}};
     if (te_open(&open_options, &model, &error)) stop(REFUSED, a.folder, error.text);
+    if (a.realtime) become_realtime(); /* the context's threads are then as well */
     if (te_create(model, &options, &context, &error)) stop(REFUSED, a.folder, error.text);
 
     const int shapes[CAMERAS][2] = {MODEL_INPUT_Y_SHAPE, MODEL_INPUT_WIDE_Y_SHAPE};
@@ -337,7 +339,6 @@ int main(int count, char **words) {
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    if (a.realtime) become_realtime();
 
     const double period = 1e3 / a.hz;
     const long second = a.hz < 1 ? 1 : (long)a.hz;
