@@ -27,8 +27,10 @@ struct alignas(8) uint2 { unsigned int x, y; };
 struct alignas(16) uint4 { unsigned int x, y, z, w; };
 inline uint3 gridDim, blockDim, blockIdx, threadIdx;
 
-// Halves are IEEE 754 binary16, rounded to nearest, ties to even.
-#define TE_HALF_BITS
+// In place of the prelude's single instructions. Halves are IEEE 754 binary16, rounded to nearest,
+// ties to even.
+#define TE_OWN_INSTRUCTIONS
+static inline float te_reciprocal(float x) { return 1.0f / x; }
 static inline unsigned short te_half_bits(double x) {
     const unsigned short sign = signbit(x) ? 0x8000 : 0;
     const double size = fabs(x);

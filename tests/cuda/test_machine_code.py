@@ -117,6 +117,17 @@ def test_the_largest_loads_are_used(tmp_path: Path) -> None:
         assert code.count("FFMA") >= 32 and code.count("FMUL") == 0
 
 
+def test_a_reciprocal_is_one_instruction(tmp_path: Path) -> None:
+    """Exact quotients call a function for the rare cases; the sigmoid and its kin need none."""
+    inputs = Inputs()
+    x = inputs.new(np.zeros((64, 128), np.float32))
+    program = compiled({"y": x.sigmoid()}, inputs, find_target("cuda")).program
+    assert program is not None
+    binaries = compiler.build(kernel_file(program), ["sm_87"], pytest.fail)
+    (code,) = disassemble(binaries["kernels-00087.cubin"], tmp_path).values()
+    assert code.count("MUFU") == 8 and code.count("CALL") == 0
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("model", ["onet", "minilm"])
 def test_models(model: str, precision: str, tmp_path: Path) -> None:

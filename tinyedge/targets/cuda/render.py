@@ -206,6 +206,8 @@ class CudaPrinter(Printer):
         inner = ", ".join(bare(o) for o in operands)
         if op in FUNCTIONS:
             return f"te_{FUNCTIONS[op]}({inner})"
+        if op is ops.DIV and source.name == "float32" and _constant(node.src[0]) == 1.0:
+            return f"te_reciprocal({bare(operands[1])})"
         if source.lanes == 1:
             if op is ops.NOT and source.kind == "b":
                 return f"(!{operands[0]})"
@@ -226,6 +228,13 @@ class CudaPrinter(Printer):
         if safe and not plain.startswith("te_"):
             return plain
         return f"te_{node.op.name}({', '.join(bare(o) for o in operands)})"
+
+
+def _constant(node: UOp) -> float | None:
+    """The value of a constant, or of a vector of one."""
+    if node.op is ops.VECTOR and len(node.src) == 1:
+        node = node.src[0]
+    return float(node.arg) if node.op is ops.CONST else None
 
 
 def render(kernel: KernelText) -> str:
