@@ -94,6 +94,12 @@ class FakeCuda:
         for fact in facts:
             self.c.fake_fact(fact.encode())
 
+    def taken(self) -> int:
+        """Bytes of all memory that is allocated."""
+        self.c.fake_bytes.restype = c.c_uint64
+        count: int = self.c.fake_bytes()
+        return count
+
     def calls(self, name: str | None = None) -> int:
         """How often a function of the driver was called; None: any."""
         count: int = self.c.fake_calls(name.encode() if name else None)
@@ -112,7 +118,7 @@ def built_driver(folder: Path) -> Path:
     folder.mkdir()
     out = folder / "libcuda.so.1"
     flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared")
-    build.run("gcc", *flags, "-o", out, build.HERE / "fake_cuda.c", "-ldl")
+    build.run(build.CC, *flags, "-o", out, build.HERE / "fake_cuda.c", "-ldl")
     return out
 
 
@@ -145,6 +151,17 @@ def really_compiled(program: Program, architecture: str) -> Program:
 def write(program: Program, folder: Path, goldens: tuple[Golden, ...] = ()) -> Path:
     """A bundle with all its files, not built."""
     return write_bundle(program, folder, goldens=goldens, extras=runtime_files(program))
+
+
+def gpu_architecture() -> str:
+    """The first GPU's: "sm_87"."""
+    driver, device = c.CDLL("libcuda.so.1"), c.c_int()
+    assert driver.cuInit(0) == 0
+    assert driver.cuDeviceGet(c.byref(device), 0) == 0
+    parts = c.c_int(), c.c_int()
+    for part, attribute in zip(parts, (75, 76), strict=True):
+        assert driver.cuDeviceGetAttribute(c.byref(part), attribute, device) == 0
+    return f"sm_{parts[0].value}{parts[1].value}"
 
 
 def missing_gpu() -> str:

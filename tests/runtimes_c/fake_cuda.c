@@ -176,6 +176,7 @@ __attribute__((format(printf, 1, 2))) static int fault(const char *words, ...) {
 const char *fake_faults(void);
 long fake_calls(const char *name);
 int fake_alive(void);
+uint64_t fake_bytes(void);
 void fake_start(const char *file);
 void fake_fact(const char *line);
 uint64_t fake_hash(const void *data, size_t bytes);
@@ -189,6 +190,13 @@ long fake_calls(const char *name) {
         if (!strcmp(c->name, name)) return c->calls;
     }
     return 0;
+}
+
+/* Of all memory that is allocated. */
+uint64_t fake_bytes(void) {
+    uint64_t bytes = 0;
+    for (memory *m = fake.memories; m; m = m->next) bytes += m->alive ? m->bytes : 0;
+    return bytes;
 }
 
 /* What was made and not given back. */

@@ -61,11 +61,7 @@ def library(built: FakeCuda, request: pytest.FixtureRequest, tmp_path: Path) -> 
     if request.param == "real":
         if missing := cuda.missing_gpu():
             pytest.skip(missing)
-        from tinyedge.targets.cuda.device import open as open_gpu
-
-        gpu = open_gpu()
-        architecture = "sm_{}{}".format(*gpu.capability)
-        gpu.close()
+        architecture = cuda.gpu_architecture()
 
         def on_gpu(program: Program) -> CudaLibrary:
             ready = cuda.really_compiled(program, architecture)
@@ -371,7 +367,8 @@ def test_measured_memory_is_what_is_taken(fake: FakeCuda, tmp_path: Path) -> Non
     assert sum(memory.live.values()) == measured.manifest
     context = library.create(model)
     assert sum(memory.live.values()) == measured.manifest + measured.context
-    # 64 KiB of arena, the weight, the symbols; the host's: symbols, two ports, the state.
+    assert measured.device == fake.taken()
+    # The arena, the weight, the symbols; of the host the symbols, two ports, the state.
     assert measured.device == programs.ARENA + 256 + 256 + 256 + 2 * 1024 + 256
     library.c.te_destroy(context)
     library.c.te_close(model)

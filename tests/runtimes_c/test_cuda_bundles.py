@@ -10,10 +10,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cuda.bindings import driver
 
+import tinyedge
+from tests import models
 from tests.cuda.shim import Shim
 from tests.examples.conftest import NARROW, make
 from tests.examples.reference import EXAMPLE
@@ -192,11 +194,9 @@ def test_real_models_symbolic(fake: FakeCuda, tmp_path: Path) -> None:
 @pytest.mark.parametrize("integrated", [0, 1], ids=["discrete", "integrated"])
 def test_the_driving_example(fake: FakeCuda, tmp_path: Path, integrated: int) -> None:
     """Entries, queues and slices: golden steps, and a program that feeds frames."""
-    models = tmp_path / "models"
-    build.run(sys.executable, EXAMPLE / "model.py", models, *NARROW.split())
-    bundle = make(
-        models, tmp_path / "drive", "bundle", "host", "CC=gcc", target="cuda", size=NARROW
-    )
+    made = tmp_path / "models"
+    build.run(sys.executable, EXAMPLE / "model.py", made, *NARROW.split())
+    bundle = make(made, tmp_path / "drive", "bundle", "host", target="cuda", size=NARROW)
     build.run("make", "-s", "-C", bundle)
     environment = on(fake, bundle, integrated=integrated)
     code, text = said(environment, bundle / "build" / "run", bundle, "--self-test")
@@ -209,19 +209,12 @@ def test_the_driving_example(fake: FakeCuda, tmp_path: Path, integrated: int) ->
 @pytest.mark.skipif(bool(cuda.missing_gpu()), reason=cuda.missing_gpu())
 @pytest.mark.parametrize("model", ["pnet", "rnet", "onet", "magika", "opennsfw"])
 def test_real_models_on_a_gpu(fake: FakeCuda, tmp_path: Path, model: str) -> None:
-    import tinyedge
-    from tests import models
-    from tinyedge.targets.cuda.device import open as open_gpu
-
-    gpu = open_gpu()
-    architecture = "sm_{}{}".format(*gpu.capability)
-    gpu.close()
     folder = tinyedge.export_onnx(
         models.path(model),
         target="cuda",
         out=tmp_path / model,
         dims=dict(cases.CASES[model].dims),
-        architectures=(architecture,),
+        arch=cuda.gpu_architecture(),
     )
     check_model(CudaLibrary(folder, fake.runtime, None), model)
 
@@ -277,7 +270,6 @@ NUMBERS = {
 
 def test_declarations_are_the_drivers(tmp_path: Path) -> None:
     """Numbers and structs are those of NVIDIA's own bindings."""
-    driver: Any = pytest.importorskip("cuda.bindings.driver")
     lines = [f'printf("{name} %lld\\n", (long long){name});' for name in NUMBERS]
     lines += [
         f'printf("{struct}.{field} %zu\\n", offsetof({struct}, {field}));'
@@ -306,7 +298,6 @@ def test_declarations_are_the_drivers(tmp_path: Path) -> None:
 
 def test_functions_are_the_drivers() -> None:
     """Each one that the backend looks for is known to NVIDIA's bindings, but for its version."""
-    driver: Any = pytest.importorskip("cuda.bindings.driver")
     text = (c_bundle.FOLDER / "tinyedge_cuda.c").read_text("ascii")
     names = re.findall(r"^    X\((cu\w+), ", text, re.MULTILINE)
     assert len(names) > 40
