@@ -5,7 +5,8 @@
 makes one folder an attack, and a copy of `expected.json`: attack -> {"id", "needs"}. `id` is the
 error that refuses it, "" where the bundle must be accepted. `needs` is "" or what the reader must
 have for the attack to mean something to it: "filesystem" (links and pipes), "goldens" (it checks
-them), "features" (it implements all those of version 1), "hashes" (it checks them).
+them), "features" (it implements all those of version 1), "images" (it serves targets that have
+images; others answer `bundle.feature` or `bundle.target`), "hashes" (it checks them).
 """
 
 from __future__ import annotations
@@ -883,11 +884,171 @@ def kernel_that_is_not_ascii(folder: Path) -> None:
     manifest_path.write_text(spell(value), "ascii")
 
 
+# --- images ------------------------------------------------------------------------------------
+
+
+@manifest("pictures")
+def sound_images(m: Manifest) -> None:
+    pass
+
+
+@manifest("pictures")
+def sound_images_none(m: Manifest) -> None:
+    m["images"] = []
+
+
+@manifest("pictures")
+def sound_images_of_all_bytes(m: Manifest) -> None:
+    m["images"][0].update(width=6, height=3, pitch=96)
+    m["requirements"].update(image_width=7)
+
+
+@manifest("plain")
+def sound_limits_without_images(m: Manifest) -> None:
+    m["requirements"]["image_width"] = "free"
+
+
+@manifest("pictures")
+def images_unlisted(m: Manifest) -> None:
+    m["features"].remove("images")
+
+
+@manifest("plain")
+def images_without_the_feature(m: Manifest) -> None:
+    m["images"] = []
+
+
+@manifest("pictures")
+def images_missing(m: Manifest) -> None:
+    del m["images"]
+
+
+@manifest("pictures")
+def images_no_limits(m: Manifest) -> None:
+    del m["requirements"]["image_height"]
+
+
+@manifest("pictures")
+def images_no_array(m: Manifest) -> None:
+    m["images"] = {}
+
+
+@manifest("pictures")
+def image_with_depth(m: Manifest) -> None:
+    m["images"][0]["depth"] = 1
+
+
+@manifest("pictures")
+def image_of_integers(m: Manifest) -> None:
+    m["images"][0]["dtype"] = "int32"
+
+
+@manifest("pictures")
+def image_of_no_width(m: Manifest) -> None:
+    m["images"][0]["width"] = 0
+
+
+@manifest("pictures")
+def image_too_high(m: Manifest) -> None:
+    m["images"][0]["height"] = 2**20 + 1
+
+
+@manifest("pictures")
+def image_of_no_buffer(m: Manifest) -> None:
+    m["images"][1]["buffer"] = 7
+
+
+@manifest("pictures")
+def image_of_buffer_minus_1(m: Manifest) -> None:
+    m["images"][0]["buffer"] = -1
+
+
+@manifest("pictures")
+def images_of_one_buffer(m: Manifest) -> None:
+    m["images"][1] = {**m["images"][0]}
+
+
+@manifest("pictures")
+def images_in_another_order(m: Manifest) -> None:
+    m["images"].reverse()
+
+
+@manifest("pictures")
+def image_with_rows_of_odd_bytes(m: Manifest) -> None:
+    m["images"][0]["pitch"] = 92
+
+
+@manifest("pictures")
+def image_with_rows_that_overlap(m: Manifest) -> None:
+    m["images"][0]["pitch"] = 64
+
+
+@manifest("pictures")
+def image_with_rows_of_zero_bytes(m: Manifest) -> None:
+    m["images"][0]["pitch"] = 0
+
+
+@manifest("pictures")
+def image_beyond_its_buffer(m: Manifest) -> None:
+    m["images"][0]["height"] = 4
+
+
+@manifest("pictures")
+def image_with_rows_beyond_53_bits(m: Manifest) -> None:
+    m["images"][0].update(height=2**20, pitch=2**52)
+
+
+@manifest("pictures")
+def image_is_an_input(m: Manifest) -> None:
+    m["inputs"][0]["buffer"] = 5
+
+
+@manifest("pictures")
+def image_is_an_output(m: Manifest) -> None:
+    m["outputs"][0]["buffer"] = 5
+
+
+@manifest("pictures")
+def image_is_a_state(m: Manifest) -> None:
+    m["states"][0]["buffer"] = 5
+
+
+@manifest("pictures")
+def image_is_copied(m: Manifest) -> None:
+    m["steps"][2]["source"] = 5
+
+
+@manifest("pictures")
+def image_of_a_weight_is_copied(m: Manifest) -> None:
+    m["steps"][2]["source"] = 6
+
+
+@manifest("pictures")
+def image_is_copied_to(m: Manifest) -> None:
+    m["steps"][2]["destination"] = 5
+
+
+@manifest("pictures")
+def image_is_a_condition(m: Manifest) -> None:
+    m["steps"][3]["condition"] = 5
+
+
+@manifest("pictures")
+def image_wider_than_required(m: Manifest) -> None:
+    m["requirements"]["image_width"] = 4
+
+
+@manifest("pictures")
+def image_higher_than_required(m: Manifest) -> None:
+    m["requirements"]["image_height"] = 7
+
+
 def make(out: Path) -> None:
     """Write every attack into `out/NAME`, and the table of what must happen."""
     out.mkdir(parents=True, exist_ok=True)
     bases = {}
-    for name, program in (("plain", programs.plain()), ("everything", programs.everything())):
+    for name in ("plain", "everything", "pictures"):
+        program = getattr(programs, name)()
         bases[name] = out / f".{name}"
         bases[name].mkdir()
         write(program, bases[name], goldens=programs.goldens(program), tool="tinyedge test")

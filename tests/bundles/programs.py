@@ -14,6 +14,7 @@ from tinyedge.core.program import (
     Copy,
     Entry,
     If,
+    Image,
     Kernel,
     Launch,
     Loop,
@@ -127,6 +128,33 @@ def everything() -> Program:
         prelude="struct Sizes { batch: i32 }\n",
         requirements={"workgroup_bytes": 4096, "features": ["f16"]},
         options={"precision": "fp16", "dims": ["x[0]=1..65:4"], "profile": {"name": "default"}},
+    )
+
+
+def pictures() -> Program:
+    """Images in an arena and of a weight, beside buffers that may not be images."""
+    develop = Launch(0, (0, 6, 5), (1, 1, 1), ("Conv_0",), 64)
+    show = Launch(1, (5, 1), (1, 1, 1), ("Relu_0",), 64)
+    return Program(
+        target="qcom",
+        symbols=(),
+        inputs=(Port("x", "float32", (4, 4), "float32", 0),),
+        outputs=(Port("y", "float32", (4, 4), "float32", 1),),
+        states=(State("seen", "float32", (4, 4), "float32", 2),),
+        arenas=(Arena(2048),),
+        buffers=(
+            *(Buffer(arena=0, offset=256 * i, bytes=64) for i in range(5)),
+            Buffer(arena=0, offset=1280, bytes=300),
+            Buffer(weight=0, bytes=256),
+        ),
+        weights=(weight("w", 64),),
+        kernels=(kernel("develop", READ, READ, WRITE), kernel("show", READ, WRITE)),
+        entries=(
+            Entry(
+                "main", ("x",), ("y",), (develop, show, Copy(1, 2, 64), If(3, (Copy(1, 4, 64),)))
+            ),
+        ),
+        images=(Image(5, "float32", 5, 3, 96), Image(6, "float16", 4, 8, 32)),
     )
 
 

@@ -49,7 +49,7 @@ def corpus(folder: Path) -> Path:
     folder.mkdir()
     scratch = folder.parent / "scratch"
     makers = [
-        *(bundles.plain, bundles.everything),
+        *(bundles.plain, bundles.everything, bundles.pictures),
         *(lambda make=make: make("cpu") for make in (programs.addition, programs.symbolic)),
         *(lambda make=make: make("cpu") for make in (programs.branch, programs.counter)),
         *(lambda make=make: make("cpu") for make in (programs.ports, programs.repeat)),
@@ -58,7 +58,7 @@ def corpus(folder: Path) -> Path:
     for maker in makers:
         program = maker()
         scratch.mkdir()
-        goldens = bundles.goldens(program) if program.target == "webgpu" else ()
+        goldens = bundles.goldens(program) if program.target != "cpu" else ()
         manifest = write(program, scratch, goldens=goldens)
         for text in (manifest, *smaller(manifest)):
             (folder / f"seed{number}").write_bytes(encode(text))
