@@ -87,7 +87,7 @@ RUNS: dict[str, tuple[Callable[[str], Program], list[Run]]] = {
     ),
     "nested": (
         nested,
-        [("main", {"x": floats(64), "n": np.array([n], np.int64)}) for n in (1, 9, 0, 2)],
+        [("main", {"x": floats(64), "n": np.array([n], np.int64)}) for n in (1, 0, 9, 2)],
     ),
     "counter": (
         programs.counter,

@@ -24,7 +24,7 @@ from tests.runtimes_c import build, cuda
 from tests.runtimes_c.cuda import CudaLibrary, FakeCuda
 from tests.runtimes_c.library import Context
 from tests.runtimes_c.runs import RUNS
-from tests.runtimes_c.test_models import slow
+from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64, slow
 from tests.runtimes_c.test_runtime import cases as golden_cases
 from tests.targets import programs
 from tinyedge.core.device import Device
@@ -107,6 +107,16 @@ def test_the_program_without_a_driver(tmp_path: Path, cpu_device: Device) -> Non
     assert "device.missing: there is no NVIDIA driver: libcuda.so.1 cannot be loaded" in text
 
 
+@needs_arm64
+def test_the_program_on_arm64(tmp_path: Path) -> None:
+    """As on a Jetson, but for the driver that it looks for."""
+    folder = cuda.write(cuda.compiled(programs.addition("cuda")), tmp_path / "bundle")
+    build.run("make", "-s", "-C", folder, f"CC={ARM64}", "CFLAGS=-O2 -Werror", "LDFLAGS=-static")
+    code, text = said(os.environ, EMULATOR, folder / "build" / "run", folder)
+    assert code == 3
+    assert "device.missing: there is no NVIDIA driver: libcuda.so.1 cannot be loaded" in text
+
+
 def test_a_bundle_has_what_its_program_needs(tmp_path: Path) -> None:
     folder = cuda.write(cuda.compiled(programs.addition("cuda")), tmp_path / "bundle")
     names = {path.name for path in folder.iterdir()}
@@ -117,27 +127,25 @@ def test_a_bundle_has_what_its_program_needs(tmp_path: Path) -> None:
     assert "#define MODEL_BACKEND te_cuda()" in (folder / "model.h").read_text()
 
 
-@pytest.mark.parametrize("integrated", [0, 1], ids=["discrete", "integrated"])
-def test_under_sanitizers(
-    fake: FakeCuda, tmp_path: Path, cpu_device: Device, integrated: int
-) -> None:
+def test_under_sanitizers(fake: FakeCuda, tmp_path: Path, cpu_device: Device) -> None:
     """States, branches, loops, counts, symbols: the runtime's own accesses stay inside."""
     compiler, sanitize = build.sanitized()
     objects = []
     for source in build.sources("cuda"):
         objects.append(tmp_path / f"{source.stem}.o")
         build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
+    program = tmp_path / "run"
     for name in RUNS:
         folder = with_goldens(name, tmp_path / name, cpu_device)
         main = (*build.STRICT, *sanitize, f"-I{folder}", c_bundle.FOLDER / "main.c")
-        libraries = ("-pthread", "-lm", "-ldl")
-        build.run(compiler, *main, "-o", tmp_path / "run", *objects, *libraries)
-        environment = on(fake, folder, integrated=integrated)
-        code, text = said(environment, tmp_path / "run", folder, "--self-test")
-        assert code == 0, text
-        assert "0 wrong, 0 distinct" in text
-        code, text = said(environment, tmp_path / "run", folder, "--loop", 3, "--profile")
-        assert code == 0, text
+        build.run(compiler, *main, "-o", program, *objects, "-pthread", "-lm", "-ldl")
+        for integrated in (0, 1):
+            environment = on(fake, folder, integrated=integrated)
+            code, text = said(environment, program, folder, "--self-test")
+            assert code == 0, text
+            assert "0 wrong, 0 distinct" in text
+            code, text = said(environment, program, folder, "--loop", 3, "--profile")
+            assert code == 0, text
 
 
 @pytest.mark.parametrize("name", ["addition", "counter"])
