@@ -32,6 +32,7 @@ def _save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any])
         numpy_helper.from_array(np.array(1.5, np.float32), "factor"),
         numpy_helper.from_array(np.array(True), "yes"),
         numpy_helper.from_array(np.array(40, np.int64), "forty"),
+        numpy_helper.from_array(np.array(0, np.int64), "zero"),
     ]
     graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
@@ -40,7 +41,7 @@ def _save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any])
     return path
 
 
-def _loop(folder: Path, trips: str, inputs: list[Any]) -> Path:
+def _loop(folder: Path, trips: str, inputs: list[Any], begin: str = "yes") -> Path:
     """While the greatest of v is below 50, and at most `trips` turns: v *= 1.5."""
     body = helper.make_graph(
         [
@@ -56,7 +57,7 @@ def _loop(folder: Path, trips: str, inputs: list[Any]) -> Path:
         ],
         [_value("going", TensorProto.BOOL, ()), _value("w", TensorProto.FLOAT, (3, 4))],
     )
-    node = helper.make_node("Loop", [trips, "yes", "x"], ["y"], "grow", body=body)
+    node = helper.make_node("Loop", [trips, begin, "x"], ["y"], "grow", body=body)
     return _save(folder, [node], inputs, [_value("y", TensorProto.FLOAT, (3, 4))])
 
 
@@ -86,6 +87,22 @@ def test_a_condition_of_the_run(tmp_path: Path, target: str, device: Device) -> 
 def test_turns_of_the_run(turns: int, tmp_path: Path, target: str, device: Device) -> None:
     inputs = {"x": X, "m": np.array(turns, np.int64)}
     _compare(_loop(tmp_path, "m", COUNTED), target, device, inputs, bound=64)
+
+
+@pytest.mark.parametrize(("trips", "bound"), [("zero", None), ("forty", 0)])
+def test_no_turns_at_all(
+    trips: str, bound: int | None, tmp_path: Path, target: str, device: Device
+) -> None:
+    """Of a loop that would begin, but whose bound is 0."""
+    inputs = [*INPUTS, _value("begin", TensorProto.BOOL, ())]
+    graph = import_graph(
+        _loop(tmp_path, trips, inputs, "begin"), bounds={} if bound is None else {"grow": bound}
+    )[0]
+    compiled = compile_graph(graph, find_target(target)).program
+    assert compiled is not None
+    with Replay(compiled, device) as replay:
+        found = replay.run({"x": X, "begin": np.array(True)})
+    np.testing.assert_array_equal(found["y"], X)
 
 
 def test_a_loop_needs_a_bound(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def _repeated(
     known = node.known(trips)
     limit = None if known is None else int(known.reshape(-1)[0])
     bound = node.bound(limit)
+    if bound == 0:
+        return list(carried)
     count = None if trips is None or limit is not None else trips.reshape(()).cast(dt.int64)
     going = Tensor(True, dt.bool_) if condition is None else condition.reshape(())
     if count is not None:
