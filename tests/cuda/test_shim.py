@@ -169,7 +169,7 @@ def test_sanitizers_let_a_right_kernel_run(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "65.0\n"), result.stderr
 
 
-FEW = "cuda and (rows or movement or conversions)"
+FEW = "cuda and optimised and (rows or conversions)"
 
 
 @pytest.mark.parametrize(
