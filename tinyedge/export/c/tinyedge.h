@@ -30,9 +30,9 @@ THE RULES
   * A te_model is immutable after te_open: any number of threads and contexts may use it. It must
     outlive its contexts. A te_context belongs to one thread at a time. There are no globals.
   * te_open allocates the manifest and its records, and for the cpu the weights; te_create
-    allocates and compiles everything else, and reads the weights of a device. From then on no
-    function of a context allocates, compiles or reads a file, until te_destroy. te_measure() says
-    how many bytes all will take, before anything is kept.
+    allocates and compiles everything else, and for devices reads, and verifies as it does so, the
+    kernels and weights. From then on no function of a context allocates, compiles or reads a file,
+    until te_destroy. te_measure() says how many bytes all will take, before anything is kept.
   * All memory comes from the caller's te_allocator, by default from malloc.
   * Inputs and outputs are the caller's dense or strided memory of the declared dtype, converted
     and copied on the way: inputs by te_submit, outputs by te_wait. Their addresses, not their
@@ -44,6 +44,7 @@ THE RULES
 WHAT IT DOES NOT
   * It does not compile anything for the cpu: kernels are compiled beforehand (see the bundle's
     Makefile) and given as a te_kernels table. One made for other kernels is refused by its hash.
+    Kernels for cuda are compiled at export; only their PTX is translated by the driver.
   * It does not run on big-endian machines, and does not map weights: it copies them.
   * It does not trust a bundle, but it does trust the compiled kernels it is given.
   * It does not interrupt a run: te_wait's timeout is for backends that run elsewhere; on the cpu
