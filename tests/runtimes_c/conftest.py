@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runtimes_c import build
+from tests.runtimes_c import build, opencl
 from tests.runtimes_c.library import Library
 from tinyedge.core.program import Program
 from tinyedge.export.c_bundle import runtime_files
@@ -46,3 +46,23 @@ def library(tmp_path: Path, runtime: Path) -> Build:
         return Library(folder)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def opencl_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime for OpenCL, as a library."""
+    return opencl.built_runtime(tmp_path_factory.mktemp("opencl"))
+
+
+@pytest.fixture(scope="session")
+def built_shim(tmp_path_factory: pytest.TempPathFactory) -> opencl.Shim:
+    return opencl.built_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def shim(built_shim: opencl.Shim) -> Iterator[opencl.Shim]:
+    """The library before OpenCL's: without failures, and at the end without anything alive."""
+    built_shim.c.shim_forget()
+    built_shim.start()
+    yield built_shim
+    built_shim.check()

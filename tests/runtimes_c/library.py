@@ -111,6 +111,7 @@ class PortInfo(c.Structure):
         ("symbol", c.c_int * 8),
         ("slices", c.c_int),
         ("counted", c.c_bool),
+        ("codes", c.c_char_p),
     ]
 
 

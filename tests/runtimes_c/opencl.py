@@ -53,7 +53,7 @@ class Shim:
     @cached_property
     def c(self) -> c.CDLL:
         library = c.CDLL(str(self.file))
-        for name in ("shim_count", "shim_calls", "shim_alive", "shim_mapped"):
+        for name in ("shim_count", "shim_calls", "shim_alive", "shim_mapped", "shim_bytes"):
             getattr(library, name).restype = c.c_long
         library.shim_called.restype = c.c_char_p
         library.shim_fail.argtypes = [c.c_long, c.c_int]
@@ -76,6 +76,10 @@ class Shim:
     def calls(self) -> int:
         """Since the start, or the last fail."""
         return int(self.c.shim_calls())
+
+    def bytes(self) -> int:
+        """Of all buffers made since the start."""
+        return int(self.c.shim_bytes())
 
     def called(self) -> set[str]:
         names: bytes = self.c.shim_called()

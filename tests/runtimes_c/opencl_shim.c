@@ -75,7 +75,7 @@ static const struct {
 #define FACT(name, code, event, live) {#name, code, event, live},
     FUNCTIONS(FACT)};
 
-static long counts[MOST], calls, failing, alive, mapped;
+static long counts[MOST], calls, failing, alive, mapped, bytes;
 static int failure;
 static struct {
     uint32_t what;
@@ -87,7 +87,7 @@ static int answer_count;
 
 void shim_start(void) {
     memset(counts, 0, sizeof counts);
-    calls = failing = 0;
+    calls = failing = bytes = 0;
     answer_count = 0;
 }
 
@@ -117,6 +117,7 @@ long shim_count(const char *name) {
 long shim_calls(void) { return calls; }
 long shim_alive(void) { return alive; }
 long shim_mapped(void) { return mapped; }
+long shim_bytes(void) { return bytes; } /* of buffers made since the start */
 
 /* The names of all that was called since shim_start, each before a space. */
 const char *shim_called(void) {
@@ -165,6 +166,7 @@ static word pass(int number, const word *a) {
     const int failed = code < 0 ? (int32_t)result : *(int32_t *)a[code];
     if (failed) return result;
     alive += facts[number].live;
+    if (number == N_clCreateBuffer) bytes += a[2];
     if (event >= 0 && a[event]) alive++;
     mapped += (number == N_clEnqueueMapBuffer) - (number == N_clEnqueueUnmapMemObject);
     /* What ends something may fail, but it is ended. */

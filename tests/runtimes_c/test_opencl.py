@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,35 +45,16 @@ ONES = np.ones((4, 64), np.float32)
 BOTH = {"a": ONES, "b:0": ONES}
 
 
-@pytest.fixture(scope="session")
-def runtime_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return opencl.built_runtime(tmp_path_factory.mktemp("opencl"))
-
-
-@pytest.fixture(scope="session")
-def shim_file(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    return opencl.built_shim(tmp_path_factory.mktemp("shim"))
-
-
-@pytest.fixture
-def shim(shim_file: Shim) -> Iterator[Shim]:
-    """Without failures, and at the end without anything alive."""
-    shim_file.c.shim_forget()
-    shim_file.start()
-    yield shim_file
-    shim_file.check()
-
-
 Library = Callable[..., OpenclLibrary]
 
 
 @pytest.fixture
-def library(runtime_file: Path, shim: Shim, tmp_path: Path) -> Library:
+def library(opencl_runtime: Path, shim: Shim, tmp_path: Path) -> Library:
     """Writes a program's bundle and opens it."""
 
     def make(program: Program, goldens: tuple[Any, ...] = ()) -> OpenclLibrary:
         bundle = write(program, tmp_path / f"bundle{len(list(tmp_path.iterdir()))}", goldens)
-        return OpenclLibrary(bundle, runtime_file, shim.file)
+        return OpenclLibrary(bundle, opencl_runtime, shim.file)
 
     return make
 
@@ -157,12 +138,12 @@ def test_images_of_weights(library: Library, dtype: str, width: int, height: int
     context.close()
 
 
-def test_images_over_buffers(runtime_file: Path, shim_file: Shim, tmp_path: Path) -> None:
+def test_images_over_buffers(opencl_runtime: Path, shim: Shim, tmp_path: Path) -> None:
     """Intel's runtime has them: the same pixels, and no image has memory of its own."""
     environment = engines.intel_environment(tmp_path)
     for dtype in ("float32", "float16"):
         write(images(dtype), tmp_path / dtype)
-    command = (sys.executable, "-m", "tests.runtimes_c.test_opencl", runtime_file, shim_file.file)
+    command = (sys.executable, "-m", "tests.runtimes_c.test_opencl", opencl_runtime, shim.file)
     said = engines.run([*map(str, command), str(tmp_path)], environment)
     assert said.splitlines()[-1] == "2 images over buffers agree", said
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,14 +26,18 @@ THREAD_SANITIZER = ("-fsanitize=thread", "-g", "-O1")
 
 
 class Memory:
-    """An allocator that counts, and whose allocation number `failing` fails."""
+    """An allocator that counts, and whose allocation number `failing` fails.
 
-    def __init__(self, failing: int = -1) -> None:
+    beside: bytes that something else has, which are part of the peak.
+    """
+
+    def __init__(self, failing: int = -1, beside: Callable[[], int] = lambda: 0) -> None:
         libc = c.CDLL(None)
         libc.malloc.restype, libc.malloc.argtypes = c.c_void_p, [c.c_size_t]
         libc.free.argtypes = [c.c_void_p]
         self.live: dict[int, int] = {}
         self.sizes: list[int] = []
+        self.peak = 0
         self.failing = failing
 
         def allocate(_: int, size: int) -> int | None:
@@ -41,6 +46,7 @@ class Memory:
                 return None
             address: int = libc.malloc(size)
             self.live[address] = size
+            self.peak = max(self.peak, sum(self.live.values()) + beside())
             return address
 
         def release(_: int, address: int) -> None:
