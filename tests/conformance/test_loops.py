@@ -111,6 +111,36 @@ def _rows_that_are_read(x: Tensor) -> Sequence[Tensor]:
     return Tensor.loop([Tensor(0, dt.int32), x * 0.1], turn, trips=4)[1:]
 
 
+def _exchanged_at_run_time(x: Tensor) -> Sequence[Tensor]:
+    """Next values that are other carried ones, each overwritten in the same turn."""
+    go = x.max() < 1e9
+    a, b = Tensor.loop([go, x[0], x[1]], lambda go, a, b: (go, a + b, a), bound=5)[1:]
+    first = [go, x[0], x[1], x[2]]
+    return a, b, *Tensor.loop(first, lambda go, a, b, c: (go, b, c, a), bound=4)[1:]
+
+
+def _the_same_pair_twice(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x[0], x[1], x[2], x[3]], lambda a, b, c, d: (b, a, a, b), trips=3)
+
+
+def _rows_and_the_old_value(x: Tensor) -> Sequence[Tensor]:
+    """A carried tensor that gets a row is also another one's next value as it was."""
+
+    def turn(t: Tensor, y: Tensor, old: Tensor) -> Sequence[Tensor]:
+        return t + 1, y.put(t, x.gather(0, t)), y
+
+    return Tensor.loop([Tensor(0, dt.int32), x * 0.1, x], turn, trips=3)[1:]
+
+
+def _a_row_of_what_lies_outside(x: Tensor) -> Sequence[Tensor]:
+    outside = (x * 0.1).realise()
+
+    def turn(t: Tensor, y: Tensor) -> Sequence[Tensor]:
+        return t + 1, outside.put(t, y.gather(0, t) + 1.0)
+
+    return [*Tensor.loop([Tensor(0, dt.int32), x], turn, trips=4)[1:], outside + 0.0]
+
+
 FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _recurrent,
     _exchanged,
@@ -124,6 +154,10 @@ FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _nested_at_run_time,
     _one_after_the_other,
     _rows_that_are_read,
+    _exchanged_at_run_time,
+    _the_same_pair_twice,
+    _rows_and_the_old_value,
+    _a_row_of_what_lies_outside,
 )
 
 

@@ -98,7 +98,7 @@ def schedule(
     the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
     the nodes in `full`. The nodes in `flat` do not become images.
     """
-    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {})
+    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {}, ())
     return scheduler.run()
 
 
@@ -127,16 +127,19 @@ class _Scheduler:
         flat: frozenset[UOp],
         given: Mapping[UOp, Placement],
         weights: dict[tuple[Storage, Layout], Storage],
+        carried: Sequence[UOp],
     ) -> None:
         """given: buffers that lie somewhere already: what a loop's body is given from outside.
 
-        weights: the layouts in which a weight is stored; all bodies share them.
+        weights: the layouts in which a weight is stored; all bodies share them. carried: of a
+        loop's body, those of the given buffers whose next values the outputs are, in order.
         """
         self.halves = halves
         self.flat = flat
         self.given = given
         outlined = outline(tuple(outputs.values()))
         self.outputs = {name: outlined[node] for name, node in outputs.items()}
+        self.nexts = set(zip(self.outputs.values(), carried, strict=False))
         self.names = {outlined[n]: name for n, name in names.items() if n in outlined}
         self.inner_names = names
         self.types = storage_types
@@ -288,11 +291,12 @@ class _Scheduler:
             self._kernel(node, place, root=True)
 
     def _puts_in_place(self, root: UOp) -> bool:
-        """Whether a carried tensor gets a row that nothing else in the turn looks at."""
+        """Whether a carried tensor gets a row, and nothing else in the turn looks at it."""
         if root.op is not ops.PUT:
             return False
         base = root.src[0]
-        return base in self.given and self.users[base] == [root]
+        seen = base in self.roots or self.users[base] != [root]
+        return (root, base) in self.nexts and not seen
 
     def _loop(self, node: UOp) -> None:
         """A loop: its first values, then its turns, one after the other or as a loop of steps."""
@@ -317,6 +321,7 @@ class _Scheduler:
             self.flat,
             given,
             self.weights,
+            body.repeat.carried,
         )
         turn = inner.run()
         nexts = [turn.outputs[str(number)] for number in range(len(homes))]
@@ -327,7 +332,9 @@ class _Scheduler:
             if body.repeat.trips is not None and nexts.count(new) == 1:
                 swaps |= {home: new, new: home}
             else:
-                inner._kernel(inner.outputs[str(number)], Placement(home), root=False)
+                result = inner.outputs[str(number)]
+                inner.placed[result] = Placement(new)  # not another home, which has its next value
+                inner._kernel(result, Placement(home), root=False)
         trips = body.repeat.trips
         if trips is None:
             turns = Turns(homes[0], body.repeat.bound, tuple(homes), turn.launches)
