@@ -73,22 +73,17 @@ static te_status check_names(const te_model *model, te_error *error) {
         NEED(TE_NAME, !before.at || compare(before, feature) < 0, "features do not increase");
         before = feature;
     }
-    NEED(TE_NAME, unique(model->symbols, sizeof *model->symbols, TOTAL(SYMBOLS)),
-         "two symbols of one name");
+    bool once = unique(model->symbols, sizeof *model->symbols, TOTAL(SYMBOLS)) &&
+                unique(model->entries, sizeof *model->entries, TOTAL(ENTRIES)) &&
+                unique(model->kernels, sizeof *model->kernels, TOTAL(KERNELS));
     for (int group = 0; group < 3; group++) {
-        NEED(TE_NAME, unique(model->ports[group], sizeof **model->ports, te_count(model, group)),
-             "two inputs, outputs or states of one name");
+        once &= unique(model->ports[group], sizeof **model->ports, te_count(model, group));
     }
-    NEED(TE_NAME, unique(model->entries, sizeof *model->entries, TOTAL(ENTRIES)),
-         "two entries of one name");
     for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
         const te_port_record *port = &model->ports[TE_OUTPUTS][i];
-        NEED(TE_NAME,
-             unique(model->slices + port->first_slice, sizeof *model->slices, port->slices),
-             "two slices of one name");
+        once &= unique(model->slices + port->first_slice, sizeof *model->slices, port->slices);
     }
-    NEED(TE_NAME, unique(model->kernels, sizeof *model->kernels, TOTAL(KERNELS)),
-         "two kernels of one name");
+    NEED(TE_NAME, once, "two symbols, ports, states, slices, entries or kernels of one name");
     for (uint32_t i = 0; i < TOTAL(FILES); i++) {
         const te_text name = model->files[i].name;
         NEED(TE_NAME, is_file_name(name), "%.*s is no name of a bundle's file", SHOW(name));
@@ -468,16 +463,13 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
         const te_port_record *port =
             &model->ports[TE_INPUTS][model->listed[entry->first_input + i]];
         TE_TRY(golden_elements(model, port, symbols, &elements, error));
-        const bool generated = input->range.file == -1;
-        NEED(TE_BOUNDS,
-             generated ? input->range.bytes == 0 && input->range.offset == 0
-                       : holds(input->range, elements, port->dtype) &&
-                             stored(model, input->range),
-             "the range of a golden's input %.*s", SHOW(port->name));
-        NEED(TE_BOUNDS,
-             generated ? te_golden_range(port->dtype, input->min, input->max)
-                       : input->min == 0 && input->max == 0,
-             "min and max of a golden's input %.*s", SHOW(port->name));
+        const bool fits = input->range.file == -1
+                              ? input->range.bytes == 0 && input->range.offset == 0 &&
+                                    te_golden_range(port->dtype, input->min, input->max)
+                              : holds(input->range, elements, port->dtype) &&
+                                    stored(model, input->range) && input->min == 0 &&
+                                    input->max == 0;
+        NEED(TE_BOUNDS, fits, "a golden's input %.*s: its range, min or max", SHOW(port->name));
     }
     for (uint32_t i = 0; i < golden->outputs; i++) {
         const te_golden_output *output = &model->golden_outputs[golden->first_output + i];
@@ -487,7 +479,7 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
         elements = elements / output->stride + (elements % output->stride != 0);
         NEED(TE_BOUNDS,
              holds(output->range, elements, port->dtype) && stored(model, output->range),
-             "the range of a golden's output %.*s", SHOW(port->name));
+             "a golden's output %.*s: its range", SHOW(port->name));
     }
     return TE_OK;
 }
@@ -518,14 +510,14 @@ static te_status check_bounds(const te_model *model, const sizes ends[2], te_err
     TE_TRY(check_weights(model, error));
     for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
         const te_buffer_record *buffer = &model->buffers[i];
+        const bool inside =
+            buffer->arena != -1
+                ? buffer->offset + buffer->bytes <= model->arenas[buffer->arena]
+                : buffer->offset == 0 && buffer->bytes == model->weights[buffer->weight].bytes;
         NEED(TE_BOUNDS,
-             buffer->offset % TE_ALIGNMENT == 0 && buffer->bytes > 0 && buffer->bytes % 4 == 0,
-             "buffer %u: its alignment", i);
-        NEED(TE_BOUNDS,
-             buffer->arena != -1
-                 ? buffer->offset + buffer->bytes <= model->arenas[buffer->arena]
-                 : buffer->offset == 0 && buffer->bytes == model->weights[buffer->weight].bytes,
-             "buffer %u leaves its arena, or is not all of its weight", i);
+             inside && buffer->offset % TE_ALIGNMENT == 0 && buffer->bytes > 0 &&
+                 buffer->bytes % 4 == 0,
+             "buffer %u: its alignment, or it is not inside its arena or all of its weight", i);
     }
     for (uint32_t i = 0; i < TOTAL(IMAGES); i++) {
         const te_image_record *image = &model->images[i];

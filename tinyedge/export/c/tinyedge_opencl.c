@@ -47,26 +47,12 @@ enum {
     PLATFORM_VERSION = 0x0901,
     PLATFORM_NAME = 0x0902,
     DEVICE_TYPE = 0x1000,
-    MAX_WORK_GROUP_SIZE = 0x1004,
     MAX_WORK_ITEM_SIZES = 0x1005,
-    ADDRESS_BITS = 0x100D,
-    MAX_MEM_ALLOC_SIZE = 0x1010,
-    IMAGE2D_MAX_WIDTH = 0x1011,
-    IMAGE2D_MAX_HEIGHT = 0x1012,
-    IMAGE_SUPPORT = 0x1016,
-    MAX_PARAMETER_SIZE = 0x1017,
-    MEM_BASE_ADDR_ALIGN = 0x1019,
-    GLOBAL_MEM_SIZE = 0x101F,
-    LOCAL_MEM_SIZE = 0x1023,
-    ENDIAN_LITTLE = 0x1026,
     DEVICE_NAME = 0x102B,
     DRIVER_VERSION = 0x102D,
     DEVICE_PROFILE = 0x102E,
     DEVICE_VERSION = 0x102F,
     DEVICE_PLATFORM = 0x1031,
-    HOST_UNIFIED_MEMORY = 0x1035,
-    IMAGE_PITCH_ALIGNMENT = 0x104A,
-    IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B,
     CONTEXT_DEVICES = 0x1081,
     QUEUE_CONTEXT = 0x1090,
     QUEUE_DEVICE = 0x1091,
@@ -148,12 +134,27 @@ enum {
     X(int32_t, clGetEventProfilingInfo, (ASK))                                                     \
     X(int32_t, clReleaseEvent, (cl_object))
 
+/* Numbers that the device says of itself: asked for once, 0 where it does not say. */
+#define FACTS(X)                                                                                   \
+    X(max_work_group_size, 0x1004) X(address_bits, 0x100D) X(max_mem_alloc_size, 0x1010)           \
+    X(image2d_max_width, 0x1011) X(image2d_max_height, 0x1012) X(image_support, 0x1016)            \
+    X(max_parameter_size, 0x1017) X(mem_base_addr_align, 0x1019) X(global_mem_size, 0x101F)        \
+    X(local_mem_size, 0x1023) X(endian_little, 0x1026) X(host_unified_memory, 0x1035)              \
+    X(image_pitch_alignment, 0x104A) X(image_base_address_alignment, 0x104B)
+
 #define MEMBER(result, name, parameters) result(*name) parameters;
 #define NAME(result, name, parameters) #name "\0"
 
 typedef struct api {
     FUNCTIONS(MEMBER)
 } api;
+
+#define FACT(name, what) uint64_t name;
+#define WHAT(name, what) what,
+
+typedef struct facts {
+    FACTS(FACT)
+} facts;
 
 /* A part of a buffer that is mapped, until settle. */
 typedef struct mapped {
@@ -163,6 +164,7 @@ typedef struct mapped {
 
 typedef struct opencl {
     api cl;
+    facts facts;
     cl_object device, context, queue, program, symbols;
     cl_object *arenas, *weights; /* NULL where only images are made of it */
     cl_object *buffers;          /* parts of arenas, or weights; NULL for images without one */
@@ -242,11 +244,14 @@ static te_status open_library(opencl *device, const char *library, te_error *err
     return TE_OK;
 }
 
-/* A number that the device gives, of 4 or 8 bytes; 0 where it does not. */
-static uint64_t fact(const opencl *device, uint32_t what) {
-    uint64_t value = 0;
-    if (device->cl.clGetDeviceInfo(device->device, what, sizeof value, &value, NULL)) return 0;
-    return value;
+/* Numbers have 4 or 8 bytes. */
+static void ask_facts(opencl *device) {
+    static const uint16_t asked[] = {FACTS(WHAT)};
+    uint64_t values[sizeof asked / sizeof *asked] = {0};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        if (device->cl.clGetDeviceInfo(device->device, asked[i], 8, &values[i], NULL)) values[i] = 0;
+    }
+    memcpy(&device->facts, values, sizeof values);
 }
 
 /* Text that a platform or device gives, "" where it does not, or where it is too long. */
@@ -289,7 +294,9 @@ static bool find(opencl *device, const cl_object *devices, size_t count, bool gp
     char name[256];
     for (size_t i = 0; i < count; i++) {
         device->device = devices[i];
-        if (gpu != ((fact(device, DEVICE_TYPE) & TYPE_GPU) != 0)) continue;
+        uint64_t type = 0;
+        device->cl.clGetDeviceInfo(device->device, DEVICE_TYPE, sizeof type, &type, NULL);
+        if (gpu != ((type & TYPE_GPU) != 0)) continue;
         device_name(device, name);
         if (te_is_wanted(search->wanted, search->number++, name)) return true;
         const size_t used = strlen(search->names);
@@ -356,17 +363,22 @@ static te_status open_queue(opencl *device, const te_context_options *all, te_er
 
 static te_status check_limits(const opencl *device, const te_model *model, te_error *error) {
     static const struct {
-        uint16_t requirement, limit;
+        uint8_t requirement, limit; /* the limit's place among the facts */
     } limits[] = {
-        {TE_BINDING_BYTES, MAX_MEM_ALLOC_SIZE}, {TE_BUFFER_BYTES, MAX_MEM_ALLOC_SIZE},
-        {TE_INVOCATIONS, MAX_WORK_GROUP_SIZE},  {TE_WORKGROUP_BYTES, LOCAL_MEM_SIZE},
-        {TE_IMAGE_WIDTH, IMAGE2D_MAX_WIDTH},    {TE_IMAGE_HEIGHT, IMAGE2D_MAX_HEIGHT},
+        {TE_BINDING_BYTES, offsetof(facts, max_mem_alloc_size) / 8},
+        {TE_BUFFER_BYTES, offsetof(facts, max_mem_alloc_size) / 8},
+        {TE_INVOCATIONS, offsetof(facts, max_work_group_size) / 8},
+        {TE_WORKGROUP_BYTES, offsetof(facts, local_mem_size) / 8},
+        {TE_IMAGE_WIDTH, offsetof(facts, image2d_max_width) / 8},
+        {TE_IMAGE_HEIGHT, offsetof(facts, image2d_max_height) / 8},
     };
+    const facts *facts = &device->facts;
     char profile[32];
     te_memory memory;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const uint64_t needed = (uint64_t)model->requirements[limits[i].requirement];
-        const uint64_t limit = fact(device, limits[i].limit);
+        uint64_t limit;
+        memcpy(&limit, (const char *)facts + 8 * limits[i].limit, sizeof limit);
         TE_NEED(needed <= limit, TE_DEVICE_LIMITS,
                 "the bundle needs %s of %llu, the device has %llu",
                 te_requirement_name((enum te_requirement)limits[i].requirement),
@@ -377,10 +389,10 @@ static te_status check_limits(const opencl *device, const te_model *model, te_er
     const uint64_t arguments = (uint64_t)model->requirements[TE_BINDINGS] + 1; /* with the sizes */
     const char *lacks = NULL;
     if (strcmp(profile, "FULL_PROFILE")) lacks = "the full profile";
-    if (!fact(device, ENDIAN_LITTLE)) lacks = "little-endian numbers";
-    if (TOTAL(IMAGES) && !fact(device, IMAGE_SUPPORT)) lacks = "images";
-    if (memory.device > fact(device, GLOBAL_MEM_SIZE)) lacks = "enough memory";
-    if (arguments * fact(device, ADDRESS_BITS) > 8 * fact(device, MAX_PARAMETER_SIZE)) {
+    if (!facts->endian_little) lacks = "little-endian numbers";
+    if (TOTAL(IMAGES) && !facts->image_support) lacks = "images";
+    if (memory.device > facts->global_mem_size) lacks = "enough memory";
+    if (arguments * facts->address_bits > 8 * facts->max_parameter_size) {
         lacks = "kernels of so many arguments";
     }
     TE_NEED(!lacks, TE_DEVICE_LIMITS, "the device has not %s", lacks);
@@ -547,8 +559,7 @@ static te_status build_program(opencl *device, const te_context *context, te_err
 static te_status make_buffer(const opencl *device, uint64_t bytes, cl_object *buffer,
                              te_error *error) {
     /* Where the host shares the device's memory, it can be mapped there without a copy. */
-    const uint64_t flags =
-        READ_WRITE | (fact(device, HOST_UNIFIED_MEMORY) ? (uint64_t)ALLOC_HOST_PTR : 0);
+    const uint64_t flags = READ_WRITE | (device->facts.host_unified_memory ? ALLOC_HOST_PTR : 0);
     MAKE(*buffer, clCreateBuffer, device->context, flags, (size_t)bytes, NULL);
     return TE_OK;
 }
@@ -571,7 +582,7 @@ static te_status make_part(const opencl *device, const te_model *model, uint32_t
         return TE_OK;
     }
     const size_t region[2] = {(size_t)buffer->offset, (size_t)buffer->bytes};
-    const uint64_t alignment = fact(device, MEM_BASE_ADDR_ALIGN);
+    const uint64_t alignment = device->facts.mem_base_addr_align;
     TE_NEED(alignment && (uint64_t)buffer->offset * 8 % alignment == 0, TE_DEVICE_LIMITS,
             "the device's buffers begin at multiples of %llu bits", (unsigned long long)alignment);
     MAKE(device->buffers[number], clCreateSubBuffer, device->arenas[buffer->arena], READ_WRITE,
@@ -591,8 +602,8 @@ static te_status make_image(const opencl *device, const te_model *model, uint32_
     const image_format format = {RGBA, image->dtype == TE_FLOAT16 ? HALF_FLOAT : FLOAT};
     image_description description = {.type = IMAGE2D, .width = (size_t)image->width,
                                      .height = (size_t)image->height};
-    const uint64_t rows = fact(device, IMAGE_PITCH_ALIGNMENT); /* both in pixels; 0: no views */
-    const uint64_t start = fact(device, IMAGE_BASE_ADDRESS_ALIGNMENT);
+    const uint64_t rows = device->facts.image_pitch_alignment; /* both in pixels; 0: no views */
+    const uint64_t start = device->facts.image_base_address_alignment;
     const int64_t pixel = pixel_bytes(image);
     cl_object *made = &device->images[number];
     if (rows && (uint64_t)(image->pitch / pixel) % rows == 0 &&
@@ -732,6 +743,7 @@ static te_status create(te_context *context, te_error *error) {
     lay_out(model, device);
     TE_TRY(open_library(device, options->opencl.library, error));
     TE_TRY(open_queue(device, options, error));
+    ask_facts(device);
     TE_TRY(check_limits(device, model, error));
     if (TOTAL(KERNELS)) TE_TRY(build_program(device, context, error));
     TE_TRY(make_memory(device, model, error));
