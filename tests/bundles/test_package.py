@@ -89,6 +89,23 @@ def test_an_empty_folder_and_a_link_to_a_bundle_are_replaced(tmp_path: Path) -> 
     assert len(read(out).program.entries) == 2
 
 
+def test_the_current_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell that stands in it would be left in a folder that is gone."""
+    write_bundle(programs.plain(), tmp_path / "m", extras={"src/a.js": b""})
+    for folder in (tmp_path / "m", tmp_path / "m" / "src"):
+        monkeypatch.chdir(folder)
+        before = snapshot(tmp_path / "m" / "src")
+        with pytest.raises(InputError, match="current folder"):
+            write_bundle(programs.plain(), tmp_path / "m", extras={"src/a.js": b"new"})
+        assert snapshot(tmp_path / "m" / "src") == before
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(InputError, match="current folder"):
+        write_bundle(programs.plain(), ".")
+
+
 def test_what_is_no_bundle_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "thesis"
     out.mkdir()

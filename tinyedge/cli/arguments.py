@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,10 @@ def numbers(texts: Sequence[str], option: str, form: str) -> dict[str, int]:
     """`NAME=NUMBER` arguments of an option."""
     result: dict[str, int] = {}
     for name, value in split_pairs(texts, option, form).items():
-        if not value.isascii() or not value.isdigit():
-            raise click.BadParameter(f"{value!r} is not a number", param_hint=option)
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise click.BadParameter(
+                f"{value!r} is not a number of up to 18 digits", param_hint=option
+            )
         result[name] = int(value)
     return result
 

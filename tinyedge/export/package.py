@@ -119,6 +119,15 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
+    here = Path.cwd()
+    if place in (here, *here.parents):
+        raise InputError(
+            subject,
+            "it is the current folder, which cannot be replaced",
+            id="export.exists",
+            supported="a new folder, an empty one or an existing bundle",
+            next="name a folder in it, or go to another one first",
+        )
 
 
 def _check_replaced(place: Path, extras: Mapping[str, Path | bytes], force: bool) -> None:
