@@ -33,7 +33,13 @@ const whole = texts
 const {code} = await minify(`${whole}\nexport {TinyedgeError, load};\n`, {
   module: true,
   ecma: 2020,
-  mangle: true,
+  // Properties that nobody else sees.
+  mangle: {
+    properties: {
+      regex:
+        /^(encoder|group|kept|mapped|pass|pipeline|pool|queries|resolved|space|to|writes)$/,
+    },
+  },
   // What gzip likes best: no repeated text is worth folding away.
   compress: {
     passes: 3,

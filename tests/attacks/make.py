@@ -116,6 +116,14 @@ def sound_odd_names(m: Manifest) -> None:
     m["inputs"][0]["name"] = '\\n"/../<script>\U0001f41e\u0600{"'
 
 
+@manifest("plain")
+def sound_codes(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:bfloat16", "storage": "uint32"}
+    m["outputs"][0] |= {"dtype": "int8:Nobody_knows_what_they_mean", "storage": "int32"}
+    m["weights"][0]["dtype"] = "uint8:float8_e4m3fn"
+    m["golden"] = []
+
+
 @files("plain")
 def sound_foreign_files(folder: Path) -> None:
     (folder / "index.html").write_text("<p>edited</p>")
@@ -391,6 +399,47 @@ def negative_size(m: Manifest) -> None:
 @manifest("plain")
 def unknown_dtype(m: Manifest) -> None:
     m["inputs"][0]["dtype"] = "complex64"
+
+
+@manifest("plain")
+def codes_of_a_type_too_wide(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint32:float32", "storage": "uint32"}
+
+
+@manifest("plain")
+def codes_that_mean_nothing(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:", "storage": "uint16"}
+
+
+@manifest("plain")
+def codes_that_mean_too_much(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:" + "x" * 33, "storage": "uint16"}
+
+
+@manifest("plain")
+def codes_with_an_odd_meaning(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:b-float", "storage": "uint16"}
+
+
+@manifest("plain")
+def codes_as_storage(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:bfloat16", "storage": "uint16:bfloat16"}
+
+
+@manifest("plain")
+def codes_in_floats(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint16:bfloat16", "storage": "float32"}
+
+
+@manifest("plain")
+def codes_of_a_line(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint8:a\n", "storage": "uint8"}
+
+
+@manifest("plain")
+def golden_of_codes_beyond_their_type(m: Manifest) -> None:
+    m["inputs"][0] |= {"dtype": "uint8:float8_e5m2", "storage": "uint32"}
+    m["golden"][0]["inputs"][0] |= {"min": 0, "max": 256}
 
 
 @manifest("plain")

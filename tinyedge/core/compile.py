@@ -758,7 +758,7 @@ class _Assembler:
         storage = self.states[kept.name]
         initial = -1
         if kept.initial is not None:
-            values = np.asarray(kept.initial).astype(storage.dtype.numpy)
+            values = dt.codes(kept.initial).astype(storage.dtype.numpy)
             initial = self._store(kept.name, kept.dtype, values.shape, storage.dtype, values)
         return program.State(
             kept.name,

@@ -62,6 +62,8 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
         array = np.asarray(value)
         if array.dtype.name == dtype:
             array = dtypes.codes(array)
+        elif kind.carrier and array.dtype == np.dtype(f"V{kind.itemsize}"):  # as .npy files hold it
+            array = dtypes.low_bits(array.view(kind.numpy), kind)
         elif kind.carrier and array.dtype == kind.numpy:
             _check_range(array, kind.code_limits, dtype, subject)
         if array.dtype.newbyteorder("=") != kind.numpy:

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tinyedge.core.dtype import codes
 from tinyedge.core.errors import DeviceError, TinyedgeError
+from tinyedge.export.dtypes import held
 from tinyedge.export.web import web_file
 from tinyedge.serve import Server
 
@@ -251,7 +253,7 @@ def runtime_source() -> str:
 
 def encode(value: Any) -> dict[str, Any]:
     """An array as the page's scripts take it."""
-    array = np.asarray(value)
+    array = codes(value)
     # ascontiguousarray makes a scalar one-dimensional, so the shape is taken first.
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     return {
@@ -263,6 +265,6 @@ def encode(value: Any) -> dict[str, Any]:
 
 def decode(value: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """An array as the page's scripts give it."""
-    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["dtype"]))
+    flat = np.frombuffer(base64.b64decode(value["data"]), dtype=held(value["dtype"]).numpy)
     array: np.ndarray[Any, Any] = flat.reshape(value["shape"]).copy()
     return array

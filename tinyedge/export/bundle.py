@@ -38,6 +38,7 @@ from tinyedge.core.program import (
     Symbol,
     Weight,
 )
+from tinyedge.export import dtypes
 from tinyedge.export.check import (
     ALIGNMENT,
     FORMAT,
@@ -252,7 +253,7 @@ def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
         data = np.concatenate([data, np.zeros(-data.nbytes % 4, np.uint8)])
     return {
         "name": weight.name,
-        "dtype": weight.dtype,
+        "dtype": dtypes.written(weight.dtype),
         "storage": weight.storage,
         "shape": [integer(size) for size in weight.shape],
         "bytes": data.nbytes,
@@ -354,7 +355,7 @@ def _records(program: Program) -> dict[str, Any]:
 def _tensor_record(port: Port | State) -> dict[str, Any]:
     return {
         "name": port.name,
-        "dtype": port.dtype,
+        "dtype": dtypes.written(port.dtype),
         "storage": port.storage,
         "shape": [tokens(size) for size in port.shape],
         "buffer": port.buffer,
@@ -621,7 +622,7 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         symbols=tuple(Symbol(**record) for record in manifest["symbols"]),
         inputs=inputs,
         outputs=outputs,
-        states=tuple(State(**{**record, "shape": _shape(record)}) for record in manifest["states"]),
+        states=tuple(_state(record) for record in manifest["states"]),
         arenas=tuple(Arena(**record) for record in manifest["arenas"]),
         buffers=tuple(Buffer(**record) for record in manifest["buffers"]),
         weights=tuple(_weight(record, files) for record in manifest["weights"]),
@@ -661,7 +662,7 @@ def _port(record: Record, manifest: Record) -> Port:
     count: int = record["count"]
     return Port(
         name=record["name"],
-        dtype=record["dtype"],
+        dtype=dtypes.read(record["dtype"]),
         shape=_shape(record),
         storage=record["storage"],
         buffer=record["buffer"],
@@ -670,11 +671,15 @@ def _port(record: Record, manifest: Record) -> Port:
     )
 
 
+def _state(record: Record) -> State:
+    return State(**{**record, "dtype": dtypes.read(record["dtype"]), "shape": _shape(record)})
+
+
 def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
     parts = [_slice(files, segment) for segment in record["segments"]]
     return Weight(
         name=record["name"],
-        dtype=record["dtype"],
+        dtype=dtypes.read(record["dtype"]),
         shape=tuple(record["shape"]),
         storage=record["storage"],
         data=parts[0] if len(parts) == 1 else np.concatenate(parts),

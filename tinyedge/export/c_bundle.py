@@ -143,7 +143,7 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
         elements = math.prod(shape)
         sizes = ", ".join(map(str, shape))
         yield f"#define {prefix}_NAME {_literal(port.name)}"
-        yield f"#define {prefix}_DTYPE TE_{port.dtype.upper()}"
+        yield f"#define {prefix}_DTYPE TE_{by_name(port.dtype).held.name.upper()}"
         yield f"#define {prefix}_RANK {len(shape)}"
         if shape:
             yield f"#define {prefix}_SHAPE {{{sizes}}}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyedge.core.dtype import by_name
+from tinyedge.export.dtypes import STORAGE, held, held_name
 from tinyedge.export.manifest import INTEGER_LIMIT, refuse
 
 FORMAT = "tinyedge-bundle"
@@ -17,21 +18,6 @@ FEATURES = ("count", "entries", "if", "images", "loop", "state", "symbols")
 SHARD_BYTES = 32 * 2**20
 KERNEL_FILE_BYTES = 64 * 2**20
 ALIGNMENT = 256
-
-STORAGE: Mapping[str, tuple[str, ...]] = {
-    "bool": ("bool", "uint8", "int32", "uint32"),
-    "int8": ("int8", "int16", "int32"),
-    "int16": ("int16", "int32"),
-    "int32": ("int32",),
-    "int64": ("int64", "int32"),
-    "uint8": ("uint8", "uint16", "uint32", "int32"),
-    "uint16": ("uint16", "uint32", "int32"),
-    "uint32": ("uint32",),
-    "uint64": ("uint64", "uint32"),
-    "float16": ("float16", "float32"),
-    "float32": ("float32", "float16"),
-    "float64": ("float64", "float32", "float16"),
-}
 
 FILE_NAME = re.compile(r"(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}")
 
@@ -182,11 +168,20 @@ class _Expression:
                 raise refuse("bundle.field", f"{where} is no expression")
 
 
-_Shape = _Integer | _Text | _Choice | _Array | _Object | _Step | _Expression
+@dataclass(frozen=True)
+class _Type:
+    """A type, or codes and their meaning."""
+
+    def check(self, value: Any, where: str) -> None:
+        if not isinstance(value, str) or held_name(value) not in STORAGE:
+            raise refuse("bundle.field", f"{where} is {value!r:.80}, no type")
+
+
+_Shape = _Integer | _Text | _Choice | _Array | _Object | _Step | _Expression | _Type
 
 
 def _storage(record: Record, where: str) -> None:
-    if record["storage"] not in STORAGE[record["dtype"]]:
+    if record["storage"] not in STORAGE[held_name(record["dtype"])]:
         raise refuse("bundle.field", f"{where}: {record['storage']} cannot hold {record['dtype']}")
 
 
@@ -199,7 +194,8 @@ def _input_port(record: Record, where: str) -> None:
 _INDEX = _Integer(-1)
 _NAME = _Text(1024, 1)
 _SIZE = _Integer(0, 2**31 - 1)
-_DTYPE = _Choice(tuple(STORAGE))
+_DTYPE = _Type()
+_STORAGE = _Choice(tuple(STORAGE))
 _EXPRESSION = _Expression()
 _FREE = _Object({}, free=True)
 _IDENTIFIER = _Text(128, 1, "[A-Za-z_][A-Za-z0-9_]*")
@@ -207,7 +203,7 @@ _IDENTIFIER = _Text(128, 1, "[A-Za-z_][A-Za-z0-9_]*")
 _TENSOR: Mapping[str, _Shape] = {
     "name": _NAME,
     "dtype": _DTYPE,
-    "storage": _DTYPE,
+    "storage": _STORAGE,
     "shape": _Array(_EXPRESSION, 8),
     "buffer": _INDEX,
 }
@@ -282,7 +278,7 @@ _MANIFEST = _Object(
                 {
                     "name": _NAME,
                     "dtype": _DTYPE,
-                    "storage": _DTYPE,
+                    "storage": _STORAGE,
                     "shape": _Array(_Integer(), 8),
                     "bytes": _Integer(),
                     "segments": _Array(_Object(_RANGE), 4096, 1),
@@ -712,7 +708,7 @@ def _port_bounds(
         need(part["start"] + part["size"] <= extent, f"{where}: a slice's range")
     if port["count"] != -1:
         other = manifest["outputs"][port["count"]]
-        need(by_name(other["dtype"]).is_int, f"{where}: its count is no integer")
+        need(held(other["dtype"]).is_int, f"{where}: its count is no integer")
         need(len(port["shape"]) > 0, f"{where} is a scalar with a count")
         for size in sizes:
             one = _elements(other["shape"], size, need, where)
@@ -791,7 +787,7 @@ def _golden_bounds(manifest: Record, case: Record, where: str, need: _Need) -> N
     for record, index in zip(case["inputs"], entry["inputs"], strict=True):
         port = manifest["inputs"][index]
         elements = _elements(port["shape"], size, need, where)
-        dtype = by_name(port["dtype"])
+        dtype = held(port["dtype"])
         stored = record["file"] != -1
         expected = elements * dtype.itemsize if stored else 0
         need(record["bytes"] == expected, f"{where}: the bytes of input {port['name']!r:.80}")
@@ -804,7 +800,7 @@ def _golden_bounds(manifest: Record, case: Record, where: str, need: _Need) -> N
     for record, index in zip(case["outputs"], entry["outputs"], strict=True):
         port = manifest["outputs"][index]
         elements = -(-_elements(port["shape"], size, need, where) // record["stride"])
-        expected = elements * by_name(port["dtype"]).itemsize
+        expected = elements * held(port["dtype"]).itemsize
         need(record["bytes"] == expected, f"{where}: the bytes of output {port['name']!r:.80}")
         _stored(manifest, record, where, need)
 
@@ -816,7 +812,7 @@ def _stored(manifest: Record, record: Record, where: str, need: _Need) -> None:
 
 
 def _golden_range(dtype_name: str, least: int, most: int) -> bool:
-    dtype = by_name(dtype_name)
+    dtype = held(dtype_name)
     if dtype.name == "float16":
         return (least, most) in ((-1, 1), (0, 1))
     if dtype.is_float:

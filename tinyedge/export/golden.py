@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.dtype import by_name
+from tinyedge.core.dtype import by_name, codes
 from tinyedge.core.errors import InputError
 from tinyedge.core.program import Entry, Port, Program, evaluate
 
@@ -26,6 +26,16 @@ STORED_BYTES = 256 * 1024
 MILLION = 1_000_000
 FLOAT32_TOLERANCE = 100
 FLOAT16_TOLERANCE = 20_000
+
+# Codes of numbers of 1/4 to 1 (E8M0: 1/128 to 8), for types of which not every code is a number.
+CODES = {
+    "bfloat16": (0x3E80, 0x3F80),
+    "float8_e4m3fn": (0x28, 0x38),
+    "float8_e4m3fnuz": (0x30, 0x40),
+    "float8_e5m2": (0x34, 0x3C),
+    "float8_e5m2fnuz": (0x38, 0x40),
+    "float8_e8m0fnu": (120, 130),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +120,7 @@ def generate(
 ) -> Array:
     """An input of a declared dtype; integers in [minimum, maximum], floats in [minimum, maximum).
 
-    The ends default to `default_range(dtype)`.
+    Of a stored type, its codes, in a range of codes. The ends default to `default_range(dtype)`.
     """
     least, most = default_range(dtype)
     least = least if minimum is None else minimum
@@ -118,7 +128,7 @@ def generate(
     kind = by_name(dtype)
     hashes = words(seed, run, position, math.prod(shape))
     values: Array
-    if kind.is_float:
+    if kind.is_float and not kind.carrier:
         bits = 11 if dtype == "float16" else 24
         scaled = (hashes >> np.uint32(32 - bits)).astype(np.float64) * (most - least)
         values = least + scaled / 2**bits
@@ -130,6 +140,8 @@ def generate(
 def default_range(dtype: str) -> tuple[int, int]:
     """Where generated values of a dtype lie unless said otherwise."""
     kind = by_name(dtype)
+    if kind.carrier:
+        return CODES.get(dtype, kind.code_limits)
     if kind.is_float:
         return -1, 1
     return kind.limits if kind.bits == 8 else (0, 7)
@@ -167,7 +179,7 @@ def make(
         data = (given or {}).get(name)
         if data is not None:
             _check_given(port, data, sizes)
-            inputs.append(GoldenInput(0, 0, np.array(data)))
+            inputs.append(GoldenInput(0, 0, codes(np.array(data))))
         else:
             inputs.append(GoldenInput(*(ranges or {}).get(name, default_range(port.dtype))))
     case = Golden(chosen.name, seed, steps, sizes, tolerance, made, tuple(inputs), ())
@@ -175,7 +187,7 @@ def make(
     expected = []
     for name in chosen.outputs:
         port = find_port(program.outputs, name)
-        whole = _whole(port, np.asarray(outputs[name]), sizes)
+        whole = _whole(port, codes(outputs[name]), sizes)
         stride = sampling_stride(whole.size, whole.dtype.itemsize)
         expected.append(GoldenOutput(stride, whole.reshape(-1)[::stride].copy()))
     return Golden(chosen.name, seed, steps, sizes, tolerance, made, tuple(inputs), tuple(expected))
@@ -240,7 +252,7 @@ def compare_case(
         if name not in outputs:
             results.append(Comparison(name, False, math.inf, "the output is missing"))
             continue
-        actual = np.asarray(outputs[name])
+        actual = codes(outputs[name])
         shape = _shape(port, case.symbols)
         if port.count:
             shape = (int(expected[port.count].data.reshape(-1)[0]), *shape[1:])
@@ -250,18 +262,28 @@ def compare_case(
             continue
         stride = expected[name].stride
         actual = actual.reshape(-1)[::stride]
-        results.append(compare(name, actual, expected[name].data[: actual.size], case.tolerance))
+        data = expected[name].data[: actual.size]
+        results.append(compare(name, actual, data, case.tolerance, port.dtype))
     return tuple(results)
 
 
-def compare(output: str, actual: Array, expected: Array, tolerance: int) -> Comparison:
-    """Compare two arrays of one shape; tolerance in millionths of the greatest |expected|."""
+def compare(
+    output: str, actual: Array, expected: Array, tolerance: int, dtype: str = ""
+) -> Comparison:
+    """Compare two arrays of one shape; tolerance in millionths of the greatest |expected|.
+
+    dtype: the declared one, where it is a stored type. Its codes are compared as integers, but
+    those of bfloat16 as numbers.
+    """
+    actual, expected = codes(actual), codes(expected)
     if actual.shape != expected.shape:
         because = f"its shape is {list(actual.shape)}, not {list(expected.shape)}"
         return Comparison(output, False, math.inf, because)
     if actual.dtype != expected.dtype:
         because = f"its dtype is {actual.dtype}, not {expected.dtype}"
         return Comparison(output, False, math.inf, because)
+    if dtype == "bfloat16":
+        actual, expected = _numbers(actual), _numbers(expected)
     if expected.dtype.kind != "f":
         wrong = np.count_nonzero(actual != expected)
         because = f"{wrong} of {expected.size} elements differ" if wrong else ""
@@ -285,6 +307,17 @@ def compare(output: str, actual: Array, expected: Array, tolerance: int) -> Comp
         return Comparison(output, True, error)
     because = f"max|a-b| is {error:.3g} of max|b|, more than {tolerance / MILLION:g}"
     return Comparison(output, False, error, because)
+
+
+def _numbers(halves: Array) -> Array:
+    """The numbers of bfloat16's codes, the upper halves of float32."""
+    numbers: Array = (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return numbers
+
+
+def has_bfloat16(program: Program) -> bool:
+    """Whether numbers of a program's outputs may differ by as much as halves."""
+    return any(port.dtype == "bfloat16" for port in program.outputs)
 
 
 def find_entry(program: Program, name: str = "") -> Entry:
@@ -328,7 +361,7 @@ def _whole(port: Port, output: Array, symbols: Mapping[str, int]) -> Array:
 def _check_given(port: Port, data: Array, symbols: Mapping[str, int]) -> None:
     shape = _shape(port, symbols)
     dtype = by_name(port.dtype).numpy
-    if data.dtype != dtype or data.shape != shape:
+    if codes(data).dtype != dtype or data.shape != shape:
         raise InputError(
             f"golden input {port.name!r}",
             f"it is {data.dtype} {list(data.shape)}",

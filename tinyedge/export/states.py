@@ -12,8 +12,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
-import numpy as np
-
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.compile import Graph, Port, State
 from tinyedge.core.errors import InputError
@@ -243,7 +241,7 @@ def _check_twice(states: Mapping[str, State], updates: Mapping[str, Update]) -> 
 
 def _check_initial(state: State, value: Any) -> None:
     shape = tuple(maximum(size) for size in state.shape)
-    array = np.asarray(value)
+    array = dtypes.codes(value)
     if array.dtype != state.dtype.numpy or array.shape != shape:
         raise InputError(
             f"the initial value of state {state.name!r}",

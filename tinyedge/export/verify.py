@@ -30,6 +30,7 @@ from tinyedge.export.golden import (
     default_range,
     find_entry,
     find_port,
+    has_bfloat16,
     play,
 )
 
@@ -167,6 +168,7 @@ def _tolerance(program: Program) -> int:
     """The agreement asked of a bundle without goldens: that of half storage if it has any."""
     storages = {port.storage for port in (*program.inputs, *program.outputs)}
     half = "float16" in storages | {weight.storage for weight in program.weights}
+    half = half or has_bfloat16(program)
     return FLOAT16_TOLERANCE if half else FLOAT32_TOLERANCE
 
 
@@ -184,6 +186,8 @@ def _fresh_case(
     for step in range(fresh.steps):
         expected = reference.run(case_inputs(program, fresh, step) | states.values)
         states.update(expected)
+    dtypes = {port.name: port.dtype for port in program.outputs}
+    dtypes |= {f"state {state.name}": state.dtype for state in program.states}
     pairs = {
         name: (actual[name], expected[name])
         for name in find_entry(program, fresh.entry).outputs
@@ -202,7 +206,8 @@ def _fresh_case(
             next="give the model that the bundle was exported from",
         )
     outputs = tuple(
-        compare(name, np.asarray(got), want, fresh.tolerance) for name, (got, want) in pairs.items()
+        compare(name, got, want, fresh.tolerance, dtypes[name])
+        for name, (got, want) in pairs.items()
     )
     return Case(fresh.entry, fresh.made, fresh.symbols, outputs)
 

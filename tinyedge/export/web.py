@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program import Port, Program, State
 
@@ -64,7 +65,7 @@ def types(program: Program) -> str:
     optional = "?" if len(program.entries) > 1 else ""
     inputs = _members(program.inputs, optional, ["InputValue"] * len(program.inputs))
     outputs = _members(program.outputs, optional, map(_output, program.outputs))
-    states = _members(program.states, "", [ARRAYS[state.dtype] for state in program.states])
+    states = _members(program.states, "", [_array(state) for state in program.states])
     groups = {"Inputs": inputs, "Outputs": outputs, "States": states}
     model = "\n".join(f"export interface {name} {{\n{text}}}\n" for name, text in groups.items())
     entries = " | ".join(json.dumps(entry.name) for entry in program.entries)
@@ -73,7 +74,12 @@ def types(program: Program) -> str:
 
 def _output(port: Port) -> str:
     slices = " | ".join(json.dumps(part.name) for part in port.slices)
-    return f"Output<{ARRAYS[port.dtype]}{', ' + slices if slices else ''}>"
+    return f"Output<{_array(port)}{', ' + slices if slices else ''}>"
+
+
+def _array(port: Port | State) -> str:
+    """The array that callers give and get."""
+    return ARRAYS[by_name(port.dtype).held.name]
 
 
 def _members(ports: Iterable[Port | State], optional: str, kinds: Iterable[str]) -> str:

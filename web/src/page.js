@@ -143,7 +143,7 @@ function showInputs() {
   at("inputs").replaceChildren(
     ...Object.entries(example).map(([name, {shape}]) => {
       const port = model.inputs.find((input) => input.name === name);
-      const pictured = imageAxes(shape) && /^(float|uint8)/.test(port.dtype);
+      const pictured = imageAxes(shape) && /^(float|uint8$)/.test(port.dtype);
       const kind = element(
         "select",
         {},

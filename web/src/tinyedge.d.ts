@@ -12,7 +12,9 @@ export type DType =
   | "uint64"
   | "float16"
   | "float32"
-  | "float64";
+  | "float64"
+  /** Codes and what they mean, such as "uint16:bfloat16" or "uint8:float8_e4m3fn": callers give and get the codes. */
+  | `${"int8" | "uint8" | "uint16"}:${string}`;
 
 export type Data =
   | Uint8Array

@@ -440,7 +440,7 @@ bool te_port(const te_model *model, te_group group, int index, te_port_info *inf
     if ((unsigned)group > TE_STATES || !within(index, te_count(model, group))) return false;
     const te_port_record *port = &model->ports[group][index];
     *info = (te_port_info){.name = port->name.at, .dtype = port->dtype, .storage = port->storage,
-                           .rank = port->rank};
+                           .rank = port->rank, .codes = port->codes.at};
     for (uint32_t i = 0; i < model->totals[TE_N_SYMBOLS]; i++) maxima[i] = model->symbols[i].max;
     te_extents(model, port, maxima, info->shape, &elements);
     for (int axis = 0; axis < port->rank; axis++) {

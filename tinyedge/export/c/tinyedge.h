@@ -214,6 +214,7 @@ typedef struct te_port_info {
     int symbol[TE_MAX_RANK];
     int slices;
     bool counted; /* only leading entries are valid, and te_shape tells how many */
+    const char *codes; /* what its elements are the codes of, such as "bfloat16"; else "" */
 } te_port_info;
 
 typedef struct te_slice_info {

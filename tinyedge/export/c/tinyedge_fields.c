@@ -81,7 +81,7 @@ static const keys all_keys = {KEYS(TEXT_OF)};
 typedef enum type {
     NUMBER, IMAGE_LIMIT, INDEX, POSITIVE, SIZE, STEP_SIZE, AXIS, ARENA_SIZE, IMAGE_SIDE, SIDE, SEED,
     REPEATS, GOLDEN_BOUND, ANY_TEXT, SHORT_TEXT, TARGET_TEXT, NAME, TYPE_WORD, IDENTIFIER, SHA256,
-    FLAG, DTYPE, IMAGE_DTYPE, UPDATE, ACCESS, EXPRESSION, STEP,
+    FLAG, DTYPE, DECLARED, IMAGE_DTYPE, UPDATE, ACCESS, EXPRESSION, STEP,
     SHAPE, SLICES, PORTS, RANGE_OF_STEPS, SEGMENTS, WEIGHT_SHAPE, BINDINGS, MOVES, WORKGROUP, BOUND,
     COUNTS, NODES, GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, ARENAS, BUFFERS, ENTRIES,
     FEATURES, FILES, GOLDENS, IMAGES, INPUTS, KERNELS, OUTPUTS, STATES, STEPS, SYMBOLS, WEIGHTS,
@@ -174,7 +174,7 @@ static const member members[] = {
     {KEY(then), NUMBER},
     {HEAD, LOOP}, {KEY(body), NUMBER}, {KEY(bound), STEP_SIZE}, {KEY(condition), INDEX},
     {KEY(op), ANY_TEXT},
-    {HEAD, WEIGHT}, {KEY(bytes), NUMBER}, {KEY(dtype), DTYPE}, {KEY(name), NAME},
+    {HEAD, WEIGHT}, {KEY(bytes), NUMBER}, {KEY(dtype), DECLARED}, {KEY(name), NAME},
     {KEY(segments), SEGMENTS}, {KEY(shape), WEIGHT_SHAPE}, {KEY(storage), DTYPE},
     {HEAD, RANGE}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(offset), NUMBER},
     {HEAD, BINDING}, {KEY(access), ACCESS}, {KEY(dtype), TYPE_WORD},
@@ -185,11 +185,11 @@ static const member members[] = {
     {KEY(pitch), NUMBER}, {KEY(width), IMAGE_SIDE},
     {HEAD, SYMBOL}, {KEY(max), SIZE}, {KEY(min), SIZE}, {KEY(name), NAME}, {KEY(step), STEP_SIZE},
     {HEAD, SLICE}, {KEY(axis), AXIS}, {KEY(name), NAME}, {KEY(size), NUMBER}, {KEY(start), NUMBER},
-    {HEAD, INPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DTYPE},
+    {HEAD, INPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DECLARED},
     {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
-    {HEAD, OUTPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DTYPE},
+    {HEAD, OUTPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DECLARED},
     {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
-    {HEAD, STATE}, {KEY(axis), AXIS}, {KEY(buffer), INDEX}, {KEY(dtype), DTYPE},
+    {HEAD, STATE}, {KEY(axis), AXIS}, {KEY(buffer), INDEX}, {KEY(dtype), DECLARED},
     {KEY(initial), INDEX}, {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(storage), DTYPE},
     {KEY(update), UPDATE},
     {HEAD, ENTRY}, {KEY(inputs), PORTS}, {KEY(name), NAME}, {KEY(outputs), PORTS},
@@ -220,7 +220,8 @@ static const char *name_of(const member *member) { return (const char *)&all_key
 
 /* Whether a record's dtype and storage, which are dtypes, fit each other. */
 static bool storage_fits(const char *record) {
-    return te_storage_holds(te_dtype_of(te_member(record, "dtype")),
+    te_text codes;
+    return te_storage_holds(te_declared_type(te_member(record, "dtype"), &codes),
                             te_dtype_of(te_member(record, "storage")));
 }
 
@@ -242,8 +243,10 @@ static te_status check(walk *walk, const char *p, type type, const char *where);
 
 static bool is_text(const char *p, type type) {
     const te_text word = te_string(p);
+    te_text codes;
     switch (type) {
     case DTYPE: return te_dtype_of(p) != TE_DTYPE_OF_PORT;
+    case DECLARED: return te_declared_type(p, &codes) != TE_DTYPE_OF_PORT;
     case IMAGE_DTYPE: return te_is(word, "float16") || te_is(word, "float32");
     case UPDATE: return te_is(word, "replace") || te_is(word, "shift");
     case ACCESS: return te_is(word, "read") || te_is(word, "read_write");

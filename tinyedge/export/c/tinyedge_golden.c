@@ -48,13 +48,23 @@ typedef struct comparison {
     bool same; /* NaN, infinities, integers */
 } comparison;
 
-static void compare_element(comparison *result, te_dtype dtype, const void *a, const void *b) {
+/* A bfloat16 is the upper half of a float. */
+static double bfloat16_element(const void *element) {
+    uint16_t half;
+    memcpy(&half, element, sizeof half);
+    const uint32_t whole = (uint32_t)half << 16;
+    return te_float_element(TE_FLOAT32, &whole);
+}
+
+static void compare_element(comparison *result, te_dtype dtype, bool bfloat16, const void *a,
+                            const void *b) {
     if (dtype == TE_BOOL) {
         result->same &= !*(const unsigned char *)a == !*(const unsigned char *)b;
-    } else if (dtype < TE_FLOAT16) {
+    } else if (dtype < TE_FLOAT16 && !bfloat16) {
         result->same &= !memcmp(a, b, te_dtype_bytes(dtype));
     } else {
-        const double x = te_float_element(dtype, a), y = te_float_element(dtype, b);
+        const double x = bfloat16 ? bfloat16_element(a) : te_float_element(dtype, a);
+        const double y = bfloat16 ? bfloat16_element(b) : te_float_element(dtype, b);
         if (isnan(x) || isnan(y)) result->same &= isnan(x) && isnan(y);
         else if (isinf(x) || isinf(y)) result->same &= x == y;
         else {
@@ -65,9 +75,11 @@ static void compare_element(comparison *result, te_dtype dtype, const void *a, c
 }
 
 /* An output's elements 0, stride, 2 * stride .. below `valid` against the stored ones. */
-static te_status compare(const te_model *model, const te_golden_output *expected, te_dtype dtype,
-                         const unsigned char *actual, int64_t valid, comparison *result,
-                         te_error *error) {
+static te_status compare(const te_model *model, const te_golden_output *expected,
+                         const te_port_record *port, const unsigned char *actual, int64_t valid,
+                         comparison *result, te_error *error) {
+    const te_dtype dtype = port->dtype;
+    const bool bfloat16 = dtype == TE_UINT16 && te_is(port->codes, "bfloat16");
     const te_file_record *file = &model->files[expected->range.file];
     const int64_t size = (int64_t)te_dtype_bytes(dtype);
     unsigned char part[4096];
@@ -80,7 +92,7 @@ static te_status compare(const te_model *model, const te_golden_output *expected
                                     (size_t)(count * size)),
                 TE_FILE_MISSING, "%s cannot be read", file->name.at);
         for (int64_t i = 0; i < count; i++) {
-            compare_element(result, dtype, actual + (at + i) * expected->stride * size,
+            compare_element(result, dtype, bfloat16, actual + (at + i) * expected->stride * size,
                             part + i * size);
         }
         at += count;
@@ -198,7 +210,7 @@ static te_status check_output(test *test, uint32_t position, int turn, int64_t *
     test->report.outputs++;
     test->report.distinct += memcmp(test->hashes[position], digits, sizeof digits) != 0;
     comparison result;
-    TE_TRY(compare(model, expected, port->dtype, actual, valid, &result, error));
+    TE_TRY(compare(model, expected, port, actual, valid, &result, error));
     TE_TRY(expected_length(test, port, whole[0], &length));
     const bool cut = port->rank > 0 && shape[0] != length;
     const double tolerance = (double)test->golden->tolerance / 1e6;

@@ -118,7 +118,7 @@ typedef struct te_slice_record {
 
 /* Inputs, outputs and states. */
 typedef struct te_port_record {
-    te_text name;
+    te_text name, codes;
     te_dtype dtype, storage;
     int rank;
     uint32_t shape[TE_MAX_RANK]; /* expressions: where their tokens begin */
@@ -273,6 +273,7 @@ const te_image_record *te_image_of(const te_model *model, int32_t buffer); /* or
 int64_t te_threads(const te_kernel_record *kernel);                        /* of a workgroup */
 const char *te_requirement_name(enum te_requirement requirement);
 te_dtype te_dtype_of(const char *value); /* a string's; TE_DTYPE_OF_PORT: it names none */
+te_dtype te_declared_type(const char *value, te_text *codes);
 bool te_storage_holds(te_dtype dtype, te_dtype storage);
 bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 

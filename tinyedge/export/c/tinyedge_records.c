@@ -82,7 +82,7 @@ static void read_symbol(cursor *to, const char *from, uint32_t i) {
 
 static void read_port(cursor *to, const char *from, te_port_record *port) {
     port->name = text_of(from, "name");
-    port->dtype = dtype_of(from, "dtype");
+    port->dtype = te_declared_type(te_member(from, "dtype"), &port->codes);
     port->storage = dtype_of(from, "storage");
     port->buffer = index_of(from, "buffer");
     port->count = port->initial = -1;
@@ -412,6 +412,10 @@ void te_finish_strings(te_model *model) {
     FINISH(model->ports[TE_INPUTS], TE_N_INPUTS);
     FINISH(model->ports[TE_OUTPUTS], TE_N_OUTPUTS);
     FINISH(model->ports[TE_STATES], TE_N_STATES);
+    for (int group = 0; group <= TE_STATES; group++) {
+        const uint32_t count = te_count(model, (te_group)group);
+        for (uint32_t i = 0; i < count; i++) finish(&model->ports[group][i].codes);
+    }
     FINISH(model->symbols, TE_N_SYMBOLS);
     FINISH(model->slices, TE_N_SLICES);
     FINISH(model->entries, TE_N_ENTRIES);

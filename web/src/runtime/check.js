@@ -1,7 +1,7 @@
 // Checking a manifest: stages 2 to 10 of bundle.md, in its order, with its error ids.
 
 import {fail} from "./errors.js";
-import {STORAGES, itemSize, isFloat, product, bytesOf} from "./types.js";
+import {STORAGES, held, itemSize, isFloat, product, bytesOf} from "./types.js";
 import {LIMIT, evaluate} from "./expressions.js";
 import {ascii, isObject} from "./manifest.js";
 
@@ -22,11 +22,10 @@ const SYMBOL_LIMIT = 2 ** 31 - 1;
 /** @typedef {(value: any, at: string) => void} Check */
 
 /** @type {(test: (value: any) => boolean) => Check} */
-const is = (test) => (value, at) => {
-  if (!test(value)) fail("bundle.field", at, `${ascii(value).slice(0, 80)} is not allowed`);
-};
+const is = (test) => (value, at) =>
+  test(value) || fail("bundle.field", at, `${ascii(value).slice(0, 80)} is not allowed`);
 const int = (low = 0, high = LIMIT) =>
-  is((value) => Number.isInteger(value) && value >= low && value <= high);
+  is((value) => Number.isSafeInteger(value) && value >= low && value <= high);
 const text = (least = 0, most = 4096) =>
   is((value) => typeof value === "string" && value.length >= least && value.length <= most);
 const matches = (pattern) => is((value) => typeof value === "string" && pattern.test(value));
@@ -60,11 +59,16 @@ const NAME = text(1, 1024),
   INT = int(),
   SIZE = int(0, SYMBOL_LIMIT),
   END = int(-(2 ** 31), 2 ** 32 - 1);
-const DTYPE = oneOf(...Object.keys(STORAGES)),
+const TYPE = oneOf(...Object.keys(STORAGES)),
+  /** @type {Check} */
+  DTYPE = (value, at) => {
+    TEXT(value, at);
+    TYPE(held(value), at);
+  },
   FREE = record({}, true);
 const PIECE = {file: INDEX, offset: INT, bytes: INT};
 const TOKENS = list(
-  is((token) => typeof token === "string" || Number.isInteger(token)),
+  is((token) => typeof token === "string" || Number.isSafeInteger(token)),
   255,
   1,
 );
@@ -75,14 +79,14 @@ const port = (members) => {
   const check = record({
     name: NAME,
     dtype: DTYPE,
-    storage: DTYPE,
+    storage: TYPE,
     shape: list(EXPRESSION, 8),
     buffer: INDEX,
     ...members,
   });
   return (value, at) => {
     check(value, at);
-    oneOf(...STORAGES[value.dtype])(value.storage, at);
+    oneOf(...STORAGES[held(value.dtype)])(value.storage, at);
   };
 };
 const SLICES = list(record({name: NAME, axis: int(0, 7), start: INT, size: INT}), 256);
@@ -151,7 +155,7 @@ const ROOT = record({
     record({
       name: NAME,
       dtype: DTYPE,
-      storage: DTYPE,
+      storage: TYPE,
       shape: list(INT, 8),
       bytes: INT,
       segments: list(record(PIECE), 4096, 1),
@@ -162,7 +166,7 @@ const ROOT = record({
   kernels: list(
     record({
       ...PIECE,
-      entry: matches(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/),
+      entry: matches(/^[A-Za-z_]\w{0,127}$/),
       workgroup: list(int(1, 65536), 3, 3),
       bindings: list(
         record({access: oneOf("read", "read_write"), dtype: matches(/^[a-z0-9_]{1,32}$/)}),
@@ -194,15 +198,13 @@ const ROOT = record({
     }),
     64,
   ),
-  files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[0-9a-f]{64}$/)}), 4096),
+  files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[\da-f]{64}$/)}), 4096),
 });
 
 const tensors = (m) => [...m.inputs, ...m.outputs, ...m.states];
 
-/** A checker of one stage: `need(condition, where)`. */
-export const stage = (id) => (good, at, because) => {
-  if (!good) fail(id, at, because);
-};
+/** A checker of one stage: `need(condition, where, because, next)`. */
+export const stage = (id) => (good, at, because, next) => good || fail(id, at, because, next);
 
 /** Stages 2 to 10 of bundle.md; the sizes where symbols are at their maxima. @param {Json} m the manifest */
 export function checkManifest(m) {
@@ -253,7 +255,7 @@ function checkNames(m) {
     "kernels",
   );
   for (const name of names(m.files))
-    need(/^(kernels|weights|golden)(-[0-9]{5})?\.[a-z0-9]{1,8}$/.test(name), name);
+    need(/^(kernels|weights|golden)(-\d{5})?\.[a-z0-9]{1,8}$/.test(name), name);
   increasing(names(m.files), "files");
 }
 
@@ -533,11 +535,8 @@ function checkOverlaps(m, ends) {
       }));
       pairs(bound, `steps[${i}]`, (a, b) => a.reads && b.reads);
     } else if (step.op === "copy") {
-      for (const {
-        steps: {
-          [i]: [bytes],
-        },
-      } of ends) {
+      for (const {steps} of ends) {
+        const [bytes] = steps[i];
         need(
           bytes === 0 ||
             apart(

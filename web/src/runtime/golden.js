@@ -44,7 +44,14 @@ export function generate(dtype, elements, seed, run, position, {min, max}) {
 }
 
 /** Whether outputs agree with every stride-th expected value. */
-export function compare(actual, expected, stride, tolerance) {
+export function compare(actual, expected, stride, tolerance, dtype) {
+  if (dtype === "uint16:bfloat16") {
+    // The upper half of a float32.
+    const numbers = (codes) =>
+      new Float32Array(Uint32Array.from(codes, (code) => code << 16).buffer);
+    actual = numbers(actual);
+    expected = numbers(expected);
+  }
   const exact = !/Float/.test(expected.constructor.name);
   let worst = 0,
     scale = 0,

@@ -28,7 +28,7 @@ export function parseManifest(bytes) {
       (Array.isArray(value) ||
         Object.keys(value).every(
           (key, i, keys) =>
-            /^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/.test(key) && (!i || keys[i - 1] < key),
+            /^[A-Za-z_][\w.-]{0,63}$/.test(key) && (!i || keys[i - 1] < key),
         ))
     );
   };

@@ -1,7 +1,7 @@
 // A loaded model: its memory, its pipelines, its runs.
 
 import {fail} from "./errors.js";
-import {itemSize, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
+import {arrayOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
 import {stage, checkManifest, evaluateAll, checkSizes} from "./check.js";
 import {fetchBytes, fetchFile} from "./fetch.js";
@@ -17,6 +17,10 @@ function find(items, id, kind, name = items[0].name) {
   if (i < 0) fail(id, `${kind} "${name}"`, `the model has no such ${kind}`, `it has ${names}`);
   return i;
 }
+
+/** The values of a golden that lie in a file. */
+const stored = (files, {file, offset, bytes}, {dtype}) =>
+  new (arrayOf(dtype))(files[file].buffer.slice(offset, offset + bytes));
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model {
@@ -389,8 +393,7 @@ export class Model {
   #resolve(ports, shapes, named) {
     const {symbols} = this,
       found = new Map();
-    const need = (good, subject, because, next) =>
-      good || fail("run.shape", subject, because, next);
+    const need = stage("run.shape");
     const set = (name, size, subject) => {
       const {min, max, step} = symbols[find(symbols, "run.shape", "size", name)];
       need(
@@ -658,33 +661,31 @@ export class Model {
       m.symbols.map((s) => symbols[s.name] ?? s.max),
       "run.shape",
     );
-    return this.#generated(m.entries[index], sizes, seed, 0, (p, n) => {
-      const made = golden?.inputs[n];
-      return made?.file < 0
-        ? made
-        : isFloat(p.dtype)
-          ? {min: -1, max: 1}
-          : {min: 0, max: p.dtype === "bool" ? 1 : 7};
-    });
+    return this.#generated(m.entries[index], sizes, seed, 0, golden?.inputs);
   }
 
-  /** Inputs of an entry; `choose` gives the stored values of an input, or the range of generated ones. */
-  #generated(entry, sizes, seed, step, choose) {
+  /**
+   * Inputs of an entry: generated in the ranges of a golden's, or in those usual for their types; stored ones where
+   * there are `files`.
+   * @param {any[]} [golden] @param {Uint8Array<ArrayBuffer>[]} [files]
+   */
+  #generated(entry, sizes, seed, step, golden = [], files) {
     return Object.fromEntries(
       entry.inputs.map((i, n) => {
         const p = this.manifest.inputs[i],
           shape = sizes.inputs[i],
-          chosen = choose(p, n);
-        return [
-          p.name,
-          {
-            data:
-              chosen.length >= 0
-                ? chosen
-                : generate(p.dtype, product(shape), seed, step, n, chosen),
-            shape,
-          },
-        ];
+          v = golden[n];
+        const range =
+          v?.file < 0
+            ? v
+            : isFloat(p.dtype)
+              ? {min: -1, max: 1}
+              : {min: 0, max: p.dtype === "bool" ? 1 : 7};
+        const data =
+          files && v.file >= 0
+            ? stored(files, v, p)
+            : generate(p.dtype, product(shape), seed, step, n, range);
+        return [p.name, {data, shape}];
       }),
     );
   }
@@ -697,8 +698,6 @@ export class Model {
     for (const [i, file] of m.files.entries())
       if (file.name.startsWith("golden"))
         files[i] = await fetchFile(this.#base, file, signal, count);
-    const stored = ({file, offset, bytes}, {dtype}) =>
-      fromStorage(files[file].buffer, offset, bytes / itemSize(dtype), {dtype, storage: dtype});
     return this.#enqueue(async () => {
       const cases = [];
       for (const golden of m.golden) {
@@ -709,9 +708,7 @@ export class Model {
         let results = {};
         this.#restore();
         for (let step = 0; step < golden.steps; step++) {
-          const inputs = this.#generated(entry, sizes, seed, step, (p, n) =>
-            golden.inputs[n].file < 0 ? golden.inputs[n] : stored(golden.inputs[n], p),
-          );
+          const inputs = this.#generated(entry, sizes, seed, step, golden.inputs, files);
           results = await this.#replay(this.#plan(inputs, entry.name, symbols), []);
         }
         const outputs = entry.outputs.map((i, n) => {
@@ -719,7 +716,7 @@ export class Model {
             v = golden.outputs[n];
           return {
             name: p.name,
-            ...compare(results[p.name].data, stored(v, p), v.stride, tolerance / 1e6),
+            ...compare(results[p.name].data, stored(files, v, p), v.stride, tolerance / 1e6, p.dtype),
           };
         });
         cases.push({

@@ -33,7 +33,9 @@ const ALSO = {
   float16: Float32Array,
 };
 
-export const itemSize = (type) => Number(type.replace(/\D+/, "") || 8) / 8;
+/** What callers give and get: of a type like "uint16:bfloat16" the one that holds its codes. */
+export const held = (type) => type.replace(/^(u?int(8|16)):\w{1,32}$/, "$1");
+export const itemSize = (type) => Number(held(type).replace(/\D+/, "") || 8) / 8;
 export const isFloat = (type) => type.startsWith("float");
 export const isBig = (type) => type.endsWith("int64");
 export const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
@@ -44,7 +46,9 @@ export const bytesOf = (shape, {storage}) => Math.ceil((product(shape) * itemSiz
 export const arrayOf = (type) =>
   type === "bool"
     ? Uint8Array
-    : (globalThis[`${isBig(type) ? "Big" : ""}${type[0].toUpperCase()}${type.slice(1)}Array`] ??
+    : (globalThis[
+        `${isBig(type) ? "Big" : ""}${type[0].toUpperCase()}${held(type).slice(1)}Array`
+      ] ??
       fail(
         "device.float16",
         "this browser",

@@ -1,0 +1,51 @@
+"""Element types as a manifest writes them: a native type, or `uint16:bfloat16`, codes and what they
+mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tinyedge.core.dtype import STORED, DType, by_name
+
+# What each type may be kept as in a buffer.
+STORAGE: Mapping[str, tuple[str, ...]] = {
+    "bool": ("bool", "uint8", "int32", "uint32"),
+    "int8": ("int8", "int16", "int32"),
+    "int16": ("int16", "int32"),
+    "int32": ("int32",),
+    "int64": ("int64", "int32"),
+    "uint8": ("uint8", "uint16", "uint32", "int32"),
+    "uint16": ("uint16", "uint32", "int32"),
+    "uint32": ("uint32",),
+    "uint64": ("uint64", "uint32"),
+    "float16": ("float16", "float32"),
+    "float32": ("float32", "float16"),
+    "float64": ("float64", "float32", "float16"),
+}
+
+_CODES = re.compile(r"(u?int(?:8|16)):\w{1,32}", re.ASCII)
+_WRITTEN = {f"{dtype.carrier}:{dtype.name}": dtype.name for dtype in STORED}
+
+
+def written(name: str) -> str:
+    """A type's name as the manifest has it."""
+    carrier = by_name(name).carrier
+    return f"{carrier}:{name}" if carrier else name
+
+
+def held_name(text: str) -> str:
+    """The native type that callers of a runtime give and get; any other text as it is."""
+    found = _CODES.fullmatch(text)
+    return found[1] if found else text
+
+
+def held(text: str) -> DType:
+    """The native type behind a type that was checked."""
+    return by_name(held_name(text))
+
+
+def read(text: str) -> str:
+    """The name of a type from the manifest; codes of a meaning not known here are just codes."""
+    return _WRITTEN.get(text, held_name(text))
