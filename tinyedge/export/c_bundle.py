@@ -144,6 +144,8 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
         sizes = ", ".join(map(str, shape))
         yield f"#define {prefix}_NAME {_literal(port.name)}"
         yield f"#define {prefix}_DTYPE TE_{by_name(port.dtype).held.name.upper()}"
+        if by_name(port.dtype).carrier:
+            yield f'#define {prefix}_CODES "{port.dtype}"'
         yield f"#define {prefix}_RANK {len(shape)}"
         if shape:
             yield f"#define {prefix}_SHAPE {{{sizes}}}"
