@@ -232,3 +232,14 @@ def test_an_image_with_other_rows_is_refused(
     with pytest.raises(DeviceError, match="rows of 128 bytes") as caught:
         Replay(images("float32"), qcom_device)
     assert caught.value.id == "device.image"
+
+
+@pytest.mark.parametrize("listed", [0, 1])
+def test_a_buffer_where_a_kernel_takes_an_image(
+    listed: int, image_device: qcom.OpenclDevice
+) -> None:
+    """PoCL does not refuse it, but crashes."""
+    program = images("float32")
+    with pytest.raises(DeviceError, match="buffer for an image") as caught:
+        Replay(dataclasses.replace(program, images=program.images[:listed]), image_device)
+    assert caught.value.id == "device.image"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import numpy as np
 from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, Transfer
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Image, Program
+from tinyedge.core.program import Image, Kernel, Program
 from tinyedge.targets.qcom.render import BUILD
 
 # A program's requirement, the limit that it needs, and how OpenCL calls it.
@@ -62,6 +63,7 @@ class _Kernel:
     name: str
     program: Any
     workgroup: tuple[int, int, int]
+    images: tuple[bool, ...]  # of its arguments, as its source says
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +139,19 @@ class OpenclDevice:
                 id="device.compile",
                 next="report it with the model; another device may accept them",
             ) from None
-        return [_Kernel(kernel.name, built, kernel.workgroup) for kernel in kernels]
+        return [_Kernel(k.name, built, k.workgroup, _image_arguments(k)) for k in kernels]
 
     def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
         """A kernel object with its arguments, made once per launch."""
         places = [*ranges, symbols] if symbols is not None else list(ranges)
+        given = tuple(place.image is not None for place in places)
+        if given != kernel.images:  # not every driver notices: some crash
+            raise DeviceError(
+                f"kernel {kernel.name!r}",
+                "the bundle gives it a buffer for an image, an image for a buffer, or too few",
+                id="device.image",
+                next="export the model again",
+            )
         with self._errors(f"kernel {kernel.name!r}"):
             made = self._cl.Kernel(kernel.program, kernel.name)
             limit = made.get_work_group_info(
@@ -305,6 +315,12 @@ class OpenclDevice:
                 id="device.lost",
                 next="open the device again",
             ) from None
+
+
+def _image_arguments(kernel: Kernel) -> tuple[bool, ...]:
+    """Which arguments of a kernel are images."""
+    found = re.search(rf"\b{re.escape(kernel.name)}\s*\(([^)]*)\)", kernel.source)
+    return tuple("image2d_t" in part for part in found[1].split(",")) if found else ()
 
 
 def _enqueue(
