@@ -22,6 +22,7 @@ from tinyedge.core.replay import Replay
 from tinyedge.export.c_bundle import BACKENDS
 
 CODE_BYTES = 64 * 1024
+LIBRARIES = ("-pthread", "-lm", "-ldl")
 THREAD_SANITIZER = ("-fsanitize=thread", "-g", "-O1")
 
 
@@ -153,12 +154,18 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
 
 
 def code_bytes(folder: Path, target: str, compiler: str, prefix: str = "") -> int:
-    """What the runtime adds to a stripped program: code, constants and data, optimised for size."""
+    """What the runtime adds to a stripped program: code, constants and data, optimised for size.
+
+    Without the self-test, which a program that does not call it does not link.
+    """
     objects = []
-    flags = (*build.STRICT, "-Os", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+    unwinding = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+    flags = (*build.STRICT, "-Os", "-fPIC", *unwinding)
     for source in build.sources(target):
         objects.append(folder / f"{source.stem}.o")
         build.run(compiler, *flags, "-c", "-o", objects[-1], source)
+    objects.remove(folder / "tinyedge_golden.o")
+    build.run(compiler, "-shared", "-Wl,-z,defs", "-o", folder / "all.so", *objects, *LIBRARIES)
     total = build.run(f"{prefix}size", "-t", *objects).splitlines()[-1]
     text, data, bss, *_ = map(int, total.split()[:3])
     assert bss == 0  # no globals

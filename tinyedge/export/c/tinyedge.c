@@ -91,6 +91,14 @@ void *te_allocate(const te_allocator *allocator, uint64_t bytes) {
     return memory;
 }
 
+void *te_take(const te_allocator *allocator, uint64_t bytes, te_error *error) {
+    void *memory = te_allocate(allocator, bytes);
+    if (!memory) {
+        te_fail(error, TE_DEVICE_MEMORY, "no memory for %llu bytes", (unsigned long long)bytes);
+    }
+    return memory;
+}
+
 void te_release(const te_allocator *allocator, void *memory) {
     if (memory) allocator->release(allocator->user, memory);
 }
@@ -188,8 +196,8 @@ te_status te_read_file(const te_model *model, int32_t number, char **data, te_er
     te_sha256_start(&hash);
     *data = NULL;
     TE_TRY(check_size(model, file, error));
-    char *text = te_allocate(&model->allocator, (uint64_t)file->bytes + 1);
-    TE_NEED(text, TE_DEVICE_MEMORY, "no memory for %s", file->name.at);
+    char *text;
+    TE_TAKE(text, &model->allocator, (uint64_t)file->bytes + 1);
     te_status status = read_part(model, file, 0, text, (size_t)file->bytes, error);
     if (!status) {
         te_sha256_add(&hash, text, (size_t)file->bytes);
@@ -252,10 +260,7 @@ static te_status stream_file(const te_model *model, int32_t number, stream *to, 
 te_status te_stream_weights(const te_model *model, te_sink *sink, void *user, te_error *error) {
     te_status status = TE_OK;
     stream to = {.sink = sink, .user = user};
-    if (sink) {
-        to.piece = te_allocate(&model->allocator, PIECE);
-        TE_NEED(to.piece, TE_DEVICE_MEMORY, "no memory to read weights");
-    }
+    if (sink) TE_TAKE(to.piece, &model->allocator, PIECE);
     for (uint32_t i = 0; !status && i < model->totals[TE_N_FILES]; i++) {
         if (model->files[i].name.at[0] != 'w') continue;
         status = stream_file(model, (int32_t)i, &to, error);
@@ -317,8 +322,7 @@ static te_status read_manifest(te_model *model, te_error *error) {
     TE_NEED(size >= 0, TE_MANIFEST_MISSING, "manifest.json cannot be read");
     TE_NEED(size <= TE_MANIFEST_LIMIT, TE_MANIFEST_SIZE, "the manifest has more than 16 MiB");
     model->text_bytes = (size_t)size + 1;
-    model->text = te_allocate(&model->allocator, model->text_bytes);
-    TE_NEED(model->text, TE_DEVICE_MEMORY, "no memory for the manifest");
+    TE_TAKE(model->text, &model->allocator, model->text_bytes);
     TE_NEED(!size || !reader->read(reader->user, "manifest.json", 0, model->text, (size_t)size),
             TE_MANIFEST_MISSING, "manifest.json cannot be read");
     TE_TRY(te_check_syntax(model->text, (size_t)size, error));
@@ -344,8 +348,8 @@ static te_status start(const te_open_options *options, te_model **result, te_err
 #endif
     TE_NEED(allocator.allocate && allocator.release, TE_API_ARGUMENT,
             "an allocator is two functions");
-    te_model *model = te_allocate(&allocator, sizeof *model);
-    TE_NEED(model, TE_DEVICE_MEMORY, "no memory for a model");
+    te_model *model;
+    TE_TAKE(model, &allocator, sizeof *model);
     *result = model;
     model->allocator = allocator;
     model->logger = options->logger;
@@ -356,8 +360,7 @@ static te_status start(const te_open_options *options, te_model **result, te_err
     if (options->folder) {
 #ifndef TINYEDGE_NO_FOLDER
         const size_t bytes = strlen(options->folder) + 1;
-        model->folder = te_allocate(&allocator, bytes);
-        TE_NEED(model->folder, TE_DEVICE_MEMORY, "no memory for a path");
+        TE_TAKE(model->folder, &allocator, bytes);
         memcpy(model->folder, options->folder, bytes);
         model->reader = te_folder_reader(model->folder);
 #else
@@ -369,9 +372,7 @@ static te_status start(const te_open_options *options, te_model **result, te_err
 
 static te_status load(te_model *model, te_error *error) {
     if (keeps_weights(model)) {
-        model->weight_block = te_allocate(&model->allocator, model->weight_total + TE_LINE);
-        TE_NEED(model->weight_block, TE_DEVICE_MEMORY, "no memory for %llu bytes of weights",
-                (unsigned long long)model->weight_total);
+        TE_TAKE(model->weight_block, &model->allocator, model->weight_total + TE_LINE);
         const uintptr_t gap = (TE_LINE - (uintptr_t)model->weight_block % TE_LINE) % TE_LINE;
         model->weight_bytes = model->weight_block + gap;
     }

@@ -185,10 +185,7 @@ static te_status find_kernels(te_context *context, cpu *device, te_error *error)
 static te_status allocate(te_context *context, cpu *device, te_error *error) {
     const te_model *model = context->model;
     for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
-        const uint64_t bytes = (uint64_t)model->arenas[i] + TE_LINE;
-        device->arenas[i] = te_allocate(&model->allocator, bytes);
-        TE_NEED(device->arenas[i], TE_DEVICE_MEMORY, "no memory for an arena of %llu bytes",
-                (unsigned long long)bytes);
+        TE_TAKE(device->arenas[i], &model->allocator, (uint64_t)model->arenas[i] + TE_LINE);
     }
     for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
         const te_buffer_record *buffer = &model->buffers[i];

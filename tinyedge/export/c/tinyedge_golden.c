@@ -271,11 +271,9 @@ static te_status run_all(test *test) {
         if (model->files[i].name.at[0] == 'g') TE_TRY(te_check_file(model, (int32_t)i, error));
     }
     measure(test, sizes);
-    test->inputs = te_allocate(&model->allocator, sizes[0]);
-    test->outputs = te_allocate(&model->allocator, sizes[1]);
-    test->hashes = te_allocate(&model->allocator, sizes[2] * sizeof *test->hashes);
-    TE_NEED(test->inputs && test->outputs && test->hashes, TE_DEVICE_MEMORY,
-            "no memory for the golden cases");
+    TE_TAKE(test->inputs, &model->allocator, sizes[0]);
+    TE_TAKE(test->outputs, &model->allocator, sizes[1]);
+    TE_TAKE(test->hashes, &model->allocator, sizes[2] * sizeof *test->hashes);
     for (uint32_t i = 0; i < model->totals[TE_N_GOLDENS]; i++) {
         test->golden = &model->goldens[i];
         TE_TRY(run_case(test));

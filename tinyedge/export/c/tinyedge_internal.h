@@ -281,6 +281,14 @@ bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 void *te_allocate(const te_allocator *allocator, uint64_t bytes);
 void te_release(const te_allocator *allocator, void *memory);
 
+/* The same, or return with TE_DEVICE_MEMORY. */
+void *te_take(const te_allocator *allocator, uint64_t bytes, te_error *error);
+#define TE_TAKE(pointer, allocator, bytes)                                                         \
+    do {                                                                                           \
+        (pointer) = te_take(allocator, bytes, error);                                              \
+        if (!(pointer)) return TE_DEVICE_MEMORY;                                                   \
+    } while (0)
+
 /* Where `count` things of `size` bytes go in a block, of which `end` bytes are taken: laid out with
    block NULL first, to know how large it must be. */
 void *te_place(void *block, uint64_t *end, uint64_t count, size_t size);

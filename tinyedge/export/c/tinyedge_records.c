@@ -311,8 +311,7 @@ te_status te_read_records(te_model *model, te_error *error) {
     };
     cursor to = {.model = model};
     model->record_bytes = lay_out(model, NULL);
-    model->records = te_allocate(&model->allocator, model->record_bytes);
-    TE_NEED(model->records, TE_DEVICE_MEMORY, "no memory for the manifest's records");
+    TE_TAKE(model->records, &model->allocator, model->record_bytes);
     lay_out(model, model->records);
     for (size_t group = 0; group < sizeof groups / sizeof *groups; group++) {
         const char *list = te_member(model->text, groups[group].key); /* images may be missing */

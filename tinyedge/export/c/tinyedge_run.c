@@ -82,8 +82,8 @@ te_status te_create(const te_model *model, const te_context_options *options, te
     te_context *context = NULL;
     te_memory memory = {0};
     if (!status) {
-        context = te_allocate(&model->allocator, lay_out(model, options, &memory, NULL));
-        if (!context) status = te_fail(error, TE_DEVICE_MEMORY, "no memory for a context");
+        context = te_take(&model->allocator, lay_out(model, options, &memory, NULL), error);
+        if (!context) status = TE_DEVICE_MEMORY;
     }
     if (!status) {
         context->model = model;
