@@ -119,7 +119,7 @@ def test_outputs_with_hostile_names_stay_in_their_folder(
         (["--input", "a"], 2, "'a' is not NAME=FILE.npy"),
         (["--input", "a=wrong.npy", "--input", "a=wrong.npy"], 2, "given twice"),
         (["--random", "--entry", "other"], 1, "'main'"),
-        (["--random", "--dim", "N=x"], 2, "not a size"),
+        (["--random", "--dim", "N=x"], 2, "not a number"),
         (["--random", "--device", "tpu"], 3, "one device"),
     ],
 )
@@ -384,6 +384,7 @@ def test_export_passes_its_options_on(
 
     monkeypatch.setattr(package, "export_onnx", export_onnx, raising=False)
     options = ("--dim", "H=32..64:32", "--dim", "a=b[0]=2", "--precision", "fp16", "--no-optimize")
+    options = (*options, "--bound", "grow=64")
     Path("parts.json").write_text('{"y": {"low": [0, 4]}}')
     options += ("--state", "h=h_out", "--state", "q=q_out:shift@1:keep", "--state-init", "h=h.npy")
     options += ("--entry", "frame=f.onnx", "--slice", "y[0]:high=4..8", "--slices", "parts.json")
@@ -395,6 +396,7 @@ def test_export_passes_its_options_on(
         "target": "webgpu",
         "out": addition,
         "dims": {"H": "32..64:32", "a=b[0]": "2"},
+        "bounds": {"grow": 64},
         "precision": "fp16",
         "arch": None,
         "optimize": False,
