@@ -249,6 +249,11 @@ def test_an_output_that_is_not_supported_is_refused() -> None:
         compare("BatchNormalization", 7, [X, *(floats(3) for _ in range(4))], outputs=5)
 
 
+def test_a_layer_of_no_steps_is_refused() -> None:
+    with pytest.raises(InputError, match="no steps"):
+        compare("GRU", 14, [floats(0, 2, 3), floats(1, 12, 3), floats(1, 12, 4)], hidden_size=4)
+
+
 U8 = np.random.default_rng(5).integers(0, 256, (2, 3, 4, 5)).astype(np.uint8)
 QUANTISED = [np.float32(0.02), np.uint8(120)]
 I8 = np.random.default_rng(6).integers(-128, 128, (5, 6)).astype(np.int8)

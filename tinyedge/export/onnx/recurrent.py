@@ -162,6 +162,8 @@ def _layers(
         raise node.unsupported(
             "its number of steps is symbolic", supported="a fixed length", next="fix it with --dim"
         )
+    if steps == 0:
+        raise node.unsupported("it has no steps", supported="at least one step")
     node.spend(32 * directions)
     result = []
     for d in range(directions):
