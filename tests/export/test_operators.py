@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
 from tinyedge.core.errors import InputError
@@ -250,8 +250,16 @@ def test_an_output_that_is_not_supported_is_refused() -> None:
 
 
 def test_a_layer_of_no_steps_is_refused() -> None:
+    operands = {"x": floats(0, 2, 3), "w": floats(1, 12, 3), "r": floats(1, 12, 4)}
+    source = helper.make_graph(
+        [helper.make_node("GRU", list(operands), ["y"], hidden_size=4)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (0, 2, 3))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (0, 1, 2, 4))],
+        [numpy_helper.from_array(operands[name], name) for name in ("w", "r")],
+    )
     with pytest.raises(InputError, match="no steps"):
-        compare("GRU", 14, [floats(0, 2, 3), floats(1, 12, 3), floats(1, 12, 4)], hidden_size=4)
+        import_model(helper.make_model(source, ir_version=8).SerializeToString())
 
 
 U8 = np.random.default_rng(5).integers(0, 256, (2, 3, 4, 5)).astype(np.uint8)
