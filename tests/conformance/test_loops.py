@@ -96,6 +96,10 @@ def _nested_at_run_time(x: Tensor) -> Sequence[Tensor]:
     return Tensor.loop(first, outer, bound=10)[1:]
 
 
+def _many_turns(x: Tensor) -> Sequence[Tensor]:
+    return Tensor.loop([x[0], x[1]], lambda a, b: (b, a * 0.5 + b * 0.25), trips=2051)
+
+
 def _one_after_the_other(x: Tensor) -> Sequence[Tensor]:
     (a,) = Tensor.loop([x], lambda v: (v * 0.5 + 1.0,), trips=3)
     (b,) = Tensor.loop([a + x], lambda v: (v * a,), trips=2)
@@ -152,6 +156,7 @@ FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _bounded,
     _nested,
     _nested_at_run_time,
+    _many_turns,
     _one_after_the_other,
     _rows_that_are_read,
     _exchanged_at_run_time,
@@ -188,8 +193,9 @@ def test_turns_share_their_kernels() -> None:
     compiled, _ = _compiled(_recurrent, "cpu", True)
     launches = list(program.launches(compiled.entries[0].steps))
     assert len(launches) > 36 and len(compiled.kernels) < 12
-    looped, _ = _compiled(_until_large, "cpu", True)
-    assert any(isinstance(step, program.Loop) for step in looped.entries[0].steps)
+    for function in (_until_large, _many_turns):
+        looped, _ = _compiled(function, "cpu", True)
+        assert any(isinstance(step, program.Loop) for step in looped.entries[0].steps)
 
 
 def test_what_a_turn_makes_must_fit() -> None:

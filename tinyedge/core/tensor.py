@@ -18,6 +18,8 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.loops import Repeat
 from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, product
 
+MANY_TURNS = 2048  # of a loop: beyond it the program holds one turn and counts
+
 Scalar = Union[bool, int, float]
 Axes = Union[int, Sequence[int], None]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -712,6 +714,12 @@ class Tensor:
                 )
         if trips is None and (first[0].dtype is not dt.bool_ or first[0].shape != ()):
             raise ValueError("the first value of a loop without a number of turns is a bool scalar")
+        if trips is not None and trips > MANY_TURNS:
+            counter = [Tensor(True, dt.bool_), Tensor(0, dt.int32)]
+            _, number = extra = Tensor.carried(counter, len(first))
+            counted = [number + 1 < trips, number + 1, *nexts]
+            whole = [*extra, *carried]
+            return Tensor.repeated([*counter, *first], whole, counted, bound=trips)[2:]
         arg = Repeat(tuple(c.node for c in carried), trips, bound if trips is None else trips)
         src = (*(value.node for value in first), *(value.node for value in nexts))
         node = UOp(ops.LOOP, dt.index, src, arg)
