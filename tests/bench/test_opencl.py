@@ -52,9 +52,9 @@ def test_a_side(runner: str, bundle: Path, pocl: dict[str, str], tmp_path: Path)
     try:
         np.testing.assert_allclose(child.outputs["y"], np.maximum(x @ w, 0), atol=1e-5)
         assert child.first > 0
-        few, many = (child.ask(count) for count in (1, 200))
+        few, many = (child.ask(("run", count)) for count in (1, 200))
         assert 0 < few["cpu"] < many["cpu"]
-        assert child.ask("facts").get("bytes", 1024) >= 4 * (x.size + w.size)
+        assert child.ask(("facts", 1)).get("bytes", 1024) >= 4 * (x.size + w.size)
     finally:
         child.close()
 
@@ -116,4 +116,4 @@ def test_a_report_of_sides_that_failed() -> None:
     assert "pnet, tinygrad: no driver" in text
     assert "pnet, tinyedge: wrong, off by 3.0e-01" in text
     (row,) = (line for line in report.markdown(result).splitlines() if line.startswith("| pnet"))
-    assert row.startswith("| pnet 48x48 | 0.50 / - | - |")
+    assert row.startswith("| pnet 48x48 | 500 / - | - |")

@@ -1,7 +1,7 @@
 """The process of one side: `python -m tests.bench.opencl.child`, driven by process.Child.
 
 Requests come pickled on standard input, answers go to standard output. The first request says what
-to run, its answer has the first outputs; a number n is answered with what n runs spent.
+to run, its answer has the first outputs; the others ask for facts, or what runs or replays spend.
 """
 
 from __future__ import annotations
@@ -46,22 +46,21 @@ class Tinygrad:
         outputs = self._replay(**self._ready)
         return {name: output.numpy() for name, output in outputs.items()}
 
-    def facts(self) -> dict[str, float]:
-        """launches and seconds of CPU of a replay, without inputs and outputs; bytes of buffers."""
-        from tinygrad import Device, GlobalCounters
+    def replay(self) -> None:
+        """The launches alone, with the inputs of the last run."""
+        from tinygrad import Device
 
-        launches = GlobalCounters.kernel_count
         self._replay(**self._ready)
-        launches = GlobalCounters.kernel_count - launches
-        device = Device[Device.DEFAULT]
+        Device[Device.DEFAULT].synchronize()
 
-        def replay() -> None:
-            self._replay(**self._ready)
-            device.synchronize()
+    def facts(self) -> dict[str, float]:
+        """Launches of a replay, bytes of buffers."""
+        from tinygrad import GlobalCounters
 
-        replay()
-        spent = measure(replay, 5)
-        return {"launches": launches, "bytes": GlobalCounters.mem_used, "replay": spent["cpu"] / 5}
+        before = GlobalCounters.kernel_count
+        self.replay()
+        launches = GlobalCounters.kernel_count - before
+        return {"launches": launches, "bytes": GlobalCounters.mem_used}
 
 
 class Python:
@@ -130,10 +129,13 @@ def main() -> None:
         outputs = runner.run(arrays)
         answer({"cpu": spent(), "outputs": outputs})
         while request := pickle.load(sys.stdin.buffer):
-            if request == "facts":
+            kind, times = request
+            if kind == "facts":
                 answer(runner.facts())
+            elif kind == "replay":
+                answer(measure(runner.replay, times))
             else:
-                answer(measure(lambda: runner.run(arrays), request))
+                answer(measure(lambda: runner.run(arrays), times))
     except Exception as error:
         said = str(error).strip().splitlines()
         answer({"error": " ".join([f"{type(error).__name__}:", *said[:2]])})

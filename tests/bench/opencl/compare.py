@@ -168,19 +168,22 @@ def _runs(children: Mapping[Side, Child], effort: Effort, say: Say) -> dict[Side
     found: dict[Side, dict[str, Any]] = {}
     counts: dict[Side, int] = {}
     for side, child in children.items():
-        child.ask(3)  # TinyJit runs, captures, replays
-        spent = child.ask(2)["cpu"] / 2
+        child.ask(("run", 3))  # TinyJit runs, captures, replays
+        spent = child.ask(("run", 2))["cpu"] / 2
         counts[side] = max(1, round(effort.block / spent))
-        found[side] = {"cpu": [], "wall": []}
+        found[side] = {"cpu": [], "wall": []} | ({"replay": []} if side is PEER else {})
     order = list(children)
     for turn in range(effort.rounds):
         say(f"round {turn + 1}")
         for side in order[turn % len(order) :] + order[: turn % len(order)]:
-            spent = children[side].ask(counts[side])
-            for kind in ("cpu", "wall"):
-                found[side][kind].append(spent[kind] / counts[side])
+            count = counts[side]
+            spent = children[side].ask(("run", count))
+            if side is PEER:
+                spent["replay"] = children[side].ask(("replay", count))["cpu"]
+            for kind, values in found[side].items():
+                values.append(spent[kind] / count)
     return {
         side: {kind: middle(values) for kind, values in samples.items()}
-        | children[side].ask("facts")
+        | children[side].ask(("facts", 1))
         for side, samples in found.items()
     }

@@ -23,9 +23,9 @@ def _main(result: Result) -> Table:
         rows.append(
             [
                 f"{entry['model']} {entry['size']}",
-                _pair(ours, peer, "cpu", "median"),
+                _pair(ours, peer, "cpu", "median", scale=1e3),
                 ratio(value(ours, "cpu", "median"), value(peer, "cpu", "median")),
-                ratio(value(ours, "cpu", "median"), value(peer, "replay")),
+                ratio(value(ours, "cpu", "median"), value(peer, "replay", "median")),
                 ratio(value(python, "cpu", "median"), value(peer, "cpu", "median")),
                 _pair(ours, peer, "launches"),
                 _pair(ours, peer, "bytes", scale=1e-6),
@@ -37,7 +37,7 @@ def _main(result: Result) -> Table:
         )
     headings = [
         "model",
-        "CPU s a run",
+        "CPU ms a run",
         "ratio",
         "of its replay",
         "by Python",
@@ -57,13 +57,17 @@ def _images(result: Result) -> Table:
         sides = entry["sides"]
         row = [f"{entry['model']} {entry['size']}"]
         for side in (OURS, *IMAGES):
-            row.append(_shown(sides.get(side.name, {}), "cpu", "median"))
-        row += [_shown(sides.get(side.name, {}), "difference") for side in IMAGES]
+            row.append(_shown(sides.get(side.name, {}), "cpu", "median", scale=1e3))
+        row += [
+            _shown(sides.get(side.name, {}), "difference")
+            for side in IMAGES
+            if side.precision == "fp16"
+        ]
         if any(side.name in sides for side in IMAGES):
             rows.append(row)
-    names = [side.name for side in IMAGES]
-    headings = ["model", "buffers, fp32, PoCL", *names, *(f"{name}: off by" for name in names)]
-    return "CPU s a run of bundles with images", headings, rows
+    halves = [f"{side.name}: off by" for side in IMAGES if side.precision == "fp16"]
+    headings = ["model", "buffers, fp32, PoCL", *(side.name for side in IMAGES), *halves]
+    return "CPU ms a run of bundles with images", headings, rows
 
 
 def _shown(facts: Result, *path: str, scale: float = 1.0) -> str:
