@@ -352,8 +352,14 @@ def test_a_queue_out_of_order_is_refused(library: Library, cl: Any) -> None:
 
 
 def test_a_run_only_enqueues(library: Library, shim: Shim) -> None:
-    context = Context(library(programs.addition("qcom")))
-    call = context.library.c
+    """It allocates nothing, either."""
+    memory = Memory()
+    opened = library(programs.addition("qcom"))
+    context: Context = Context.__new__(Context)
+    context.library, context.bound = opened, {}
+    context.model = opened.open(opened.open_options(memory.allocator))
+    context.context = opened.create(context.model)
+    call, allocations = opened.c, len(memory.sizes)
     results = [np.zeros((4, 64), np.float32), np.zeros((2, 64), np.float32)]
     bindings = [tensor(array) for array in results]
     for index, binding in enumerate(bindings):
@@ -370,7 +376,9 @@ def test_a_run_only_enqueues(library: Library, shim: Shim) -> None:
     assert shim.count("clEnqueueMarkerWithWaitList") == shim.count("clReleaseEvent") == 10
     assert shim.count("clEnqueueWriteBuffer") == 0
     assert results[0][0, 0] == 2
+    assert len(memory.sizes) == allocations
     context.close()
+    assert not memory.live
 
 
 def test_sizes_are_written_when_they_change(library: Library, shim: Shim) -> None:

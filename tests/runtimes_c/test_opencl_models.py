@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import opencl as engines
 from tests.realmodels import cases
 from tests.runtimes_c import build, opencl
 from tests.runtimes_c.library import Context, OpenCl
@@ -126,6 +127,18 @@ def test_the_program(pnet: Path, tmp_path: Path, compiler: str) -> None:
         [str(program), str(folder), "--device", "none"], capture_output=True, text=True, check=False
     )
     assert refused.returncode == 3 and "device.adapter" in refused.stderr
+
+
+def test_on_intels_runtime(pnet: Path, tmp_path: Path) -> None:
+    """Where images lie over buffers."""
+    folder = shutil.copytree(pnet, tmp_path / "pnet")
+    program = build_bundle(folder)
+    (tmp_path / "drivers").mkdir()
+    environment = engines.intel_environment(tmp_path / "drivers")
+    words = (str(program), str(folder), "--self-test", "--cache", str(tmp_path / "cache"))
+    for _ in range(2):
+        said = engines.run((*words, "--device", "Intel"), environment)
+        assert "0 wrong, 0 distinct" in said
 
 
 def test_without_threads(pnet: Path, tmp_path: Path) -> None:
