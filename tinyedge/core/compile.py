@@ -31,6 +31,7 @@ from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.schedule.kernels import Launch, Schedule, Turns, every_launch, schedule
 from tinyedge.core.schedule.memory import Lifetime, plan
+from tinyedge.core.schedule.packing import pack
 from tinyedge.core.schedule.sharing import Signature, share
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
@@ -698,9 +699,9 @@ class _Assembler:
     def _weight(self, storage: Storage) -> None:
         assert storage.node is not None
         shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
-        weight = self._store(
-            storage.name, storage.node.dtype, shape, storage.dtype, stored_array(storage)
-        )
+        kept = dt.uint32 if storage.bits else storage.dtype
+        array = stored_array(storage)
+        weight = self._store(storage.name, storage.node.dtype, shape, kept, array)
         layout = storage.layout
         key = (weight, None if layout.rows is None else (storage.shape, layout))
         if key not in self.stored:
@@ -804,6 +805,8 @@ def stored_array(storage: Storage) -> Array:
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]
     padded = np.pad(ordered, extra) if any(after for _, after in extra) else ordered
+    if storage.bits:
+        return pack(padded, storage.bits)
     if layout.rows is None:
         return padded
     rows = padded.reshape(layout.image(storage.shape)[1], -1)

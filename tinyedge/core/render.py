@@ -303,6 +303,17 @@ def _known_nonnegative(node: UOp) -> bool:
     )
 
 
+def known_shift(node: UOp) -> bool:
+    """Whether a shift's amounts are constants below the width: it needs no check, but for bits that
+    would leave a signed integer.
+    """
+    amount = node.src[1]
+    lanes = amount.src if amount.op is ops.VECTOR else (amount,)
+    if node.op is ops.SHL and node.dtype.kind == "i":
+        return False
+    return all(lane.op is ops.CONST and 0 <= lane.arg < node.dtype.bits for lane in lanes)
+
+
 def bare(text: str) -> str:
     """The text without the pair of parentheses around the whole."""
     return text[1:-1] if _enclosed(text) else text

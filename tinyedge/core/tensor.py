@@ -33,10 +33,10 @@ def _wide(method: Method) -> Method:
         dtype = self.dtype
         if not dtype.carrier:
             return method(self, *operands, **options)  # type: ignore[no-any-return]
-        wide = (
-            o.cast(dtype.computed) if isinstance(o, Tensor) and o.dtype is dtype else o
-            for o in operands
-        )
+        for other in operands:
+            if isinstance(other, Tensor) and other.dtype is not dtype:
+                raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
+        wide = (o.cast(dtype.computed) if isinstance(o, Tensor) else o for o in operands)
         result: Tensor = method(self.cast(dtype.computed), *wide, **options)
         return result.cast(dtype) if result.dtype is dtype.computed else result
 

@@ -117,7 +117,8 @@ def innermost(shape: Shape, axis: int, pad: int) -> Layout:
 class Storage:
     """One buffer of the program. role: input, output, weight, state or scratch.
 
-    dtype is the element type in memory. node is the tensor it holds; data a weight's values.
+    dtype is the element type in memory. node is the tensor it holds; data a weight's values. bits:
+    of each, where they are packed into words.
     """
 
     role: str
@@ -127,6 +128,7 @@ class Storage:
     layout: Layout
     node: UOp | None = None
     data: Any = field(default=None, repr=False)
+    bits: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.reference import evaluate
+from tinyedge.core.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.uop import UOp, consumers, maximum, product, toposort
 
 GROWTH = 2  # a folded weight may have this many times the elements of what it is computed from
 SMALL = 65536  # elements below which growth does not matter
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a constant is computed from: elements of weights in all, and of the largest one.
+
+    bits: of an element of the largest.
+    """
+
+    elements: int
+    largest: int
+    bits: int
+
+
 def fold_constants(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
-    """Every node of the graph, mapped to one in which computations on weights are done."""
+    """Every node of the graph, mapped to one in which computations on weights are done.
+
+    Weights of few bits an element stay as they are: kernels unpack them.
+    """
     order = toposort(roots)
-    constant: dict[UOp, int] = {}
+    constant: dict[UOp, Made] = {}
     for node in order:
-        elements = _constant_elements(node, constant)
-        if elements is not None:
-            constant[node] = elements
-    users = consumers(order)
-    kept = set(roots)
-    boundary = [
+        made = _made_of(node, constant)
+        if made is not None:
+            constant[node] = made
+    folded = {
         node
-        for node in order
-        if node in constant
-        and node.op.group not in ("source", "movement")
-        and _affordable(node, constant[node])
-        and (node in kept or any(not _absorbed(user, constant) for user in users.get(node, ())))
-    ]
+        for node, made in constant.items()
+        if node.op.group not in ("source", "movement") and _affordable(node, made)
+    }
+    users = consumers(order)
+    left = set(roots)  # what is read at run time
+    for node in reversed(order):
+        for user in users.get(node, ()):
+            if user not in folded and (user in left or user not in constant):
+                left.add(node)
+    boundary = [node for node in order if node in folded and node in left]
     values = evaluate(boundary, {}) if boundary else []
     done: dict[UOp, UOp] = {}
     for node, value in zip(boundary, values, strict=True):
@@ -41,34 +62,32 @@ def fold_constants(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
     return done
 
 
-def _constant_elements(node: UOp, constant: dict[UOp, int]) -> int | None:
-    """For a node that depends on weights alone: how many of their elements; else None."""
+def _made_of(node: UOp, constant: dict[UOp, Made]) -> Made | None:
+    """What a node is computed from, if that is weights alone."""
     op = node.op
     if op is ops.BUFFER:
         source, shape = node.arg
-        return maximum(product(shape)) if source.data is not None else None
+        count = maximum(product(shape))
+        bits = packed_bits(source.data, node.dtype) or node.dtype.bits
+        return Made(count, count, bits) if source.data is not None else None
     if op is ops.CONST:
-        return 1
+        return Made(1, 0, 0)
     if op is ops.IOTA:
-        return 1 if isinstance(node.arg[0], int) else None
+        return Made(1, 0, 0) if isinstance(node.arg[0], int) else None
     if op is ops.EMPTY:
-        return 1 if all(isinstance(size, int) for size in node.arg) else None
+        return Made(1, 0, 0) if all(isinstance(size, int) for size in node.arg) else None
     if not node.src or any(s not in constant for s in node.src):
         return None
     if any(not isinstance(size, int) for size in node.shape):
         return None
-    return sum(constant[s] for s in dict.fromkeys(node.src))
+    sources = [constant[s] for s in dict.fromkeys(node.src)]
+    largest = max(sources, key=lambda made: made.largest)
+    return Made(sum(made.elements for made in sources), largest.largest, largest.bits)
 
 
-def _affordable(node: UOp, elements: int) -> bool:
+def _affordable(node: UOp, made: Made) -> bool:
     size = maximum(product(node.shape))
-    return size <= max(SMALL, GROWTH * elements)
-
-
-def _absorbed(user: UOp, constant: dict[UOp, int]) -> bool:
-    """Whether a user of a constant will be computed at export itself, or is a view on the way to
-    one.
-    """
-    if user not in constant:
+    bits = 32 if node.dtype is dt.bool_ else node.dtype.bits  # in memory
+    if size > FEWEST and made.largest and bits > made.bits:
         return False
-    return user.op.group == "movement" or _affordable(user, constant[user])
+    return size <= max(SMALL, GROWTH * made.elements)

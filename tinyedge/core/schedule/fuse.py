@@ -58,13 +58,15 @@ class Decision:
 class Cone:
     """What computing a node from sources takes. reduction: a reduction is part of it.
 
-    row: the node depends on a reduction that came back over the axes it reduced.
+    row: the node depends on a reduction that came back over the axes it reduced. constant: it is
+    made of weights alone, which lie in memory in the form that takes the least of it.
     """
 
     cost: float = 0
     loads: float = 0
     reduction: bool = False
     row: bool = False
+    constant: bool = False
 
 
 def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
@@ -103,7 +105,8 @@ class _Fusion:
         for node in self.order:
             op = node.op
             if is_source(node):
-                cones[node] = Cone(loads=int(_in_memory(node)))
+                constant = node.op is not ops.BUFFER or node.arg[0].data is not None
+                cones[node] = Cone(loads=int(_in_memory(node)), constant=constant)
                 continue
             if op in (ops.REALISE, ops.OUTLINED) or _on_empty(node):
                 cones[node] = Cone(loads=1)
@@ -119,6 +122,7 @@ class _Fusion:
                 loads=min(1000, loads),
                 reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
                 row=back or (op is not ops.REDUCE and any(c.row for c in inputs)),
+                constant=all(c.constant for c in inputs),
             )
         return cones
 
@@ -247,6 +251,8 @@ class _Fusion:
         if repeats <= 1:
             return False
         cone = self.cones[node]
+        if cone.constant and not cone.reduction:
+            return False
         if len({use.kernel for use in found}) == 1 and cone.row:
             if all(use.kind != VIEWED for use in found):
                 return False

@@ -19,6 +19,7 @@ from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices, put_index
 from tinyedge.core.schedule.layout import classify, image_rows, output_layout, weight_layout
 from tinyedge.core.schedule.loops import outline
+from tinyedge.core.schedule.packing import packed_bits, unpack
 from tinyedge.core.uop import (
     Size,
     UOp,
@@ -206,6 +207,7 @@ class _Scheduler:
             plain(shape),
             node,
             source.data,
+            packed_bits(source.data, dtype),
         )
         self.placed[node] = Placement(storage)
         if source.kind == "input":
@@ -378,7 +380,7 @@ class _Scheduler:
         sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
         sink, storages = self._laid_out(sink, indexer.storages)
         contraction = classify(sink)
-        sink = collapse(flatten(sink))
+        sink = unpack(collapse(flatten(sink)), storages)
         roles = contraction.roles(sink) if contraction is not None else None
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
 

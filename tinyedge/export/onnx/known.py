@@ -18,6 +18,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.reference import cast_array, evaluate
+from tinyedge.core.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, as_size, product, toposort
 from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
@@ -45,7 +46,7 @@ class Knowledge:
         for other in fresh:
             if other is not node and other.op is not ops.BUFFER:
                 del self._values[other]
-        if value is None or _is_fill(node):
+        if value is None or _is_fill(node) or _is_wider(node, value):
             return tensor
         if value.nbytes > self._limit and _is_view(node):
             return tensor  # movement is free; a copy would be stored beside the original
@@ -118,6 +119,18 @@ def _is_fill(node: UOp) -> bool:
     while node.op in (ops.EXPAND, ops.RESHAPE, ops.BITCAST):
         node = node.src[0]
     return node.op is ops.CONST
+
+
+def _is_wider(node: UOp, value: Any) -> bool:
+    """Whether a constant would take more bits an element than the weights it is made of."""
+    if value.dtype == object or value.size <= FEWEST:
+        return False
+    weights = [n for n in toposort((node,)) if n.op is ops.BUFFER]
+    largest = max(weights, key=lambda n: n.arg[0].data.size, default=None)
+    if largest is None:
+        return False
+    bits = packed_bits(largest.arg[0].data, largest.dtype)
+    return 0 < bits < node.dtype.bits
 
 
 def _is_stored(node: UOp) -> bool:

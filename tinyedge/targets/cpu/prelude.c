@@ -173,8 +173,8 @@ TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
     TE_INLINE u te_shr_##u(u a, u b) { TE_EACH(u, lanes, te_shr_u32(a[i], b[i])); }                 \
     TE_INLINE m te_##f##_to_##m(f x) { TE_EACH(m, lanes, te_to_int32(x[i])); }                      \
     TE_INLINE u te_##f##_to_##u(f x) { TE_EACH(u, lanes, te_to_uint32(x[i])); }                     \
-    TE_INLINE f te_##m##_to_##f(m x) { TE_EACH(f, lanes, (float)x[i]); }                            \
-    TE_INLINE f te_##u##_to_##f(u x) { TE_EACH(f, lanes, (float)x[i]); }                            \
+    TE_INLINE f te_##m##_to_##f(m x) { return __builtin_convertvector(x, f); }                      \
+    TE_INLINE f te_##u##_to_##f(u x) { return __builtin_convertvector(x, f); }                      \
     TE_INLINE u te_##m##_to_##u(m x) { return (u)x; }                                               \
     TE_INLINE m te_##u##_to_##m(u x) { return (m)x; }                                               \
     TE_INLINE m te_bits_##f##_to_##m(f x) { return (m)x; }                                          \

@@ -8,7 +8,7 @@ from importlib import resources
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import Printer, bare, float_text
+from tinyedge.core.render import Printer, bare, float_text, known_shift
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
@@ -153,6 +153,8 @@ class CPrinter(Printer):
         if op in FUNCTIONS:
             inner = ", ".join(bare(o) for o in operands)
             return f"te_{FUNCTIONS[op]}_{short(source)}({inner})"
+        if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
+            return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
             return f"te_{op.name}_{short(source)}({', '.join(operands)})"
         if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and source.name != "index":

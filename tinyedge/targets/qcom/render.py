@@ -11,7 +11,7 @@ from importlib import resources
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.render import LANES, Printer, bare, float_text, known_shift
 from tinyedge.core.target import Argument, KernelText
 from tinyedge.core.uop import UOp
 
@@ -215,6 +215,8 @@ class OpenclPrinter(Printer):
             return self._as(node.dtype, f"abs({inner})")
         if op in FUNCTIONS:
             return f"{FUNCTIONS[op]}({inner})"
+        if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
+            return super().operation(node, operands)
         if op in HELPERS:
             return f"te_{HELPERS[op]}_{short(source)}({inner})"
         if op in WRAPPING and source.is_int and source.name != "index":

@@ -9,7 +9,7 @@ from importlib import resources
 
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.render import LANES, Printer, bare, float_text, known_shift
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
@@ -184,11 +184,19 @@ class WgslPrinter(Printer):
             return f"te_nothing_{short(source)}({bare(operands[0 if zeros[1] else 1])})"
         if op is ops.NEG and source.kind == "u":
             return f"({self.number(0, source.scalar)} - {operands[0]})"
+        if op in (ops.SHL, ops.SHR) and known_shift(node):
+            return super().operation(node, [operands[0], self._amount(node.src[1])])
         if op in HELPERS:
             return f"te_{HELPERS[op]}_{short(source)}({inner})"
         if op in BUILT_IN:
             return f"{BUILT_IN[op]}({inner})"
         return super().operation(node, operands)
+
+    def _amount(self, node: UOp) -> str:
+        """A shift's known amount, which is unsigned in any case."""
+        lanes = node.src if node.op is ops.VECTOR else (node,)
+        text = ", ".join(f"{lane.arg}u" for lane in lanes)
+        return f"vec{node.dtype.lanes}<u32>({text})" if node.dtype.lanes > 1 else text
 
     def division(self, node: UOp, operands: list[str]) -> str:
         divisor = node.src[1]
