@@ -9,7 +9,7 @@ import pytest
 from tests.export.backend import outcomes
 
 pytest.importorskip("onnx", "1.23")
-PASSES = 1713  # of 2024 in onnx 1.23.2; the rest are refused by name
+PASSES = 1904  # of 2024 in onnx 1.23.2; the rest are refused by name
 
 
 @pytest.mark.filterwarnings("ignore")
