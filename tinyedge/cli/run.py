@@ -20,6 +20,7 @@ from tinyedge.cli.arguments import (
 )
 from tinyedge.cli.device import device_option, opened
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
+from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.ports import Array
 from tinyedge.core.replay import Replay
@@ -144,7 +145,7 @@ def _write(results: dict[str, Array], folder: Path) -> dict[str, Path]:
             unique = f"{stem}-{number}"
         taken.add(unique.lower())
         files[name] = folder / f"{unique}.npy"
-        np.save(files[name], value, allow_pickle=False)
+        np.save(files[name], codes(value), allow_pickle=False)
     return files
 
 
