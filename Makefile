@@ -12,6 +12,7 @@ help:
 	@echo "make test      install what the tests need, then run the checks and the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
+	@echo "               for qcom: $(PYTHON) -m tests.bench.opencl, beside tinygrad on PoCL"
 	@echo "make check     only the checks: ruff, mypy, tsc"
 	@echo "make format    format the Python files"
 	@echo "make clean     remove caches and build outputs, keep .venv"
