@@ -22,6 +22,7 @@ class Caps:
     halves: float32 values can be kept in memory as halves. half_stores: one by one; else they are
     written in whole vectors only, because two share a word.
     registers: vector registers that a tile may fill.
+    busy: threads of a kernel that keep the device busy; with fewer, tiles are made smaller.
     image: most pixels along a side of an image (four floats or halves a pixel, zeros outside); 0:
     there are no images. image_pitch: pixels of which a row of an image in memory is a multiple.
     """
@@ -43,6 +44,7 @@ class Caps:
     halves: bool = False
     half_stores: bool = False
     registers: int = 64
+    busy: int = 4096
     image: int = 0
     image_pitch: int = 1
     requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

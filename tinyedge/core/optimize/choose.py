@@ -30,7 +30,6 @@ FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to th
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
-FEW_THREADS = 4096  # below this many threads in a kernel, tiles are made smaller
 
 
 class Schedule:
@@ -307,7 +306,7 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
         waste = -(-extent // rows) * rows / extent
         loads = (rows + UNROLL * across) / (UNROLL * rows * across)
         threads = total * waste / (rows * across)
-        idle = max(1.0, FEW_THREADS / max(1, threads)) if caps.threads > 1 else 1.0
+        idle = max(1.0, caps.busy / max(1, threads)) if caps.threads > 1 else 1.0
         cost = waste * (1 + LOAD_COST * loads) * idle**0.25
         if cost < best_cost:
             best, best_cost = (rows, across), cost
