@@ -164,7 +164,7 @@ def _layers(
         )
     if steps == 0:
         raise node.unsupported("it has no steps", supported="at least one step")
-    node.spend(32 * directions)
+    node.spend((32 + steps) * directions)
     result = []
     for d in range(directions):
         projected = x.matmul(w[d].transpose())
