@@ -134,8 +134,15 @@ def _arg_text(arg: Any) -> str:
     return repr(arg)
 
 
-def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """Every node below the roots, operands first. Nodes for which `stop` holds are not entered."""
+def toposort(
+    roots: Iterable[UOp],
+    stop: Callable[[UOp], bool] | None = None,
+    operands: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
+    """Every node below the roots, operands first. Nodes for which `stop` holds are not entered.
+
+    operands: what lies below a node; its `src` by default.
+    """
     done: dict[UOp, None] = {}
     stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
@@ -145,8 +152,9 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
         if ready or not node.src or (stop is not None and stop(node)):
             done[node] = None
             continue
+        below = node.src if operands is None else operands(node)
         stack.append((node, True))
-        stack.extend((s, False) for s in reversed(node.src) if s not in done)
+        stack.extend((s, False) for s in reversed(below) if s not in done)
     return list(done)
 
 
@@ -286,6 +294,16 @@ def substitute(
     roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
 ) -> tuple[UOp, ...]:
     """The roots with nodes replaced; `rebuild` simplifies each node whose operands changed."""
+    done = replaced(roots, mapping, rebuild)
+    return tuple(done[root] for root in roots)
+
+
+def replaced(
+    roots: Iterable[UOp],
+    mapping: Mapping[UOp, UOp],
+    rebuild: Callable[[UOp], UOp] | None = None,
+) -> dict[UOp, UOp]:
+    """Every node below the roots, mapped to what it becomes. See `substitute`."""
     done: dict[UOp, UOp] = dict(mapping)
     for node in toposort(roots, stop=lambda n: n in done):
         if node in done:
@@ -296,7 +314,7 @@ def substitute(
         else:
             new = UOp(node.op, node.dtype, src, node.arg)
             done[node] = rebuild(new) if rebuild is not None else new
-    return tuple(done[root] for root in roots)
+    return done
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

@@ -8,7 +8,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.reference import evaluate
 from tinyedge.core.schedule.packing import FEWEST, packed_bits
-from tinyedge.core.uop import UOp, consumers, maximum, product, toposort
+from tinyedge.core.uop import UOp, consumers, maximum, product, replaced, toposort
 
 GROWTH = 2  # a folded weight may have this many times the elements of what it is computed from
 SMALL = 65536  # elements below which growth does not matter
@@ -55,11 +55,7 @@ def fold_constants(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
         if node.shape:
             source = ops.Source("weight", "constant", value.astype(node.dtype.numpy))
             done[node] = UOp(ops.BUFFER, node.dtype, (), (source, node.shape))
-    for node in toposort(roots, stop=lambda n: n in done):
-        if node not in done:
-            src = tuple(done[s] for s in node.src)
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done
+    return replaced(roots, done)
 
 
 def _made_of(node: UOp, constant: dict[UOp, Made]) -> Made | None:

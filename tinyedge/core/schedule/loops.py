@@ -10,11 +10,11 @@ on a carried value stays outside and is computed once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core import ops
-from tinyedge.core.uop import UOp, toposort
+from tinyedge.core.uop import UOp, replaced, toposort
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class Body:
 
 def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
     """Every node of the graph outside of loops, mapped to one in which the loops are outlined."""
+    order = toposort(roots)
+    if not any(node.op is ops.LOOP for node in order):
+        return {node: node for node in order}
     captured: dict[UOp, list[UOp]] = {}
 
     def operands(node: UOp) -> tuple[UOp, ...]:
@@ -55,7 +58,7 @@ def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
         return (*_firsts(node), *captured[node])
 
     done: dict[UOp, UOp] = {}
-    for node in _sorted(roots, operands):
+    for node in toposort(roots, operands=operands):
         src = tuple(done[s] for s in operands(node))
         if node.op is ops.LOOP:
             body = _body(node, captured[node])
@@ -65,39 +68,19 @@ def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
     return done
 
 
-def _sorted(roots: Sequence[UOp], operands: Callable[[UOp], tuple[UOp, ...]]) -> list[UOp]:
-    """Every node below the roots, operands first."""
-    done: dict[UOp, None] = {}
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if ready:
-            done[node] = None
-            continue
-        stack.append((node, True))
-        stack.extend((s, False) for s in reversed(operands(node)) if s not in done)
-    return list(done)
-
-
 def _firsts(node: UOp) -> tuple[UOp, ...]:
     return node.src[: len(node.arg.carried)]
 
 
 def _body(node: UOp, captured: Sequence[UOp]) -> Body:
     nexts = node.src[len(node.arg.carried) :]
-    inner = {
+    holes = {
         value: UOp(ops.BUFFER, value.dtype, (), (_hole(number), value.shape))
         for number, value in enumerate(captured)
     }
-    holes = tuple(inner.values())
-    for step in toposort(nexts, stop=lambda n: n in inner):
-        if step not in inner:
-            src = tuple(inner[s] for s in step.src)
-            inner[step] = step if src == step.src else step.replace(src)
+    inner = replaced(nexts, holes)
     origins = {new: old for old, new in inner.items()}
-    return Body(node.arg, holes, tuple(inner[n] for n in nexts), origins)
+    return Body(node.arg, tuple(holes.values()), tuple(inner[n] for n in nexts), origins)
 
 
 @functools.cache

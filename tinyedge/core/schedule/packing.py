@@ -46,6 +46,8 @@ def pack(values: Any, bits: int) -> Any:
 
 def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:
     """A kernel with flat addresses: what it loads of packed weights is unpacked."""
+    if not any(storage.bits for storage in storages):
+        return sink
     done: dict[UOp, UOp] = {}
     wide: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
