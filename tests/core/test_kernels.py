@@ -70,7 +70,7 @@ def test_images_read_padding_for_free() -> None:
     for kernel in state.kernels.values():
         assert kernel.text is not None
         for node in toposort(kernel.text.linear.statements):
-            if node.op is ops.LOAD and node.src[0].arg.layout.rows is not None:
+            if node.op is ops.LOAD and node.src[0].arg.is_image:
                 images += 1
                 guarded += bool(node.arg)
     assert images >= 10 and guarded == 0

@@ -29,7 +29,14 @@ from tinyedge.core.rules.decompose import retype
 from tinyedge.core.schedule.buffers import Storage
 from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
-from tinyedge.core.schedule.kernels import Launch, Schedule, Turns, every_launch, schedule
+from tinyedge.core.schedule.kernels import (
+    LARGEST_HALF,
+    Launch,
+    Schedule,
+    Turns,
+    every_launch,
+    schedule,
+)
 from tinyedge.core.schedule.memory import Lifetime, plan
 from tinyedge.core.schedule.packing import pack
 from tinyedge.core.schedule.sharing import Signature, share
@@ -148,7 +155,8 @@ class Compilation:
 class Kernel:
     """One distinct kernel on its way: meaning, moves, and what was printed.
 
-    scattered: slots of images that it would not take in whole pixels.
+    expanded: after its moves, without ranges of copies and vectors. scattered: slots of images that
+    it would not take in whole pixels.
     """
 
     name: str
@@ -156,6 +164,7 @@ class Kernel:
     moved: UOp
     moves: list[Move]
     contraction: Mapping[str, tuple[int, ...]] | None = None
+    expanded: UOp | None = None
     scattered: set[int] = field(default_factory=set)
     text: KernelText | None = None
     source: str = ""
@@ -331,16 +340,19 @@ def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
             f"kernel {name}", str(illegal), id="compile.move", next="report this"
         ) from illegal
     check_kernel(moved)
-    images = state.caps.image > 0
-    return Kernel(
-        name,
-        launch.sink,
-        moved,
-        moves,
-        launch.contraction,
-        scattered=not_pixels(expand(free_guards(moved), state.caps)) if images else set(),
-        flops=operations(launch.sink),
-    )
+    flops = operations(launch.sink)
+    kernel = Kernel(name, launch.sink, moved, moves, launch.contraction, flops=flops)
+    if state.caps.image:
+        kernel.scattered = not_pixels(_expanded(kernel, state.caps))
+    return kernel
+
+
+def _expanded(kernel: Kernel, caps: Caps) -> UOp:
+    """The kernel's expanded form, made once."""
+    if kernel.expanded is None:
+        moved = free_guards(kernel.moved) if caps.image else kernel.moved
+        kernel.expanded = expand(moved, caps)
+    return kernel.expanded
 
 
 def operations(sink: UOp) -> int:
@@ -367,12 +379,12 @@ def operations(sink: UOp) -> int:
 def _lower(state: Compilation) -> None:
     """Ranges to loops, expressions to statements."""
     for kernel in state.kernels.values():
-        kernel.text = lower(kernel.name, kernel.moved, state.caps)
+        kernel.text = _lowered(kernel, state.caps)
 
 
-def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
+def _lowered(kernel: Kernel, caps: Caps) -> KernelText:
     """A kernel after its moves, as statements."""
-    sink = expand(free_guards(sink), caps) if caps.image else expand(sink, caps)
+    sink = _expanded(kernel, caps)
     if caps.image:
         sink = to_coordinates(sink)
     if not caps.unaligned:
@@ -386,7 +398,7 @@ def lower(name: str, sink: UOp, caps: Caps) -> KernelText:
     used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL}
     linear = linearise(sink)
     check_lowered(linear.statements, linear.values)
-    return KernelText(name, linear, shape, arguments, tuple(sorted(used)))
+    return KernelText(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 
 
 def _render(state: Compilation) -> None:
@@ -787,8 +799,7 @@ def _loops(launches: Sequence[Launch | Turns], start: int) -> Iterator[tuple[int
 
 def _access(argument: Argument) -> Literal["read", "read_write"]:
     """A buffer of an arena may be bound for both; an image is for one of them."""
-    image = argument.param.arg.layout.rows is not None
-    reads = argument.weight or (image and not argument.written)
+    reads = argument.weight or (argument.param.arg.is_image and not argument.written)
     return "read" if reads else "read_write"
 
 
@@ -798,8 +809,7 @@ def stored_array(storage: Storage) -> Array:
     """
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
-        largest = float(np.finfo(np.float16).max)
-        data = np.clip(data, -largest, largest)
+        data = np.clip(data, -LARGEST_HALF, LARGEST_HALF)
     data = data.astype(storage.dtype.numpy)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data

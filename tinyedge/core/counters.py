@@ -20,8 +20,7 @@ def kernel_counters(text: KernelText, source: str, barrier: str) -> dict[str, in
     found: Counter[str] = Counter()
     for node in toposort(text.linear.statements):
         if node.op is ops.LOAD:
-            image = node.src[0].arg.layout.rows is not None
-            found["image_reads" if image else "buffer_reads"] += 1
+            found["image_reads" if node.src[0].arg.is_image else "buffer_reads"] += 1
             found["guarded_reads"] += bool(node.arg)
     found["barriers"] = source.count(barrier) if barrier else 0
     return {name: found[name] for name in COUNTERS[1:5]}

@@ -40,7 +40,7 @@ def _places(param: UOp, address: Array) -> tuple[Array, Array]:
     outside.
     """
     layout = param.arg.layout
-    if layout.rows is None:
+    if not param.arg.is_image:
         return address, np.ones(address.shape, bool)
     width, height = layout.image(param.arg.shape)
     row = (address + IMAGE_ROW // 2) // IMAGE_ROW

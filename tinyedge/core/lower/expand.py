@@ -248,7 +248,7 @@ def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
     """
     accesses: dict[UOp, list[UOp]] = {}
     for node in toposort((sink,)):
-        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.layout.rows is None:
+        if node.op in (ops.LOAD, ops.STORE) and not node.src[0].arg.is_image:
             accesses.setdefault(node.src[0], []).append(node)
     lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
     done: dict[UOp, UOp] = {}

@@ -14,7 +14,7 @@ def free_guards(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         src = tuple(done[s] for s in node.src)
-        if node.op is ops.LOAD and node.arg and _is_image(node.src[0]):
+        if node.op is ops.LOAD and node.arg and node.src[0].arg.is_image:
             left = ix.every(c for c in _conjuncts(src[2]) if not _implied(c, src[0], src[1]))
             src, guarded = ((*src[:2], left), True) if left is not ix.TRUE else (src[:2], False)
             done[node] = UOp(ops.LOAD, node.dtype, src, guarded)
@@ -30,7 +30,7 @@ def not_pixels(sink: UOp) -> set[int]:
     found = set()
     used: dict[ops.Primitive, set[int]] = {ops.LOAD: set(), ops.STORE: set()}
     for node in toposort((sink,)):
-        if node.op in (ops.LOAD, ops.STORE) and _is_image(node.src[0]):
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
             at = 1 if node.op is ops.LOAD else 2
             value = node if node.op is ops.LOAD else node.src[1]
             used[node.op].add(node.src[0].arg.slot)
@@ -44,17 +44,13 @@ def to_coordinates(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         src = tuple(done[s] for s in node.src)
-        if node.op in (ops.LOAD, ops.STORE) and _is_image(node.src[0]):
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
             at = 1 if node.op is ops.LOAD else 2
             place, row = coordinates(node.src[at])
             pixel = ix.floordiv(place, const(PIXEL, dt.index))
             src = (*src[:at], pixel, row, *src[at + 1 :])
         done[node] = node if src == node.src else node.replace(src)
     return done[sink]
-
-
-def _is_image(param: UOp) -> bool:
-    return param.arg.layout.rows is not None
 
 
 def _conjuncts(condition: UOp) -> list[UOp]:

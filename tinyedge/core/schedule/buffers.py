@@ -141,6 +141,11 @@ class Param:
     written: bool = False
     weight: bool = False
 
+    @property
+    def is_image(self) -> bool:
+        """Whether kernels take it as an image, not as a buffer."""
+        return self.layout.rows is not None
+
 
 @dataclass(frozen=True)
 class View:

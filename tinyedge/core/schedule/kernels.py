@@ -55,14 +55,10 @@ class Launch:
 
 @dataclass(eq=False)
 class Turns:
-    """Launches that are repeated while the bool in `condition` is true, at most `bound` times.
-
-    carried: buffers that keep values from one turn to the next.
-    """
+    """Launches that are repeated while the bool in `condition` is true, at most `bound` times."""
 
     condition: Storage
     bound: int
-    carried: tuple[Storage, ...]
     launches: list[Launch | Turns]
 
 
@@ -339,8 +335,7 @@ class _Scheduler:
                 inner._kernel(result, Placement(home), root=False)
         trips = body.repeat.trips
         if trips is None:
-            turns = Turns(homes[0], body.repeat.bound, tuple(homes), turn.launches)
-            self.schedule.launches.append(turns)
+            self.schedule.launches.append(Turns(homes[0], body.repeat.bound, turn.launches))
         for number in range(trips or 0):
             self.schedule.launches.extend(
                 _moved(item, swaps if number % 2 else {}) for item in turn.launches
@@ -502,7 +497,6 @@ def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | T
     return Turns(
         homes.get(item.condition, item.condition),
         item.bound,
-        tuple(homes.get(s, s) for s in item.carried),
         [_moved(inner, homes) for inner in item.launches],
     )
 

@@ -106,7 +106,7 @@ class OpenclPrinter(Printer):
         return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        if _is_image(node.src[0]):
+        if node.src[0].arg.is_image:
             place = ", ".join(bare(operand) for operand in operands[:2])
             text = f"read_imagef(b{node.src[0].arg.slot}, {SAMPLER}, (int2)({place}))"
         else:
@@ -131,7 +131,7 @@ class OpenclPrinter(Printer):
     def store(self, node: UOp) -> str:
         param, value, *places = node.src
         name = f"b{param.arg.slot}"
-        if _is_image(param):
+        if param.arg.is_image:
             place = ", ".join(self.bare(index) for index in places)
             text = self.bare(value)
             if param.dtype is dt.float16:
@@ -288,10 +288,6 @@ def _behind(name: str, address: str) -> str:
     return name if address == "0" else f"{name} + {address}"
 
 
-def _is_image(param: UOp) -> bool:
-    return param.arg.layout.rows is not None
-
-
 def _repeated(node: UOp) -> bool:
     """Whether the node is a vector of one scalar."""
     return node.op is ops.VECTOR and len(node.src) == 1
@@ -324,7 +320,7 @@ def render(kernel: KernelText) -> str:
 
 def _argument(printer: OpenclPrinter, argument: Argument) -> str:
     dtype = argument.param.dtype
-    if _is_image(argument.param):
+    if argument.param.arg.is_image:
         access = "__write_only" if argument.written else "__read_only"
         return f"{access} image2d_t b{argument.param.arg.slot}"
     half = dtype.bits == 16 and dtype.is_float
