@@ -4,27 +4,50 @@ spells otherwise.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.lower.geometry import Geometry
-from tinyedge.core.lower.linear import Linear
 from tinyedge.core.rules import index as ix
+from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp, toposort
 
 INDENT = "    "
 LANES = "xyzw"
 FEW_PARTS = 16  # partial results that every thread combines for itself
 
+# What C's mathematical functions are called.
+FUNCTIONS = {
+    ops.EXP: "exp",
+    ops.LOG: "log",
+    ops.SQRT: "sqrt",
+    ops.SIN: "sin",
+    ops.COS: "cos",
+    ops.TANH: "tanh",
+    ops.FLOOR: "floor",
+    ops.TRUNC: "trunc",
+    ops.ROUND: "rint",
+    ops.POW: "pow",
+}
+
 
 class Printer:
-    """Prints one kernel. A target's printer overrides the spellings that differ."""
+    """Prints one kernel. A target's printer overrides the spellings that differ from C's.
 
-    def __init__(self, linear: Linear, geometry: Geometry) -> None:
-        self.linear = linear
-        self.geometry = geometry
+    suffixes: of integer constants, by the type's name.
+    """
+
+    suffixes: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, kernel: KernelText) -> None:
+        self.kernel = kernel
+        self.linear = kernel.linear
+        self.geometry = kernel.geometry
         self.names: dict[UOp, str] = {}
         self.counters: dict[str, int] = {}
         self.lines: list[str] = []
@@ -39,14 +62,14 @@ class Printer:
 
     def declare(self, dtype: DType, name: str, value: str) -> str:
         """A named value that does not change."""
-        raise NotImplementedError
+        return f"const {self.variable(dtype, name, value)}"
 
     def variable(self, dtype: DType, name: str, value: str) -> str:
         """A variable with its first value."""
-        raise NotImplementedError
+        return f"{self.type(dtype)} {name} = {value};"
 
     def loop(self, name: str, count: str) -> str:
-        raise NotImplementedError
+        return f"for ({self.type(dt.index)} {name} = 0; {name} < {count}; {name}++)"
 
     def store(self, node: UOp) -> str:
         raise NotImplementedError
@@ -56,7 +79,7 @@ class Printer:
 
     def symbol(self, node: UOp) -> str:
         """A symbolic size, as the caller passes it."""
-        raise NotImplementedError
+        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
 
     def steps(self, node: UOp) -> str:
         """How many steps a symbolic size is above its offset."""
@@ -80,8 +103,29 @@ class Printer:
     def lane(self, node: UOp, value: str) -> str:
         raise NotImplementedError
 
-    def number(self, value: bool | int | float, dtype: DType) -> str:
+    def short(self, dtype: DType) -> str:
+        """The suffix of helper functions: f32, i32x4, ..."""
         raise NotImplementedError
+
+    def number(self, value: bool | int | float, dtype: DType) -> str:
+        if dtype.kind == "b":
+            return "1" if value else "0"
+        if dtype.kind != "f":
+            return self.integer(int(value), dtype)
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "INFINITY" if value > 0 else "(-INFINITY)"
+        single = dtype.bits <= 32
+        text = float_text(float(value), single) + ("f" if single else "")
+        return f"({text})" if text.startswith("-") else text
+
+    def integer(self, value: int, dtype: DType) -> str:
+        """An integer constant; the least one of a type is no literal in C."""
+        suffix = self.suffixes.get(dtype.name, "")
+        if dtype.kind == "i" and dtype.bits >= 32 and value == dtype.limits[0]:
+            return f"({value + 1}{suffix} - 1)"
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 
     def operation(self, node: UOp, operands: list[str]) -> str:
         """An elementwise operation; by default the spelling of its row."""
@@ -93,7 +137,15 @@ class Printer:
         return op.c.format(*operands)
 
     def division(self, node: UOp, operands: list[str]) -> str:
+        """An operator where it does what is meant, else a helper: for vectors, for negative
+        numbers and for divisors that may be zero.
+        """
+        divisor = node.src[1]
+        known = divisor.op is ops.CONST and divisor.arg != 0
         signed = node.dtype.kind == "i"
+        name = f"te_{node.op.name}_{self.short(node.dtype)}"
+        if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
+            return f"{name}({', '.join(bare(operand) for operand in operands)})"
         nonnegative = not signed or (
             node.dtype is dt.index
             and ix.bounds(node.src[0])[0] >= 0
@@ -102,8 +154,7 @@ class Printer:
         sign = "/" if node.op is ops.FLOORDIV else "%"
         if nonnegative or _known_nonnegative(node.src[0]):
             return f"({operands[0]} {sign} {operands[1]})"
-        name = "te_floordiv" if node.op is ops.FLOORDIV else "te_mod"
-        return f"{name}_{node.dtype.name}({operands[0]}, {operands[1]})"
+        return f"{name}({operands[0]}, {operands[1]})"
 
     # The kernel.
 
@@ -295,6 +346,13 @@ class Printer:
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         raise NotImplementedError
+
+
+def constant(node: UOp) -> float | None:
+    """The value of a constant, or of a vector of one."""
+    if node.op is ops.VECTOR and len(node.src) == 1:
+        node = node.src[0]
+    return float(node.arg) if node.op is ops.CONST else None
 
 
 def _known_nonnegative(node: UOp) -> bool:

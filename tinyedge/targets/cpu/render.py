@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from importlib import resources
+from typing import ClassVar
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import Printer, bare, float_text, known_shift
+from tinyedge.core.render import FUNCTIONS, Printer, bare, known_shift
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
@@ -19,19 +19,10 @@ TYPES = {
     "float32": "float",
     "float64": "double",
 }
-FUNCTIONS = {
-    ops.EXP: "exp",
-    ops.LOG: "log",
-    ops.SQRT: "sqrt",
-    ops.SIN: "sin",
-    ops.COS: "cos",
-    ops.TANH: "tanh",
-    ops.FLOOR: "floor",
-    ops.TRUNC: "trunc",
-    ops.ROUND: "rint",
+HELPERS = {
+    **FUNCTIONS,
     ops.ABS: "abs",
     ops.ISNAN: "isnan",
-    ops.POW: "pow",
     ops.MAX: "max",
     ops.MIN: "min",
     ops.TRUNCDIV: "truncdiv",
@@ -47,9 +38,10 @@ def short(dtype: DType) -> str:
 class CPrinter(Printer):
     """The spellings of C."""
 
+    suffixes: ClassVar = {"int64": "LL", "uint64": "ULL", "uint32": "u"}
+
     def __init__(self, kernel: KernelText) -> None:
-        super().__init__(kernel.linear, kernel.geometry)
-        self.kernel = kernel
+        super().__init__(kernel)
         self.depth = 2
 
     def type(self, dtype: DType) -> str:
@@ -57,20 +49,11 @@ class CPrinter(Printer):
             return short(dtype)
         return TYPES.get(dtype.name, f"{dtype.name}_t")
 
-    def declare(self, dtype: DType, name: str, value: str) -> str:
-        return f"const {self.type(dtype)} {name} = {value};"
-
-    def variable(self, dtype: DType, name: str, value: str) -> str:
-        return f"{self.type(dtype)} {name} = {value};"
-
-    def loop(self, name: str, count: str) -> str:
-        return f"for (int32_t {name} = 0; {name} < {count}; {name}++)"
+    def short(self, dtype: DType) -> str:
+        return short(dtype)
 
     def special(self, kind: str, dimension: int) -> str:
         return "group" if kind == "group" else "0"
-
-    def symbol(self, node: UOp) -> str:
-        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         name = f"b{node.src[0].arg.slot}"
@@ -92,24 +75,6 @@ class CPrinter(Printer):
         if value.dtype.lanes == 1:
             return f"{name}[{self.bare(address)}] = {text};"
         return f"te_store_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
-
-    def number(self, value: bool | int | float, dtype: DType) -> str:
-        if dtype.kind == "f":
-            if math.isnan(value):
-                return "NAN"
-            if math.isinf(value):
-                return "INFINITY" if value > 0 else "(-INFINITY)"
-            single = dtype.bits <= 32
-            text = float_text(float(value), single) + ("f" if single else "")
-            return f"({text})" if text.startswith("-") else text
-        if dtype.kind == "b":
-            return "1" if value else "0"
-        suffix = {("i", 64): "LL", ("u", 64): "ULL", ("u", 32): "u"}.get(
-            (dtype.kind, dtype.bits), ""
-        )
-        if dtype.kind == "i" and value == dtype.limits[0] and dtype.bits >= 32:
-            return f"({value + 1}{suffix} - 1)"
-        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -150,9 +115,9 @@ class CPrinter(Printer):
         source = node.src[0].dtype
         if op is ops.NOT and source.kind == "b" and source.lanes == 1:
             return f"(!{operands[0]})"
-        if op in FUNCTIONS:
+        if op in HELPERS:
             inner = ", ".join(bare(o) for o in operands)
-            return f"te_{FUNCTIONS[op]}_{short(source)}({inner})"
+            return f"te_{HELPERS[op]}_{short(source)}({inner})"
         if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
             return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
@@ -174,15 +139,6 @@ class CPrinter(Printer):
             operands = [f"({unsigned}){operand}" for operand in operands]
             return f"(({self.type(dtype)}){super().operation(node, operands)})"
         return super().operation(node, operands)
-
-    def division(self, node: UOp, operands: list[str]) -> str:
-        dtype, divisor = node.dtype, node.src[1]
-        known = divisor.op is ops.CONST and divisor.arg != 0
-        if dtype.lanes > 1 or (dtype.kind == "u" and not known):
-            return f"te_{node.op.name}_{short(dtype)}({', '.join(bare(o) for o in operands)})"
-        text = super().division(node, operands)
-        name = f"te_{node.op.name}_{short(dtype)}("
-        return text.replace(f"te_{node.op.name}_{dtype.name}(", name, 1)
 
 
 def render(kernel: KernelText) -> str:

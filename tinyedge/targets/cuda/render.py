@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from importlib import resources
+from typing import ClassVar
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, float_text
+from tinyedge.core.render import FUNCTIONS, LANES, Printer, bare, constant, float_text
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
@@ -35,19 +36,10 @@ VECTORS = {
     "float16": "half",
     "float32": "float",
 }
-FUNCTIONS = {
-    ops.EXP: "exp",
-    ops.LOG: "log",
-    ops.SQRT: "sqrt",
-    ops.SIN: "sin",
-    ops.COS: "cos",
-    ops.TANH: "tanh",
-    ops.FLOOR: "floor",
-    ops.TRUNC: "trunc",
-    ops.ROUND: "rint",
+HELPERS = {
+    **FUNCTIONS,
     ops.ABS: "abs",
     ops.ISNAN: "isnan",
-    ops.POW: "pow",
     ops.MAX: "max",
     ops.MIN: "min",
     ops.TRUNCDIV: "truncdiv",
@@ -57,29 +49,20 @@ FUNCTIONS = {
 WRAPPING = {ops.ADD: "add", ops.SUB: "sub", ops.MUL: "mul", ops.NEG: "neg"}
 BARRIER = "__syncthreads();"
 WARP = 32
-SUFFIXES = {"int64": "ll", "uint32": "u", "uint64": "ull"}
 
 
 class CudaPrinter(Printer):
     """The spellings of CUDA C."""
 
-    def __init__(self, kernel: KernelText) -> None:
-        super().__init__(kernel.linear, kernel.geometry)
-        self.kernel = kernel
+    suffixes: ClassVar = {"int64": "ll", "uint64": "ull", "uint32": "u"}
 
     def type(self, dtype: DType) -> str:
         if dtype.lanes > 1:
             return f"{VECTORS[dtype.name]}{dtype.lanes}"
         return TYPES[dtype.name]
 
-    def declare(self, dtype: DType, name: str, value: str) -> str:
-        return f"const {self.type(dtype)} {name} = {value};"
-
-    def variable(self, dtype: DType, name: str, value: str) -> str:
-        return f"{self.type(dtype)} {name} = {value};"
-
-    def loop(self, name: str, count: str) -> str:
-        return f"for (int {name} = 0; {name} < {count}; {name}++)"
+    def short(self, dtype: DType) -> str:
+        return dtype.name
 
     def special(self, kind: str, dimension: int) -> str:
         return f"(int)blockIdx.{LANES[dimension]}" if kind == "group" else "(int)threadIdx.x"
@@ -121,9 +104,6 @@ class CudaPrinter(Printer):
         parts = [f"{array}[{first} + {i}]" for i in range(warps)]
         self.line(f"{name} = {self._chain(node, parts)};")
 
-    def symbol(self, node: UOp) -> str:
-        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
-
     def load_text(self, node: UOp, operands: list[str]) -> str:
         param = node.src[0]
         name = f"b{param.arg.slot}"
@@ -151,10 +131,7 @@ class CudaPrinter(Printer):
             return "true" if value else "false"
         if dtype.bits < 32:
             return f"({self.type(dtype)}){value}"
-        suffix = SUFFIXES.get(dtype.name, "")
-        if dtype.kind == "i" and value == dtype.limits[0]:
-            return f"({value + 1}{suffix} - 1)"
-        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+        return self.integer(int(value), dtype)
 
     def _float(self, value: float, dtype: DType) -> str:
         if math.isnan(value):
@@ -204,9 +181,9 @@ class CudaPrinter(Printer):
         op = node.op
         source = node.src[0].dtype
         inner = ", ".join(bare(o) for o in operands)
-        if op in FUNCTIONS:
-            return f"te_{FUNCTIONS[op]}({inner})"
-        if op is ops.DIV and source.name == "float32" and _constant(node.src[0]) == 1.0:
+        if op in HELPERS:
+            return f"te_{HELPERS[op]}({inner})"
+        if op is ops.DIV and source.name == "float32" and constant(node.src[0]) == 1.0:
             return f"te_reciprocal({bare(operands[1])})"
         if source.lanes == 1:
             if op is ops.NOT and source.kind == "b":
@@ -221,20 +198,11 @@ class CudaPrinter(Printer):
         return super().operation(node, operands)
 
     def division(self, node: UOp, operands: list[str]) -> str:
-        dtype, divisor = node.dtype, node.src[1]
-        known = divisor.op is ops.CONST and divisor.arg != 0
         plain = super().division(node, operands)
-        safe = dtype.lanes == 1 and (dtype.kind == "i" or (known and dtype.bits >= 32))
-        if safe and not plain.startswith("te_"):
+        promoted = node.dtype.kind == "u" and node.dtype.bits < 32
+        if not plain.startswith("te_") and not promoted:
             return plain
         return f"te_{node.op.name}({', '.join(bare(o) for o in operands)})"
-
-
-def _constant(node: UOp) -> float | None:
-    """The value of a constant, or of a vector of one."""
-    if node.op is ops.VECTOR and len(node.src) == 1:
-        node = node.src[0]
-    return float(node.arg) if node.op is ops.CONST else None
 
 
 def render(kernel: KernelText) -> str:

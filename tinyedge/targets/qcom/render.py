@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 import re
 from importlib import resources
+from typing import ClassVar
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, float_text, known_shift
+from tinyedge.core.render import FUNCTIONS, LANES, Printer, bare, constant, known_shift
 from tinyedge.core.target import Argument, KernelText
 from tinyedge.core.uop import UOp
 
@@ -36,18 +37,6 @@ TYPES = {
     "float16": "float",
     "float32": "float",
 }
-FUNCTIONS = {
-    ops.EXP: "exp",
-    ops.LOG: "log",
-    ops.SQRT: "sqrt",
-    ops.SIN: "sin",
-    ops.COS: "cos",
-    ops.TANH: "tanh",
-    ops.FLOOR: "floor",
-    ops.TRUNC: "trunc",
-    ops.ROUND: "rint",
-    ops.POW: "pow",
-}
 HELPERS = {
     ops.ISNAN: "isnan",
     ops.TRUNCDIV: "truncdiv",
@@ -69,22 +58,14 @@ def short(dtype: DType) -> str:
 class OpenclPrinter(Printer):
     """The spellings of OpenCL C."""
 
-    def __init__(self, kernel: KernelText) -> None:
-        super().__init__(kernel.linear, kernel.geometry)
-        self.kernel = kernel
+    suffixes: ClassVar = {"int64": "L", "uint64": "UL", "uint32": "u"}
+
+    def short(self, dtype: DType) -> str:
+        return short(dtype)
 
     def type(self, dtype: DType) -> str:
         name = TYPES[dtype.name]
         return name if dtype.lanes == 1 else f"{name}{dtype.lanes}"
-
-    def declare(self, dtype: DType, name: str, value: str) -> str:
-        return f"const {self.type(dtype)} {name} = {value};"
-
-    def variable(self, dtype: DType, name: str, value: str) -> str:
-        return f"{self.type(dtype)} {name} = {value};"
-
-    def loop(self, name: str, count: str) -> str:
-        return f"for (int {name} = 0; {name} < {count}; {name}++)"
 
     def statement(self, node: UOp) -> None:
         """A vector of one scalar gets no name: the scalar has one, and takes a fourth of the
@@ -101,9 +82,6 @@ class OpenclPrinter(Printer):
 
     def barrier(self) -> str:
         return BARRIER
-
-    def symbol(self, node: UOp) -> str:
-        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         if node.src[0].arg.is_image:
@@ -153,22 +131,6 @@ class OpenclPrinter(Printer):
 
     def _repeated(self, text: str, dtype: DType) -> str:
         return text if dtype.lanes == 1 else f"({self.type(dtype)})({text})"
-
-    def number(self, value: bool | int | float, dtype: DType) -> str:
-        if dtype.kind == "f":
-            if math.isnan(value):
-                return "NAN"
-            if math.isinf(value):
-                return "INFINITY" if value > 0 else "(-INFINITY)"
-            text = float_text(float(value)) + "f"
-            return f"({text})" if text.startswith("-") else text
-        if dtype.kind == "b":
-            return "1" if value else "0"
-        kinds = {("i", 64): "L", ("u", 64): "UL", ("u", 32): "u"}
-        suffix = kinds.get((dtype.kind, dtype.bits), "")
-        if dtype.kind == "i" and value == dtype.limits[0] and dtype.bits >= 32:
-            return f"({value + 1}{suffix} - 1)"
-        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -247,8 +209,8 @@ class OpenclPrinter(Printer):
         inner = ", ".join(bare(operand) for operand in operands)
         if dtype.kind == "b" or (dtype.is_int and dtype.bits == 32):
             return f"{op.name}({inner})"
-        constant = _constant(node.src[1])
-        if dtype.is_int or (constant is not None and not math.isnan(constant)):
+        other = constant(node.src[1])
+        if dtype.is_int or (other is not None and not math.isnan(other)):
             sign = "<" if op is ops.MAX else ">"
             return f"({operands[0]} {sign} {operands[1]} ? {operands[1]} : {operands[0]})"
         return f"te_{op.name}_{short(dtype)}({inner})"
@@ -272,16 +234,6 @@ class OpenclPrinter(Printer):
         text = super().operation(node, operands)
         return self._as(dtype, text) if dtype.kind == "i" or dtype.bits < 32 else text
 
-    def division(self, node: UOp, operands: list[str]) -> str:
-        dtype, divisor = node.dtype, node.src[1]
-        known = divisor.op is ops.CONST and divisor.arg != 0
-        if dtype.lanes > 1 or (dtype.kind == "u" and not known):
-            inner = ", ".join(bare(operand) for operand in operands)
-            return f"te_{node.op.name}_{short(dtype)}({inner})"
-        text = super().division(node, operands)
-        name = f"te_{node.op.name}_"
-        return text.replace(f"{name}{dtype.name}(", f"{name}{short(dtype)}(", 1)
-
 
 def _behind(name: str, address: str) -> str:
     """A pointer to an element of a buffer."""
@@ -291,13 +243,6 @@ def _behind(name: str, address: str) -> str:
 def _repeated(node: UOp) -> bool:
     """Whether the node is a vector of one scalar."""
     return node.op is ops.VECTOR and len(node.src) == 1
-
-
-def _constant(node: UOp) -> float | None:
-    """The value of a constant, or of a vector of one."""
-    if _repeated(node):
-        node = node.src[0]
-    return float(node.arg) if node.op is ops.CONST else None
 
 
 def render(kernel: KernelText) -> str:

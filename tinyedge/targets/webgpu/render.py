@@ -6,10 +6,11 @@ import functools
 import math
 import re
 from importlib import resources
+from typing import ClassVar
 
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, float_text, known_shift
+from tinyedge.core.render import LANES, Printer, bare, constant, float_text, known_shift
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
@@ -49,9 +50,10 @@ def short(dtype: DType) -> str:
 class WgslPrinter(Printer):
     """The spellings of WGSL."""
 
-    def __init__(self, kernel: KernelText) -> None:
-        super().__init__(kernel.linear, kernel.geometry)
-        self.kernel = kernel
+    suffixes: ClassVar = {"uint32": "u"}
+
+    def short(self, dtype: DType) -> str:
+        return short(dtype)
 
     def type(self, dtype: DType) -> str:
         name = TYPES[dtype.name]
@@ -132,11 +134,7 @@ class WgslPrinter(Printer):
             return f"({text})" if text.startswith("-") else text
         if dtype.kind == "b":
             return "true" if value else "false"
-        if dtype.kind == "u":
-            return f"{value}u"
-        if value == -(2**31):
-            return "(-2147483647 - 1)"
-        return f"({value})" if value < 0 else f"{value}"
+        return self.integer(int(value), dtype)
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -179,7 +177,7 @@ class WgslPrinter(Printer):
             return f"te_eq_{short(source)}({inner})"
         if op is ops.SUB and source.kind == "f" and node.src[0] is node.src[1]:
             return f"te_nothing_{short(source)}({bare(operands[0])})"
-        zeros = [_constant(operand) == 0 for operand in node.src]
+        zeros = [constant(operand) == 0 for operand in node.src]
         if op is ops.MUL and source.kind == "f" and any(zeros):
             return f"te_nothing_{short(source)}({bare(operands[0 if zeros[1] else 1])})"
         if op is ops.NEG and source.kind == "u":
@@ -198,26 +196,10 @@ class WgslPrinter(Printer):
         text = ", ".join(f"{lane.arg}u" for lane in lanes)
         return f"vec{node.dtype.lanes}<u32>({text})" if node.dtype.lanes > 1 else text
 
-    def division(self, node: UOp, operands: list[str]) -> str:
-        divisor = node.src[1]
-        known = divisor.op is ops.CONST and divisor.arg != 0
-        if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
-            return f"te_{node.op.name}_{short(node.dtype)}({', '.join(bare(o) for o in operands)})"
-        text = super().division(node, operands)
-        name = f"te_{node.op.name}_"
-        return text.replace(f"{name}{node.dtype.name}(", f"{name}{short(node.dtype)}(", 1)
-
-
-def _constant(node: UOp) -> float | None:
-    """The value of a constant, or of a vector of one."""
-    if node.op is ops.VECTOR and len(node.src) == 1:
-        node = node.src[0]
-    return float(node.arg) if node.op is ops.CONST else None
-
 
 def _plain_constant(node: UOp) -> bool:
     """Whether the node is a constant that is no NaN (or a vector of it)."""
-    value = _constant(node)
+    value = constant(node)
     return value is not None and not math.isnan(value)
 
 
