@@ -40,7 +40,7 @@ def test_an_adapter_by_name_or_index() -> None:
         assert first.name in device.name
         device.close()
     for wanted in (99, -1, "no such adapter"):
-        with pytest.raises(DeviceError, match="there is no adapter called"):
+        with pytest.raises(DeviceError, match="there is no device called"):
             webgpu.open(wanted)
 
 

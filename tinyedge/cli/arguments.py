@@ -9,9 +9,16 @@ from typing import Any
 
 import click
 
+from tinyedge.api import PRECISIONS
 from tinyedge.core.errors import RunError
 from tinyedge.core.ports import Array, describe
 from tinyedge.core.program import Entry, Program, evaluate
+
+PRECISION = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
+)
 
 
 def split_dims(dims: Sequence[str]) -> dict[str, str]:

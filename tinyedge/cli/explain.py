@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinyedge.api import PRECISIONS, TARGETS, choose_options, compile_model
-from tinyedge.cli.arguments import split_dims
+from tinyedge.api import TARGETS, choose_options, compile_model
+from tinyedge.cli.arguments import PRECISION, split_dims
 from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.ports import say as say_size
@@ -29,11 +29,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @click.option("--stop-after", type=click.Choice(NAMES), default=NAMES[-1], show_default=True)
 @click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size.")
-@click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
-)
+@PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
 def command(
     model: Path,

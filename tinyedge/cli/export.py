@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tinyedge.api import PRECISIONS, TARGETS
-from tinyedge.cli.arguments import numbers, split_dims, split_pairs
+from tinyedge.api import MOST_STEPS, TARGETS
+from tinyedge.cli.arguments import PRECISION, numbers, split_dims, split_pairs
 from tinyedge.cli.output import (
     bytes_of,
     complain,
@@ -44,11 +44,7 @@ from tinyedge.cli.output import (
     metavar="NODE=N",
     help="The most turns of a loop whose number only a run will know.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
-)
+@PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
 @click.option(
@@ -101,7 +97,7 @@ from tinyedge.cli.output import (
 )
 @click.option(
     "--golden-steps",
-    type=click.IntRange(1, 1024),
+    type=click.IntRange(1, MOST_STEPS),
     help="Runs of a golden case, one after the other. Default: 8 with states, else 1.",
 )
 @click.option("--force", is_flag=True, help="Replace a bundle even if it holds other files.")

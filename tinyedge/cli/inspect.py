@@ -14,7 +14,7 @@ from tinyedge.cli.output import bytes_of, say, say_json, several, table
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
-from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, Symbol
+from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, Symbol, launches
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx.importer import OperatorReport
@@ -173,7 +173,7 @@ def _entry(entry: Entry, program: Program) -> dict[str, Any]:
         "inputs": entry.inputs,
         "outputs": entry.outputs,
         "updates": _updated(entry, program),
-        "launches": sum(isinstance(step, Launch) for step in entry.steps),
+        "launches": sum(1 for _ in launches(entry.steps)),
     }
 
 

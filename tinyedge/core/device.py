@@ -13,12 +13,14 @@ A run is then `upload`, `replay`, `read`: it creates no memory, kernel or bindin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
 import numpy as np
 
+from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Image, Program
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -111,3 +113,66 @@ class Device(Protocol):
     def close(self) -> None:
         """Release everything. Closing twice is allowed."""
         ...
+
+
+def choose(target: str, names: Sequence[str], device: int | str | None, driver: str) -> int:
+    """The place of a device among those of these names.
+
+    device: its place, or a part of its name; default: the first. driver: what to do where there is
+    none. Raises DeviceError.
+    """
+    if device is None and names:
+        return 0
+    if isinstance(device, int) and 0 <= device < len(names):
+        return device
+    if isinstance(device, str):
+        for place, name in enumerate(names):
+            if device.lower() in name.lower():
+                return place
+    wanted = "" if device is None else f" called {device!r}"
+    raise DeviceError(
+        f"the {target} device",
+        f"there is no device{wanted}",
+        id="device.adapter",
+        supported="; ".join(names) or "none found",
+        next="name a part of one of these (tinyedge devices), or leave the device out"
+        if names
+        else driver,
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line."""
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def errors(
+    subject: str,
+    name: str,
+    memory: type[Exception],
+    misuse: type[Exception],
+    other: type[Exception],
+) -> Iterator[None]:
+    """A driver's errors as ours: `memory` and `other` are the device's, `misuse` is our mistake.
+
+    subject: what was done; name: the device's.
+    """
+    try:
+        yield
+    except memory as error:
+        raise DeviceError(
+            subject,
+            f"{name} is out of memory: {one_line(error)}",
+            id="device.memory",
+            next="close what else uses the device, or choose smaller sizes",
+        ) from None
+    except misuse as error:
+        raise InternalError(subject, one_line(error), id="device.validation") from None
+    except other as error:
+        raise DeviceError(
+            subject,
+            f"{name} failed: {one_line(error)}",
+            id="device.lost",
+            next="open the device again",
+        ) from None

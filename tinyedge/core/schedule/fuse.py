@@ -227,6 +227,8 @@ class _Fusion:
             return Use(use.kernel, self._path(use, user.arg), repeats, VIEWED)
         if op is ops.GATHER:
             data, places = user.src
+            if node is places and node is not data and len(data.shape) == 1:
+                return use  # an element of the result reads one of the places, its own
             each = _ratio(user.shape, places.shape) if node is not data else GATHER_REPEATS
             repeats = use.repeats * max(1.0, each)
             return Use(use.kernel, self._path(use, user), repeats, VIEWED)

@@ -172,7 +172,7 @@ static te_status check_hash(const te_file_record *file, te_sha256 *hash, te_erro
     char digits[65];
     te_sha256_end(hash, digits);
 #ifndef TINYEDGE_FUZZ
-    TE_NEED(!memcmp(digits, file->sha256, 64), TE_FILE_HASH, "the SHA-256 of %s is another",
+    TE_NEED(!memcmp(digits, file->sha256.at, 64), TE_FILE_HASH, "the SHA-256 of %s is another",
             file->name.at);
 #else
     (void)file;

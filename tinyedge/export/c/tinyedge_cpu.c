@@ -172,7 +172,7 @@ static te_status find_kernels(te_context *context, cpu *device, te_error *error)
             "the cpu backend needs compiled kernels");
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const te_kernel_record *kernel = &model->kernels[i];
-        const char *digits = model->files[kernel->range.file].sha256;
+        const char *digits = model->files[kernel->range.file].sha256.at;
         TE_NEED(strlen(kernels->sha256) == 64 && !memcmp(kernels->sha256, digits, 64),
                 TE_DEVICE_KERNEL, "the kernels were compiled from another source");
         device->functions[i] = find(kernels, kernel->entry.at, i);

@@ -1,5 +1,6 @@
 /* Stages 2 and 3 of the format's checks: a bundle of ours, and the shape of its records as one
-   table. Nothing is allocated. */
+   table, which also says where they go in the model. The manifest is walked twice: to check and
+   count, and, once there is memory for as many, to fill it. Nothing is allocated. */
 #include "tinyedge_internal.h"
 
 #include <string.h>
@@ -85,7 +86,7 @@ typedef enum type {
     SHAPE, SLICES, PORTS, RANGE_OF_STEPS, SEGMENTS, WEIGHT_SHAPE, BINDINGS, MOVES, WORKGROUP, BOUND,
     COUNTS, NODES, GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, ARENAS, BUFFERS, ENTRIES,
     FEATURES, FILES, GOLDENS, IMAGES, INPUTS, KERNELS, OUTPUTS, STATES, STEPS, SYMBOLS, WEIGHTS,
-    FREE, SYMBOL, SLICE, INPUT, OUTPUT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING,
+    FREE, SYMBOL, SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING,
     KERNEL, LAUNCH, COPY, IF, LOOP, GOLDEN, GOLDEN_INPUT, GOLDEN_OUTPUT, FILE_, REQUIREMENTS, ROOT
 } type;
 
@@ -144,76 +145,94 @@ static const rule rules[FREE] = {
     [FILES] = {4096, 0, FILE_, TE_N_FILES},
     [GOLDENS] = {64, 0, GOLDEN, TE_N_GOLDENS},
     [IMAGES] = {262144, 0, IMAGE, TE_N_IMAGES},
-    [INPUTS] = {1024, 0, INPUT, TE_N_INPUTS},
+    [INPUTS] = {1024, 0, PORT, TE_N_INPUTS},
     [KERNELS] = {16384, 0, KERNEL, TE_N_KERNELS},
-    [OUTPUTS] = {1024, 0, OUTPUT, TE_N_OUTPUTS},
+    [OUTPUTS] = {1024, 0, PORT, TE_N_OUTPUTS},
     [STATES] = {1024, 0, STATE, TE_N_STATES},
     [STEPS] = {262144, 0, STEP, TE_N_STEPS},
     [SYMBOLS] = {TE_MAX_SYMBOLS, 0, SYMBOL, TE_N_SYMBOLS},
     [WEIGHTS] = {65536, 0, WEIGHT, TE_N_WEIGHTS},
 };
 
-/* A member of a record; or, with key HEAD, the record whose members follow in the order of keys. */
+/* A member of a record, and its place in the model's; or, with key HEAD, the record whose members
+   follow in the order of keys. */
 typedef struct member {
-    uint16_t key, type;
+    uint16_t key, type, place;
 } member;
 
 #define HEAD 0xffff
-#define KEY(key) offsetof(keys, key)
+#define NOWHERE 0xffff /* checked, but not kept */
+#define PLACE(key, type, place) {offsetof(keys, key), type, place}
+#define SKIP(key, type) PLACE(key, type, NOWHERE)
+#define LIST(key, type) PLACE(key, type, NOWHERE) /* all of an array of the model */
+#define AS(record, key, type, field) PLACE(key, type, offsetof(te_##record, field))
+#define IN(record, key, type) AS(record##_record, key, type, key)
+#define LIMIT(key, type, which) PLACE(key, type, 8 * (which))
 
 static const member members[] = {
-    {HEAD, FREE},
-    {HEAD, BUFFER}, {KEY(arena), INDEX}, {KEY(bytes), NUMBER}, {KEY(offset), NUMBER},
-    {KEY(weight), INDEX},
-    {HEAD, LAUNCH}, {KEY(buffers), BOUND}, {KEY(counts), COUNTS}, {KEY(flops), NUMBER},
-    {KEY(kernel), INDEX}, {KEY(nodes), NODES}, {KEY(op), ANY_TEXT},
-    {HEAD, COPY}, {KEY(bytes), EXPRESSION}, {KEY(destination), INDEX},
-    {KEY(destination_offset), NUMBER}, {KEY(op), ANY_TEXT}, {KEY(source), INDEX},
-    {KEY(source_offset), NUMBER},
-    {HEAD, IF}, {KEY(condition), INDEX}, {KEY(op), ANY_TEXT}, {KEY(otherwise), NUMBER},
-    {KEY(then), NUMBER},
-    {HEAD, LOOP}, {KEY(body), NUMBER}, {KEY(bound), STEP_SIZE}, {KEY(condition), INDEX},
-    {KEY(op), ANY_TEXT},
-    {HEAD, WEIGHT}, {KEY(bytes), NUMBER}, {KEY(dtype), DECLARED}, {KEY(name), NAME},
-    {KEY(segments), SEGMENTS}, {KEY(shape), WEIGHT_SHAPE}, {KEY(storage), DTYPE},
-    {HEAD, RANGE}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(offset), NUMBER},
-    {HEAD, BINDING}, {KEY(access), ACCESS}, {KEY(dtype), TYPE_WORD},
-    {HEAD, KERNEL}, {KEY(bindings), BINDINGS}, {KEY(bytes), NUMBER}, {KEY(entry), IDENTIFIER},
-    {KEY(file), INDEX}, {KEY(moves), MOVES}, {KEY(offset), NUMBER}, {KEY(symbols), FLAG},
-    {KEY(workgroup), WORKGROUP},
-    {HEAD, IMAGE}, {KEY(buffer), INDEX}, {KEY(dtype), IMAGE_DTYPE}, {KEY(height), IMAGE_SIDE},
-    {KEY(pitch), NUMBER}, {KEY(width), IMAGE_SIDE},
-    {HEAD, SYMBOL}, {KEY(max), SIZE}, {KEY(min), SIZE}, {KEY(name), NAME}, {KEY(step), STEP_SIZE},
-    {HEAD, SLICE}, {KEY(axis), AXIS}, {KEY(name), NAME}, {KEY(size), NUMBER}, {KEY(start), NUMBER},
-    {HEAD, INPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DECLARED},
-    {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
-    {HEAD, OUTPUT}, {KEY(buffer), INDEX}, {KEY(count), INDEX}, {KEY(dtype), DECLARED},
-    {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(slices), SLICES}, {KEY(storage), DTYPE},
-    {HEAD, STATE}, {KEY(axis), AXIS}, {KEY(buffer), INDEX}, {KEY(dtype), DECLARED},
-    {KEY(initial), INDEX}, {KEY(name), NAME}, {KEY(shape), SHAPE}, {KEY(storage), DTYPE},
-    {KEY(update), UPDATE},
-    {HEAD, ENTRY}, {KEY(inputs), PORTS}, {KEY(name), NAME}, {KEY(outputs), PORTS},
-    {KEY(steps), RANGE_OF_STEPS},
-    {HEAD, ARENA}, {KEY(bytes), ARENA_SIZE},
-    {HEAD, GOLDEN}, {KEY(entry), INDEX}, {KEY(inputs), GOLDEN_INPUTS}, {KEY(made), ANY_TEXT},
-    {KEY(outputs), GOLDEN_OUTPUTS}, {KEY(seed), SEED}, {KEY(steps), REPEATS},
-    {KEY(symbols), GOLDEN_SYMBOLS}, {KEY(tolerance), NUMBER},
-    {HEAD, GOLDEN_INPUT}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(max), GOLDEN_BOUND},
-    {KEY(min), GOLDEN_BOUND}, {KEY(offset), NUMBER},
-    {HEAD, GOLDEN_OUTPUT}, {KEY(bytes), NUMBER}, {KEY(file), INDEX}, {KEY(offset), NUMBER},
-    {KEY(stride), POSITIVE},
-    {HEAD, FILE_}, {KEY(bytes), NUMBER}, {KEY(name), ANY_TEXT}, {KEY(sha256), SHA256},
-    {HEAD, REQUIREMENTS}, {KEY(binding_bytes), NUMBER}, {KEY(bindings), NUMBER},
-    {KEY(buffer_bytes), NUMBER}, {KEY(image_height), IMAGE_LIMIT}, {KEY(image_width), IMAGE_LIMIT},
-    {KEY(invocations), NUMBER}, {KEY(workgroup_bytes), NUMBER}, {KEY(workgroups), NUMBER},
-    {HEAD, ROOT}, {KEY(arenas), ARENAS}, {KEY(buffers), BUFFERS}, {KEY(entries), ENTRIES},
-    {KEY(features), FEATURES}, {KEY(files), FILES}, {KEY(format), ANY_TEXT},
-    {KEY(golden), GOLDENS}, {KEY(images), IMAGES}, {KEY(inputs), INPUTS}, {KEY(kernels), KERNELS},
-    {KEY(options), FREE}, {KEY(outputs), OUTPUTS}, {KEY(peak_bytes), NUMBER}, {KEY(prelude), RANGE},
-    {KEY(requirements), REQUIREMENTS}, {KEY(states), STATES}, {KEY(steps), STEPS},
-    {KEY(symbols), SYMBOLS}, {KEY(target), TARGET_TEXT}, {KEY(tool), SHORT_TEXT},
-    {KEY(version), NUMBER}, {KEY(weights), WEIGHTS},
-    {HEAD, FREE},
+    {HEAD, FREE, 0},
+    {HEAD, BUFFER, 0}, IN(buffer, arena, INDEX), IN(buffer, bytes, NUMBER),
+    IN(buffer, offset, NUMBER), IN(buffer, weight, INDEX),
+    {HEAD, LAUNCH, 0}, AS(step_record, buffers, BOUND, first_buffer),
+    AS(step_record, counts, COUNTS, sizes), IN(step, flops, NUMBER), IN(step, kernel, INDEX),
+    IN(step, nodes, NODES), SKIP(op, ANY_TEXT),
+    {HEAD, COPY, 0}, AS(step_record, bytes, EXPRESSION, sizes), IN(step, destination, INDEX),
+    IN(step, destination_offset, NUMBER), SKIP(op, ANY_TEXT), IN(step, source, INDEX),
+    IN(step, source_offset, NUMBER),
+    {HEAD, IF, 0}, IN(step, condition, INDEX), SKIP(op, ANY_TEXT), IN(step, otherwise, NUMBER),
+    IN(step, then, NUMBER),
+    {HEAD, LOOP, 0}, AS(step_record, body, NUMBER, then), IN(step, bound, STEP_SIZE),
+    IN(step, condition, INDEX), SKIP(op, ANY_TEXT),
+    {HEAD, WEIGHT, 0}, IN(weight, bytes, NUMBER), SKIP(dtype, DECLARED), IN(weight, name, NAME),
+    AS(weight_record, segments, SEGMENTS, first_segment), SKIP(shape, WEIGHT_SHAPE),
+    SKIP(storage, DTYPE),
+    {HEAD, RANGE, 0}, IN(range, bytes, NUMBER), IN(range, file, INDEX), IN(range, offset, NUMBER),
+    {HEAD, BINDING, 0}, PLACE(access, ACCESS, 0), SKIP(dtype, TYPE_WORD),
+    {HEAD, KERNEL, 0}, AS(kernel_record, bindings, BINDINGS, first_binding),
+    AS(kernel_record, bytes, NUMBER, range.bytes), IN(kernel, entry, IDENTIFIER),
+    AS(kernel_record, file, INDEX, range.file), SKIP(moves, MOVES),
+    AS(kernel_record, offset, NUMBER, range.offset), IN(kernel, symbols, FLAG),
+    IN(kernel, workgroup, WORKGROUP),
+    {HEAD, IMAGE, 0}, IN(image, buffer, INDEX), IN(image, dtype, IMAGE_DTYPE),
+    IN(image, height, IMAGE_SIDE), IN(image, pitch, NUMBER), IN(image, width, IMAGE_SIDE),
+    {HEAD, SYMBOL, 0}, IN(symbol, max, SIZE), IN(symbol, min, SIZE), IN(symbol, name, NAME),
+    IN(symbol, step, STEP_SIZE),
+    {HEAD, SLICE, 0}, IN(slice, axis, AXIS), IN(slice, name, NAME), IN(slice, size, NUMBER),
+    IN(slice, start, NUMBER),
+    {HEAD, PORT, 0}, IN(port, buffer, INDEX), IN(port, count, INDEX), PLACE(dtype, DECLARED, 0),
+    IN(port, name, NAME), AS(port_record, shape, SHAPE, rank),
+    AS(port_record, slices, SLICES, first_slice), IN(port, storage, DTYPE),
+    {HEAD, STATE, 0}, SKIP(axis, AXIS), IN(port, buffer, INDEX), PLACE(dtype, DECLARED, 0),
+    IN(port, initial, INDEX), IN(port, name, NAME), AS(port_record, shape, SHAPE, rank),
+    IN(port, storage, DTYPE), SKIP(update, UPDATE),
+    {HEAD, ENTRY, 0}, AS(entry_record, inputs, PORTS, first_input), IN(entry, name, NAME),
+    AS(entry_record, outputs, PORTS, first_output), AS(entry_record, steps, RANGE_OF_STEPS, first),
+    {HEAD, ARENA, 0}, PLACE(bytes, ARENA_SIZE, 0),
+    {HEAD, GOLDEN, 0}, IN(golden, entry, INDEX),
+    AS(golden_record, inputs, GOLDEN_INPUTS, first_input), SKIP(made, ANY_TEXT),
+    AS(golden_record, outputs, GOLDEN_OUTPUTS, first_output), IN(golden, seed, SEED),
+    IN(golden, steps, REPEATS), AS(golden_record, symbols, GOLDEN_SYMBOLS, first_symbol),
+    IN(golden, tolerance, NUMBER),
+    {HEAD, GOLDEN_INPUT, 0}, AS(golden_input, bytes, NUMBER, range.bytes),
+    AS(golden_input, file, INDEX, range.file), AS(golden_input, max, GOLDEN_BOUND, max),
+    AS(golden_input, min, GOLDEN_BOUND, min), AS(golden_input, offset, NUMBER, range.offset),
+    {HEAD, GOLDEN_OUTPUT, 0}, AS(golden_output, bytes, NUMBER, range.bytes),
+    AS(golden_output, file, INDEX, range.file), AS(golden_output, offset, NUMBER, range.offset),
+    AS(golden_output, stride, POSITIVE, stride),
+    {HEAD, FILE_, 0}, IN(file, bytes, NUMBER), IN(file, name, ANY_TEXT), IN(file, sha256, SHA256),
+    {HEAD, REQUIREMENTS, 0}, LIMIT(binding_bytes, NUMBER, TE_BINDING_BYTES),
+    LIMIT(bindings, NUMBER, TE_BINDINGS), LIMIT(buffer_bytes, NUMBER, TE_BUFFER_BYTES),
+    LIMIT(image_height, IMAGE_LIMIT, TE_IMAGE_HEIGHT),
+    LIMIT(image_width, IMAGE_LIMIT, TE_IMAGE_WIDTH), LIMIT(invocations, NUMBER, TE_INVOCATIONS),
+    LIMIT(workgroup_bytes, NUMBER, TE_WORKGROUP_BYTES), LIMIT(workgroups, NUMBER, TE_WORKGROUPS),
+    {HEAD, ROOT, 0}, LIST(arenas, ARENAS), LIST(buffers, BUFFERS), LIST(entries, ENTRIES),
+    SKIP(features, FEATURES), LIST(files, FILES), SKIP(format, ANY_TEXT), LIST(golden, GOLDENS),
+    LIST(images, IMAGES), LIST(inputs, INPUTS), LIST(kernels, KERNELS), SKIP(options, FREE),
+    LIST(outputs, OUTPUTS), SKIP(peak_bytes, NUMBER), AS(model, prelude, RANGE, prelude),
+    AS(model, requirements, REQUIREMENTS, requirements), LIST(states, STATES), LIST(steps, STEPS),
+    LIST(symbols, SYMBOLS), AS(model, target, TARGET_TEXT, target), SKIP(tool, SHORT_TEXT),
+    SKIP(version, NUMBER), LIST(weights, WEIGHTS),
+    {HEAD, FREE, 0},
 };
 
 static const char *name_of(const member *member) { return (const char *)&all_keys + member->key; }
@@ -230,13 +249,15 @@ static bool input_is_plain(const char *record) {
 }
 
 typedef struct walk {
-    uint32_t *totals;
-    const char *end; /* what follows the value just checked */
+    uint32_t *totals; /* so far: where the next records of each kind go */
+    const char *end;  /* what follows the value just checked */
     te_error *error;
-    bool images; /* whether the manifest has records of images */
+    te_model *model; /* to fill; NULL in the first walk */
+    bool images;     /* whether the manifest has records of images */
 } walk;
 
-static te_status check(walk *walk, const char *p, type type, const char *where);
+/* to: where the value goes, NULL for nowhere. */
+static te_status check(walk *walk, const char *p, type type, const char *where, void *to);
 
 #define FIELD(condition)                                                                           \
     TE_NEED(condition, TE_FIELD, "%s is of the wrong type or not allowed", where)
@@ -265,27 +286,104 @@ static bool is_text(const char *p, type type) {
     return true;
 }
 
-static te_status check_array(walk *walk, const char *p, type type, const char *where) {
+static void store(const char *p, type type, void *to) {
+    if (type == INDEX) {
+        const int64_t number = te_integer(p);
+        *(int32_t *)to = number > INT32_MAX ? INT32_MAX : (int32_t)number; /* outside of any array */
+    } else if (type <= GOLDEN_BOUND) {
+        *(int64_t *)to = te_integer(p);
+    } else if (type == FLAG) {
+        *(bool *)to = *p == 't';
+    } else if (type == ACCESS) {
+        *(uint8_t *)to = !te_is(te_string(p), "read");
+    } else if (type == DECLARED) {
+        te_port_record *port = to;
+        port->dtype = te_declared_type(p, &port->codes);
+    } else if (type == DTYPE || type == IMAGE_DTYPE) {
+        *(te_dtype *)to = te_dtype_of(p);
+    } else {
+        *(te_text *)to = te_string(p);
+    }
+}
+
+static int64_t token_of(const te_model *model, const char *value) {
+    static const char operators[][9] = {"add",     "mul", "sub", "floordiv",
+                                        "ceildiv", "mod", "min", "max"};
+    if (te_is_integer(value)) return te_integer(value);
+    te_text word = te_string(value);
+    for (int i = 0; i < 8; i++) {
+        if (te_is(word, operators[i])) return TE_OPERATOR_TOKEN + i;
+    }
+    if (!word.length || *word.at != '$') return TE_BAD_TOKEN;
+    word.at++;
+    word.length--;
+    for (uint32_t i = 0; i < model->totals[TE_N_SYMBOLS]; i++) {
+        if (te_same(word, model->symbols[i].name)) return TE_SYMBOL_TOKEN + i;
+    }
+    return TE_BAD_TOKEN;
+}
+
+/* An expression's tokens, behind their number; `first` is the only one or that of an array. */
+static te_status check_tokens(walk *walk, const char *first, uint32_t count, const char *where,
+                              uint32_t *to) {
+    te_error *error = walk->error;
+    uint32_t start = walk->totals[TE_N_TOKENS];
+    walk->totals[TE_N_TOKENS] += count + 1;
+    if (to) {
+        *to = start;
+        walk->model->tokens[start] = count;
+    }
+    for (const char *at = first; count; at = te_next(at), count--) {
+        FIELD(te_is_integer(at) || *at == '"');
+        if (to) walk->model->tokens[++start] = token_of(walk->model, at);
+    }
+    return TE_OK;
+}
+
+/* What a record keeps of an array: where its elements begin in an array of the model and how many
+   they are, or a shape's rank and sizes, or, if their number is fixed, only them. Where these go,
+   and the bytes from one to the next. */
+static char *place_elements(const walk *walk, type type, uint32_t count, void *to, size_t *bytes) {
+    const rule *rule = &rules[type];
+    const uint32_t start = walk->totals[rule->total];
+    if (to && rule->least != rule->most) {
+        uint32_t *numbers = to;
+        if (rule->total) *numbers++ = start;
+        *numbers++ = count;
+        to = numbers;
+    }
+    *bytes = rule->of == EXPRESSION ? sizeof(uint32_t) : sizeof(int64_t);
+    if (!walk->model || !rule->total) return to;
+    char *array = te_array(walk->model, rule->total, bytes);
+    return array + start * *bytes;
+}
+
+static te_status check_array(walk *walk, const char *p, type type, const char *where, void *to) {
     te_error *error = walk->error;
     const rule *rule = &rules[type];
     FIELD(*p == '[');
-    int64_t count = 0;
+    uint32_t count = 0;
     for (const char *at = te_first(p); at; at = te_next(at)) count++;
-    TE_NEED(count >= rule->least && count <= rule->most, TE_COUNT,
-            "%s has %lld elements, not %d to %lld", where, (long long)count, (int)rule->least,
-            (long long)rule->most);
-    walk->totals[rule->total] += (uint32_t)count;
+    TE_NEED(count >= (uint32_t)rule->least && count <= rule->most, TE_COUNT,
+            "%s has %u elements, not %d to %d", where, (unsigned)count, (int)rule->least,
+            (int)rule->most);
     if (type == EXPRESSION) {
-        for (const char *at = te_first(p); at; at = te_next(at)) {
-            FIELD(te_is_integer(at) || *at == '"');
-        }
-        walk->totals[rule->total]++; /* their number comes first */
-    } else {
-        for (const char *at = te_first(p); at; at = te_next_from(walk->end)) {
-            TE_TRY(check(walk, at, (enum type)rule->of, where));
-        }
+        TE_TRY(check_tokens(walk, te_first(p), count, where, to));
+        walk->end = te_skip(p);
+        return TE_OK;
+    }
+    size_t bytes = 0;
+    char *element = type == NODES ? NULL : place_elements(walk, type, count, to, &bytes);
+    walk->totals[rule->total] += count;
+    for (const char *at = te_first(p); at; at = te_next_from(walk->end)) {
+        TE_TRY(check(walk, at, (enum type)rule->of, where, element));
+        if (type == INPUTS) FIELD(input_is_plain(at));
+        if (element) element += bytes;
     }
     walk->end = te_skip(p);
+    if (to && type == NODES) { /* as they stand, until te_finish_strings */
+        *(te_text *)to = (te_text){(char *)(uintptr_t)p, (uint32_t)(walk->end - p)};
+    }
     return TE_OK;
 }
 
@@ -295,12 +393,16 @@ static const member *wanted_from(const walk *walk, const member *at) {
     return at->key == HEAD ? NULL : at;
 }
 
-static te_status check_record(walk *walk, const char *p, type type, const char *where) {
+static const member *members_of(type type) {
+    const member *at = members;
+    while (at->key != HEAD || at->type != type) at++;
+    return at + 1;
+}
+
+static te_status check_record(walk *walk, const char *p, type type, const char *where, char *to) {
     te_error *error = walk->error;
     FIELD(*p == '{');
-    const member *first = members;
-    while (first->key != HEAD || first->type != type) first++;
-    first = wanted_from(walk, first + 1);
+    const member *first = wanted_from(walk, members_of(type));
     const bool open = type == FREE || type == REQUIREMENTS; /* to other members */
     const member *wanted = first;
     int keys = 0;
@@ -318,42 +420,43 @@ static te_status check_record(walk *walk, const char *p, type type, const char *
     for (const char *key = te_first(p); key; key = te_next_from(end)) {
         const char *value = te_value_of(key);
         if (wanted && !te_compare_key(key, name_of(wanted))) {
-            TE_TRY(check(walk, value, (enum type)wanted->type, name_of(wanted)));
+            void *place = to && wanted->place != NOWHERE ? to + wanted->place : NULL;
+            TE_TRY(check(walk, value, (enum type)wanted->type, name_of(wanted), place));
             end = walk->end;
             wanted = wanted_from(walk, wanted + 1);
         } else {
             end = te_skip(value);
         }
     }
-    if (type == INPUT || type == OUTPUT || type == STATE) FIELD(storage_fits(p));
-    if (type == INPUT) FIELD(input_is_plain(p));
+    if (type == PORT || type == STATE) FIELD(storage_fits(p));
     while (*end == '\n') end++;
     walk->end = te_first(p) ? end + 1 : end;
     return TE_OK;
 }
 
-static te_status check_step(walk *walk, const char *p, const char *where) {
-    static const char ops[][8] = {"launch", "copy", "if", "loop"};
+static te_status check_step(walk *walk, const char *p, const char *where, te_step_record *to) {
+    static const char ops[][8] = {"launch", "copy", "if", "loop"}; /* in the order of te_op */
     te_error *error = walk->error;
     FIELD(*p == '{');
-    const char *op = te_member(p, "op");
-    for (int i = 0; i < 4; i++) {
-        if (string_is(op, ops[i])) return check_record(walk, p, (type)(LAUNCH + i), ops[i]);
+    const char *word = te_member(p, "op");
+    for (int op = TE_LAUNCH; op <= TE_LOOP; op++) {
+        if (!string_is(word, ops[op])) continue;
+        if (to) to->op = (te_op)op;
+        return check_record(walk, p, (type)(LAUNCH + op), ops[op], (char *)to);
     }
     return te_fail(error, TE_FIELD, "a step has no op that is known");
 }
 
-static te_status check(walk *walk, const char *p, type type, const char *where) {
+static te_status check(walk *walk, const char *p, type type, const char *where, void *to) {
     te_error *error = walk->error;
-    if (type >= FREE) return check_record(walk, p, type, where);
-    if (type == STEP) return check_step(walk, p, where);
+    if (type >= FREE) return check_record(walk, p, type, where, to);
+    if (type == STEP) return check_step(walk, p, where, to);
     if (type >= SHAPE || (type == EXPRESSION && !te_is_integer(p))) {
-        return check_array(walk, p, type, where);
+        return check_array(walk, p, type, where, to);
     }
     walk->end = te_skip(p);
-    if (type == EXPRESSION) {
-        walk->totals[TE_N_TOKENS] += 2;
-    } else if (type <= GOLDEN_BOUND) {
+    if (type == EXPRESSION) return check_tokens(walk, p, 1, where, to);
+    if (type <= GOLDEN_BOUND) {
         FIELD(te_is_integer(p) && te_integer(p) >= rules[type].least &&
               te_integer(p) <= rules[type].most);
     } else if (type == FLAG) {
@@ -361,11 +464,26 @@ static te_status check(walk *walk, const char *p, type type, const char *where) 
     } else {
         FIELD(*p == '"' && is_text(p, type));
     }
+    if (to) store(p, type, to);
     return TE_OK;
 }
 
 te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
-    walk walk = {totals, NULL, error, te_lists_feature(manifest, "images")};
+    walk walk = {.totals = totals, .error = error, .images = te_lists_feature(manifest, "images")};
     memset(totals, 0, TE_TOTALS * sizeof *totals);
-    return check(&walk, manifest, ROOT, "manifest");
+    return check(&walk, manifest, ROOT, "manifest", NULL);
+}
+
+te_status te_fill_records(te_model *model, te_error *error) {
+    uint32_t totals[TE_TOTALS] = {0};
+    walk walk = {.totals = totals, .error = error, .model = model,
+                 .images = te_lists_feature(model->text, "images")};
+    /* Expressions need the names of symbols, which come behind them. */
+    TE_TRY(check(&walk, te_member(model->text, "symbols"), SYMBOLS, "symbols", NULL));
+    memset(totals, 0, sizeof totals);
+    return check(&walk, model->text, ROOT, "manifest", model);
+}
+
+const char *te_requirement_name(enum te_requirement requirement) {
+    return name_of(members_of(REQUIREMENTS) + requirement);
 }

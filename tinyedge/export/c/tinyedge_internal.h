@@ -101,6 +101,9 @@ bool te_same(te_text a, te_text b);
 
 /* --- records --------------------------------------------------------------------------------- */
 
+/* The table of tinyedge_fields.c fills them: a list is the number of its first element in one of
+   the model's arrays and, next to it, how many it has; a shape's sizes stand behind its rank. */
+
 /* Tokens of expressions: integers as they are, these above all of them. */
 #define TE_SYMBOL_TOKEN (INT64_C(1) << 56)   /* + the symbol's index */
 #define TE_OPERATOR_TOKEN (INT64_C(1) << 57) /* + the operator */
@@ -161,7 +164,7 @@ typedef struct te_weight_record {
 typedef struct te_kernel_record {
     te_text entry;
     te_range_record range;
-    int32_t workgroup[3];
+    int64_t workgroup[3];
     uint32_t first_binding, bindings;
     bool symbols;
 } te_kernel_record;
@@ -198,7 +201,7 @@ typedef struct te_golden_record {
 typedef struct te_file_record {
     te_text name;
     int64_t bytes;
-    const char *sha256;
+    te_text sha256;
 } te_file_record;
 
 /* The integers of the manifest's requirements; those of images are 0 without images. */
@@ -256,6 +259,10 @@ struct te_model {
 #define te_count(model, group) ((model)->totals[TE_N_INPUTS + (group)])
 
 te_status te_read_records(te_model *model, te_error *error); /* allocates them */
+te_status te_fill_records(te_model *model, te_error *error); /* stage 3's walk once more */
+
+/* An array of the model, and the bytes of its records. */
+void *te_array(const te_model *model, enum te_total total, size_t *bytes);
 void te_finish_strings(te_model *model); /* makes names UTF-8; the text is JSON no longer */
 te_status te_check_records(const te_model *model, te_error *error); /* stages 4 to 10 */
 

@@ -425,7 +425,7 @@ static void cache_key(const opencl *device, const te_model *model, const char *b
     char text[256];
     te_sha256 hash;
     te_sha256_start(&hash);
-    te_sha256_add(&hash, model->files[model->prelude.file].sha256, 64);
+    te_sha256_add(&hash, model->files[model->prelude.file].sha256.at, 64);
     te_sha256_add(&hash, build, strlen(build) + 1);
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         ask_text(device->cl.clGetDeviceInfo, device->device, facts[i], text, sizeof text);
@@ -908,7 +908,7 @@ static te_status resize(te_context *context, te_error *error) {
     const size_t bytes = TOTAL(SYMBOLS) * sizeof *device->table;
     for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
         if (model->steps[i].op != TE_LAUNCH) continue;
-        const int32_t *workgroup = model->kernels[model->steps[i].kernel].workgroup;
+        const int64_t *workgroup = model->kernels[model->steps[i].kernel].workgroup;
         for (int axis = 0; axis < 3; axis++) {
             TE_NEED(context->sizes[i][axis] * workgroup[axis] <= INT32_MAX, TE_DEVICE_COUNTS,
                     "step %u: more than 2^31 threads along one dimension", (unsigned)i);

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range
+from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, choose
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Program
 
@@ -333,7 +333,7 @@ def open(
     """
     driver = Driver(_import())
     names = _names(driver)
-    ordinal = _choose(names, device)
+    ordinal = choose("cuda", names, device, "install an NVIDIA driver")
     threads = int((requirements or {}).get("invocations", 0))
     shared = int((requirements or {}).get("workgroup_bytes", 0))
     attributes = driver.module.CUdevice_attribute
@@ -431,24 +431,6 @@ def _capability(driver: Driver, handle: Any) -> tuple[int, int]:
     return (
         driver("cuDeviceGetAttribute", major, handle),
         driver("cuDeviceGetAttribute", minor, handle),
-    )
-
-
-def _choose(names: Sequence[str], device: int | str | None) -> int:
-    if device is None:
-        return 0
-    if isinstance(device, int) and 0 <= device < len(names):
-        return device
-    if isinstance(device, str):
-        for ordinal, name in enumerate(names):
-            if device.lower() in name.lower():
-                return ordinal
-    raise DeviceError(
-        "the cuda device",
-        f"there is no device called {device!r}",
-        id="device.adapter",
-        supported="; ".join(names),
-        next="name a part of one of these (tinyedge devices), or leave the device out",
     )
 
 

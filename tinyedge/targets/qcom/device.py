@@ -10,15 +10,25 @@ import ctypes
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, Transfer
+from tinyedge.core.device import (
+    Bytes,
+    Command,
+    DeviceInfo,
+    Dispatch,
+    Range,
+    Transfer,
+    choose,
+    errors,
+    one_line,
+)
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Image, Kernel, Program
@@ -293,28 +303,10 @@ class OpenclDevice:
         with self._errors("the last run"):
             self._queue.finish()
 
-    @contextmanager
-    def _errors(self, subject: str) -> Iterator[None]:
+    def _errors(self, subject: str) -> AbstractContextManager[None]:
         """OpenCL's errors as ours."""
         cl = self._cl
-        try:
-            yield
-        except cl.MemoryError as error:
-            raise DeviceError(
-                subject,
-                f"{self.name} is out of memory: {_first(error)}",
-                id="device.memory",
-                next="close what else uses the device, or choose smaller sizes",
-            ) from None
-        except cl.LogicError as error:
-            raise InternalError(subject, _first(error), id="device.validation") from None
-        except cl.Error as error:
-            raise DeviceError(
-                subject,
-                f"{self.name} failed: {_first(error)}",
-                id="device.lost",
-                next="open the device again",
-            ) from None
+        return errors(subject, self.name, cl.MemoryError, cl.LogicError, cl.Error)
 
 
 def _image_arguments(kernel: Kernel) -> tuple[bool, ...]:
@@ -343,14 +335,16 @@ def open(
     Raises DeviceError if pyopencl is not installed, there is no device, or it is too small.
     """
     cl = _import()
-    chosen = _choose(_devices(cl), device)
+    found = _devices(cl)
+    driver = "install an OpenCL driver (a software one: apt-get install pocl-opencl-icd)"
+    chosen = found[choose("qcom", [_name(d) for d in found], device, driver)]
     _check(chosen, requirements or {})
     try:
         return OpenclDevice(cl, chosen)
     except cl.Error as error:
         raise DeviceError(
             f"the device {_name(chosen)}",
-            f"it gives no context: {_first(error)}",
+            f"it gives no context: {one_line(error)}",
             id="device.request",
             next="choose another device (tinyedge devices)",
         ) from None
@@ -394,28 +388,6 @@ def _devices(cl: Any) -> list[Any]:
         except cl.Error:  # a platform without a device
             continue
     return sorted(found, key=lambda device: not device.type & cl.device_type.GPU)
-
-
-def _choose(devices: Sequence[Any], device: int | str | None) -> Any:
-    names = [_name(d) for d in devices]
-    if device is None and devices:
-        return devices[0]
-    if isinstance(device, int) and 0 <= device < len(devices):
-        return devices[device]
-    if isinstance(device, str):
-        for candidate, name in zip(devices, names, strict=True):
-            if device.lower() in name.lower():
-                return candidate
-    wanted = "" if device is None else f" called {device!r}"
-    raise DeviceError(
-        "the qcom device",
-        f"there is no OpenCL device{wanted}",
-        id="device.adapter",
-        supported="; ".join(names) or "none found",
-        next="name a part of one of these (tinyedge devices), or leave the device out"
-        if names
-        else "install an OpenCL driver (a software one: apt-get install pocl-opencl-icd)",
-    )
 
 
 def _check(device: Any, requirements: Mapping[str, Any]) -> None:
@@ -503,8 +475,3 @@ def _kind(cl: Any, device: Any) -> str:
 
 def _name(device: Any) -> str:
     return f"{device.name.strip()} ({device.platform.name.strip()})"
-
-
-def _first(error: BaseException) -> str:
-    """An error's text on one line."""
-    return " ".join(str(error).split())

@@ -10,13 +10,23 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, Transfer
+from tinyedge.core.device import (
+    Bytes,
+    Command,
+    DeviceInfo,
+    Dispatch,
+    Range,
+    Transfer,
+    choose,
+    errors,
+    one_line,
+)
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Program
 
@@ -311,28 +321,12 @@ class WebgpuDevice:
         self._staging = None
         self._device.destroy()
 
-    @contextmanager
-    def _errors(self, subject: str) -> Iterator[None]:
+    def _errors(self, subject: str) -> AbstractContextManager[None]:
         """wgpu's errors as ours."""
         wgpu = self._wgpu
-        try:
-            yield
-        except wgpu.GPUOutOfMemoryError as error:
-            raise DeviceError(
-                subject,
-                f"{self.name} is out of memory: {_first(error)}",
-                id="device.memory",
-                next="close what else uses the device, or choose smaller sizes",
-            ) from None
-        except wgpu.GPUValidationError as error:
-            raise InternalError(subject, _first(error), id="device.validation") from None
-        except wgpu.GPUError as error:
-            raise DeviceError(
-                subject,
-                f"{self.name} failed: {_first(error)}",
-                id="device.lost",
-                next="open the device again",
-            ) from None
+        return errors(
+            subject, self.name, wgpu.GPUOutOfMemoryError, wgpu.GPUValidationError, wgpu.GPUError
+        )
 
     @contextmanager
     def _compile_errors(self, name: str) -> Iterator[None]:
@@ -363,7 +357,9 @@ def open(
     Raises DeviceError if wgpu is not installed, there is no adapter, or it is too small.
     """
     wgpu = _import()
-    adapter = _choose(_adapters(wgpu), device)
+    adapters = _adapters(wgpu)
+    driver = "install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)"
+    adapter = adapters[choose("webgpu", [a.summary for a in adapters], device, driver)]
     limits = {}
     for requirement, limit, default in LIMITS:
         needed = max(default, int((requirements or {}).get(requirement, 0)))
@@ -394,7 +390,7 @@ def open(
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceError(
             f"the adapter {adapter.summary}",
-            f"it gives no device: {_first(error)}",
+            f"it gives no device: {one_line(error)}",
             id="device.request",
             next="choose another adapter (tinyedge devices)",
         ) from None
@@ -444,28 +440,6 @@ def _preference(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def _choose(adapters: Sequence[Any], device: int | str | None) -> Any:
-    names = [adapter.summary for adapter in adapters]
-    if device is None and adapters:
-        return adapters[0]
-    if isinstance(device, int) and 0 <= device < len(adapters):
-        return adapters[device]
-    if isinstance(device, str):
-        for adapter, name in zip(adapters, names, strict=True):
-            if device.lower() in name.lower():
-                return adapter
-    wanted = "" if device is None else f" called {device!r}"
-    raise DeviceError(
-        "the webgpu device",
-        f"there is no adapter{wanted}",
-        id="device.adapter",
-        supported="; ".join(names) or "none found",
-        next="name a part of one of these (tinyedge devices), or leave the device out"
-        if names
-        else "install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)",
-    )
-
-
 def _tick(device: Any) -> float:
     """Seconds per timestamp tick: wgpu gives the hardware's ticks and has no public name for it."""
     try:
@@ -474,8 +448,3 @@ def _tick(device: Any) -> float:
         return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal)) * 1e-9
     except (ImportError, AttributeError):
         return 1e-9
-
-
-def _first(error: BaseException) -> str:
-    """An error's text on one line."""
-    return " ".join(str(error).split())
