@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint32_t i = 0; i < count; i++) {
         table[i] = (te_kernel){model->kernels[i].entry.at, nothing};
     }
-    if (count) memcpy(digits, model->files[model->kernels[0].range.file].sha256, 64);
+    if (count) memcpy(digits, model->files[model->kernels[0].range.file].sha256.at, 64);
     const te_kernels kernels = {digits, table, count};
     te_backend backend = *te_cpu();
     backend.target = model->target.at;
