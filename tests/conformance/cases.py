@@ -369,6 +369,13 @@ def reduction_types(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     yield "argmin", x.argmin(1), EXACT
     yield "argmax_last", inputs.new(np.array([[1, 3, 3, 2]], np.int32)).argmax(1, last=True), EXACT
     yield "mean", inputs.new(floats(4, 9)).mean(1), CLOSE
+    # Halves: a total beyond their range, and beyond 2048, where adding 1 to a half changes nothing.
+    ones = inputs.new(np.full((2, 50_000), 1.5, np.float16))
+    yield "mean_of_many_halves", ones.mean(1), HALF
+    yield "sum_of_halves", ones[:, :9999].sum(1), HALF
+    row = inputs.new(np.ones((1, 9999), np.float16))
+    yield "matmul_of_halves", row @ row.permute((1, 0)), HALF
+    yield "softmax_of_halves", ones[:, :9999].softmax(1) * 9999.0, HALF
 
 
 @family

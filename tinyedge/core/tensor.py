@@ -25,22 +25,30 @@ Axes = Union[int, Sequence[int], None]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _wide(method: Method) -> Method:
-    """Arithmetic on a stored type: in the type that it is computed in, then rounded once."""
+def _computed_in(wider: Callable[[DType], DType]) -> Callable[[Method], Method]:
+    """A method's arithmetic is done in a type of its operands' type; its result is rounded once."""
 
-    @functools.wraps(method)
-    def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
-        dtype = self.dtype
-        if not dtype.carrier:
-            return method(self, *operands, **options)  # type: ignore[no-any-return]
-        for other in operands:
-            if isinstance(other, Tensor) and other.dtype is not dtype:
-                raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
-        wide = (o.cast(dtype.computed) if isinstance(o, Tensor) else o for o in operands)
-        result: Tensor = method(self.cast(dtype.computed), *wide, **options)
-        return result.cast(dtype) if result.dtype is dtype.computed else result
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
+            dtype = self.dtype
+            chosen = wider(dtype)
+            if chosen is dtype:
+                return method(self, *operands, **options)  # type: ignore[no-any-return]
+            for other in operands:
+                if isinstance(other, Tensor) and other.dtype is not dtype:
+                    raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
+            wide = (o.cast(chosen) if isinstance(o, Tensor) else o for o in operands)
+            result: Tensor = method(self.cast(chosen), *wide, **options)
+            return result.cast(dtype) if result.dtype is chosen else result
 
-    return call  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+_wide = _computed_in(lambda dtype: dtype.computed)  # one operation
+_accumulated = _computed_in(lambda dtype: dtype.accumulated)  # many
 
 
 class Tensor:
@@ -359,21 +367,21 @@ class Tensor:
             result = result.minimum(high)
         return result
 
-    @_wide
+    @_accumulated
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)), without overflow at either end."""
         return 1.0 / (1.0 + (-self).exp())
 
-    @_wide
+    @_accumulated
     def silu(self) -> Tensor:
         return self * self.sigmoid()
 
-    @_wide
+    @_accumulated
     def softplus(self) -> Tensor:
         """log(1 + exp(x)), written so that a large |x| neither overflows nor loses the result."""
         return self.maximum(0.0) + (1.0 + (-self.abs()).exp()).log()
 
-    @_wide
+    @_accumulated
     def erf(self) -> Tensor:
         """The error function to float32 accuracy.
 
@@ -743,7 +751,7 @@ class Tensor:
                 raise ValueError(f"axis {axis} of a tensor with {self.ndim} axes")
         return tuple(axis % self.ndim for axis in chosen)
 
-    @_wide
+    @_accumulated
     def _reduce(self, op: Primitive, axes: Axes, keepdims: bool) -> Tensor:
         chosen = tuple(sorted(set(self._axes(axes))))
         kept = tuple(1 if a in chosen else size for a, size in enumerate(self.shape))
@@ -768,7 +776,7 @@ class Tensor:
             return self.cast(dt.int32).min(axes, keepdims).cast(dt.bool_)
         return self._reduce(ops.MIN, axes, keepdims)
 
-    @_wide
+    @_accumulated
     def mean(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         count = product(self.shape[axis] for axis in set(self._axes(axes)))
         total = self.sum(axes, keepdims)
@@ -789,20 +797,20 @@ class Tensor:
         """int32 index of the least element, the first (or last) among equals."""
         return (-self if self.dtype.kind != "u" else ~self).argmax(axis, keepdims, last)
 
-    @_wide
+    @_accumulated
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(x - max) / sum(exp(x - max)) along an axis."""
         e = (self - self.max(axis, keepdims=True)).exp()
         return e / e.sum(axis, keepdims=True)
 
-    @_wide
+    @_accumulated
     def log_softmax(self, axis: int = -1) -> Tensor:
         shifted = self - self.max(axis, keepdims=True)
         return shifted - shifted.exp().sum(axis, keepdims=True).log()
 
     # Contractions and windows.
 
-    @_wide
+    @_accumulated
     def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
         operand = self._operand(other)
@@ -824,7 +832,7 @@ class Tensor:
         left = self._operand(other)
         return left.matmul(self)
 
-    @_wide
+    @_accumulated
     def conv(
         self,
         weight: Tensor,
@@ -862,7 +870,7 @@ class Tensor:
             return result
         return result + bias.reshape((1, -1) + (1,) * spatial)
 
-    @_wide
+    @_accumulated
     def conv_transpose(
         self,
         weight: Tensor,
