@@ -37,7 +37,7 @@ const {code} = await minify(`${whole}\nexport {TinyedgeError, load};\n`, {
   mangle: {
     properties: {
       regex:
-        /^(encoder|group|kept|mapped|pass|pipeline|pool|queries|resolved|space|to|writes)$/,
+        /^(encoder|group|kept|mapped|pass|pipeline|pool|queries|reads|resolved|sizes|space|to|writes)$/,
     },
   },
   // What gzip likes best: no repeated text is worth folding away.

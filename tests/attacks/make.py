@@ -602,6 +602,11 @@ def count_that_is_not_there(m: Manifest) -> None:
 
 
 @manifest("everything")
+def count_of_no_axis(m: Manifest) -> None:
+    m["outputs"][0]["axis"] = 2
+
+
+@manifest("everything")
 def unlisted_feature(m: Manifest) -> None:
     m["features"].remove("loop")
 

@@ -167,7 +167,7 @@ def test_empty_launches_and_copies_are_left_out() -> None:
 @pytest.mark.parametrize("count", [-1, 9])
 def test_a_count_beyond_its_output(count: int) -> None:
     replay = Replay(programs.selection("fake"), FakeDevice())
-    with pytest.raises(InternalError, match="its count is"):
+    with pytest.raises(RunError, match="room for 8"):
         replay.run({"x": np.zeros((8, 2), np.float32), "n": count})
 
 
@@ -211,6 +211,9 @@ def test_python_values_are_converted(dtype: str, storage: str, value: Any) -> No
         ("int64", "int32", [0, -(2**31) - 1], "run.range"),
         ("uint64", "uint32", np.array([0, 2**32], np.uint64), "run.range"),
         ("uint8", "uint8", [0, 256], "run.range"),
+        ("float64", "float32", np.array([0, 3.5e38]), "run.range"),
+        ("float32", "float16", np.array([0, -65520], np.float32), "run.range"),
+        ("float32", "float32", [0, 1e39], "run.range"),
         ("int32", "int32", [0, 2**70], "run.dtype"),
         ("int64", "int32", [1.0, 2.0], "run.dtype"),
         ("bool", "int32", [0, 1], "run.dtype"),

@@ -52,13 +52,16 @@ WIDE_STORAGE = {"float64": "float32"}
 @dataclass(frozen=True)
 class Port:
     """A named input or output of a graph with the element type that callers see. node: of an
-    output.
+    output. count: the name of the output that says how many entries along `axis`, of which the size
+    is the most there can be, a run computed.
     """
 
     name: str
     dtype: DType
     shape: Shape
     node: UOp | None = None
+    count: str = ""
+    axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,15 @@ class Graph:
     """What one entry computes.
 
     updates: new values of states, by the state's name. names: the model's name of a node's tensor.
+    counts: int32 scalars, the values of symbols that only a run knows, each after those that it
+    depends on.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     names: Mapping[UOp, str] = field(default_factory=dict)
     updates: tuple[Port, ...] = ()
+    counts: Mapping[str, UOp] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,15 +117,17 @@ class Entry:
     outputs: dict[str, UOp]
     updates: dict[str, UOp]
     names: dict[UOp, str]
+    counts: dict[str, UOp]
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def roots(self) -> tuple[UOp, ...]:
-        """All that is computed: outputs, then updates."""
-        return (*self.outputs.values(), *self.updates.values())
+        """All that is computed: counts, then outputs, then updates."""
+        return (*self.counts.values(), *self.outputs.values(), *self.updates.values())
 
     def follow(self, done: Mapping[UOp, UOp]) -> None:
         """Take what every node has become."""
+        self.counts = {name: done[node] for name, node in self.counts.items()}
         self.outputs = {name: done[node] for name, node in self.outputs.items()}
         self.updates = {name: done[node] for name, node in self.updates.items()}
         self.names = {done[n]: name for n, name in self.names.items() if n in done}
@@ -211,13 +219,13 @@ def _retype(state: Compilation) -> None:
     for name, graph in state.source.entries.items():
         outputs = {port.name: port.node for port in graph.outputs if port.node is not None}
         updates = {port.name: port.node for port in graph.updates if port.node is not None}
-        inputs = _inputs((*outputs.values(), *updates.values()))
+        inputs = _inputs((*graph.counts.values(), *outputs.values(), *updates.values()))
         names = dict(graph.names)
         for kept, node in updates.items():
             if states[kept].update == "shift":
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
                 names.setdefault(updates[kept], f"shift {kept}")
-        state.entries.append(Entry(name, graph, outputs, updates, names))
+        state.entries.append(Entry(name, graph, outputs, updates, names, dict(graph.counts)))
     done = retype(state.roots, _types(state)[0])
     for entry in state.entries:
         entry.follow(done)
@@ -258,6 +266,7 @@ def _schedule(state: Compilation) -> None:
             halves,
             frozenset(state.full),
             frozenset(state.flat),
+            {name: str(number) for number, name in enumerate(entry.counts)},
         )
     for launch in state.launches:
         check_kernel(launch.sink)
@@ -395,7 +404,7 @@ def _lowered(kernel: Kernel, caps: Caps) -> KernelText:
         Argument(param, param.arg.written, param.arg.weight) for _, param in sorted(params.items())
     )
     shape = geometry(sink, caps)
-    used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL}
+    used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL and not n.src}
     linear = linearise(sink)
     check_lowered(linear.statements, linear.values)
     return KernelText(kernel.name, linear, shape, arguments, tuple(sorted(used)))
@@ -414,6 +423,8 @@ def _render(state: Compilation) -> None:
 
 
 def _symbols(state: Compilation) -> dict[str, UOp]:
+    """The sizes that a caller gives."""
+    counts = {name for entry in state.entries for name in entry.counts}
     found: dict[str, UOp] = {}
     graphs = [entry.graph for entry in state.entries]
     shapes = [port.shape for graph in graphs for port in (*graph.inputs, *graph.outputs)]
@@ -422,7 +433,7 @@ def _symbols(state: Compilation) -> dict[str, UOp]:
     sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
     roots = [launch.sink for launch in state.launches]
     for node in toposort((*sizes, *roots)):
-        if node.op is ops.SYMBOL:
+        if node.op is ops.SYMBOL and node.arg[0] not in counts:
             found[node.arg[0]] = node
     return found
 
@@ -584,7 +595,7 @@ class _Assembler:
         }
         read = entry.schedule.inputs  # an update may read a state that its graph does not
         inputs |= {name: read[name] for name in self.states if name in read}
-        computed = list(entry.schedule.outputs.values())
+        computed = list(entry.schedule.outputs.values())[len(entry.counts) :]
         outputs = dict(zip(entry.outputs, computed, strict=False))
         updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
         launches = list(every_launch(entry.schedule.launches))
@@ -765,6 +776,8 @@ class _Assembler:
             storage.dtype.name,
             self.numbers[storage],
             self.state.source.slices.get(port.name, ()) if port.node is not None else (),
+            port.count,
+            port.axis,
         )
 
     def _state(self, kept: State) -> program.State:

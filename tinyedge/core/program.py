@@ -80,8 +80,9 @@ class Port:
 
     Elements lie in row-major order, `storage` elements without gaps; `float16` storage packs two a
     word. `storage` differs from `dtype` where a device has no such type (int64 kept as int32, bool
-    as int32, ...). `count` names an output whose one element is the number of valid leading
-    entries, or is empty.
+    as int32, ...). `count` names an output whose one element is the number of entries along
+    `count_axis`, which lie without gaps as if it were the axis's size; or it is empty, and the size
+    is what it says.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Port:
     buffer: int
     slices: tuple[Slice, ...] = ()
     count: str = ""
+    count_axis: int = 0
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,19 @@ _REDUCERS = {
 
 
 def evaluate(
-    outputs: Sequence[UOp], inputs: Mapping[str, Array], symbols: Mapping[str, int] | None = None
+    outputs: Sequence[UOp],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int] | None = None,
+    counts: Mapping[str, UOp] | None = None,
 ) -> list[Array]:
     """The outputs' values; of stored types, their codes.
 
-    inputs: by name; symbols: values of the symbolic sizes.
+    inputs: by name; symbols: values of the symbolic sizes. counts: what the values of others are
+    computed by, each after those that it depends on.
     """
-    sizes = symbols or {}
+    sizes = dict(symbols or {})
+    for name, node in (counts or {}).items():
+        sizes[name] = int(evaluate([node], inputs, sizes)[0])
     values: dict[UOp, Array] = {}
     outlined = outline(outputs)
     outputs = [outlined[node] for node in outputs]

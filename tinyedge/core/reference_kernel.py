@@ -89,6 +89,8 @@ class _Store:
         if op is ops.CONST:
             return np.asarray(node.arg, node.dtype.numpy)
         if op is ops.SYMBOL:
+            if node.src:
+                return np.asarray(self.buffers[node.src[0].arg.slot][0], np.int64)
             return np.asarray(symbol_value(node, self.symbols), np.int64)
         if op is ops.LOAD:
             return self._load(node)

@@ -83,6 +83,8 @@ class Printer:
 
     def steps(self, node: UOp) -> str:
         """How many steps a symbolic size is above its offset."""
+        if node.src:
+            return f"b{node.src[0].arg.slot}[0]"
         _, _, _, step, offset = node.arg
         text = self.symbol(node)
         text = f"({text} - {offset})" if offset else text
@@ -171,10 +173,12 @@ class Printer:
         return self.lines
 
     def _name_sizes(self) -> None:
-        """Sizes of which the steps are counted are divided once, at the top."""
+        """Sizes that lie in buffers are read once, at the top, and sizes of which the steps are
+        counted are divided once.
+        """
         used = [expression for _, expression in self.geometry.positions]
         for node in toposort((*used, *self.linear.statements)):
-            if node.op is ops.SYMBOL and node.arg[3:] != (1, 0):
+            if node.op is ops.SYMBOL and (node.src or node.arg[3:] != (1, 0)):
                 name = f"n{self.counters.get('n', 0)}"
                 self.counters["n"] = self.counters.get("n", 0) + 1
                 self.line(self.declare(dt.index, name, bare(self.steps(node))))

@@ -322,13 +322,17 @@ class Replay:
             port, array = ports[name], arrays[name]
             if port.count:
                 valid = int(arrays[port.count].reshape(-1)[0])
-                if not 0 <= valid <= array.shape[0]:
-                    raise InternalError(
+                most = array.shape[port.count_axis]
+                if not 0 <= valid <= most:
+                    raise RunError(
                         f"output {name!r}",
-                        f"its count is {valid}, beyond its {array.shape[0]} entries",
+                        f"it has {valid} entries, but room for {most}",
                         id="replay.count",
+                        next="export with a greater bound",
                     )
-                array = array[:valid]
+                shape = list(array.shape)
+                shape[port.count_axis] = valid
+                array = array.reshape(-1)[: elements_of(tuple(shape))].reshape(shape)
             results[name] = array
             for part in port.slices:
                 place = [slice(None)] * array.ndim

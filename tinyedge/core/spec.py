@@ -125,6 +125,9 @@ def check_kernel(sink: UOp) -> None:
                 raise _fail("kernel", node, "a load is of a parameter at an index")
             if node.arg and node.src[-1].dtype is not dt.bool_:
                 raise _fail("kernel", node, "the guard of a load is a condition")
+        elif op is ops.SYMBOL and node.src:
+            if node.src[0].op is not ops.PARAM or node.src[0].dtype is not dt.int32:
+                raise _fail("kernel", node, "a count lies in a parameter of type int32")
         elif op is ops.STORE:
             if node.src[0].op is not ops.PARAM or not node.src[0].arg.written:
                 raise _fail("kernel", node, "a store is to a parameter that is written")

@@ -375,6 +375,7 @@ def _port_record(port: Port, outputs: Mapping[str, int]) -> dict[str, Any]:
             for part in port.slices
         ],
         "count": outputs[port.count] if port.count else -1,
+        "axis": integer(port.count_axis),
     }
 
 
@@ -668,6 +669,7 @@ def _port(record: Record, manifest: Record) -> Port:
         buffer=record["buffer"],
         slices=tuple(Slice(**part) for part in record["slices"]),
         count=manifest["outputs"][count]["name"] if count != -1 else "",
+        count_axis=record["axis"],
     )
 
 

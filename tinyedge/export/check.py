@@ -208,7 +208,12 @@ _TENSOR: Mapping[str, _Shape] = {
     "buffer": _INDEX,
 }
 _SLICE = _Object({"name": _NAME, "axis": _Integer(0, 7), "start": _Integer(), "size": _Integer()})
-_PORT: Mapping[str, _Shape] = {**_TENSOR, "slices": _Array(_SLICE, 256), "count": _INDEX}
+_PORT: Mapping[str, _Shape] = {
+    **_TENSOR,
+    "slices": _Array(_SLICE, 256),
+    "count": _INDEX,
+    "axis": _Integer(0, 7),
+}
 _RANGE: Mapping[str, _Shape] = {"file": _INDEX, "offset": _Integer(), "bytes": _Integer()}
 _GOLDEN_BOUND = _Integer(-(2**31), 2**32 - 1)
 
@@ -709,7 +714,7 @@ def _port_bounds(
     if port["count"] != -1:
         other = manifest["outputs"][port["count"]]
         need(held(other["dtype"]).is_int, f"{where}: its count is no integer")
-        need(len(port["shape"]) > 0, f"{where} is a scalar with a count")
+        need(port["axis"] < len(port["shape"]), f"{where} has no axis that its count is of")
         for size in sizes:
             one = _elements(other["shape"], size, need, where)
             need(one == 1, f"{where}: its count has {one} elements")

@@ -255,7 +255,8 @@ def compare_case(
         actual = codes(outputs[name])
         shape = _shape(port, case.symbols)
         if port.count:
-            shape = (int(expected[port.count].data.reshape(-1)[0]), *shape[1:])
+            length = int(expected[port.count].data.reshape(-1)[0])
+            shape = (*shape[: port.count_axis], length, *shape[port.count_axis + 1 :])
         if actual.shape != shape:
             because = f"its shape is {list(actual.shape)}, not {list(shape)}"
             results.append(Comparison(name, False, math.inf, because))
@@ -342,11 +343,15 @@ def _shape(port: Port, symbols: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _whole(port: Port, output: Array, symbols: Mapping[str, int]) -> Array:
-    """An output in its port's dtype and full shape; what a count cut off is zeros."""
+    """An output in its port's dtype and as many elements as its shape says; behind those of one
+    with a count are zeros.
+    """
     shape = _shape(port, symbols)
     dtype = by_name(port.dtype).numpy
-    cut = bool(port.count) and output.shape[1:] == shape[1:]
-    if output.dtype != dtype or (output.shape != shape and not cut):
+    wanted = list(shape)
+    if port.count and output.ndim == len(shape):
+        wanted[port.count_axis] = min(output.shape[port.count_axis], wanted[port.count_axis])
+    if output.dtype != dtype or output.shape != tuple(wanted):
         raise InputError(
             f"output {port.name!r}",
             f"it has {output.dtype} {list(output.shape)} in place of {dtype} {list(shape)}",
@@ -354,7 +359,7 @@ def _whole(port: Port, output: Array, symbols: Mapping[str, int]) -> Array:
             next="the program that makes goldens must have the ports of the exported one",
         )
     whole = np.zeros(shape, dtype)
-    whole[(slice(output.shape[0]),) if shape else ()] = output
+    whole.reshape(-1)[: output.size] = output.reshape(-1)
     return whole
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.optimize.moves import guard
 from tinyedge.core.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.schedule.canonical import guard
 from tinyedge.core.uop import UOp, const, substitute, toposort
 
 

@@ -18,7 +18,7 @@ from tinyedge.core.optimize.moves import (
     ranges,
 )
 from tinyedge.core.rules import index as ix
-from tinyedge.core.schedule.canonical import coefficient_of
+from tinyedge.core.schedule.canonical import coefficient_of, store_of
 from tinyedge.core.uop import UOp, as_size, maximum, toposort
 
 PLAIN_THREADS = 64
@@ -210,8 +210,7 @@ def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
 
 def _contiguous(sink: UOp) -> int | None:
     """The output range along which the kernel writes consecutive elements."""
-    store = sink.src[0]
-    address = store.src[2]
+    address = store_of(sink).src[2]
     for r in ranges(sink):
         if r.arg[1] == "loop" and ix.terms(address).get((r,), 0) == 1:
             return int(r.arg[0])
@@ -222,7 +221,7 @@ def _fill(schedule: Schedule, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
         return
-    param = schedule.sink.src[0].src[0].arg
+    param = store_of(schedule.sink).src[0].arg
     room = param.layout.room(param.shape)
     size = schedule.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
@@ -392,9 +391,7 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
 
 def _position(schedule: Schedule, number: int) -> int:
     """How far apart in memory a range's steps are stored: neighbours first."""
-    store = schedule.sink.src[0]
-    if store.op is ops.GUARD:
-        store = store.src[1]
+    store = store_of(schedule.sink)
     r = find(schedule.sink, number)
     if r not in store.src[2].ranges:
         return 2**40

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.rules import index as ix
-from tinyedge.core.rules.algebra import SIMPLIFY
+from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.uop import Size, UOp, as_node, const, maximum, toposort
 
 
@@ -254,3 +254,32 @@ def fold_identity(op: ops.Primitive, dtype: dt.DType) -> int | float:
         return dtype.limits[0 if op is ops.MAX else 1]
     assert op.identity is not None
     return op.identity
+
+
+def guard(condition: UOp, store: UOp) -> UOp:
+    """The store under a condition; nested guards become one."""
+    if store.op is ops.GUARD:
+        return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
+    return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
+
+
+def store_of(sink: UOp) -> UOp:
+    """The first store of a kernel, guarded or not."""
+    store = sink.src[0]
+    return store.src[1] if store.op is ops.GUARD else store
+
+
+def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
+    """Folds over a range fold over the longer `padded` instead: their neutral element where it is
+    not `inside`, else what there was with `clamped` in the place of the range.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.FOLD and target in node.src[1:]:
+            (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
+            neutral = const(fold_identity(node.arg, body.dtype), body.dtype)
+            body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
+            src = (body, *(padded if r is target else r for r in src[1:]))
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]

@@ -15,6 +15,7 @@ from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, View, plain
 from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
+from tinyedge.core.schedule.counted import bound_ranges, is_counted, read_counts
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices, put_index
 from tinyedge.core.schedule.layout import classify, image_rows, output_layout, weight_layout
@@ -88,15 +89,17 @@ def schedule(
     halves: bool = False,
     full: frozenset[UOp] = frozenset(),
     flat: frozenset[UOp] = frozenset(),
+    counts: Mapping[str, str] | None = None,
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
     names: the model's name of a tensor's node. storage_types: element type in memory of types that
     the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
-    the nodes in `full`. The nodes in `flat` do not become images.
+    the nodes in `full`. The nodes in `flat` do not become images. counts: symbols of which the
+    values are outputs, by their names; these come first, each after those that it depends on.
     """
-    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {}, ())
-    return scheduler.run()
+    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {}, (), {})
+    return scheduler.run(counts or {})
 
 
 def _places(order: Iterable[UOp]) -> frozenset[UOp]:
@@ -125,11 +128,13 @@ class _Scheduler:
         given: Mapping[UOp, Placement],
         weights: dict[tuple[Storage, Layout], Storage],
         carried: Sequence[UOp],
+        counts: dict[str, Storage],
     ) -> None:
         """given: buffers that lie somewhere already: what a loop's body is given from outside.
 
         weights: the layouts in which a weight is stored; all bodies share them. carried: of a
         loop's body, those of the given buffers whose next values the outputs are, in order.
+        counts: where the values of counted symbols lie; all bodies share them.
         """
         self.halves = halves
         self.flat = flat
@@ -151,17 +156,21 @@ class _Scheduler:
         self.undecided: set[Storage] = set()
         self.in_parts: set[Storage] = set()
         self.weights = weights
+        self.counts = counts
         self.results: dict[UOp, list[Storage]] = {}
         self.output_storages: dict[UOp, Storage] = {}
         self.schedule = Schedule()
 
-    def run(self) -> Schedule:
+    def run(self, counts: Mapping[str, str] | None = None) -> Schedule:
+        """counts: names of the outputs that are values of symbols."""
         for node in self.order:
             if node in self.given:
                 self.placed[node] = self.given[node]
             elif node.op is ops.BUFFER:
                 self._place_source(node)
         self._place_outputs()
+        for symbol, name in (counts or {}).items():
+            self.counts[symbol] = self.output_storages[self.outputs[name]]
         for top, parts in reversed(self._ordered_parts()):
             self._place_parts(top, parts)
         part_tops = {part: top for top, parts in self.decision.parts.items() for part in parts}
@@ -320,6 +329,7 @@ class _Scheduler:
             given,
             self.weights,
             body.repeat.carried,
+            self.counts,
         )
         turn = inner.run()
         nexts = [turn.outputs[str(number)] for number in range(len(homes))]
@@ -376,6 +386,8 @@ class _Scheduler:
         sink, storages = self._laid_out(sink, indexer.storages)
         contraction = classify(sink)
         sink = unpack(collapse(flatten(sink)), storages)
+        if self.counts:
+            sink, storages = read_counts(bound_ranges(sink, self.counts), storages, self.counts)
         roles = contraction.roles(sink) if contraction is not None else None
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
 
@@ -387,10 +399,14 @@ class _Scheduler:
         if output in self.undecided:
             self.undecided.discard(output)
             exact = output in self.in_parts
-            output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
+            counted = any(is_counted(size, self.counts) for size in output.shape)
+            if not counted:
+                output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
             if self._as_halves(output):
                 output.dtype = dt.float16
-            output.layout = self._as_image(output, output.layout, max(1, len(output.shape) - 2))
+            if not counted:
+                axes = max(1, len(output.shape) - 2)
+                output.layout = self._as_image(output, output.layout, axes)
         sink = order_folds(self._with_storages(sink, storages))
         store = sink.src[0]
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]

@@ -111,7 +111,7 @@ typedef enum te_status {
     TE_RUN_SHAPE,         /* run.shape: a shape or a size that the model does not take */
     TE_RUN_RANGE,         /* run.range: a value that the device's type cannot hold */
     TE_RUN_TIMEOUT,       /* run.timeout: not finished yet; te_wait may be called again */
-    TE_REPLAY_COUNT,      /* replay.count: a kernel wrote a count beyond its output (our bug) */
+    TE_REPLAY_COUNT,      /* replay.count: an output has more entries than there is room for */
     TE_VERIFY_DIFFERS,    /* verify.differs: the self-test found another output */
     /* the call */
     TE_API_SIZE,          /* api.size: a struct's size is not of this version */
@@ -213,7 +213,7 @@ typedef struct te_port_info {
     int64_t shape[TE_MAX_RANK];
     int symbol[TE_MAX_RANK];
     int slices;
-    bool counted; /* only leading entries are valid, and te_shape tells how many */
+    bool counted; /* a run tells the size of one axis: see te_shape; shape has the most */
     const char *codes; /* what its elements are the codes of, such as "bfloat16"; else "" */
 } te_port_info;
 
@@ -371,7 +371,7 @@ te_status te_submit(te_context *context, int entry);
 te_status te_wait(te_context *context, int64_t timeout);
 te_status te_run(te_context *context, int entry);
 
-/* After te_wait: the shape (a counted output's is cut to what is valid) and the content. */
+/* After te_wait: the shape (a counted output's is what the run made) and the content. */
 te_status te_shape(te_context *context, te_group group, int index, int *rank, int64_t *shape);
 te_status te_read_output(te_context *context, int output, const te_tensor *tensor);
 te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor);

@@ -335,8 +335,8 @@ static te_status check_port(const te_model *model, const te_port_record *port, i
     }
     if (port->count == -1) return TE_OK;
     const te_dtype count = model->ports[TE_OUTPUTS][port->count].dtype;
-    NEED(TE_BOUNDS, count >= TE_INT8 && count <= TE_UINT64 && port->rank > 0,
-         "the count of %.*s is no integer, or it is a scalar", SHOW(port->name));
+    NEED(TE_BOUNDS, count >= TE_INT8 && count <= TE_UINT64 && port->axis < port->rank,
+         "the count of %.*s is no integer, or it has no such axis", SHOW(port->name));
     return TE_OK;
 }
 

@@ -126,8 +126,9 @@ typedef struct te_port_record {
     int rank;
     uint32_t shape[TE_MAX_RANK]; /* expressions: where their tokens begin */
     int32_t buffer;
-    int32_t count;   /* outputs */
+    int32_t count;   /* outputs; along `axis` */
     int32_t initial; /* states */
+    int64_t axis;
     uint32_t first_slice, slices;
 } te_port_record;
 

@@ -498,9 +498,10 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     const int unused = 64 - 8 * (int)te_dtype_bytes(other->dtype);
     const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
     valid = negative ? -1 : count;
-    TE_NEED(valid >= 0 && valid <= whole[0], TE_REPLAY_COUNT, "the count of %s is beyond its %lld",
-            port->name.at, (long long)whole[0]);
-    shape[0] = valid;
+    TE_NEED(valid >= 0 && valid <= whole[port->axis], TE_REPLAY_COUNT,
+            "%s has %lld entries, but room for %lld: export with a greater bound", port->name.at,
+            (long long)valid, (long long)whole[port->axis]);
+    whole[port->axis] = shape[port->axis] = valid;
     return TE_OK;
 }
 

@@ -208,6 +208,9 @@ double te_float_element(te_dtype dtype, const void *element) {
 
 /* --- elements -------------------------------------------------------------------------------- */
 
+static bool is_finite(double value) { return value - value == 0; }
+
+/* Whether a finite value stays finite. */
 static bool move_float(te_dtype from_type, const void *from, te_dtype to_type, void *to) {
     const double value = te_float_element(from_type, from);
     const float single = (float)value;
@@ -215,7 +218,7 @@ static bool move_float(te_dtype from_type, const void *from, te_dtype to_type, v
     if (to_type == TE_FLOAT16) memcpy(to, &half, sizeof half);
     if (to_type == TE_FLOAT32) memcpy(to, &single, sizeof single);
     if (to_type == TE_FLOAT64) memcpy(to, &value, sizeof value);
-    return true;
+    return !is_finite(value) || is_finite(te_float_element(to_type, to));
 }
 
 static uint64_t load_integer(te_dtype type, const void *from) {
@@ -258,7 +261,7 @@ static bool move_run(const te_transfer *transfer, unsigned char *device, unsigne
             if (floating) move_float(device_type, device, host_type, host);
             else move_integer(device_type, device, host_type, host); /* wraps */
         } else if (floating) {
-            move_float(host_type, host, device_type, device);
+            fits &= move_float(host_type, host, device_type, device);
         } else {
             fits &= move_integer(host_type, host, device_type, device);
         }

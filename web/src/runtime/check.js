@@ -90,7 +90,7 @@ const port = (members) => {
   };
 };
 const SLICES = list(record({name: NAME, axis: int(0, 7), start: INT, size: INT}), 256);
-const INPUT = port({slices: SLICES, count: INDEX});
+const INPUT = port({slices: SLICES, axis: int(0, 7), count: INDEX});
 const STEPS = {
   launch: record({
     op: TEXT,
@@ -419,7 +419,7 @@ function checkBounds(m, ends) {
   m.outputs.forEach((o, i) => {
     for (const s of o.slices)
       need(s.start + s.size <= ends[0].outputs[i][s.axis], `${o.name}.${s.name}`);
-    if (o.count >= 0) need(o.shape.length && /^u?int/.test(m.outputs[o.count].dtype), o.name);
+    if (o.count >= 0) need(o.axis < o.shape.length && /^u?int/.test(m.outputs[o.count].dtype), o.name);
   });
   for (const s of m.states)
     need(s.initial < 0 || m.weights[s.initial].bytes <= m.buffers[s.buffer].bytes, s.name);

@@ -15,7 +15,7 @@ export async function fetchBytes(base, name, most, signal, id, received) {
       "load.network",
       name,
       `${url}: ${error.message}`,
-      "check the connection, the server's CORS headers and this page's connect-src",
+      "check the connection, the server's CORS and connect-src",
     );
   };
   const response = await fetch(url, {signal}).catch(broken);

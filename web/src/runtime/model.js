@@ -386,7 +386,7 @@ export class Model {
       const bytes = toStorage(data, p, whole);
       return {to: this.#ranges[p.buffer], bytes, size};
     });
-    return {entry, symbols, key, sizes: this.#sizes, writes};
+    return {entry, symbols, sizes: this.#sizes, writes};
   }
 
   /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
@@ -438,9 +438,10 @@ export class Model {
   }
 
   /** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
-  async #replay({entry, symbols, key, sizes, writes}, keep, queries) {
+  async #replay({entry, symbols, sizes, writes}, keep, queries) {
     const {manifest: m, device, stats} = this,
       run = {sizes, queries, encoder: /** @type {any} */ (null), pass: /** @type {any} */ (null)};
+    const key = symbols.join();
     if (this.#uniform && this.#written !== key) {
       this.#values.set(symbols);
       device.queue.writeBuffer(this.#uniform, 0, this.#values);
@@ -476,14 +477,18 @@ export class Model {
       if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
     for (const {
       i,
-      p: {name, dtype, storage, count, slices},
+      p: {name, dtype, storage, axis, count, slices},
       shape: whole,
       kept,
     } of outputs) {
       const shape = [...whole];
       if (kept) results[name] = {name, dtype, storage, shape, gpu: kept};
       else {
-        if (arrays[count]) shape[0] = Math.max(0, Math.min(shape[0], Number(arrays[count][0])));
+        if (arrays[count]) {
+          const n = Number(arrays[count]);
+          if (n < 0 || n > shape[axis]) fail("replay.count", name, `it has ${n} elements`);
+          shape[axis] = n;
+        }
         results[name] = {
           name,
           dtype,

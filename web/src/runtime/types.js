@@ -87,7 +87,7 @@ export function toStorage(data, port, shape, kind = "input") {
     const value = dtype === "bool" ? +!!data[i] : data[i];
     array[i] = isBig(storage) ? BigInt(value) : Number(value);
     // Loose: a BigInt equals a number of the same value.
-    if (!isFloat(dtype) && array[i] != value)
+    if (isFloat(dtype) ? isFinite(array[i]) < isFinite(value) : array[i] != value)
       fail(
         "run.range",
         subject,
