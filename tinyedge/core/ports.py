@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 def encode(array: Array, storage: str, subject: str) -> Bytes:
     """An array's bytes as a buffer holds them, padded with zeros to a multiple of 4.
 
-    Raises RunError if an integer does not fit the storage type.
+    Raises RunError if an integer, or a finite float, does not fit the storage type.
     """
     target = dtypes.by_name(storage)
     if array.dtype.kind in "iu" and target.is_int and array.size:
@@ -35,6 +35,7 @@ def encode(array: Array, storage: str, subject: str) -> Bytes:
             )
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(array, target.numpy.newbyteorder("<"))
+    _check_finite(array, converted, f"the device's {storage}", subject)
     content = raw(converted)
     return pad(content, padded(content.nbytes))
 
@@ -90,9 +91,12 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
         )
     if kind.is_int:
         _check_range(natural, kind.limits, dtype, subject)
-    return (
-        dtypes.codes(Tensor(natural, kind).numpy()) if kind.carrier else natural.astype(kind.numpy)
-    )
+    if kind.carrier:
+        return dtypes.codes(Tensor(natural, kind).numpy())
+    with np.errstate(over="ignore"):
+        converted = natural.astype(kind.numpy)
+    _check_finite(natural, converted, dtype, subject)
+    return converted
 
 
 def _check_range(array: Array, limits: tuple[int, int], dtype: str, subject: str) -> None:
@@ -102,6 +106,20 @@ def _check_range(array: Array, limits: tuple[int, int], dtype: str, subject: str
             f"its values do not fit {dtype}",
             id="run.range",
             supported=f"{limits[0]}..{limits[1]}",
+        )
+
+
+def _check_finite(array: Array, converted: Array, dtype: str, subject: str) -> None:
+    """Raise RunError where a finite float became infinite."""
+    if converted.dtype.kind != "f" or converted.itemsize >= array.itemsize:
+        return
+    lost = np.isinf(converted).reshape(array.shape) & np.isfinite(array)
+    if lost.any():
+        raise RunError(
+            subject,
+            f"its value {array[lost][0]} does not fit {dtype}",
+            id="run.range",
+            supported=f"magnitudes up to {np.finfo(converted.dtype).max}",
         )
 
 
