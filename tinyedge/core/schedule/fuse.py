@@ -328,10 +328,10 @@ class _Fusion:
         return found
 
     def _read(self, node: UOp, reads: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+        while node.op.group == "movement" and node not in self.realised:
+            node = node.src[0]
         if node in self.realised or node in self.part_of:
             return frozenset((self.part_of.get(node, node),))
-        if node.op.group == "movement":
-            return self._read(node.src[0], reads)
         return reads[node]
 
 

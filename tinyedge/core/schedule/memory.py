@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Lifetime:
@@ -20,14 +22,6 @@ class Lifetime:
     @property
     def last(self) -> int:
         return self.spans[-1][1]
-
-    def meets(self, other: Lifetime) -> bool:
-        """Whether both are alive at once."""
-        return any(
-            first <= end and start <= last
-            for first, last in self.spans
-            for start, end in other.spans
-        )
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,8 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
         found = _greedy(lifetimes, order, alignment, limit, live)
         if best is None or sum(found.arenas) < sum(best.arenas):
             best = found
+        if sum(best.arenas) == live:
+            break
     assert best is not None
     return best
 
@@ -73,37 +69,59 @@ ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 def _greedy(
     lifetimes: Sequence[Lifetime], order: Sequence[int], alignment: int, limit: int, live: int
 ) -> Plan:
-    arenas: list[list[tuple[int, int, Lifetime]]] = []
+    arenas: list[_Arena] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
     for i in order:
         item = lifetimes[i]
         size = _rounded(item.bytes, alignment)
         for number in range(len(arenas) + 1):
             if number == len(arenas):
-                arenas.append([])
-            offset = _lowest(arenas[number], item, size)
-            if offset + size <= limit or not arenas[number]:
-                arenas[number].append((offset, size, item))
+                arenas.append(_Arena())
+            offset = arenas[number].lowest(item, size)
+            if offset + size <= limit or not arenas[number].bytes:
+                arenas[number].place(item, offset, size)
                 places[i] = (number, offset)
                 break
-    sizes = tuple(max(offset + size for offset, size, _ in arena) for arena in arenas)
-    return Plan(tuple(places), sizes, live)
+    return Plan(tuple(places), tuple(arena.bytes for arena in arenas), live)
 
 
 def _rounded(size: int, alignment: int) -> int:
     return max(alignment, -(-size // alignment) * alignment)
 
 
-def _lowest(arena: list[tuple[int, int, Lifetime]], item: Lifetime, size: int) -> int:
-    taken = sorted(
-        (offset, offset + length) for offset, length, other in arena if other.meets(item)
-    )
-    position = 0
-    for start, end in taken:
-        if start - position >= size:
-            break
-        position = max(position, end)
-    return position
+class _Arena:
+    """What lies in an arena: a column (start, end, first step, last step) for every span of every
+    buffer, by increasing start.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._columns = np.empty((4, 16), np.int64)
+        self._count = 0
+
+    def lowest(self, item: Lifetime, size: int) -> int:
+        """The lowest offset at which a buffer meets none that is alive at the same time."""
+        starts, ends, first, last = self._columns[:, : self._count]
+        met = np.zeros(self._count, bool)
+        for begin, end in item.spans:
+            met |= (first <= end) & (last >= begin)
+        starts, ends = starts[met], np.maximum.accumulate(ends[met])
+        before = np.concatenate(([0], ends))  # where the buffers below each one end
+        gaps = np.flatnonzero(starts - before[:-1] >= size)
+        return int(before[gaps[0]] if len(gaps) else before[-1])
+
+    def place(self, item: Lifetime, offset: int, size: int) -> None:
+        count, more = self._count, len(item.spans)
+        if count + more > self._columns.shape[1]:
+            room = np.empty((4, count + more), np.int64)
+            self._columns = np.concatenate([self._columns, room], axis=1)
+        columns = self._columns
+        at = int(np.searchsorted(columns[0, :count], offset, "right"))
+        columns[:, at + more : count + more] = columns[:, at:count]
+        for column, (begin, end) in enumerate(item.spans, at):
+            columns[:, column] = offset, offset + size, begin, end
+        self._count += more
+        self.bytes = max(self.bytes, offset + size)
 
 
 def _live(lifetimes: Sequence[Lifetime], alignment: int) -> int:
