@@ -167,7 +167,7 @@ def test_empty_launches_and_copies_are_left_out() -> None:
 @pytest.mark.parametrize("count", [-1, 9])
 def test_a_count_beyond_its_output(count: int) -> None:
     replay = Replay(programs.selection("fake"), FakeDevice())
-    with pytest.raises(InternalError, match="its count is"):
+    with pytest.raises(RunError, match="room for 8"):
         replay.run({"x": np.zeros((8, 2), np.float32), "n": count})
 
 
