@@ -18,7 +18,7 @@ from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.schedule.canonical import fold_identity, make_range, replace_ranges
+from tinyedge.core.schedule.canonical import guard, make_range, mask_folds, replace_ranges
 from tinyedge.core.spec import FOLD_KINDS, OUTPUT_KINDS
 from tinyedge.core.uop import UOp, as_node, const, toposort
 
@@ -100,25 +100,12 @@ class PadTo(Move):
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
         if kind in FOLD_KINDS:
-            return _masked_folds(sink, target, padded, clamped, inside)
+            return mask_folds(sink, target, padded, clamped, inside)
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
             guarded.append(guard(inside, new))
         return UOp(ops.SINK, dt.index, tuple(guarded))
-
-
-def _masked_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.FOLD and target in node.src[1:]:
-            (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
-            neutral = const(fold_identity(node.arg, body.dtype), body.dtype)
-            body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
-            src = (body, *(padded if r is target else r for r in src[1:]))
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
 
 
 @dataclass(frozen=True)
@@ -310,13 +297,6 @@ def ranges(sink: UOp) -> list[UOp]:
 
 def numbers(sink: UOp) -> list[int]:
     return [r.arg[0] for r in ranges(sink)] or [-1]
-
-
-def guard(condition: UOp, store: UOp) -> UOp:
-    """The store under a condition; nested guards become one."""
-    if store.op is ops.GUARD:
-        return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
-    return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
 
 
 def _vector_width(node: UOp) -> bool:
