@@ -140,6 +140,38 @@ def test_a_tensor_that_not_every_device_can_bind(tmp_path: Path) -> None:
     assert len(said) == 1 and "a tensor takes 167772160 bytes" in said[0]
 
 
+def test_doubles_that_a_target_lacks_are_named(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], name="widen", to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["e"], name="grow"),
+        helper.make_node("Cast", ["e"], ["y"], name="round", to=TensorProto.FLOAT),
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    said: dict[str, list[str]] = {}
+    for target in ("webgpu", "qcom", "cpu"):
+        found = said.setdefault(target, [])
+        place = tmp_path / target
+        tinyedge.export_onnx(
+            tmp_path / "m.onnx", target=target, out=place, golden=False, warn=found.append
+        )
+    for target in ("webgpu", "qcom"):
+        (text,) = said[target]
+        assert f"{target} has no doubles: 'widen', 'grow', 'round' computed in float32" in text
+    assert said["cpu"] == []
+    tinyedge.export_function(
+        lambda *xs: list(xs),
+        [np.zeros(1)] * 9,
+        out=tmp_path / "f",
+        golden=False,
+        warn=said["cpu"].append,
+    )
+    assert "'input_7' and 10 more computed in float32" in said["cpu"][0]
+
+
 @pytest.mark.parametrize(
     ("function", "inputs", "id"),
     [

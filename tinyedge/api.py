@@ -23,6 +23,7 @@ from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.core.target import Target
+from tinyedge.core.uop import toposort
 
 if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
@@ -38,6 +39,7 @@ Warn = Callable[[str], None]
 
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
 MOST_STEPS = 1024  # that a bundle can hold
+NAMES = 8  # that a warning lists
 
 NO_GOLDEN = (
     "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
@@ -343,7 +345,7 @@ def export_graph(
     assert compiled.program is not None
     program = compiled.program
     program = replace(program, options={**program.options, **(record or {})})
-    for text in _beyond(program, compiled.caps):
+    for text in (*_narrowed(source, find_target(target)), *_beyond(program, compiled.caps)):
         (warn or _log.warning)(text)
     if compiler is not None:
         progress("compile")
@@ -363,6 +365,28 @@ def export_graph(
             (warn or _log.warning)(NO_OUTPUTS.format(name))
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
+
+
+def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
+    """What is computed in float32 because the target has no doubles, by name."""
+    if target.narrow.get("float64") != "float32":
+        return
+    names: dict[str, None] = {}
+    for graph in source.entries.values():
+        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
+        for port in (*graph.inputs, *graph.outputs):
+            if port.dtype is dtypes.float64:
+                names[port.name] = None
+        for node in toposort(roots):
+            if dtypes.float64 in (node.dtype, *(s.dtype for s in node.src)) and node in graph.names:
+                names[graph.names[node]] = None
+    if names:
+        shown = ", ".join(repr(name) for name in list(names)[:NAMES])
+        more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+        yield (
+            f"{target.name} has no doubles: {shown}{more} computed in float32; "
+            "`tinyedge verify` says how far from double precision the results are"
+        )
 
 
 def _beyond(program: Program, caps: Caps) -> Iterator[str]:

@@ -94,7 +94,7 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
     if kind.carrier:
         return dtypes.codes(Tensor(natural, kind).numpy())
     with np.errstate(over="ignore"):
-        converted = natural.astype(kind.numpy)
+        converted: Array = natural.astype(kind.numpy)
     _check_finite(natural, converted, dtype, subject)
     return converted
 
