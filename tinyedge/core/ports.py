@@ -91,10 +91,12 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
         )
     if kind.is_int:
         _check_range(natural, kind.limits, dtype, subject)
+    converted: Array
     if kind.carrier:
-        return dtypes.codes(Tensor(natural, kind).numpy())
+        converted = dtypes.codes(Tensor(natural, kind).numpy())
+        return converted
     with np.errstate(over="ignore"):
-        converted: Array = natural.astype(kind.numpy)
+        converted = natural.astype(kind.numpy)
     _check_finite(natural, converted, dtype, subject)
     return converted
 
