@@ -104,8 +104,9 @@ def import_graph(
 
 def _graph(model: ImportedModel) -> Graph:
     inputs = tuple(Port(p.name, p.dtype, p.shape) for p in model.inputs)
-    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in model.outputs.items())
-    return Graph(inputs, outputs, model.names)
+    taken = {*model.outputs}
+    outputs = [port for n, t in model.outputs.items() for port in model.counts.ports(n, t, taken)]
+    return Graph(inputs, tuple(outputs), model.names, counts=model.counts.nodes)
 
 
 def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:

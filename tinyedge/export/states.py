@@ -197,6 +197,8 @@ def _axis(state: State, update: Update, fed: Port) -> int:
 
 def _check_fed(state: State, fed: Port) -> None:
     """Raise InputError unless an output can feed a state."""
+    if fed.count:
+        raise _mismatch(state, fed, f"only a run knows the size of axis {fed.axis} of the output")
     if fed.dtype is not state.dtype:
         raise InputError(
             f"state {state.name!r}",

@@ -91,15 +91,10 @@ def _repeated(
     carried: tuple[Any, ...],
 ) -> Steps:
     """A loop of which only the run knows the number of turns, below a bound."""
-    if len(body.output) != 1 + len(carried):
-        raise node.unsupported(
-            "it collects values of a number of turns that only the run knows",
-            supported="carried values, or a number of turns that is known at import",
-        )
     known = node.known(trips)
     limit = None if known is None else int(known.reshape(-1)[0])
     bound = node.bound(limit)
-    if bound == 0:
+    if bound == 0 and len(body.output) == 1 + len(carried):
         return list(carried)
     count = None if trips is None or limit is not None else trips.reshape(()).cast(dt.int64)
     going = Tensor(True, dt.bool_) if condition is None else condition.reshape(())
@@ -115,14 +110,24 @@ def _repeated(
     more = results[0].reshape(())
     if count is not None:
         more = more & (number < count)
-    for old, new in zip(carried, results[1:], strict=True):
+    for old, new in zip(carried, results[1:], strict=False):
         fits = isinstance(old, Tensor) and isinstance(new, Tensor)
         if not fits or old.shape != new.shape or old.dtype is not new.dtype:
             raise node.unsupported(
                 f"a turn makes {show(new)} of {show(old)}",
                 supported="carried values that keep their shape and type",
             )
-    return Tensor.repeated(first, inside, [more, number, *results[1:]], bound=bound)[2:]
+    scanned = results[1 + len(carried) :]
+    made = [Tensor.full((bound, *value.shape), 0, value.dtype) for value in scanned]
+    kept = Tensor.carried(made, len(first))
+    filled = [tensor.put(inside[1], value) for tensor, value in zip(kept, scanned, strict=True)]
+    nexts = [more, number, *results[1 : 1 + len(carried)], *filled]
+    last = Tensor.repeated([*first, *made], [*inside, *kept], nexts, bound=bound)
+    if not scanned:
+        return last[2:]
+    turns = node.counted(last[1], bound)
+    rows = [cut(tensor, 0, 0, turns) for tensor in last[2 + len(carried) :]]
+    return [*last[2 : 2 + len(carried)], *rows]
 
 
 @operator("Scan", since=9)

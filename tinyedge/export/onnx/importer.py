@@ -16,6 +16,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
+from tinyedge.export.onnx.counts import Counts
 from tinyedge.export.onnx.equality import mismatch, show, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
@@ -39,7 +40,7 @@ class ImportedModel:
 
     outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
     names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
-    unknown: given dims that name no size of the model.
+    unknown: given dims that name no size of the model. counts: the sizes that only a run knows.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -48,6 +49,7 @@ class ImportedModel:
     names: dict[UOp, str]
     warnings: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Importer:
         self.seen: list[tuple[str, str, int]] = []
         self.uses: Counter[str] = Counter()
         self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
+        self.counts = Counts()
         self._count = 0
         self._written: dict[UOp, int] = {}
 
@@ -214,6 +217,7 @@ class Importer:
             declared, dims, self.model.label, open_bounds=open_bounds, spare=spare
         )
         self.warnings.extend(resolved.warnings)
+        self.counts.taken.update(node.arg[0] for node in resolved.symbols)
         scope = Scope()
         inputs = []
         for entry, dtype, shape in zip(declared, dtypes, resolved.shapes, strict=True):
@@ -249,6 +253,7 @@ class Importer:
             self.names,
             tuple(self.warnings),
             resolved.unknown,
+            self.counts,
         )
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
@@ -257,7 +262,7 @@ class Importer:
             scope.values.setdefault(name, value)
         results = [output.name for output in graph.output]
         nodes = ordered(graph.node, scope, f" in {prefix!r}")
-        return Call(nodes, scope, results, site.opsets, prefix, site.functions)
+        return Call(nodes, scope, results, site.opsets, prefix, site.functions, site.in_turn)
 
     def _stored(self, graph: Any) -> dict[str, Any]:
         """The initialisers, decoded when they are first used."""
@@ -577,6 +582,7 @@ class Importer:
             {**call.opsets, **opsets},
             f"{name}/",
             call.functions | {identity},
+            call.in_turn,
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import numpy as np
@@ -21,7 +21,7 @@ import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp
+from tinyedge.core.uop import Size, UOp, maximum
 from tinyedge.export.onnx.reader import element_type
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Call:
     """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
 
     The walk answers with the values of `results`. functions: those being inlined around it.
+    in_turn: whether it is one turn of a loop that is not unrolled.
     """
 
     nodes: Sequence[Any]
@@ -97,6 +98,7 @@ class Call:
     opsets: Mapping[str, int]
     prefix: str
     functions: frozenset[str] = frozenset()
+    in_turn: bool = False
 
 
 class Node:
@@ -219,10 +221,14 @@ class Node:
     # Subgraphs.
 
     def call(self, graph: Any, inputs: Mapping[str, Any], number: int | str) -> Call:
-        """A run of a subgraph, for the walk: `results = yield node.call(...)`."""
+        """A run of a subgraph, for the walk: `results = yield node.call(...)`.
+
+        number: of the turn, or "turn" for all turns of a loop.
+        """
         scope = Scope(self.call_site.scope)
         scope.values.update(inputs)
-        return self.importer.subgraph(graph, scope, self.call_site, f"{self.name}/{number}/")
+        site = replace(self.call_site, in_turn=self.call_site.in_turn or number == "turn")
+        return self.importer.subgraph(graph, scope, site, f"{self.name}/{number}/")
 
     # What is known at import.
 
@@ -236,6 +242,10 @@ class Node:
     def unknown(self, tensor: Tensor | None) -> bool:
         """Whether the values of a given tensor are not known at import."""
         return tensor is not None and self.known(tensor) is None
+
+    def unknown_sizes(self, tensor: Tensor) -> bool:
+        """Whether the values of a tensor are neither known at import nor sizes."""
+        return self.importer.knowledge.value(tensor) is None
 
     def bound(self, limit: int | None) -> int:
         """The most turns or elements that only the run knows: `limit`, or what the caller said.
@@ -252,6 +262,19 @@ class Node:
                 next=f"give one: --bound {shlex.quote(f'{self.name}=1000')}",
             )
         return max(0, min(known))
+
+    def counted(self, count: Tensor, most: Size) -> Size:
+        """A size that a run computes: `count`, an integer scalar, of at most `most`.
+
+        Raises UnsupportedOp in a turn of a loop, where there is no one such size.
+        """
+        if self.call_site.in_turn:
+            raise self.unsupported(
+                "each turn of a loop computes how many elements its result has",
+                supported="results of one size in every turn",
+            )
+        greatest = maximum(most)
+        return self.importer.counts.add(self.name, count, greatest) if greatest else 0
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:
         """The values of an input that must be known at import. Raises UnsupportedOp."""

@@ -62,6 +62,8 @@ def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
 @operator("Range")
 def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     dtype = start.dtype
+    if any(node.unknown_sizes(t) for t in (start, limit, delta)):
+        return _counted_range(node, start, limit, delta)
     if dtype.is_float:
         first, last, step = (
             float(node.constant_input(t, name).reshape(-1)[0])
@@ -82,6 +84,20 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     checked_shape(node, [count])
     place = Tensor.arange(count, dtype if not dtype.is_float else dt.int32).cast(dtype)
     return start.reshape(()) + place * delta.reshape(())
+
+
+def _counted_range(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """A range of which only the run knows the length, below a bound."""
+    first, last, step = (t.reshape(()) for t in (start, limit, delta))
+    wide = dt.float64 if start.dtype.is_float else dt.int64
+    span, by = (last - first).cast(wide), step.cast(wide)
+    if wide is dt.float64:
+        length = (-((-span / by).floor())).cast(dt.int64)
+    else:
+        length = -((-span) // by)
+    n = node.counted(length.maximum(0), node.bound(None))
+    place = Tensor.arange(n, dt.int32 if start.dtype.is_float else start.dtype)
+    return first + place.cast(start.dtype) * step
 
 
 @operator("Reshape")

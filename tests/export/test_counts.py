@@ -1,0 +1,141 @@
+"""Outputs of which only a run knows the size, against onnxruntime on every target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tinyedge.api import find_target
+from tinyedge.core.compile import compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.errors import RunError, UnsupportedOp
+from tinyedge.core.replay import Replay
+from tinyedge.export.source import import_graph
+
+RNG = np.random.default_rng(4)
+Arrays = dict[str, Any]
+
+
+def _save(
+    folder: Path,
+    nodes: list[Any],
+    inputs: Arrays,
+    outputs: list[str],
+    constants: Arrays | None = None,
+) -> Path:
+    """A model of these nodes; inputs by example."""
+    values = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in inputs.items()
+    ]
+    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in (constants or {}).items()]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(nodes, "g", values, results, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = onnx.shape_inference.infer_shapes(model)
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _compare(
+    path: Path,
+    target: str,
+    device: Device,
+    runs: list[Arrays],
+    bounds: dict[str, int] | None = None,
+) -> None:
+    program = compile_graph(import_graph(path, bounds=bounds)[0], find_target(target)).program
+    assert program is not None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    with Replay(program, device, poison=True) as replay:
+        for inputs in runs:
+            found = replay.run(inputs)
+            for name, expected in zip(names, session.run(names, inputs), strict=True):
+                assert found[name].shape == expected.shape
+                np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def _range(folder: Path, kind: Any) -> Path:
+    inputs = {name: np.zeros((), kind) for name in ("start", "limit", "delta")}
+    nodes = [
+        helper.make_node("Range", ["start", "limit", "delta"], ["r"], "steps"),
+        helper.make_node("Mul", ["r", "two"], ["y"]),
+        helper.make_node("ReduceSum", ["y"], ["s"]),
+    ]
+    return _save(folder, nodes, inputs, ["y", "s"], {"two": np.array(2, kind)})
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.float32])
+def test_range(kind: Any, target: str, device: Device, tmp_path: Path) -> None:
+    """Up, down, none at all."""
+    runs = [(1, 9, 2), (9, 1, -3), (3, 3, 1), (5, 1, 2), (0, 10, 1)]
+    feeds = [
+        {n: np.array(v, kind) for n, v in zip(("start", "limit", "delta"), run, strict=True)}
+        for run in runs
+    ]
+    _compare(_range(tmp_path, kind), target, device, feeds, {"steps": 10})
+
+
+def test_more_than_the_bound(target: str, device: Device, tmp_path: Path) -> None:
+    graph = import_graph(_range(tmp_path, np.int64), bounds={"steps": 10})[0]
+    program = compile_graph(graph, find_target(target)).program
+    assert program is not None
+    feed = {n: np.array(v) for n, v in (("start", 0), ("limit", 11), ("delta", 1))}
+    with Replay(program, device) as replay, pytest.raises(RunError, match="11 entries") as caught:
+        replay.run(feed)
+    assert caught.value.id == "replay.count"
+
+
+def test_a_bound_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOp, match="steps") as caught:
+        import_graph(_range(tmp_path, np.int64))
+    assert "--bound steps=1000" in str(caught.value)
+
+
+def test_scan_outputs(target: str, device: Device, tmp_path: Path) -> None:
+    """A loop that collects a row each turn, until a sum is large."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "x"], ["w"]),
+            helper.make_node("ReduceSum", ["w"], ["total"], keepdims=0),
+            helper.make_node("Less", ["total", "hundred"], ["going"]),
+            helper.make_node("Mul", ["w", "half"], ["row"]),
+        ],
+        "body",
+        [
+            value("i", TensorProto.INT64, ()),
+            value("before", TensorProto.BOOL, ()),
+            value("v", TensorProto.FLOAT, (3,)),
+        ],
+        [
+            value("going", TensorProto.BOOL, ()),
+            value("w", TensorProto.FLOAT, (3,)),
+            value("row", TensorProto.FLOAT, (3,)),
+        ],
+    )
+    nodes = [
+        helper.make_node("Loop", ["", "yes", "x"], ["last", "rows"], "collect", body=body),
+        helper.make_node("ReduceMax", ["rows", "zero"], ["most"], keepdims=0),
+        helper.make_node("Transpose", ["rows"], ["columns"]),
+    ]
+    constants = {
+        "yes": np.array(True),
+        "hundred": np.array(100, np.float32),
+        "half": np.array(0.5, np.float32),
+        "zero": np.array([0]),
+    }
+    inputs = {"x": np.zeros(3, np.float32)}
+    path = _save(tmp_path, nodes, inputs, ["last", "columns", "most"], constants)
+    runs = [{"x": np.array(v, np.float32)} for v in ([1, 2, 3], [50, 60, 1], [10, 0.5, 9])]
+    _compare(path, target, device, runs, {"collect": 40})

@@ -1,0 +1,85 @@
+"""Sizes that only a run knows: what computes them, and how an output's port tells its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.compile import Port
+from tinyedge.core.errors import UnsupportedOp
+from tinyedge.core.schedule.counted import is_counted, most
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, UOp, as_node, as_size, symbol, toposort
+from tinyedge.export.onnx.equality import show
+
+
+@dataclass
+class Counts:
+    """The counted sizes of a model. made: the tensors that compute them, as they are and below the
+    most there is room for. taken: names of other sizes.
+    """
+
+    made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def add(self, label: str, count: Tensor, greatest: int) -> Size:
+        """The size that a scalar says, as a symbol named after a node."""
+        exact = count.reshape(()).cast(dt.int64)
+        kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realise()
+        for name, (_, other) in self.made.items():
+            if other.node is kept.node:
+                return symbol(name, 0, greatest)
+        name = f"count of {label}"
+        while name in self.made or name in self.taken:
+            name += "'"
+        self.made[name] = (exact, kept)
+        return symbol(name, 0, greatest)
+
+    @property
+    def nodes(self) -> dict[str, UOp]:
+        """What computes each count, in an order in which they can be computed."""
+        return {name: kept.node for name, (_, kept) in self.made.items()}
+
+    def ports(self, name: str, tensor: Tensor, taken: set[str]) -> list[Port]:
+        """An output's port, and the one of its count, of a name that is not taken.
+
+        Raises UnsupportedOp where two of its sizes are counted.
+        """
+        axes = [axis for axis, size in enumerate(tensor.shape) if is_counted(size, self.made)]
+        if not axes:
+            return [Port(name, tensor.dtype, tensor.shape, tensor.node)]
+        if len(axes) > 1:
+            raise UnsupportedOp(
+                f"output {name!r}",
+                f"only a run knows the sizes of {len(axes)} of its axes: {show(tensor.shape)}",
+                id="model.unsupported",
+                supported="outputs with one such axis",
+                next="flatten it in the model, or make it two outputs",
+            )
+        (axis,) = axes
+        size = as_node(tensor.shape[axis])
+        shape = list(tensor.shape)
+        shape[axis] = as_size(most(size, self.made))
+        count = f"{name}.count"
+        while count in taken:
+            count += "_"
+        taken.add(count)
+        length = self._length(size)
+        return [
+            Port(name, tensor.dtype, tuple(shape), tensor.node, count, axis),
+            Port(count, dt.int64, (), length.node),
+        ]
+
+    def _length(self, size: UOp) -> Tensor:
+        """A size as a tensor, from the counts as they are: above the most if there is no room."""
+        done: dict[UOp, Tensor] = {}
+        for node in toposort((size,)):
+            if node.op is ops.SYMBOL and node.arg[0] in self.made:
+                done[node] = self.made[node.arg[0]][0]
+            elif node.src:
+                operands = tuple(done[source].node for source in node.src)
+                done[node] = Tensor(UOp(node.op, dt.int64, operands))
+            else:
+                done[node] = Tensor.from_size(as_size(node))
+        return done[size]
