@@ -11,12 +11,12 @@ from typing import Any
 from tests.runtimes_c import build
 from tests.runtimes_c.library import Create, Library, OpenCl
 
-# What the shim can be asked to say otherwise, see clGetDeviceInfo.
+# What the shim can be asked to say otherwise, see clGetDeviceInfo and clGetImageInfo.
 TYPE, MAX_WORK_GROUP_SIZE, ADDRESS_BITS, MAX_MEM_ALLOC_SIZE = 0x1000, 0x1004, 0x100D, 0x1010
 IMAGE2D_MAX_WIDTH, IMAGE2D_MAX_HEIGHT, IMAGE_SUPPORT = 0x1011, 0x1012, 0x1016
 MAX_PARAMETER_SIZE, MEM_BASE_ADDR_ALIGN, GLOBAL_MEM_SIZE = 0x1017, 0x1019, 0x101F
 LOCAL_MEM_SIZE, ENDIAN_LITTLE, PROFILE, UNIFIED_MEMORY = 0x1023, 0x1026, 0x102E, 0x1035
-IMAGE_PITCH_ALIGNMENT = 0x104A
+IMAGE_PITCH_ALIGNMENT, IMAGE_ROW_PITCH = 0x104A, 0x1112
 
 NO_MEMORY, OUT_OF_RESOURCES, INVALID_VALUE = -4, -5, -30
 

@@ -101,7 +101,7 @@ void shim_fail(long number, int code) {
     failure = code;
 }
 
-/* What the device says, as an integer of the asked size, in place of the truth. */
+/* What a device or image says, as an integer of the asked size, in place of the truth. */
 void shim_answer(uint32_t what, uint64_t value) {
     answers[answer_count].what = what;
     answers[answer_count++].value = value;
@@ -154,7 +154,7 @@ static word pass(int number, const word *a) {
         *(int32_t *)a[code] = failure;
         return 0;
     }
-    if (number == N_clGetDeviceInfo) {
+    if (number == N_clGetDeviceInfo || number == N_clGetImageInfo) {
         for (int i = 0; i < answer_count; i++) {
             if (answers[i].what != (uint32_t)a[1] || !a[3]) continue;
             memcpy((void *)a[3], &answers[i].value, a[2] < 8 ? (size_t)a[2] : 8);

@@ -164,6 +164,11 @@ def over_buffers(runtime: Path, shim: Shim, folder: Path) -> None:
         assert shim.count("clEnqueueWriteImage") > 0
         context.close()
         shim.check()
+        # With other rows than asked for.
+        shim.start((opencl.IMAGE_ROW_PITCH, 128))
+        failure = refusal(OpenclLibrary(folder / dtype, runtime, shim.file))
+        assert failure.id == "device.image" and "rows of 128 bytes" in str(failure)
+        shim.check()
     print("2 images over buffers agree")
 
 
@@ -625,6 +630,38 @@ def test_a_program_without_a_kernel(library: Library) -> None:
     )
     failure = refusal(library(replace(program, kernels=(fewer,))))
     assert failure.id == "device.kernel" and "takes 5 arguments" in str(failure)
+
+
+@pytest.mark.parametrize("listed", [0, 1])
+def test_a_buffer_where_a_kernel_takes_an_image(library: Library, shim: Shim, listed: int) -> None:
+    """As Python refuses it, before the driver sees it: PoCL would crash."""
+    program = images("float32")
+    failure = refusal(library(replace(program, images=program.images[:listed])))
+    assert failure.id == "device.image" and "a buffer for an image" in str(failure)
+    shim.check()
+
+
+def test_an_image_where_a_kernel_takes_a_buffer(library: Library, tmp_path: Path) -> None:
+    program = images("float32")
+    source = program.kernels[0].source.replace("__read_only image2d_t a", "__global float4 *a")
+    source = source.replace("read_imagef(a, s, (int2)(x + 1, y))", "a[x]")
+    kernels = (replace(program.kernels[0], source=source), program.kernels[1])
+    opened = library(replace(program, kernels=kernels))
+    folder = str(tmp_path / "cache").encode()
+    for _ in range(2):  # compiled, then cached
+        failure = refusal(opened, opencl=OpenCl(cache_folder=folder))
+        assert failure.id == "device.image" and "kernel shift" in str(failure)
+
+
+def test_the_parameters_are_those_of_the_kernel(library: Library) -> None:
+    """Not those of a function whose name ends, or begins, like its."""
+    program = images("float32")
+    before = "int my_shift(int x) { return x; }\nint shift_1 (int x) { return x; }\n"
+    source = program.kernels[0].source.replace("void shift(", "void shift\n (")
+    kernels = (replace(program.kernels[0], source=before + source), program.kernels[1])
+    context = Context(library(replace(program, kernels=kernels)))
+    same(context.run({}), {"y": pixels()})
+    context.close()
 
 
 def test_files_changed_since_the_bundle_was_opened(library: Library) -> None:

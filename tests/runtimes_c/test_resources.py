@@ -154,17 +154,13 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
 
 
 def code_bytes(folder: Path, target: str, compiler: str, prefix: str = "") -> int:
-    """What the runtime adds to a stripped program: code, constants and data, optimised for size.
-
-    Without the self-test, which a program that does not call it does not link.
-    """
+    """What the runtime adds to a stripped program: code, constants and data, optimised for size."""
     objects = []
     unwinding = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
     flags = (*build.STRICT, "-Os", "-fPIC", *unwinding)
     for source in build.sources(target):
         objects.append(folder / f"{source.stem}.o")
         build.run(compiler, *flags, "-c", "-o", objects[-1], source)
-    objects.remove(folder / "tinyedge_golden.o")
     build.run(compiler, "-shared", "-Wl,-z,defs", "-o", folder / "all.so", *objects, *LIBRARIES)
     total = build.run(f"{prefix}size", "-t", *objects).splitlines()[-1]
     text, data, bss, *_ = map(int, total.split()[:3])

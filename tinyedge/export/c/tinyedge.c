@@ -39,6 +39,7 @@ const char *te_status_id(te_status status) {
                               "device.adapter\0"
                               "device.arch\0"
                               "device.limits\0"
+                              "device.image\0"
                               "device.driver\0"
                               "device.threads\0"
                               "device.counts\0"
@@ -68,6 +69,11 @@ te_status te_fail(te_error *error, te_status status, const char *words, ...) {
     vsnprintf(error->text + start, sizeof error->text - (size_t)start, words, arguments);
     va_end(arguments);
     return status;
+}
+
+te_error *te_no_error(te_error *error) {
+    *error = (te_error){TE_OK, ""};
+    return error;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -141,8 +147,8 @@ static te_status check_size(const te_model *model, const te_file_record *file, t
     return TE_OK;
 }
 
-static te_status read_part(const te_model *model, const te_file_record *file, int64_t offset,
-                           void *into, size_t bytes, te_error *error) {
+te_status te_read_part(const te_model *model, const te_file_record *file, int64_t offset,
+                       void *into, size_t bytes, te_error *error) {
     const te_reader *reader = &model->reader;
     TE_NEED(!bytes || !reader->read(reader->user, file->name.at, offset, into, bytes),
             TE_FILE_MISSING, "%s cannot be read", file->name.at);
@@ -158,7 +164,7 @@ static te_status scan(const te_model *model, const te_file_record *file, int64_t
 #endif
     while (from < to) {
         const size_t bytes = to - from < (int64_t)sizeof part ? (size_t)(to - from) : sizeof part;
-        TE_TRY(read_part(model, file, from, part, bytes, error));
+        TE_TRY(te_read_part(model, file, from, part, bytes, error));
         if (hash) te_sha256_add(hash, part, bytes);
         for (size_t i = 0; !hash && i < bytes; i++) {
             TE_NEED(part[i] < 0x80, TE_FILE_TEXT, "a kernel is not ASCII");
@@ -198,7 +204,7 @@ te_status te_read_file(const te_model *model, int32_t number, char **data, te_er
     TE_TRY(check_size(model, file, error));
     char *text;
     TE_TAKE(text, &model->allocator, (uint64_t)file->bytes + 1);
-    te_status status = read_part(model, file, 0, text, (size_t)file->bytes, error);
+    te_status status = te_read_part(model, file, 0, text, (size_t)file->bytes, error);
     if (!status) {
         te_sha256_add(&hash, text, (size_t)file->bytes);
         status = check_hash(file, &hash, error);
@@ -228,8 +234,8 @@ static te_status stream_segment(const te_model *model, stream *to, te_sha256 *ha
     for (int64_t at = 0; at < range->bytes;) {
         const int64_t left = range->bytes - at;
         const size_t bytes = left < PIECE ? (size_t)left : PIECE;
-        TE_TRY(read_part(model, &model->files[range->file], range->offset + at, to->piece, bytes,
-                         error));
+        TE_TRY(te_read_part(model, &model->files[range->file], range->offset + at, to->piece,
+                            bytes, error));
         te_sha256_add(hash, to->piece, bytes);
         TE_TRY(to->sink(to->user, to->weight, place + at, to->piece, bytes, error));
         at += (int64_t)bytes;
@@ -385,8 +391,7 @@ void te_log(const te_logger *logger, te_status status, const char *text) {
 
 te_status te_open(const te_open_options *options, te_model **model, te_error *error) {
     te_error unwanted;
-    if (!error) error = &unwanted;
-    *error = (te_error){TE_OK, ""};
+    error = te_no_error(error ? error : &unwanted);
     TE_NEED(options && model, TE_API_ARGUMENT, "te_open needs options and a result");
     *model = NULL;
     te_model *opened = NULL;
@@ -415,8 +420,7 @@ void te_close(te_model *model) {
 te_status te_measure(const te_open_options *open, const te_context_options *options,
                      te_memory *memory, te_error *error) {
     te_error unwanted;
-    if (!error) error = &unwanted;
-    *error = (te_error){TE_OK, ""};
+    error = te_no_error(error ? error : &unwanted);
     TE_NEED(open && memory, TE_API_ARGUMENT, "te_measure needs options and a result");
     te_model *model = NULL;
     te_status status = start(open, &model, error);
@@ -481,26 +485,26 @@ bool te_entry(const te_model *model, int index, te_entry_info *info) {
 
 int te_entry_port(const te_model *model, int entry, te_group group, int position) {
     if (!within(entry, model->totals[TE_N_ENTRIES])) return -1;
-    const te_entry_record *record = &model->entries[entry];
-    const bool input = group == TE_INPUTS;
-    const uint32_t count = input ? record->inputs : group == TE_OUTPUTS ? record->outputs : 0;
-    if (!within(position, count)) return -1;
-    const uint32_t first = input ? record->first_input : record->first_output;
-    return model->listed[first + (uint32_t)position];
+    uint32_t count;
+    const int32_t *list = te_listed(model, &model->entries[entry], group, &count);
+    return within(position, count) ? list[position] : -1;
+}
+
+/* Among records that begin with their names. */
+static int find(const te_model *model, enum te_total total, const char *name) {
+    size_t bytes;
+    const char *record = te_array(model, total, &bytes);
+    for (uint32_t i = 0; name && i < model->totals[total]; i++, record += bytes) {
+        if (!strcmp(((const te_text *)(const void *)record)->at, name)) return (int)i;
+    }
+    return -1;
 }
 
 int te_find_port(const te_model *model, te_group group, const char *name) {
-    if ((unsigned)group > TE_STATES || !name) return -1;
-    for (uint32_t i = 0; i < te_count(model, group); i++) {
-        if (!strcmp(model->ports[group][i].name.at, name)) return (int)i;
-    }
-    return -1;
+    if ((unsigned)group > TE_STATES) return -1;
+    return find(model, (enum te_total)(TE_N_INPUTS + (int)group), name);
 }
 
 int te_find_entry(const te_model *model, const char *name) {
-    if (!name) return -1;
-    for (uint32_t i = 0; i < model->totals[TE_N_ENTRIES]; i++) {
-        if (!strcmp(model->entries[i].name.at, name)) return (int)i;
-    }
-    return -1;
+    return find(model, TE_N_ENTRIES, name);
 }

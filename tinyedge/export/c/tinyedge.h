@@ -99,6 +99,7 @@ typedef enum te_status {
     TE_DEVICE_ADAPTER,    /* device.adapter: no device of that number or name */
     TE_DEVICE_ARCH,       /* device.arch: the bundle has no code for the device's architecture */
     TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
+    TE_DEVICE_IMAGE,      /* device.image: other rows than asked for; a buffer for an image */
     TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */
     TE_DEVICE_THREADS,    /* device.threads: a thread could not be started */
     TE_DEVICE_COUNTS,     /* device.counts: a grid that the device does not have */

@@ -17,7 +17,7 @@ typedef struct sizes {
 
 /* --- stage 4: names -------------------------------------------------------------------------- */
 
-static int compare(te_text a, te_text b) {
+static TE_APART int compare(te_text a, te_text b) {
     const uint32_t shorter = a.length < b.length ? a.length : b.length;
     const int order = memcmp(a.at, b.at, shorter);
     return order ? order : (a.length > b.length) - (a.length < b.length);
@@ -96,7 +96,7 @@ static te_status check_names(const te_model *model, te_error *error) {
 
 static bool within(int32_t index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
 
-static bool file_of(const te_model *model, te_range_record range, const char *kind) {
+static TE_APART bool file_of(const te_model *model, te_range_record range, const char *kind) {
     return within(range.file, TOTAL(FILES)) && starts(model->files[range.file].name, kind);
 }
 
@@ -110,9 +110,8 @@ static bool lists(const int32_t *list, uint32_t count, int32_t value) {
 static te_status check_ports_of_entry(const te_model *model, const te_entry_record *entry,
                                       te_error *error) {
     for (int group = TE_INPUTS; group <= TE_OUTPUTS; group++) {
-        const bool input = group == TE_INPUTS;
-        const int32_t *list = model->listed + (input ? entry->first_input : entry->first_output);
-        const uint32_t count = input ? entry->inputs : entry->outputs;
+        uint32_t count;
+        const int32_t *list = te_listed(model, entry, (te_group)group, &count);
         for (uint32_t i = 0; i < count; i++) {
             NEED(TE_INDEX, within(list[i], te_count(model, group)),
                  "entry %.*s lists a port that is not there", SHOW(entry->name));
@@ -120,11 +119,12 @@ static te_status check_ports_of_entry(const te_model *model, const te_entry_reco
                  SHOW(entry->name));
         }
     }
-    const int32_t *outputs = model->listed + entry->first_output;
-    for (uint32_t i = 0; i < entry->outputs; i++) {
-        const int32_t count = model->ports[TE_OUTPUTS][outputs[i]].count;
-        NEED(TE_INDEX, count == -1 || lists(outputs, entry->outputs, count),
-             "entry %.*s lacks a count", SHOW(entry->name));
+    uint32_t outputs;
+    const int32_t *list = te_listed(model, entry, TE_OUTPUTS, &outputs);
+    for (uint32_t i = 0; i < outputs; i++) {
+        const int32_t count = model->ports[TE_OUTPUTS][list[i]].count;
+        NEED(TE_INDEX, count == -1 || lists(list, outputs, count), "entry %.*s lacks a count",
+             SHOW(entry->name));
     }
     return TE_OK;
 }
@@ -218,13 +218,6 @@ static te_status check_indices(const te_model *model, te_error *error) {
 
 /* --- stages 6 and 7: features and expressions ------------------------------------------------ */
 
-static te_status check_feature(const te_model *model, bool used, const char *name,
-                               te_error *error) {
-    NEED(TE_FEATURE, !used || te_lists_feature(model->text, name),
-         "it uses %s without listing it", name);
-    return TE_OK;
-}
-
 static te_status check_features(const te_model *model, te_error *error) {
     bool count = false, branch = false, loop = false;
     for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) count |= model->ports[TE_OUTPUTS][i].count != -1;
@@ -232,12 +225,13 @@ static te_status check_features(const te_model *model, te_error *error) {
         branch |= model->steps[i].op == TE_IF;
         loop |= model->steps[i].op == TE_LOOP;
     }
-    TE_TRY(check_feature(model, count, "count", error));
-    TE_TRY(check_feature(model, TOTAL(ENTRIES) > 1, "entries", error));
-    TE_TRY(check_feature(model, branch, "if", error));
-    TE_TRY(check_feature(model, loop, "loop", error));
-    TE_TRY(check_feature(model, TOTAL(STATES) > 0, "state", error));
-    return check_feature(model, TOTAL(SYMBOLS) > 0, "symbols", error);
+    static const char names[][8] = {"count", "entries", "if", "loop", "state", "symbols"};
+    const bool used[] = {count, TOTAL(ENTRIES) > 1, branch, loop, TOTAL(STATES), TOTAL(SYMBOLS)};
+    for (size_t i = 0; i < sizeof used; i++) {
+        NEED(TE_FEATURE, !used[i] || te_lists_feature(model->text, names[i]),
+             "it uses %s without listing it", names[i]);
+    }
+    return TE_OK;
 }
 
 static te_status check_expressions(const te_model *model, const sizes ends[2], te_error *error) {
@@ -587,14 +581,13 @@ static te_status check_order(const te_range_record *range, te_range_record *befo
 static te_status check_entry_overlaps(const te_model *model, const te_entry_record *entry,
                                       te_error *error) {
     for (int group = TE_INPUTS; group <= TE_OUTPUTS; group++) {
-        const bool input = group == TE_INPUTS;
-        const int32_t *list = model->listed + (input ? entry->first_input : entry->first_output);
-        const uint32_t count = input ? entry->inputs : entry->outputs;
+        uint32_t count;
+        const int32_t *list = te_listed(model, entry, (te_group)group, &count);
         for (uint32_t i = 0; i < count; i++) {
             const span one = port_span(model, group, list[i]);
             for (uint32_t j = 0; j < i; j++) {
                 const span other = port_span(model, group, list[j]);
-                NEED(TE_OVERLAP, !overlap(one, other) || (!input && identical(one, other)),
+                NEED(TE_OVERLAP, !overlap(one, other) || (group && identical(one, other)),
                      "ports of entry %.*s overlap", SHOW(entry->name));
             }
         }

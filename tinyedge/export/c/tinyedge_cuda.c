@@ -275,7 +275,7 @@ static te_status failed(const cuda *device, int answer, size_t call, te_error *e
     TE_TRY(failed(device, device->driver.name(__VA_ARGS__), NUMBER(name), error))
 
 /* The caller's current context is kept: every call of the backend is between these two. */
-static te_status enter(cuda *device, te_error *error) {
+static TE_APART te_status enter(cuda *device, te_error *error) {
     CALL(cuCtxPushCurrent, device->context);
     device->entered = true;
     return TE_OK;
@@ -476,7 +476,7 @@ static te_status load_file(const te_model *model, cuda *device, int32_t file, te
                    model->files[file].name.at, word(device, answer), answer, log);
 }
 
-static te_status load_kernels(const te_model *model, cuda *device, te_error *error) {
+static TE_APART te_status load_kernels(const te_model *model, cuda *device, te_error *error) {
     int64_t major, minor;
     int rank = 2 * BINARY;
     char compiled[96];
@@ -495,7 +495,7 @@ static te_status load_kernels(const te_model *model, cuda *device, te_error *err
         status = load_file(model, device, file, error);
         if (status && status != TE_DEVICE_ARCH) return status;
     }
-    *error = (te_error){TE_OK, ""};
+    te_no_error(error);
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const char *name = model->kernels[i].entry.at;
         CALL(cuModuleGetFunction, &device->functions[i], device->module, name);

@@ -90,68 +90,74 @@ typedef enum type {
     KERNEL, LAUNCH, COPY, IF, LOOP, GOLDEN, GOLDEN_INPUT, GOLDEN_OUTPUT, FILE_, REQUIREMENTS, ROOT
 } type;
 
-/* least, most: of a number, of a text's or array's length. of: what an array's elements are, and
-   total what they are counted as. */
-typedef struct rule {
-    int64_t most;
-    int32_t least;
-    uint8_t of, total;
-} rule;
-
 #define INT31 INT64_C(2147483647)
 #define INT32 INT64_C(4294967295)
 
-static const rule rules[FREE] = {
-    [NUMBER] = {TE_INTEGER_LIMIT, 0, 0, 0},
-    [IMAGE_LIMIT] = {TE_INTEGER_LIMIT, 0, 0, 0},
-    [INDEX] = {TE_INTEGER_LIMIT, -1, 0, 0},
-    [POSITIVE] = {TE_INTEGER_LIMIT, 1, 0, 0},
-    [SIZE] = {INT31, 0, 0, 0},
-    [STEP_SIZE] = {INT31, 1, 0, 0},
-    [AXIS] = {TE_MAX_RANK - 1, 0, 0, 0},
-    [ARENA_SIZE] = {INT64_C(1) << 40, 0, 0, 0},
-    [IMAGE_SIDE] = {1 << 20, 1, 0, 0},
-    [SIDE] = {1 << 16, 1, 0, 0},
-    [SEED] = {INT32, 0, 0, 0},
-    [REPEATS] = {1024, 1, 0, 0},
-    [GOLDEN_BOUND] = {INT32, INT32_MIN, 0, 0},
-    [ANY_TEXT] = {4096, 0, 0, 0},
-    [SHORT_TEXT] = {64, 0, 0, 0},
-    [TARGET_TEXT] = {32, 0, 0, 0},
-    [NAME] = {1024, 1, 0, 0},
-    [TYPE_WORD] = {32, 1, 0, 0},
-    [IDENTIFIER] = {128, 1, 0, 0},
-    [SHA256] = {64, 64, 0, 0},
-    [EXPRESSION] = {TE_TOKENS, 1, 0, TE_N_TOKENS},
-    [SHAPE] = {TE_MAX_RANK, 0, EXPRESSION, 0},
-    [SLICES] = {256, 0, SLICE, TE_N_SLICES},
-    [PORTS] = {1024, 0, INDEX, TE_N_LISTED},
-    [RANGE_OF_STEPS] = {2, 2, NUMBER, 0},
-    [SEGMENTS] = {4096, 1, RANGE, TE_N_SEGMENTS},
-    [WEIGHT_SHAPE] = {TE_MAX_RANK, 0, NUMBER, 0},
-    [BINDINGS] = {TE_MOST_BINDINGS, 1, BINDING, TE_N_BINDINGS},
-    [MOVES] = {256, 0, FREE, 0},
-    [WORKGROUP] = {3, 3, SIDE, 0},
-    [BOUND] = {TE_MOST_BINDINGS, 0, INDEX, TE_N_BOUND},
-    [COUNTS] = {3, 3, EXPRESSION, 0},
-    [NODES] = {1024, 0, ANY_TEXT, 0},
-    [GOLDEN_SYMBOLS] = {TE_MAX_SYMBOLS, 0, SIZE, TE_N_GOLDEN_SYMBOLS},
-    [GOLDEN_INPUTS] = {1024, 0, GOLDEN_INPUT, TE_N_GOLDEN_INPUTS},
-    [GOLDEN_OUTPUTS] = {1024, 0, GOLDEN_OUTPUT, TE_N_GOLDEN_OUTPUTS},
-    [ARENAS] = {64, 0, ARENA, TE_N_ARENAS},
-    [BUFFERS] = {262144, 0, BUFFER, TE_N_BUFFERS},
-    [ENTRIES] = {64, 1, ENTRY, TE_N_ENTRIES},
-    [FEATURES] = {64, 0, SHORT_TEXT, 0},
-    [FILES] = {4096, 0, FILE_, TE_N_FILES},
-    [GOLDENS] = {64, 0, GOLDEN, TE_N_GOLDENS},
-    [IMAGES] = {262144, 0, IMAGE, TE_N_IMAGES},
-    [INPUTS] = {1024, 0, PORT, TE_N_INPUTS},
-    [KERNELS] = {16384, 0, KERNEL, TE_N_KERNELS},
-    [OUTPUTS] = {1024, 0, PORT, TE_N_OUTPUTS},
-    [STATES] = {1024, 0, STATE, TE_N_STATES},
-    [STEPS] = {262144, 0, STEP, TE_N_STEPS},
-    [SYMBOLS] = {TE_MAX_SYMBOLS, 0, SYMBOL, TE_N_SYMBOLS},
-    [WEIGHTS] = {65536, 0, WEIGHT, TE_N_WEIGHTS},
+static const struct {
+    int64_t least, most;
+} numbers[ANY_TEXT] = {
+    [NUMBER] = {0, TE_INTEGER_LIMIT},
+    [IMAGE_LIMIT] = {0, TE_INTEGER_LIMIT},
+    [INDEX] = {-1, TE_INTEGER_LIMIT},
+    [POSITIVE] = {1, TE_INTEGER_LIMIT},
+    [SIZE] = {0, INT31},
+    [STEP_SIZE] = {1, INT31},
+    [AXIS] = {0, TE_MAX_RANK - 1},
+    [ARENA_SIZE] = {0, INT64_C(1) << 40},
+    [IMAGE_SIDE] = {1, 1 << 20},
+    [SIDE] = {1, 1 << 16},
+    [SEED] = {0, INT32},
+    [REPEATS] = {1, 1024},
+    [GOLDEN_BOUND] = {INT32_MIN, INT32},
+};
+
+/* least, most: of a text's or array's length. of: what an array's elements are, and total what they
+   are counted as. */
+typedef struct rule {
+    uint32_t most;
+    uint8_t least, of, total;
+} rule;
+
+static const rule rules[FREE - ANY_TEXT] = {
+#define RULE(type, least, most, of, total) [type - ANY_TEXT] = {most, least, of, total}
+    RULE(ANY_TEXT, 0, 4096, 0, 0),
+    RULE(SHORT_TEXT, 0, 64, 0, 0),
+    RULE(TARGET_TEXT, 0, 32, 0, 0),
+    RULE(NAME, 1, 1024, 0, 0),
+    RULE(TYPE_WORD, 1, 32, 0, 0),
+    RULE(IDENTIFIER, 1, 128, 0, 0),
+    RULE(SHA256, 64, 64, 0, 0),
+    RULE(EXPRESSION, 1, TE_TOKENS, 0, TE_N_TOKENS),
+    RULE(SHAPE, 0, TE_MAX_RANK, EXPRESSION, 0),
+    RULE(SLICES, 0, 256, SLICE, TE_N_SLICES),
+    RULE(PORTS, 0, 1024, INDEX, TE_N_LISTED),
+    RULE(RANGE_OF_STEPS, 2, 2, NUMBER, 0),
+    RULE(SEGMENTS, 1, 4096, RANGE, TE_N_SEGMENTS),
+    RULE(WEIGHT_SHAPE, 0, TE_MAX_RANK, NUMBER, 0),
+    RULE(BINDINGS, 1, TE_MOST_BINDINGS, BINDING, TE_N_BINDINGS),
+    RULE(MOVES, 0, 256, FREE, 0),
+    RULE(WORKGROUP, 3, 3, SIDE, 0),
+    RULE(BOUND, 0, TE_MOST_BINDINGS, INDEX, TE_N_BOUND),
+    RULE(COUNTS, 3, 3, EXPRESSION, 0),
+    RULE(NODES, 0, 1024, ANY_TEXT, 0),
+    RULE(GOLDEN_SYMBOLS, 0, TE_MAX_SYMBOLS, SIZE, TE_N_GOLDEN_SYMBOLS),
+    RULE(GOLDEN_INPUTS, 0, 1024, GOLDEN_INPUT, TE_N_GOLDEN_INPUTS),
+    RULE(GOLDEN_OUTPUTS, 0, 1024, GOLDEN_OUTPUT, TE_N_GOLDEN_OUTPUTS),
+    RULE(ARENAS, 0, 64, ARENA, TE_N_ARENAS),
+    RULE(BUFFERS, 0, 262144, BUFFER, TE_N_BUFFERS),
+    RULE(ENTRIES, 1, 64, ENTRY, TE_N_ENTRIES),
+    RULE(FEATURES, 0, 64, SHORT_TEXT, 0),
+    RULE(FILES, 0, 4096, FILE_, TE_N_FILES),
+    RULE(GOLDENS, 0, 64, GOLDEN, TE_N_GOLDENS),
+    RULE(IMAGES, 0, 262144, IMAGE, TE_N_IMAGES),
+    RULE(INPUTS, 0, 1024, PORT, TE_N_INPUTS),
+    RULE(KERNELS, 0, 16384, KERNEL, TE_N_KERNELS),
+    RULE(OUTPUTS, 0, 1024, PORT, TE_N_OUTPUTS),
+    RULE(STATES, 0, 1024, STATE, TE_N_STATES),
+    RULE(STEPS, 0, 262144, STEP, TE_N_STEPS),
+    RULE(SYMBOLS, 0, TE_MAX_SYMBOLS, SYMBOL, TE_N_SYMBOLS),
+    RULE(WEIGHTS, 0, 65536, WEIGHT, TE_N_WEIGHTS),
+#undef RULE
 };
 
 /* A member of a record, and its place in the model's; or, with key HEAD, the record whose members
@@ -263,8 +269,11 @@ static te_status check(walk *walk, const char *p, type type, const char *where, 
 #define FIELD(condition)                                                                           \
     TE_NEED(condition, TE_FIELD, "%s is of the wrong type or not allowed", where)
 
+static const rule *rule_of(type type) { return &rules[type - ANY_TEXT]; }
+
 static bool is_text(const char *p, type type) {
     const te_text word = te_string(p);
+    const rule *rule = rule_of(type);
     te_text codes;
     switch (type) {
     case DTYPE: return te_dtype_of(p) != TE_DTYPE_OF_PORT;
@@ -273,11 +282,9 @@ static bool is_text(const char *p, type type) {
     case UPDATE: return te_is(word, "replace") || te_is(word, "shift");
     case ACCESS: return te_is(word, "read") || te_is(word, "read_write");
     case TYPE_WORD: case IDENTIFIER: case SHA256: break;
-    default: return te_units(p) >= rules[type].least && te_units(p) <= rules[type].most;
+    default: return te_units(p) >= rule->least && te_units(p) <= rule->most;
     }
-    if (word.length < (uint64_t)rules[type].least || word.length > (uint64_t)rules[type].most) {
-        return false;
-    }
+    if (word.length < rule->least || word.length > rule->most) return false;
     for (uint32_t i = 0; i < word.length; i++) {
         const char c = word.at[i];
         const bool letter = te_is_letter(c) && (type == IDENTIFIER || c == '_' || c >= 'a');
@@ -289,8 +296,8 @@ static bool is_text(const char *p, type type) {
 
 static void store(const char *p, type type, void *to) {
     if (type == INDEX) {
-        const int64_t number = te_integer(p);
-        *(int32_t *)to = number > INT32_MAX ? INT32_MAX : (int32_t)number; /* outside of any array */
+        const int64_t number = te_integer(p); /* one beyond 31 bits stays outside of every array */
+        *(int32_t *)to = number > INT32_MAX ? INT32_MAX : (int32_t)number;
     } else if (type <= GOLDEN_BOUND) {
         *(int64_t *)to = te_integer(p);
     } else if (type == FLAG) {
@@ -307,7 +314,7 @@ static void store(const char *p, type type, void *to) {
     }
 }
 
-static int64_t token_of(const te_model *model, const char *value) {
+static TE_APART int64_t token_of(const te_model *model, const char *value) {
     static const char operators[][9] = {"add",     "mul", "sub", "floordiv",
                                         "ceildiv", "mod", "min", "max"};
     if (te_is_integer(value)) return te_integer(value);
@@ -345,13 +352,13 @@ static te_status check_tokens(walk *walk, const char *first, uint32_t count, con
    they are, or a shape's rank and sizes, or, if their number is fixed, only them. Where these go,
    and the bytes from one to the next. */
 static char *place_elements(const walk *walk, type type, uint32_t count, void *to, size_t *bytes) {
-    const rule *rule = &rules[type];
+    const rule *rule = rule_of(type);
     const uint32_t start = walk->totals[rule->total];
     if (to && rule->least != rule->most) {
-        uint32_t *numbers = to;
-        if (rule->total) *numbers++ = start;
-        *numbers++ = count;
-        to = numbers;
+        uint32_t *list = to;
+        if (rule->total) *list++ = start;
+        *list++ = count;
+        to = list;
     }
     *bytes = rule->of == EXPRESSION ? sizeof(uint32_t) : sizeof(int64_t);
     if (!walk->model || !rule->total) return to;
@@ -361,13 +368,13 @@ static char *place_elements(const walk *walk, type type, uint32_t count, void *t
 
 static te_status check_array(walk *walk, const char *p, type type, const char *where, void *to) {
     te_error *error = walk->error;
-    const rule *rule = &rules[type];
+    const rule *rule = rule_of(type);
     FIELD(*p == '[');
     uint32_t count = 0;
     for (const char *at = te_first(p); at; at = te_next(at)) count++;
-    TE_NEED(count >= (uint32_t)rule->least && count <= rule->most, TE_COUNT,
-            "%s has %u elements, not %d to %d", where, (unsigned)count, (int)rule->least,
-            (int)rule->most);
+    TE_NEED(count >= rule->least && count <= rule->most, TE_COUNT,
+            "%s has %u elements, not %u to %u", where, (unsigned)count, (unsigned)rule->least,
+            (unsigned)rule->most);
     if (type == EXPRESSION) {
         TE_TRY(check_tokens(walk, te_first(p), count, where, to));
         walk->end = te_skip(p);
@@ -458,8 +465,8 @@ static te_status check(walk *walk, const char *p, type type, const char *where, 
     walk->end = te_skip(p);
     if (type == EXPRESSION) return check_tokens(walk, p, 1, where, to);
     if (type <= GOLDEN_BOUND) {
-        FIELD(te_is_integer(p) && te_integer(p) >= rules[type].least &&
-              te_integer(p) <= rules[type].most);
+        FIELD(te_is_integer(p) && te_integer(p) >= numbers[type].least &&
+              te_integer(p) <= numbers[type].most);
     } else if (type == FLAG) {
         FIELD(*p == 't' || *p == 'f');
     } else {

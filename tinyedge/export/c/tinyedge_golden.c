@@ -7,7 +7,7 @@
 /* --- the generator --------------------------------------------------------------------------- */
 
 /* The 32-bit finaliser of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio. */
-static uint32_t mix(uint32_t x) {
+static TE_APART uint32_t mix(uint32_t x) {
     x += 0x9e3779b9;
     x ^= x >> 16;
     x *= 0x85ebca6b;
@@ -48,11 +48,11 @@ typedef struct comparison {
     bool same; /* NaN, infinities, integers */
 } comparison;
 
-/* A bfloat16 is the upper half of a float. */
-static double bfloat16_element(const void *element) {
+static double number(te_dtype dtype, bool bfloat16, const void *element) {
     uint16_t half;
+    if (!bfloat16) return te_float_element(dtype, element);
     memcpy(&half, element, sizeof half);
-    const uint32_t whole = (uint32_t)half << 16;
+    const uint32_t whole = (uint32_t)half << 16; /* a bfloat16 is the upper half of a float */
     return te_float_element(TE_FLOAT32, &whole);
 }
 
@@ -63,8 +63,7 @@ static void compare_element(comparison *result, te_dtype dtype, bool bfloat16, c
     } else if (dtype < TE_FLOAT16 && !bfloat16) {
         result->same &= !memcmp(a, b, te_dtype_bytes(dtype));
     } else {
-        const double x = bfloat16 ? bfloat16_element(a) : te_float_element(dtype, a);
-        const double y = bfloat16 ? bfloat16_element(b) : te_float_element(dtype, b);
+        const double x = number(dtype, bfloat16, a), y = number(dtype, bfloat16, b);
         if (isnan(x) || isnan(y)) result->same &= isnan(x) && isnan(y);
         else if (isinf(x) || isinf(y)) result->same &= x == y;
         else {
@@ -75,9 +74,9 @@ static void compare_element(comparison *result, te_dtype dtype, bool bfloat16, c
 }
 
 /* An output's elements 0, stride, 2 * stride .. below `valid` against the stored ones. */
-static te_status compare(const te_model *model, const te_golden_output *expected,
-                         const te_port_record *port, const unsigned char *actual, int64_t valid,
-                         comparison *result, te_error *error) {
+static TE_APART te_status compare(const te_model *model, const te_golden_output *expected,
+                                  const te_port_record *port, const unsigned char *actual,
+                                  int64_t valid, comparison *result, te_error *error) {
     const te_dtype dtype = port->dtype;
     const bool bfloat16 = dtype == TE_UINT16 && te_is(port->codes, "bfloat16");
     const te_file_record *file = &model->files[expected->range.file];
@@ -88,9 +87,7 @@ static te_status compare(const te_model *model, const te_golden_output *expected
     while (left > 0) {
         const int64_t room = (int64_t)sizeof part / size, count = left < room ? left : room;
         const int64_t from = expected->range.offset + at * size;
-        TE_NEED(!model->reader.read(model->reader.user, file->name.at, from, part,
-                                    (size_t)(count * size)),
-                TE_FILE_MISSING, "%s cannot be read", file->name.at);
+        TE_TRY(te_read_part(model, file, from, part, (size_t)(count * size), error));
         for (int64_t i = 0; i < count; i++) {
             compare_element(result, dtype, bfloat16, actual + (at + i) * expected->stride * size,
                             part + i * size);
@@ -144,10 +141,8 @@ static te_status run_step(test *test, uint32_t step) {
                         (size_t)bytes / te_dtype_bytes(port->dtype), (uint32_t)test->golden->seed,
                         step, i, input->min, input->max);
         } else {
-            const char *name = model->files[input->range.file].name.at;
-            TE_NEED(!bytes || !model->reader.read(model->reader.user, name, input->range.offset,
-                                                  test->inputs + at, (size_t)bytes),
-                    TE_FILE_MISSING, "%s cannot be read", name);
+            TE_TRY(te_read_part(model, &model->files[input->range.file], input->range.offset,
+                                test->inputs + at, (size_t)bytes, error));
         }
         const te_tensor tensor = {.size = sizeof tensor, .data = test->inputs + at,
                                   .bytes = (size_t)bytes, .rank = port->rank, .shape = shape};
@@ -170,9 +165,8 @@ static te_status expected_length(const test *test, const te_port_record *port, i
         const te_golden_output *output = &model->golden_outputs[test->golden->first_output + i];
         const size_t size = te_dtype_bytes(port_of(test, TE_OUTPUTS, i)->dtype);
         *length = 0;
-        TE_NEED(!model->reader.read(model->reader.user, model->files[output->range.file].name.at,
-                                    output->range.offset, length, size),
-                TE_FILE_MISSING, "a golden cannot be read");
+        TE_TRY(te_read_part(model, &model->files[output->range.file], output->range.offset,
+                            length, size, error));
     }
     return TE_OK;
 }
@@ -262,7 +256,7 @@ static void measure(test *test, uint64_t sizes[3]) {
     }
 }
 
-static te_status run_all(test *test) {
+static TE_APART te_status run_all(test *test) {
     const te_model *model = test->model;
     te_error *error = test->error;
     uint64_t sizes[3] = {0, 0, 0};
@@ -286,8 +280,7 @@ static te_status run_all(test *test) {
 te_status te_self_test(const te_model *model, const te_context_options *options,
                        te_test_report *report, te_error *error) {
     te_error unwanted;
-    if (!error) error = &unwanted;
-    *error = (te_error){TE_OK, ""};
+    error = te_no_error(error ? error : &unwanted);
     if (report) *report = (te_test_report){0};
     TE_NEED(model, TE_API_ARGUMENT, "te_self_test needs a model");
     test test = {.model = model, .error = error};

@@ -15,6 +15,14 @@
 #define TE_DEPTH 8
 #define TE_LINE 64 /* a cache line: what arenas and weights are aligned to */
 
+/* A function that is not to be copied into its callers: there are several, or it has large arrays,
+   which would lie in their frames. */
+#if defined(__GNUC__)
+#define TE_APART __attribute__((noinline))
+#else
+#define TE_APART
+#endif
+
 /* --- errors: every check is one line --------------------------------------------------------- */
 
 #if defined(__GNUC__)
@@ -23,6 +31,7 @@
 #define TE_FORMAT_CHECK
 #endif
 te_status te_fail(te_error *error, te_status status, const char *words, ...) TE_FORMAT_CHECK;
+te_error *te_no_error(te_error *error); /* cleared */
 
 #define TE_NEED(condition, ...)                                                                    \
     do {                                                                                           \
@@ -95,6 +104,7 @@ bool te_is_letter(char c); /* or underscore */
 bool te_is_integer(const char *value);
 int64_t te_integer(const char *value);
 int64_t te_units(const char *value); /* the length of a string in UTF-16 units */
+int te_unit(const char *digits);     /* four hexadecimal ones; -1 if they are not, also at a NUL */
 te_text te_string(const char *value);
 bool te_is(te_text text, const char *word);
 bool te_same(te_text a, te_text b);
@@ -277,6 +287,10 @@ te_status te_check_step(const te_model *model, uint32_t number, const int64_t *s
 te_status te_check_copy(const te_model *model, uint32_t number, int64_t bytes, te_status id,
                         te_error *error);
 
+/* The inputs or outputs that an entry lists; it lists no states. */
+const int32_t *te_listed(const te_model *model, const te_entry_record *entry, te_group group,
+                         uint32_t *count);
+
 const te_image_record *te_image_of(const te_model *model, int32_t buffer); /* or NULL */
 int64_t te_threads(const te_kernel_record *kernel);                        /* of a workgroup */
 const char *te_requirement_name(enum te_requirement requirement);
@@ -322,6 +336,8 @@ te_reader te_folder_reader(const char *folder);
 te_cache te_folder_cache(const char *folder);
 #endif
 te_status te_check_file(const te_model *model, int32_t file, te_error *error); /* stage 11 */
+te_status te_read_part(const te_model *model, const te_file_record *file, int64_t offset,
+                       void *into, size_t bytes, te_error *error);
 
 typedef struct te_sha256 {
     uint32_t state[8];

@@ -9,8 +9,7 @@
 bool te_is_digit(char c) { return c >= '0' && c <= '9'; }
 bool te_is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
 
-/* The value of four lower case hexadecimal digits, or -1. Stops at a NUL. */
-static int unit(const char *p) {
+int te_unit(const char *p) {
     int value = 0;
     for (int i = 0; i < 4; i++) {
         const bool digit = te_is_digit(p[i]);
@@ -32,12 +31,12 @@ static const char *syntax_string(const char *p) {
             continue;
         }
         if (*p++ != 'u') return NULL;
-        const int high = unit(p);
+        const int high = te_unit(p);
         if (high < 0x80 || (high >= 0xdc00 && high <= 0xdfff)) return NULL;
         p += 4;
         if (high < 0xd800 || high > 0xdbff) continue;
         if (p[0] != '\\' || p[1] != 'u') return NULL;
-        const int low = unit(p + 2);
+        const int low = te_unit(p + 2);
         if (low < 0xdc00 || low > 0xdfff) return NULL;
         p += 6;
     }

@@ -170,6 +170,7 @@ typedef struct opencl {
     cl_object *buffers;          /* parts of arenas, or weights; NULL for images without one */
     cl_object *images;
     cl_object *kernels; /* of each step */
+    bool *takes_image;  /* a binding, as the kernel's source says */
     mapped *mapped;     /* of inputs or outputs */
     uint32_t mappings;
     bool mapping;   /* what is mapped may not be there yet */
@@ -187,6 +188,7 @@ static uint64_t lay_out(const te_model *model, opencl *block) {
     uint64_t end = sizeof *to;
     to->arenas = te_place(block, &end, memory_count(model), sizeof *to->arenas);
     to->kernels = te_place(block, &end, TOTAL(STEPS), sizeof *to->kernels);
+    to->takes_image = te_place(block, &end, TOTAL(BINDINGS), sizeof *to->takes_image);
     to->mapped = te_place(block, &end, TOTAL(INPUTS) + TOTAL(OUTPUTS), sizeof *to->mapped);
     if (!block) return end;
     to->weights = to->arenas + TOTAL(ARENAS);
@@ -249,13 +251,15 @@ static void ask_facts(opencl *device) {
     static const uint16_t asked[] = {FACTS(WHAT)};
     uint64_t values[sizeof asked / sizeof *asked] = {0};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-        if (device->cl.clGetDeviceInfo(device->device, asked[i], 8, &values[i], NULL)) values[i] = 0;
+        uint64_t *value = &values[i];
+        if (device->cl.clGetDeviceInfo(device->device, asked[i], 8, value, NULL)) *value = 0;
     }
     memcpy(&device->facts, values, sizeof values);
 }
 
 /* Text that a platform or device gives, "" where it does not, or where it is too long. */
-static void ask_text(int32_t (*ask)(ASK), cl_object object, uint32_t what, char *to, size_t room) {
+static TE_APART void ask_text(int32_t (*ask)(ASK), cl_object object, uint32_t what, char *to,
+                              size_t room) {
     size_t bytes = 0;
     if (ask(object, what, room - 1, to, &bytes) || bytes >= room) bytes = 0;
     to[bytes] = 0;
@@ -520,7 +524,39 @@ static te_status refused(const opencl *device, const te_model *model, int32_t co
     return TE_DEVICE_COMPILE;
 }
 
-static te_status build_program(opencl *device, const te_context *context, te_error *error) {
+/* What follows a kernel's name and the bracket behind it, or NULL. */
+static char *parameters(char *source, const char *name) {
+    const size_t length = strlen(name);
+    for (char *at = source; (at = strstr(at, name)) != NULL; at += length) {
+        if (at > source && (te_is_letter(at[-1]) || te_is_digit(at[-1]))) continue;
+        char *behind = at + length + strspn(at + length, " \t\n\v\f\r");
+        if (*behind == '(') return behind + 1;
+    }
+    return NULL;
+}
+
+/* Drivers may crash where a kernel is given a buffer for an image, or an image for a buffer. */
+static void find_images(const opencl *device, const te_model *model, char *source) {
+    for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
+        const te_kernel_record *kernel = &model->kernels[i];
+        char *start = source + kernel->range.offset, *end = start + kernel->range.bytes;
+        const char behind = *end;
+        *end = 0;
+        char *at = parameters(start, kernel->entry.at);
+        for (uint32_t j = 0; at && j < kernel->bindings; j++) {
+            const size_t length = strcspn(at, ",)");
+            const char stop = at[length];
+            at[length] = 0;
+            device->takes_image[kernel->first_binding + j] = strstr(at, "image2d_t") != NULL;
+            at[length] = stop;
+            at += length + (stop == ',');
+        }
+        *end = behind;
+    }
+}
+
+static TE_APART te_status build_program(opencl *device, const te_context *context,
+                                        te_error *error) {
     const te_model *model = context->model;
     te_cache cache = context->options.opencl.cache;
     const char *folder = context->options.opencl.cache_folder, *build;
@@ -536,16 +572,18 @@ static te_status build_program(opencl *device, const te_context *context, te_err
     TE_NEED(!folder, TE_API_ARGUMENT, "compiled without folders");
 #endif
     const bool cached = cache.read && cache.write;
-    if (cached) {
-        cache_key(device, model, build, key);
-        if (load_cached(device, model, &cache, key, build)) return TE_OK;
-    }
     TE_TRY(te_read_file(model, model->prelude.file, &source, error));
+    find_images(device, model, source);
     const char *text = source;
     int32_t code = 0;
-    device->program =
-        device->cl.clCreateProgramWithSource(device->context, 1, &text, NULL, &code);
+    if (cached) cache_key(device, model, build, key);
+    const bool loaded = cached && load_cached(device, model, &cache, key, build);
+    if (!loaded) {
+        device->program =
+            device->cl.clCreateProgramWithSource(device->context, 1, &text, NULL, &code);
+    }
     te_release(&model->allocator, source);
+    if (loaded) return TE_OK;
     TE_TRY(failed(code, offsetof(api, clCreateProgramWithSource), error));
     code = device->cl.clBuildProgram(device->program, 1, &device->device, build, NULL, NULL);
     if (code == OUT_OF_HOST_MEMORY) return failed(code, offsetof(api, clBuildProgram), error);
@@ -556,8 +594,8 @@ static te_status build_program(opencl *device, const te_context *context, te_err
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-static te_status make_buffer(const opencl *device, uint64_t bytes, cl_object *buffer,
-                             te_error *error) {
+static TE_APART te_status make_buffer(const opencl *device, uint64_t bytes, cl_object *buffer,
+                                      te_error *error) {
     /* Where the host shares the device's memory, it can be mapped there without a copy. */
     const uint64_t flags = READ_WRITE | (device->facts.host_unified_memory ? ALLOC_HOST_PTR : 0);
     MAKE(*buffer, clCreateBuffer, device->context, flags, (size_t)bytes, NULL);
@@ -594,7 +632,7 @@ static int64_t pixel_bytes(const te_image_record *image) {
     return 4 * (int64_t)te_dtype_bytes(image->dtype);
 }
 
-/* An image over a part, or with memory of its own where the device cannot do that. */
+/* An image over a part, or with memory of its own where the device says that it cannot do that. */
 static te_status make_image(const opencl *device, const te_model *model, uint32_t number,
                             te_error *error) {
     const te_image_record *image = &model->images[number];
@@ -605,26 +643,19 @@ static te_status make_image(const opencl *device, const te_model *model, uint32_
     const uint64_t rows = device->facts.image_pitch_alignment; /* both in pixels; 0: no views */
     const uint64_t start = device->facts.image_base_address_alignment;
     const int64_t pixel = pixel_bytes(image);
+    size_t pitch = 0;
     cl_object *made = &device->images[number];
     if (rows && (uint64_t)(image->pitch / pixel) % rows == 0 &&
         (!start || (uint64_t)(buffer->offset / pixel) % start == 0)) {
-        size_t pitch = 0;
-        int32_t code = 0;
         TE_TRY(make_part(device, model, (uint32_t)image->buffer, error));
         description.row_pitch = (size_t)image->pitch;
         description.buffer = device->buffers[image->buffer];
-        *made = device->cl.clCreateImage(device->context, READ_WRITE, &format, &description, NULL,
-                                         &code);
-        if (!code) {
-            CALL(clGetImageInfo, *made, IMAGE_ROW_PITCH, sizeof pitch, &pitch, NULL);
-            if (pitch == (size_t)image->pitch) return TE_OK;
-            CALL(clReleaseMemObject, *made);
-            *made = NULL;
-        }
-        CALL(clReleaseMemObject, device->buffers[image->buffer]);
-        device->buffers[image->buffer] = NULL;
-        description.row_pitch = 0;
-        description.buffer = NULL;
+        MAKE(*made, clCreateImage, device->context, READ_WRITE, &format, &description, NULL);
+        CALL(clGetImageInfo, *made, IMAGE_ROW_PITCH, sizeof pitch, &pitch, NULL);
+        TE_NEED(pitch == (size_t)image->pitch, TE_DEVICE_IMAGE,
+                "the device makes an image with rows of %llu bytes of one with rows of %llu",
+                (unsigned long long)pitch, (unsigned long long)image->pitch);
+        return TE_OK;
     }
     /* One of the same place and size is the same; weights that are equal are one already. */
     for (uint32_t i = number; i-- > 0 && buffer->arena != -1;) {
@@ -728,6 +759,9 @@ static te_status make_kernel(const opencl *device, const te_model *model, uint32
     for (; i < step->buffers; i++) {
         const int32_t buffer = model->bound[step->first_buffer + i];
         const te_image_record *image = te_image_of(model, buffer);
+        TE_NEED(device->takes_image[kernel->first_binding + i] == (image != NULL), TE_DEVICE_IMAGE,
+                "kernel %s is given %s", kernel->entry.at,
+                image ? "an image for a buffer" : "a buffer for an image");
         const cl_object *object =
             image ? &device->images[image - model->images] : &device->buffers[buffer];
         CALL(clSetKernelArg, *made, i, sizeof *object, object);

@@ -71,6 +71,13 @@ te_status te_read_records(te_model *model, te_error *error) {
     return TE_OK;
 }
 
+const int32_t *te_listed(const te_model *model, const te_entry_record *entry, te_group group,
+                         uint32_t *count) {
+    const bool input = group == TE_INPUTS;
+    *count = input ? entry->inputs : group == TE_OUTPUTS ? entry->outputs : 0;
+    return model->listed + (input ? entry->first_input : entry->first_output);
+}
+
 const te_image_record *te_image_of(const te_model *model, int32_t buffer) {
     uint32_t low = 0, high = model->totals[TE_N_IMAGES];
     while (low < high) {
@@ -89,30 +96,11 @@ int64_t te_threads(const te_kernel_record *kernel) {
 
 /* --- names as C strings ---------------------------------------------------------------------- */
 
-static int hex(const char *digits) {
-    int value = 0;
-    for (int i = 0; i < 4; i++) {
-        value = value * 16 + (te_is_digit(digits[i]) ? digits[i] - '0' : digits[i] - 'a' + 10);
-    }
-    return value;
-}
-
+/* A character of more than one byte, for others are not escaped, in UTF-8. */
 static char *put(char *to, int c) {
-    if (c < 0x80) {
-        *to++ = (char)c;
-    } else if (c < 0x800) {
-        *to++ = (char)(0xc0 | c >> 6);
-        *to++ = (char)(0x80 | (c & 63));
-    } else if (c < 0x10000) {
-        *to++ = (char)(0xe0 | c >> 12);
-        *to++ = (char)(0x80 | (c >> 6 & 63));
-        *to++ = (char)(0x80 | (c & 63));
-    } else {
-        *to++ = (char)(0xf0 | c >> 18);
-        *to++ = (char)(0x80 | (c >> 12 & 63));
-        *to++ = (char)(0x80 | (c >> 6 & 63));
-        *to++ = (char)(0x80 | (c & 63));
-    }
+    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    *to++ = (char)(0xf80 >> more | c >> 6 * more);
+    for (int i = more - 1; i >= 0; i--) *to++ = (char)(0x80 | (c >> 6 * i & 63));
     return to;
 }
 
@@ -125,10 +113,10 @@ static char *decode(const char *from, const char *end, char *to) {
             *to++ = from[1];
             from += 2;
         } else {
-            int c = hex(from + 2);
+            int c = te_unit(from + 2);
             from += 6;
             if (c >= 0xd800 && c < 0xdc00) {
-                c = 0x10000 + (c - 0xd800) * 0x400 + (hex(from + 2) - 0xdc00);
+                c = 0x10000 + (c - 0xd800) * 0x400 + (te_unit(from + 2) - 0xdc00);
                 from += 6;
             }
             to = put(to, c);

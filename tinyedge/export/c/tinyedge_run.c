@@ -5,7 +5,7 @@
 
 #define TOTAL(kind) (model->totals[TE_N_##kind])
 
-static te_status fail(te_context *context) {
+static TE_APART te_status fail(te_context *context) {
     te_log(&context->model->logger, context->error.status, context->error.text);
     return context->error.status;
 }
@@ -74,8 +74,7 @@ te_status te_reset(te_context *context) {
 te_status te_create(const te_model *model, const te_context_options *options, te_context **result,
                     te_error *error) {
     te_error unwanted;
-    if (!error) error = &unwanted;
-    *error = (te_error){TE_OK, ""};
+    error = te_no_error(error ? error : &unwanted);
     TE_NEED(model && result, TE_API_ARGUMENT, "te_create needs a model and a result");
     *result = NULL;
     te_status status = check_options(model, options, error);

@@ -45,30 +45,29 @@ const char *te_dtype_name(te_dtype dtype) { return known(dtype) ? types[dtype].n
 
 size_t te_dtype_bytes(te_dtype dtype) { return known(dtype) ? types[dtype].bytes : 0; }
 
-te_dtype te_dtype_of(const char *value) {
-    const te_text word = te_string(value);
+static TE_APART te_dtype named(te_text word) {
     int dtype = TE_FLOAT64;
     while (dtype && !te_is(word, types[dtype].name)) dtype--;
     return (te_dtype)dtype;
 }
 
+te_dtype te_dtype_of(const char *value) { return named(te_string(value)); }
+
 /* Of `uint16:bfloat16` the type before the colon, and in `codes` what follows it. */
 te_dtype te_declared_type(const char *value, te_text *codes) {
-    const te_text word = te_string(value);
-    uint32_t length = 0;
-    while (length < word.length && word.at[length] != ':') length++;
-    const bool coded = length < word.length;
-    *codes = (te_text){word.at + length + coded, word.length - length - coded};
-    if (!coded) return te_dtype_of(value);
+    te_text word = te_string(value);
+    *codes = word;
+    while (codes->length && *codes->at != ':') codes->at++, codes->length--;
+    if (!codes->length) return named(word);
+    word.length -= codes->length;
+    codes->at++, codes->length--;
     if (!codes->length || codes->length > 32) return TE_DTYPE_OF_PORT;
     for (uint32_t i = 0; i < codes->length; i++) {
         if (!te_is_letter(codes->at[i]) && !te_is_digit(codes->at[i])) return TE_DTYPE_OF_PORT;
     }
-    static const te_dtype carriers[] = {TE_INT8, TE_INT16, TE_UINT8, TE_UINT16};
-    for (size_t i = 0; i < sizeof carriers / sizeof *carriers; i++) {
-        if (te_is((te_text){word.at, length}, types[carriers[i]].name)) return carriers[i];
-    }
-    return TE_DTYPE_OF_PORT;
+    const te_dtype carrier = named(word);
+    const int carriers = 1 << TE_INT8 | 1 << TE_INT16 | 1 << TE_UINT8 | 1 << TE_UINT16;
+    return carriers >> carrier & 1 ? carrier : TE_DTYPE_OF_PORT;
 }
 
 bool te_storage_holds(te_dtype dtype, te_dtype storage) {
