@@ -304,7 +304,7 @@ class _Fusion:
                 total = frozenset().union(*(self._read(s, reads) for s in sources))
             reads[node] = total
             inside = frozenset((node,)).union(*(members[s] for s in sources))
-            if len(inside) > LARGE_KERNEL and node.op.elementwise:
+            if len(inside) > LARGE_KERNEL and (node.op.elementwise or node.op.group == "movement"):
                 self.realised.add(node)
             kept = node in self.realised or node in self.part_of
             members[node] = frozenset() if kept else inside

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
@@ -18,7 +19,13 @@ from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, spl
 from tinyedge.core.schedule.counted import bound_ranges, is_counted, read_counts
 from tinyedge.core.schedule.fuse import decide, is_source
 from tinyedge.core.schedule.indexing import Indexer, placed_indices, put_index
-from tinyedge.core.schedule.layout import classify, image_rows, output_layout, weight_layout
+from tinyedge.core.schedule.layout import (
+    Contraction,
+    classify,
+    image_rows,
+    output_layout,
+    weight_layout,
+)
 from tinyedge.core.schedule.loops import outline
 from tinyedge.core.schedule.packing import packed_bits, unpack
 from tinyedge.core.uop import (
@@ -382,10 +389,10 @@ class _Scheduler:
         self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
 
     def _add_kernel(self, node: UOp, indexer: Indexer, store: UOp) -> None:
-        sink = split_ranges(UOp(ops.SINK, dt.index, (store,)))
+        sink = _split(UOp(ops.SINK, dt.index, (store,)))
         sink, storages = self._laid_out(sink, indexer.storages)
-        contraction = classify(sink)
-        sink = unpack(collapse(flatten(sink)), storages)
+        sink, contraction = _formed(sink)
+        sink = unpack(sink, storages)
         if self.counts:
             sink, storages = read_counts(bound_ranges(sink, self.counts), storages, self.counts)
         roles = contraction.roles(sink) if contraction is not None else None
@@ -407,7 +414,7 @@ class _Scheduler:
             if not counted:
                 axes = max(1, len(output.shape) - 2)
                 output.layout = self._as_image(output, output.layout, axes)
-        sink = order_folds(self._with_storages(sink, storages))
+        sink = _ordered(self._with_storages(sink, storages))
         store = sink.src[0]
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
         order = tuple(r for fold in folds for r in fold.src[1:])
@@ -504,6 +511,17 @@ class _Scheduler:
             if root in self.names:
                 found.append(self.names[root])
         return tuple(found)
+
+
+# Models repeat their layers: what depends on a kernel alone is found once.
+_split = lru_cache(128)(split_ranges)
+_ordered = lru_cache(128)(order_folds)
+
+
+@lru_cache(128)
+def _formed(sink: UOp) -> tuple[UOp, Contraction | None]:
+    """The kernel over flat memory, and which sum of products it was."""
+    return collapse(flatten(sink)), classify(sink)
 
 
 def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | Turns:
