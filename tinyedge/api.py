@@ -428,17 +428,27 @@ def _golden(
     half = program.options.get("precision") == "fp16" or golden.has_bfloat16(program)
     small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
     for ranges in ({}, small):
-        case = golden.make(
-            program,
-            replay.run,
-            made="cpu, unoptimised, double",
-            entry=entry,
-            steps=steps,
-            tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
-            ranges=ranges,
-            given=given,
-            reset=replay.reset,
-        )
+        try:
+            case = golden.make(
+                program,
+                replay.run,
+                made="cpu, unoptimised, double",
+                entry=entry,
+                steps=steps,
+                tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
+                ranges=ranges,
+                given=given,
+                reset=replay.reset,
+            )
+        except RunError as error:
+            if error.id != "replay.count":
+                raise
+            raise InputError(
+                f"the golden case of entry {entry!r}",
+                f"of its inputs, {error.subject}: {error.because}",
+                id="golden.count",
+                next="give real inputs with --golden-input NAME=FILE.npy, or a greater --bound",
+            ) from error
         if all(_says_something(np.asarray(output.data)) for output in case.outputs):
             break
     return case

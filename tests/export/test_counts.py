@@ -139,3 +139,10 @@ def test_scan_outputs(target: str, device: Device, tmp_path: Path) -> None:
     path = _save(tmp_path, nodes, inputs, ["last", "columns", "most"], constants)
     runs = [{"x": np.array(v, np.float32)} for v in ([1, 2, 3], [50, 60, 1], [10, 0.5, 9])]
     _compare(path, target, device, runs, {"collect": 40})
+
+
+def test_at_most_one(target: str, device: Device, tmp_path: Path) -> None:
+    """Ranges of one turn are none."""
+    runs = [{"start": 4, "limit": 9, "delta": 5}, {"start": 4, "limit": 4, "delta": 5}]
+    feeds = [{name: np.array(value) for name, value in run.items()} for run in runs]
+    _compare(_range(tmp_path, np.int64), target, device, feeds, {"steps": 1})

@@ -197,7 +197,7 @@ def test_conversion_to_halves_is_that_of_numpy(library: Build) -> None:
 def counted() -> Program:
     program = programs.selection("cpu")
     (entry,) = program.entries
-    return replace(program, entries=(replace(entry, outputs=("picked", "number")),))
+    return replace(program, entries=(replace(entry, outputs=("picked", "beside", "number")),))
 
 
 def test_count(library: Build, cpu_device: Device) -> None:

@@ -292,7 +292,7 @@ def ports(target: str) -> Program:
 
 
 def selection(target: str) -> Program:
-    """Gives x with the count n of its valid entries."""
+    """Gives the first n rows of x, and as `beside` the same elements in two rows of n."""
     return program(
         target,
         inputs=(
@@ -301,9 +301,10 @@ def selection(target: str) -> Program:
         ),
         outputs=(
             Port("picked", "float32", (8, 2), "float32", 0, count="number"),
+            Port("beside", "float32", (2, 8), "float32", 0, count="number", count_axis=1),
             Port("number", "int32", (), "int32", 1),
         ),
         buffers=(place(0), place(1)),
         kernels=(),
-        entries=(Entry("main", ("x", "n"), ("picked",), ()),),
+        entries=(Entry("main", ("x", "n"), ("picked", "beside"), ()),),
     )

@@ -159,7 +159,10 @@ def _flops(steps: Iterable[dict[str, Any]]) -> Counter[int]:
 
 def _port(port: Port | State) -> dict[str, Any]:
     shape = [say_size(size) if isinstance(size, tuple) else size for size in port.shape]
-    return {"name": port.name, "dtype": port.dtype, "shape": shape}
+    facts: dict[str, Any] = {"name": port.name, "dtype": port.dtype, "shape": shape}
+    if isinstance(port, Port) and port.count:
+        facts |= {"count": port.count, "axis": port.count_axis}
+    return facts
 
 
 def _state(state: State) -> dict[str, Any]:
@@ -201,7 +204,10 @@ def _print_ports(
 ) -> None:
     for kind, ports in (("input", inputs), ("output", outputs)):
         for port in ports:
-            say(f"{kind:<8} {port.name} {port.dtype} [{_sizes(port.shape)}]")
+            sizes = [say_size(size) for size in port.shape]
+            if port.count:
+                sizes[port.count_axis] = f"up to {sizes[port.count_axis]}"
+            say(f"{kind:<8} {port.name} {port.dtype} [{', '.join(sizes)}]")
             for part in port.slices:
                 last = part.start + part.size
                 say(f"{'':<8}   {part.name}: {part.start}..{last} of axis {part.axis}")

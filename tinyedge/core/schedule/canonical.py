@@ -280,6 +280,11 @@ def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -
             (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
             neutral = const(fold_identity(node.arg, body.dtype), body.dtype)
             body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
-            src = (body, *(padded if r is target else r for r in src[1:]))
+            longer = (padded if r is target else r for r in src[1:])
+            left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none
+            if not left:
+                done[node] = body
+                continue
+            src = (body, *left)
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[sink]
