@@ -395,6 +395,7 @@ class _Scheduler:
         sink = unpack(sink, storages)
         if self.counts:
             sink, storages = read_counts(bound_ranges(sink, self.counts), storages, self.counts)
+            sink, storages = _without_unused(sink, storages)
         roles = contraction.roles(sink) if contraction is not None else None
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
 
