@@ -20,6 +20,9 @@ def leaky_relu(node: Node, x: Tensor) -> Tensor:
 
 @operator("PRelu")
 def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    """Before opset 7 there is one slope a channel, or one in all."""
+    if node.opset < 7 and x.ndim > 1:
+        slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
     return (x < 0).where(x * slope, x)
 
 
