@@ -26,6 +26,7 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
 SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
+FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
@@ -99,7 +100,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         _rows(schedule, columns, vector)
         return schedule.sink, schedule.moves
     along = vector
-    if vector is not None:
+    if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         vector = _vectorise(schedule, vector)
     if contraction is not None:
         _tile(schedule, contraction, along, vector)
@@ -111,6 +112,18 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         lanes = schedule.extent(number)
     _distribute(schedule, WORKGROUP // lanes)
     return schedule.sink, schedule.moves
+
+
+def _lookups(sink: UOp) -> int:
+    """How many loads are at places that other loads bring."""
+    depends: set[UOp] = set()
+    found = 0
+    for node in toposort((sink,)):
+        brought = any(s in depends for s in node.src)
+        found += node.op is ops.LOAD and brought
+        if node.op is ops.LOAD or brought:
+            depends.add(node)
+    return found
 
 
 def _share_long_fold(schedule: Schedule) -> None:

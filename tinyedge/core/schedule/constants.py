@@ -12,18 +12,20 @@ from tinyedge.core.uop import UOp, consumers, maximum, product, replaced, toposo
 
 GROWTH = 2  # a folded weight may have this many times the elements of what it is computed from
 SMALL = 65536  # elements below which growth does not matter
+CHEAP = 24  # operations on positions, which a kernel does faster than it loads what they make
 
 
 @dataclass(frozen=True)
 class Made:
     """What a constant is computed from: elements of weights in all, and of the largest one.
 
-    bits: of an element of the largest.
+    bits: of an element of the largest. cost: of computing an element.
     """
 
     elements: int
     largest: int
     bits: int
+    cost: int = 0
 
 
 def fold_constants(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
@@ -78,7 +80,10 @@ def _made_of(node: UOp, constant: dict[UOp, Made]) -> Made | None:
         return None
     sources = [constant[s] for s in dict.fromkeys(node.src)]
     largest = max(sources, key=lambda made: made.largest)
-    return Made(sum(made.elements for made in sources), largest.largest, largest.bits)
+    cost = sum(made.cost for made in sources)
+    if op.group != "movement":
+        cost += op.cost if op.elementwise else CHEAP
+    return Made(sum(made.elements for made in sources), largest.largest, largest.bits, cost)
 
 
 def _affordable(node: UOp, made: Made) -> bool:
@@ -86,4 +91,6 @@ def _affordable(node: UOp, made: Made) -> bool:
     bits = 32 if node.dtype is dt.bool_ else node.dtype.bits  # in memory
     if size > FEWEST and made.largest and bits > made.bits:
         return False
+    if not made.largest and not node.dtype.is_float and made.cost <= CHEAP:
+        return False  # positions and masks of few operations
     return size <= max(SMALL, GROWTH * made.elements)

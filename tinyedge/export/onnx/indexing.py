@@ -11,6 +11,7 @@ from tinyedge.core.uop import Size, product
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
+from tinyedge.export.onnx.sorting import order_of
 
 
 def wrapped(node: Node, indices: Tensor, length: Size, what: str = "index") -> Tensor:
@@ -126,11 +127,9 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
     return wrapped_index.unsqueeze(axis).eq(place).where(on, off)
 
 
-# Sorting by counting: the rank of an element is how many come before it.
-
-
 @operator("TopK")
 def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
+    """Equal elements by the lower index; a NaN is greater than every number, as in numpy's sort."""
     axis = node.axis(-1, x.ndim)
     if k is None:
         count: Size = node.integer("k", 0)
@@ -139,24 +138,10 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     length = x.shape[axis]
     if isinstance(count, int) and isinstance(length, int) and not 0 <= count <= length:
         raise node.invalid(f"K is {show(count)} for an axis of {show(length)}")
-    order = [a for a in range(x.ndim) if a != axis] + [axis]
-    values = x.permute(order)
-    largest = bool(node.integer("largest", 1))
-    a, b = values.unsqueeze(-1), values.unsqueeze(-2)  # element i, other j
-    here = Tensor.arange(length).unsqueeze(1)
-    there = Tensor.arange(length).unsqueeze(0)
-    before = (b > a) if largest else (b < a)
-    tie = b.eq(a)
-    if x.dtype.is_float:  # a NaN counts as greater than every number, as in numpy's sort
-        nan_a, nan_b = a.isnan(), b.isnan()
-        before = before | (nan_b & ~nan_a if largest else nan_a & ~nan_b)
-        tie = tie | (nan_a & nan_b)
-    rank = (before | (tie & (there < here))).cast(dt.int32).sum(-1)
-    wanted = Tensor.arange(count).unsqueeze(1)
-    places = rank.unsqueeze(-2).eq(wanted).where(Tensor.arange(length), 0).sum(-1)
+    values = x.transpose(axis, -1)
+    places = order_of(values, count, descending=bool(node.integer("largest", 1)))
     picked = take_at(values, along(node, values, places, values.ndim - 1))
-    back = np.argsort(order).tolist()
-    return [picked.permute(back), places.cast(dt.int64).permute(back)]
+    return [picked.transpose(axis, -1), places.cast(dt.int64).transpose(axis, -1)]
 
 
 # Results whose size depends on the data: only where the data is known.

@@ -7,6 +7,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.prefix import cumulative_product, cumulative_sum
 from tinyedge.export.onnx.registry import Node, operator
 
 
@@ -158,30 +159,17 @@ def hardmax(node: Node, x: Tensor) -> Tensor:
 
 @operator("CumSum")
 def cum_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
-    """By windows: element i sums a window of the padded axis that ends (or begins) at i."""
-    place = node.wrap(node.integers(axis, "axis")[0], x.ndim)
-    return _cumulated(node, x, place, Tensor.sum, 0)
+    return _cumulated(node, x, axis, cumulative_sum)
 
 
 @operator("CumProd")
 def cum_prod(node: Node, x: Tensor, axis: Tensor) -> Tensor:
+    return _cumulated(node, x, axis, cumulative_product)
+
+
+def _cumulated(node: Node, x: Tensor, axis: Tensor, cumulative: Callable[..., Tensor]) -> Tensor:
     place = node.wrap(node.integers(axis, "axis")[0], x.ndim)
-    return _cumulated(node, x, place, Tensor.prod, 1)
-
-
-def _cumulated(
-    node: Node, x: Tensor, axis: int, reduction: Callable[..., Tensor], neutral: int
-) -> Tensor:
-    length = x.shape[axis]
-    if not isinstance(length, int):
-        raise node.unsupported("a cumulative sum along a symbolic axis", supported="a fixed axis")
-    if length == 0:
-        return x
-    exclusive, reverse = node.integer("exclusive", 0), node.integer("reverse", 0)
-    pads = [(0, 0)] * x.ndim
-    if reverse:
-        pads[axis] = (-1 if exclusive else 0, length - 1 + (1 if exclusive else 0))
-    else:
-        pads[axis] = (length - 1 + (1 if exclusive else 0), -1 if exclusive else 0)
-    value = float(neutral) if x.dtype.is_float else neutral
-    return reduction(x.pad(pads, value).window(axis, length), -1)
+    exclusive, reverse = bool(node.integer("exclusive", 0)), bool(node.integer("reverse", 0))
+    if not reverse:
+        return cumulative(x, place, exclusive=exclusive)
+    return cumulative(x.flip(place), place, exclusive=exclusive).flip(place)
