@@ -146,3 +146,38 @@ def test_at_most_one(target: str, device: Device, tmp_path: Path) -> None:
     runs = [{"start": 4, "limit": 9, "delta": 5}, {"start": 4, "limit": 4, "delta": 5}]
     feeds = [{name: np.array(value) for name, value in run.items()} for run in runs]
     _compare(_range(tmp_path, np.int64), target, device, feeds, {"steps": 1})
+
+
+@pytest.mark.parametrize("step", [1, 2, -1, -3])
+def test_slice(step: int, target: str, device: Device, tmp_path: Path) -> None:
+    """Ends beyond the axis, from its end, crossed."""
+    x = RNG.standard_normal((3, 7)).astype(np.float32)
+    node = helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"], "part")
+    inputs = {"x": x, "starts": np.zeros(1, np.int64), "ends": np.zeros(1, np.int64)}
+    constants = {"axes": np.array([-1]), "steps": np.array([step])}
+    path = _save(tmp_path, [node], inputs, ["y"], constants)
+    places = [(0, 7), (1, 5), (-3, 100), (6, -8), (5, 2), (-100, -2), (3, 3)]
+    runs = [{"x": x, "starts": np.array([a]), "ends": np.array([b])} for a, b in places]
+    _compare(path, target, device, runs)
+
+
+def test_shapes_that_are_computed(target: str, device: Device, tmp_path: Path) -> None:
+    """Of a shape that is joined of a constant and a number, only the number needs a bound."""
+    nodes = [
+        helper.make_node("Concat", ["n", "four"], ["shape"], axis=0),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"], "fill"),
+        helper.make_node("Add", ["zeros", "x"], ["y"]),
+        helper.make_node("Expand", ["column", "shape"], ["e"], "spread"),
+        helper.make_node("Transpose", ["e"], ["z"]),
+    ]
+    x = RNG.standard_normal(4).astype(np.float32)
+    column = np.array([[2.5]], np.float32)
+    path = _save(
+        tmp_path,
+        nodes,
+        {"n": np.array([3])},
+        ["y", "z"],
+        {"four": np.array([4]), "x": x, "column": column},
+    )
+    runs = [{"n": np.array([n])} for n in (3, 0, 9)]
+    _compare(path, target, device, runs, {"fill": 9, "spread": 9})

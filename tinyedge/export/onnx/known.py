@@ -62,6 +62,9 @@ class Knowledge:
     def _learn(self, root: UOp) -> list[UOp]:
         fresh = toposort((root,), stop=lambda node: node in self._values)
         fresh = [node for node in fresh if node not in self._values]
+        if not self._may_be_known(fresh):
+            self._values[root] = None
+            return [root]
         largest = self._limit
         for node in fresh:
             if node.op is ops.BUFFER and node.arg[0].data is not None:
@@ -73,6 +76,18 @@ class Knowledge:
         for node in fresh:
             self._values[node] = self._evaluate(node, largest)
         return fresh
+
+    def _may_be_known(self, nodes: Sequence[UOp]) -> bool:
+        """Whether the last of some nodes depends on no input. Each comes after its operands."""
+        unknown: set[UOp] = set()
+        for node in nodes:
+            if node.op is ops.BUFFER:
+                missing = node.arg[0].data is None
+            else:
+                missing = any(s in unknown or self._values.get(s, s) is None for s in node.src)
+            if missing:
+                unknown.add(node)
+        return not nodes or nodes[-1] not in unknown
 
     def _evaluate(self, node: UOp, largest: int) -> Any:
         if node.op is ops.BUFFER:
@@ -97,6 +112,24 @@ class Knowledge:
             return _numeric(node, operands)
         except (NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
             return None
+
+
+def element(tensor: Tensor, position: int) -> Tensor:
+    """An element of a 1-D or scalar tensor; of joined parts, that of the part that has it."""
+    node, place = tensor.node, position
+    while True:
+        if node.op is ops.ASSIGN and isinstance(node.arg[0][0], int):
+            start, end = node.arg[0]
+            if not isinstance(end, int):
+                break
+            inside = start <= place < end
+            node, place = (node.src[1], place - start) if inside else (node.src[0], place)
+        elif node.op is ops.REALISE or (node.op is ops.RESHAPE and not node.src[0].shape):
+            node = node.src[0]
+        else:
+            break
+    found = Tensor(node)
+    return found[place] if found.ndim else found
 
 
 def constant(array: Any, name: str, dtype: DType | None = None) -> Tensor:

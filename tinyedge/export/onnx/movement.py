@@ -9,8 +9,9 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size
+from tinyedge.core.uop import Size, UOp, as_node, as_size, product
 from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
@@ -92,8 +93,10 @@ def slice_(
         chosen = node.integer_list("axes")
     else:
         assert starts is not None and ends is not None
-        first, last = node.sizes(starts, "starts"), node.sizes(ends, "ends")
         chosen = None if axes is None else node.integers(axes, "axes")
+        if node.unknown_sizes(starts) or node.unknown_sizes(ends):
+            return _counted_slice(node, x, starts, ends, chosen, steps)
+        first, last = node.sizes(starts, "starts"), node.sizes(ends, "ends")
     by = [1] * len(first) if steps is None else node.integers(steps, "steps")
     places = list(range(len(first))) if chosen is None else [node.wrap(a, x.ndim) for a in chosen]
     if not len(first) == len(last) == len(by) == len(places) or len(set(places)) != len(places):
@@ -102,6 +105,39 @@ def slice_(
         if step == 0:
             raise node.invalid("a step is 0")
         x = _sliced(node, x, axis, start, end, step)
+    return x
+
+
+def _counted_slice(
+    node: Node,
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Sequence[int] | None,
+    steps: Tensor | None,
+) -> Tensor:
+    """A slice of which only the run knows the ends: as many elements as lie between them."""
+    count = product(starts.shape)
+    places = [node.wrap(a, x.ndim) for a in (range(int(count)) if axes is None else axes)]
+    by = [1] * len(places) if steps is None else node.integers(steps, "steps")
+    same = starts.shape == ends.shape == (len(places),) and len(by) == len(places)
+    if not same or len(set(places)) != len(places) or 0 in by:
+        raise node.invalid("starts, ends, axes and steps do not match")
+    for position, (axis, step) in enumerate(zip(places, by, strict=True)):
+        length = Tensor.from_size(x.shape[axis])
+        start, end = (element(t, position).cast(dt.int64) for t in (starts, ends))
+        start, end = ((p < 0).where(p + length, p) for p in (start, end))
+        if step > 0:
+            start, end = (p.maximum(0).minimum(length) for p in (start, end))
+            span = end - start
+        else:
+            start = start.maximum(0).minimum(length - 1)
+            end = end.maximum(-1).minimum(length - 1)
+            span = start - end
+        most = ix.size_ceildiv(x.shape[axis], abs(step))
+        n = node.counted((span + (abs(step) - 1)).maximum(0) // abs(step), most)
+        place = start + Tensor.arange(n, dt.int64) * step
+        x = x.gather(axis, place.cast(dt.int32))
     return x
 
 

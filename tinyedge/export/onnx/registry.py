@@ -21,7 +21,8 @@ import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, maximum
+from tinyedge.core.uop import Size, UOp, maximum, product
+from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.reader import element_type
 
 if TYPE_CHECKING:
@@ -287,9 +288,20 @@ class Node:
             )
         return value
 
-    def sizes(self, tensor: Tensor, what: str) -> list[Size]:
-        """The values of a 1-D or scalar integer input as sizes: ints, or expressions of symbols."""
+    def sizes(self, tensor: Tensor, what: str, *, counted: bool = False) -> list[Size]:
+        """The values of a 1-D or scalar integer input as sizes: ints, or expressions of symbols.
+
+        counted: those that only a run knows are counts below the bound that the caller gave.
+        """
         value = self.importer.knowledge.value(tensor)
+        if value is None and counted:
+            parts = [element(tensor, place) for place in range(int(product(tensor.shape)))]
+            return [
+                self.counted(part, self.bound(None))
+                if self.unknown_sizes(part)
+                else self.sizes(part, what)[0]
+                for part in parts
+            ]
         if value is None:
             raise self.unsupported(
                 f"the input {what!r} is computed at run time",

@@ -56,7 +56,9 @@ def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
     value = node.tensor("value") if node.has("value") else Tensor.full((1,), 0.0, dt.float32)
     if value.size != 1:
         raise node.invalid(f"its value has {value.size} elements")
-    return value.reshape(()).broadcast_to(checked_shape(node, node.sizes(sizes, "input")))
+    return value.reshape(()).broadcast_to(
+        checked_shape(node, node.sizes(sizes, "input", counted=True))
+    )
 
 
 @operator("Range")
@@ -201,7 +203,7 @@ def dropout(
 @operator("Expand")
 def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
     """Broadcast of x with a shape: a 1 in the shape keeps the size of x."""
-    sizes = node.sizes(target, "shape")
+    sizes = node.sizes(target, "shape", counted=True)
     lead = max(0, len(sizes) - x.ndim)
     have = (1,) * lead + x.shape
     want = (1,) * (len(have) - len(sizes)) + tuple(sizes)
