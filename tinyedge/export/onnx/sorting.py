@@ -72,6 +72,11 @@ def _rising(a: Tensor, b: Tensor) -> Tensor:
     return b.isnan() | (~a.isnan() & (a <= b))
 
 
+def same(a: Tensor, b: Tensor) -> Tensor:
+    """Whether neither comes before the other: a NaN is equal to a NaN."""
+    return _rising(a, b) & _rising(b, a)
+
+
 def _falling(a: Tensor, b: Tensor) -> Tensor:
     return _rising(b, a)
 
