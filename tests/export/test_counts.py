@@ -181,3 +181,93 @@ def test_shapes_that_are_computed(target: str, device: Device, tmp_path: Path) -
     )
     runs = [{"n": np.array([n])} for n in (3, 0, 9)]
     _compare(path, target, device, runs, {"fill": 9, "spread": 9})
+
+
+def _sparse(*shape: int) -> Any:
+    return np.where(RNG.random(shape) < 0.4, RNG.integers(1, 9, shape), 0)
+
+
+def test_non_zero(target: str, device: Device, tmp_path: Path) -> None:
+    """The elements that it finds are gathered, and their places are an output."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Transpose", ["places"], ["pairs"]),
+        helper.make_node("GatherND", ["x", "pairs"], ["found"]),
+        helper.make_node("ReduceSum", ["found"], ["total"]),
+        helper.make_node("Shape", ["found"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+    ]
+    outputs = ["places", "found", "total", "shape", "zeros"]
+    path = _save(tmp_path, nodes, {"x": _sparse(4, 5).astype(np.float32)}, outputs)
+    masks = [_sparse(4, 5), np.zeros((4, 5)), np.ones((4, 5))]
+    _compare(path, target, device, [{"x": mask.astype(np.float32)} for mask in masks])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_compress(axis: int | None, target: str, device: Device, tmp_path: Path) -> None:
+    """Conditions that are shorter than the axis."""
+    attributes = {} if axis is None else {"axis": axis}
+    node = helper.make_node("Compress", ["x", "mask"], ["y"], **attributes)
+    x = RNG.standard_normal((4, 6)).astype(np.float32)
+    length = {None: 11, 0: 4, 1: 5}[axis]
+    path = _save(tmp_path, [node], {"x": x, "mask": np.zeros(length, bool)}, ["y"])
+    masks = [RNG.random(length) < 0.5, np.zeros(length, bool), np.ones(length, bool)]
+    _compare(path, target, device, [{"x": x, "mask": mask} for mask in masks])
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("ascending", [0, 1])
+def test_unique(
+    axis: int | None, ascending: int, target: str, device: Device, tmp_path: Path
+) -> None:
+    attributes = {"sorted": ascending, **({} if axis is None else {"axis": axis})}
+    outputs = ["values", "first", "inverse", "counts"]
+    node = helper.make_node("Unique", ["x"], outputs, **attributes)
+    path = _save(tmp_path, [node], {"x": np.zeros((6, 3), np.int64)}, outputs)
+    runs = [RNG.integers(-1, 2, (6, 3)), np.zeros((6, 3)), np.arange(18).reshape(6, 3)[::-1]]
+    _compare(path, target, device, [{"x": run.astype(np.int64)} for run in runs])
+
+
+def test_top_k(target: str, device: Device, tmp_path: Path) -> None:
+    node = helper.make_node("TopK", ["x", "k"], ["values", "places"], axis=1)
+    x = RNG.integers(0, 6, (3, 9)).astype(np.float32)
+    path = _save(tmp_path, [node], {"x": x, "k": np.array([2])}, ["values", "places"])
+    _compare(path, target, device, [{"x": x, "k": np.array([k])} for k in (1, 9, 4)])
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_non_max_suppression(centred: int, target: str, device: Device, tmp_path: Path) -> None:
+    """A detection head: boxes are selected and gathered. Equal scores, empty and flipped boxes."""
+    nodes = [
+        helper.make_node(
+            "NonMaxSuppression",
+            ["boxes", "scores", "most", "overlap", "least"],
+            ["selected"],
+            center_point_box=centred,
+        ),
+        helper.make_node("Slice", ["selected", "two", "three", "one"], ["column"]),
+        helper.make_node("Squeeze", ["column", "one"], ["places"]),
+        helper.make_node("Gather", ["boxes", "places"], ["kept"], axis=1),
+    ]
+    places = RNG.random((2, 12, 2))
+    boxes = np.concatenate([places, places + RNG.normal(0.3, 0.2, (2, 12, 2))], -1)
+    boxes = np.abs(boxes).astype(np.float32)
+    scores = (RNG.integers(0, 8, (2, 3, 12)) / 8).astype(np.float32)
+    constants = {
+        "overlap": np.array([0.3], np.float32),
+        "two": np.array([2]),
+        "three": np.array([3]),
+        "one": np.array([1]),
+    }
+    inputs = {
+        "boxes": boxes,
+        "scores": scores,
+        "most": np.array([3]),
+        "least": np.zeros(1, np.float32),
+    }
+    path = _save(tmp_path, nodes, inputs, ["selected", "kept"], constants)
+    runs = [
+        {**inputs, "most": np.array([most]), "least": np.array([least], np.float32)}
+        for most, least in ((3, 0.4), (100, 0.0), (1, 2.0), (0, 0.1))
+    ]
+    _compare(path, target, device, runs)

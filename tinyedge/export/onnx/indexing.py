@@ -7,8 +7,10 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, product
+from tinyedge.core.uop import Size, maximum, product
+from tinyedge.export.onnx import counted
 from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 from tinyedge.export.onnx.sorting import order_of
@@ -131,11 +133,13 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
 def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     """Equal elements by the lower index; a NaN is greater than every number, as in numpy's sort."""
     axis = node.axis(-1, x.ndim)
+    length = x.shape[axis]
     if k is None:
         count: Size = node.integer("k", 0)
+    elif node.unknown_sizes(k):
+        count = node.counted(k, node.bound(maximum(length)))
     else:
         (count,) = node.sizes(k, "K")
-    length = x.shape[axis]
     if isinstance(count, int) and isinstance(length, int) and not 0 <= count <= length:
         raise node.invalid(f"K is {show(count)} for an axis of {show(length)}")
     values = x.transpose(axis, -1)
@@ -144,28 +148,49 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     return [picked.transpose(axis, -1), places.cast(dt.int64).transpose(axis, -1)]
 
 
-# Results whose size depends on the data: only where the data is known.
+# Results whose size depends on the data: where that is not known, as many as a run finds.
 
 
 @operator("NonZero")
 def non_zero(node: Node, x: Tensor) -> Tensor:
-    value = node.constant_input(x, "X")
-    return node.constant(np.asarray(np.nonzero(value), np.int64))
+    value = node.known(x)
+    if value is not None:
+        return node.constant(np.asarray(np.nonzero(value), np.int64))
+    bound = node.bound(maximum(x.size))
+    found, count = counted.non_zero(x, max(1, bound))
+    return cut(found, 1, 0, node.counted(count, bound))
 
 
 @operator("Compress")
 def compress(node: Node, x: Tensor, condition: Tensor) -> Tensor:
-    chosen = np.flatnonzero(node.constant_input(condition, "condition")).astype(np.int32)
-    if node.has("axis"):
-        axis = node.axis(0, x.ndim)
-        return x.gather(axis, node.constant(chosen))
-    return x.reshape((x.size,)).gather(0, node.constant(chosen))
+    axis = node.axis(0, x.ndim) if node.has("axis") else None
+    known = node.known(condition)
+    if known is None:
+        bound = node.bound(min(maximum(condition.size), maximum(_length(x, axis))))
+        found, count = counted.compress(x, condition, axis, max(1, bound))
+        return cut(found, axis or 0, 0, node.counted(count, bound))
+    chosen = node.constant(np.flatnonzero(known).astype(np.int32))
+    if axis is not None:
+        return x.gather(axis, chosen)
+    return x.reshape((x.size,)).gather(0, chosen)
+
+
+def _length(x: Tensor, axis: int | None) -> Size:
+    """The size of an axis, or of the whole."""
+    return x.size if axis is None else x.shape[axis]
 
 
 @operator("Unique")
 def unique(node: Node, x: Tensor) -> list[Tensor]:
-    value = node.constant_input(x, "X")
     axis = node.axis(0, x.ndim) if node.has("axis") else None
+    value = node.known(x)
+    if value is None:
+        bound = node.bound(maximum(_length(x, axis)))
+        ascending = bool(node.integer("sorted", 1))
+        found = counted.unique(x, axis, max(1, bound), ascending=ascending)
+        n = node.counted(found.count, bound)
+        places = [cut(part, 0, 0, n) for part in (found.first, found.counts)]
+        return [cut(found.values, axis or 0, 0, n), places[0], found.inverse, places[1]]
     values, first, inverse, counts = np.unique(
         value, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
@@ -179,3 +204,30 @@ def unique(node: Node, x: Tensor) -> list[Tensor]:
         inverse = back[inverse]
     places = [node.constant(part.astype(np.int64)) for part in (first, inverse, counts)]
     return [node.constant(values).cast(x.dtype), *places]
+
+
+@operator("NonMaxSuppression")
+def non_max_suppression(
+    node: Node,
+    boxes: Tensor,
+    scores: Tensor,
+    most: Tensor | None = None,
+    overlap: Tensor | None = None,
+    least: Tensor | None = None,
+) -> Tensor:
+    number, classes, count = scores.shape
+    known = node.known(most)
+    each = maximum(count)
+    if most is None or known is not None:
+        each = min(each, max(0, 0 if known is None else int(known.reshape(-1)[0])))
+    bound = node.bound(each * maximum(ix.size_mul(number, classes)))
+    found, kept = counted.non_max_suppression(
+        boxes,
+        scores,
+        each if most is None or known is not None else most,
+        max(1, bound),
+        overlap=0.0 if overlap is None else overlap.reshape(()),
+        least=None if least is None else least.reshape(()),
+        centred=bool(node.integer("center_point_box", 0)),
+    )
+    return cut(found, 0, 0, node.counted(kept, bound))
