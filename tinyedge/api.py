@@ -27,6 +27,7 @@ from tinyedge.core.uop import toposort
 
 if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
+    from tinyedge.export.onnx import Inspection
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry
     from tinyedge.export.states import Spec
@@ -183,6 +184,7 @@ def export_onnx(
     out: str | Path | None = None,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
@@ -202,8 +204,10 @@ def export_onnx(
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
     symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most turns
-    of a loop whose number only a run will know. precision: "fp32", or "fp16" for weights
-    and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the others.
+    of a loop whose number only a run will know. outputs: names of values of the model to take in
+    place of its outputs; what these do not need is left out. precision: "fp32", or "fp16" for
+    weights and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the
+    others.
     arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
     golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
     case, one after the other, default: 8 where there are states, else 1. progress: called with the
@@ -232,6 +236,7 @@ def export_onnx(
         path,
         dims=dims,
         bounds=bounds,
+        outputs=outputs,
         entries=entries,
         states=states,
         state_init=first,
@@ -345,7 +350,8 @@ def export_graph(
     assert compiled.program is not None
     program = compiled.program
     program = replace(program, options={**program.options, **(record or {})})
-    for text in (*_narrowed(source, find_target(target)), *_beyond(program, compiled.caps)):
+    largest = max((buffer.bytes for buffer in program.buffers), default=0)
+    for text in remarks(source, find_target(target), largest, compiled.caps):
         (warn or _log.warning)(text)
     if compiler is not None:
         progress("compile")
@@ -365,6 +371,12 @@ def export_graph(
             (warn or _log.warning)(NO_OUTPUTS.format(name))
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
+
+
+def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
+    """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
+    yield from _narrowed(source, target)
+    yield from _beyond(largest, caps)
 
 
 def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
@@ -389,9 +401,8 @@ def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
         )
 
 
-def _beyond(program: Program, caps: Caps) -> Iterator[str]:
-    """What the program needs beyond what every device of its kind guarantees."""
-    bytes = max((buffer.bytes for buffer in program.buffers), default=0)
+def _beyond(bytes: int, caps: Caps) -> Iterator[str]:
+    """What a program's largest buffer needs beyond what every device of its kind guarantees."""
     if bytes > caps.binding_bytes:
         yield (
             f"a tensor takes {bytes} bytes at most; not every device binds more than "
@@ -555,13 +566,50 @@ def _check_names(given: Mapping[str, Any], source: Graphs) -> None:
             )
 
 
-def compile_model(path: str | Path, target: str, options: Options, **more: Any) -> Compilation:
+def compile_model(
+    path: str | Path,
+    target: str,
+    options: Options,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
+    **more: Any,
+) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
     from tinyedge.export.source import import_graph
 
     check_options(target, options)
-    graph, _ = import_graph(path, more.pop("dims", None))
+    graph, _ = import_graph(path, dims, bounds, outputs)
     return compile_graph(graph, find_target(target), options, **more)
+
+
+def inspect_model(
+    path: str | Path,
+    target: str,
+    options: Options,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> tuple[Inspection, Compilation | InputError | None]:
+    """What the importer makes of an ONNX file, and the compiler of what could be imported.
+
+    The compiler goes as far as the choice of moves; only to "fold" if something is refused or a
+    size is open. None where no output is left; what the target cannot compile is an error.
+    """
+    from tinyedge.export.onnx import inspect_model
+
+    check_options(target, options)
+    found = inspect_model(path, dims=dims, bounds=bounds, outputs=outputs)
+    if not found.remaining.outputs:
+        return found, None
+    stage = "fold" if found.refused or found.open else "optimise"
+    graph = found.remaining.graph()
+    try:
+        return found, compile_graph(graph, find_target(target), options, stop_after=stage)
+    except InputError as error:
+        return found, error
 
 
 def _silent(*_: Any) -> None:

@@ -13,7 +13,7 @@ from tests.export.fuzz import fuzz
 from tests.export.hostile import CASES, NAMES, info, model, node
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.reference import evaluate
-from tinyedge.export.onnx import Limits, check_model, import_model
+from tinyedge.export.onnx import Limits, import_model, inspect_model
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -51,7 +51,7 @@ def test_all_unsupported_nodes_are_named_at_once() -> None:
     text = str(caught.value)
     assert "'first' (Frobnicate, opset 17)" in text and "'second' (RandomNormalLike" in text
     assert "after" not in text and "last" not in text
-    report = {entry.op: entry for entry in check_model(source)}
+    report = {entry.op: entry for entry in inspect_model(source).operators}
     assert set(report) == {"Frobnicate", "Relu", "RandomNormalLike", "Add"}
     assert [op for op, entry in report.items() if entry.supported] == ["Add", "Relu"]
 

@@ -14,6 +14,33 @@ from tinyedge.core.errors import RunError
 from tinyedge.core.ports import Array, describe
 from tinyedge.core.program import Entry, Program, evaluate
 
+DIMS = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=V",
+    help="A symbolic size: NAME is a symbol or INPUT[AXIS]; V is n or lo..hi or lo..hi:step.",
+)
+BOUNDS = click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NODE=N",
+    help="The most turns of a loop, or elements of a result, that only a run will know.",
+)
+OUTPUTS = click.option(
+    "--outputs",
+    "outputs",
+    multiple=True,
+    metavar="NAME,..",
+    help="Values to take in place of the model's outputs: any that its nodes make. What these do "
+    "not need is left out.",
+)
+KEEP_GOING = click.option(
+    "--keep-going",
+    is_flag=True,
+    help="If something is refused, name what a smaller graph could still export.",
+)
 PRECISION = click.option(
     "--precision",
     type=click.Choice(PRECISIONS),

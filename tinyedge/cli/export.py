@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from tinyedge.api import MOST_STEPS, TARGETS
-from tinyedge.cli.arguments import PRECISION, numbers, split_dims, split_pairs
+from tinyedge.cli.arguments import (
+    BOUNDS,
+    DIMS,
+    KEEP_GOING,
+    OUTPUTS,
+    PRECISION,
+    numbers,
+    split_dims,
+    split_pairs,
+)
 from tinyedge.cli.output import (
     bytes_of,
     complain,
@@ -19,6 +28,7 @@ from tinyedge.cli.output import (
     stages,
     table,
 )
+from tinyedge.core.errors import InputError
 
 
 @click.command("export")
@@ -30,20 +40,10 @@ from tinyedge.cli.output import (
     type=click.Path(path_type=Path),
     help="The bundle. Default: the model's name with .tinyedge, in the current folder.",
 )
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    metavar="NAME=V",
-    help="A symbolic size: NAME is a symbol or INPUT[AXIS]; V is n or lo..hi or lo..hi:step.",
-)
-@click.option(
-    "--bound",
-    "bounds",
-    multiple=True,
-    metavar="NODE=N",
-    help="The most turns of a loop whose number only a run will know.",
-)
+@DIMS
+@BOUNDS
+@OUTPUTS
+@KEEP_GOING
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
@@ -109,6 +109,8 @@ def command(
     out: Path | None,
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
+    outputs: tuple[str, ...],
+    keep_going: bool,
     precision: str | None,
     no_optimize: bool,
     profile: str | None,
@@ -146,6 +148,7 @@ def command(
         "out": place,
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
+        "outputs": outputs or None,
         "precision": precision,
         "optimize": not no_optimize,
         "arch": arch,
@@ -161,7 +164,12 @@ def command(
         options["profile"] = profile
     assumed: list[str] = []
     with stages() as progress:
-        tinyedge.export_onnx(model, progress=progress.report, warn=assumed.append, **options)
+        try:
+            tinyedge.export_onnx(model, progress=progress.report, warn=assumed.append, **options)
+        except InputError as error:
+            if not keep_going:
+                raise
+            return _kept_going(model, options, error, as_json)
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
@@ -180,6 +188,29 @@ def command(
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     return 0
+
+
+def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json: bool) -> int:
+    """Say what could be exported in spite of the model's refusals; raise any other error."""
+    from tinyedge.cli.remaining import print_remaining, remaining
+    from tinyedge.export.onnx import inspect_model
+
+    chosen = {name: options[name] for name in ("dims", "bounds", "outputs")}
+    found = inspect_model(model, **chosen)
+    if not found.refused:
+        raise error
+    facts = remaining(found, model, options)
+    complain(str(error))
+    if as_json:
+        say_json(
+            {
+                "unsupported": {name: e.because for name, e in found.refused.items()},
+                "remaining": facts,
+            }
+        )
+    else:
+        print_remaining(facts)
+    return 1
 
 
 def _slices(texts: tuple[str, ...], file: Path | None) -> dict[str, dict[str, Any]]:

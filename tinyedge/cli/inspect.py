@@ -3,39 +3,85 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.cli.arguments import split_dims
+from tinyedge.api import TARGETS, choose_options, inspect_model, remarks
+from tinyedge.cli.arguments import (
+    BOUNDS,
+    DIMS,
+    KEEP_GOING,
+    OUTPUTS,
+    PRECISION,
+    numbers,
+    split_dims,
+)
 from tinyedge.cli.output import bytes_of, say, say_json, several, table
+from tinyedge.core.compile import Compilation, expression
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, Symbol, launches
 
 if TYPE_CHECKING:
-    from tinyedge.export.onnx.importer import OperatorReport
+    from tinyedge.export.onnx import Inspection
 
 
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size of a model.")
+@click.option(
+    "-t",
+    "--target",
+    type=click.Choice(TARGETS),
+    default="webgpu",
+    show_default=True,
+    help="What to estimate a model for.",
+)
+@DIMS
+@BOUNDS
+@OUTPUTS
+@KEEP_GOING
+@PRECISION
 @click.option("--kernel", type=int, metavar="N", help="Print the source of kernel N of a bundle.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(path: Path, dims: tuple[str, ...], kernel: int | None, as_json: bool) -> int:
+def command(
+    path: Path,
+    target: str,
+    dims: tuple[str, ...],
+    bounds: tuple[str, ...],
+    outputs: tuple[str, ...],
+    keep_going: bool,
+    precision: str | None,
+    kernel: int | None,
+    as_json: bool,
+) -> int:
     """Show what PATH holds: a model (an ONNX file) or a bundle (a folder).
 
-    A model: inputs, outputs, symbolic sizes, operators and whether each can be exported.
+    A model: inputs, outputs, symbolic sizes, operators and whether each can be exported, what is
+    computed at export, and what the bundle will take: kernels, memory, operations.
     A bundle: inputs, outputs, kernels, launches, weights, peak memory; its files are verified.
+
+    \b
+    Exit codes:
+      0    nothing stands against an export, but perhaps sizes that are open
+      1    something of the model is refused, or the file cannot be read
+      2    wrong usage of the command line
     """
     if path.is_dir():
         return _bundle(path, kernel, as_json)
     if not path.exists():
         raise InputError(str(path), "there is no such file or folder", id="inspect.missing")
-    return _model(path, dims, as_json)
+    options: dict[str, Any] = {
+        "target": target,
+        "dims": split_dims(dims),
+        "bounds": numbers(bounds, "--bound", "NODE=N"),
+        "outputs": outputs or None,
+        "precision": precision,
+    }
+    return _model(path, options, keep_going, as_json)
 
 
 # A bundle.
@@ -218,60 +264,124 @@ def _print_ports(
 # A model.
 
 
-def _model(path: Path, dims: tuple[str, ...], as_json: bool) -> int:
-    from tinyedge.export.onnx.importer import check_model
-    from tinyedge.export.onnx.reader import Limits, read
+def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool) -> int:
+    from tinyedge.cli.remaining import print_remaining, remaining
+    from tinyedge.export.estimate import estimate, folded
 
-    model = read(path, Limits())
-    graph = model.proto.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = [_value(value) for value in graph.input if value.name not in constants]
-    outputs = [_value(value) for value in graph.output]
-    symbols = sorted({size for value in inputs for size in value["shape"] or () if _symbolic(size)})
-    reports = sorted(
-        check_model(path, dims=split_dims(dims)), key=lambda report: (-report.count, report.op)
-    )
-    refused = {
-        f"{_name(report)}, node {node!r}": reason
-        for report in reports
-        for node, reason in report.refused.items()
+    chosen = choose_options(options["target"], options["precision"])
+    given = {name: options[name] for name in ("dims", "bounds", "outputs")}
+    found, state = inspect_model(path, options["target"], chosen, **given)
+    refused = dict(found.refused)
+    if isinstance(state, InputError):
+        refused[state.subject] = state
+    facts: dict[str, Any] = {
+        "opsets": found.model.opsets,
+        "inputs": [_value(value) for value in found.inputs],
+        "outputs": [_output(value, found) for value in found.model.proto.graph.output],
+        "symbols": sorted(found.imported.sizes),
+        "sizes": {n: str(b) for n, b in found.imported.sizes.items() if n not in found.open},
+        "open": list(found.open),
+        "operators": {report.name: report.count for report in found.operators},
+        "unsupported": {subject: error.because for subject, error in refused.items()},
+        "exportable": not refused,
+        "target": options["target"],
+        "precision": chosen.precision,
+        "folded": None,
+        "estimate": None,
+        "notes": list(found.imported.warnings),
     }
+    if isinstance(state, Compilation):
+        facts["folded"] = vars(folded(found, state))
+        if not refused and not found.open:
+            figures = estimate(state)
+            facts["estimate"] = {**vars(figures), "peak_bytes": figures.peak_bytes}
+            facts["notes"] += remarks(state.source, state.target, figures.largest, state.caps)
+    if keep_going and refused:
+        facts["remaining"] = remaining(found, path, options)
     if as_json:
-        say_json(
-            {
-                "opsets": model.opsets,
-                "inputs": inputs,
-                "outputs": outputs,
-                "symbols": symbols,
-                "operators": {_name(report): report.count for report in reports},
-                "unsupported": refused,
-            }
-        )
-        return 0
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in model.opsets.items())
-    producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
+        say_json(facts)
+        return 1 if refused else 0
+    _print_model(path, found, facts)
+    _print_refused(refused)
+    if "remaining" in facts:
+        say()
+        print_remaining(facts["remaining"])
+    _print_figures(facts)
+    return 1 if refused else 0
+
+
+def _print_model(path: Path, found: Inspection, facts: Mapping[str, Any]) -> None:
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in found.model.opsets.items())
+    proto = found.model.proto
+    producer = f"{proto.producer_name} {proto.producer_version}".strip()
     made = f", made by {producer}" if producer else ""
     say(f"{path}: ONNX model, operator set {opsets}{made}")
     say()
-    for kind, values in (("input", inputs), ("output", outputs)):
-        for value in values:
+    for kind in ("input", "output"):
+        for value in facts[f"{kind}s"]:
             sizes = "any shape"
             if value["shape"] is not None:
                 sizes = f"[{', '.join(map(str, value['shape']))}]"
             say(f"{kind:<8} {value['name']} {value['dtype']} {sizes}")
-    if symbols:
-        say(f"symbolic {', '.join(symbols)}: fix or bound each by --dim NAME=V")
+    if found.open:
+        say(f"symbolic {', '.join(facts['symbols'])}: fix or bound each by --dim NAME=V")
+    elif facts["symbols"]:
+        sizes = ", ".join(f"{name} {facts['sizes'][name]}" for name in facts["symbols"])
+        say(f"symbolic {sizes}")
     say()
     rows = [
-        (_name(report), report.count, "yes" if report.supported else "NO") for report in reports
+        (report.name, report.count, "yes" if report.supported else "NO")
+        for report in sorted(found.operators, key=lambda report: (-report.count, report.name))
     ]
     table(("operator", ">nodes", "supported"), rows)
-    if refused:
-        say()
-        say("cannot be exported:")
-        for subject, reason in refused.items():
-            say(f"  {subject}: {reason}")
-    return 0
+
+
+def _print_refused(refused: Mapping[str, InputError]) -> None:
+    if not refused:
+        return
+    say()
+    say("cannot be exported:")
+    for subject, error in refused.items():
+        say(f"  {subject}: {error.because}")
+    for step in dict.fromkeys(error.next for error in refused.values() if error.next):
+        say(f"  next: {step}")
+
+
+def _print_figures(facts: Mapping[str, Any]) -> None:
+    say()
+    folded, figures = facts["folded"], facts["estimate"]
+    if folded is not None:
+        merged = f"; {folded['merged']} change weights before them" if folded["merged"] else ""
+        say(
+            f"folded   {folded['nodes']} of {several(folded['of'], 'node')} into "
+            f"{several(folded['weights'], 'constant')}, {bytes_of(folded['bytes'])}{merged}"
+        )
+    if figures is not None:
+        say(f"for {facts['target']}, {facts['precision']}, at the greatest sizes:")
+        kernels = several(figures["kernels"], "kernel")
+        say(f"launches {figures['launches']} of at most {kernels}")
+        say(f"weights  {bytes_of(figures['weight_bytes'])}")
+        say(f"memory   {bytes_of(figures['peak_bytes'])} at most, weights included")
+        say(f"compute  {figures['flops'] / 1e6:.2f} MFLOP a run")
+    elif facts["unsupported"]:
+        say("estimate none: something is refused")
+    else:
+        say(f"estimate none: {', '.join(facts['open'])} {_are(facts['open'])} open")
+    for text in facts["notes"]:
+        say(f"note: {text}")
+
+
+def _are(things: Sequence[str]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _output(value: Any, found: Inspection) -> dict[str, Any]:
+    """An output as the model declares it; one that it does not declare, as it was imported."""
+    tensor = found.imported.outputs.get(value.name)
+    if value.HasField("type") or tensor is None:
+        return _value(value)
+    shape = [say_size(expression(size)) for size in tensor.shape]
+    return {"name": value.name, "dtype": tensor.dtype.name, "shape": shape}
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -291,11 +401,3 @@ def _value(value: Any) -> dict[str, Any]:
         else:
             shape.append(dim.dim_param or "?")
     return {"name": value.name, "dtype": dtype, "shape": shape}
-
-
-def _symbolic(size: int | str) -> bool:
-    return isinstance(size, str) and size != "?"
-
-
-def _name(report: OperatorReport) -> str:
-    return f"{report.domain}.{report.op}" if report.domain else report.op

@@ -443,6 +443,16 @@ def _assemble(state: Compilation) -> None:
     state.program = _Assembler(state).assemble()
 
 
+def placed(
+    state: Compilation,
+) -> tuple[tuple[program.Arena, ...], list[program.Buffer], list[program.Weight]]:
+    """The memory of kernels that have their moves, as "assemble" will have it without states:
+    arenas, buffers, weights.
+    """
+    assembler = _Assembler(state)
+    return assembler._place(), assembler.buffers, assembler.weights
+
+
 STAGES: list[tuple[str, Callable[[Compilation], None]]] = [
     ("retype", _retype),
     ("fold", _fold),

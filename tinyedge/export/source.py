@@ -31,6 +31,7 @@ def source_of(
     *,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -38,16 +39,17 @@ def source_of(
 ) -> tuple[Graphs, list[str], dict[str, Any]]:
     """What is compiled, what had to be assumed, and what a manifest records of it.
 
-    dims and bounds may name sizes and nodes of any entry. state_init: arrays. Raises ModelError,
-    InputError.
+    dims and bounds may name sizes and nodes of any entry. outputs: values of the first model, to
+    take in place of its outputs. state_init: arrays. Raises ModelError, InputError.
     """
-    graphs, assumed = _graphs(main, entries or {}, dims or {}, bounds or {})
+    graphs, assumed = _graphs(main, entries or {}, dims or {}, bounds or {}, outputs)
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
     check_ports(source)
     record = {
         "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
         "bounds": sorted(_plain(f"{name}={most}") for name, most in (bounds or {}).items()),
+        "outputs": [_plain(name) for name in outputs or ()],
         "assumed": [_plain(text) for text in assumed],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
@@ -59,6 +61,7 @@ def _graphs(
     entries: Mapping[str, Entry],
     dims: Mapping[str, int | str],
     bounds: Mapping[str, int],
+    outputs: Sequence[str] | None,
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -80,8 +83,11 @@ def _graphs(
         elif isinstance(source, tuple):
             graphs[name] = trace(*source)
         else:
-            model = import_model(source, dims=dims, bounds=bounds, spare=bool(entries))
-            graphs[name] = _graph(model)
+            chosen = outputs if name == MAIN else None
+            model = import_model(
+                source, dims=dims, bounds=bounds, outputs=chosen, spare=bool(entries)
+            )
+            graphs[name] = model.graph()
             models.append(model)
             assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
     for key in dims:
@@ -94,19 +100,13 @@ def import_graph(
     path: str | Path,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
-    model = import_model(path, dims=dims or {}, bounds=bounds)
-    return _graph(model), model.warnings
-
-
-def _graph(model: ImportedModel) -> Graph:
-    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in model.inputs)
-    taken = {*model.outputs}
-    outputs = [port for n, t in model.outputs.items() for port in model.counts.ports(n, t, taken)]
-    return Graph(inputs, tuple(outputs), model.names, counts=model.counts.nodes)
+    model = import_model(path, dims=dims or {}, bounds=bounds, outputs=outputs)
+    return model.graph(), model.warnings
 
 
 def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:

@@ -20,13 +20,8 @@ from tinyedge.export.onnx import (
     shapes,
     signal,
 )
-from tinyedge.export.onnx.importer import (
-    ImportedModel,
-    ModelInput,
-    OperatorReport,
-    check_model,
-    import_model,
-)
+from tinyedge.export.onnx.importer import ImportedModel, ModelInput, import_model
+from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_model
 from tinyedge.export.onnx.reader import Limits
 
 FAMILIES = (
@@ -53,9 +48,10 @@ FAMILIES = (
 __all__ = [
     "FAMILIES",
     "ImportedModel",
+    "Inspection",
     "Limits",
     "ModelInput",
     "OperatorReport",
-    "check_model",
     "import_model",
+    "inspect_model",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from tinyedge.core import ops
@@ -32,18 +32,30 @@ class Bounds:
     high: int
     step: int = 1
 
+    def __str__(self) -> str:
+        """As `parse_value` takes it."""
+        if self.low == self.high:
+            return str(self.low)
+        return f"{self.low}..{self.high}" + (f":{self.step}" if self.step > 1 else "")
+
+
+ASSUMED = Bounds(32, 1024, 32)  # where a model is only looked at
+
 
 @dataclass(frozen=True)
 class Resolved:
     """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed.
 
-    unknown: keys of the given dims that name no size.
+    unknown: keys of the given dims that name no size. bounds: of every size that the model leaves
+    open. open: the names of those that got `open_bounds`.
     """
 
     shapes: tuple[tuple[Size, ...], ...]
     symbols: tuple[UOp, ...]
     warnings: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
 
 
 _VALUE = re.compile(r"\s*(\d{1,12})(?:\s*\.\.\s*(\d{1,12})(?:\s*:\s*(\d{1,12}))?)?\s*")
@@ -92,7 +104,7 @@ def resolve(
     """
     names = _names(inputs)
     present = {name for row in names for name in row if name}
-    unknown = [key for key in dims if key not in present and _find(inputs, key) is None]
+    unknown = unknown_sizes(inputs, dims)
     for key in unknown:
         parse_value(key, dims[key])
         if not spare:
@@ -103,6 +115,7 @@ def resolve(
     missing: list[tuple[int, int]] = []
     seen: set[str] = set()
     sizes: dict[str, Size] = {}
+    taken: dict[str, Bounds] = {}
     shapes = []
     for position, declared in enumerate(inputs):
         shape: list[Size] = []
@@ -121,6 +134,7 @@ def resolve(
                         missing.append((position, axis))
                     seen.add(name)
                     bounds = open_bounds or Bounds(1, 1)
+                taken[name] = bounds
                 sizes[name] = (
                     bounds.low
                     if bounds.low == bounds.high
@@ -132,7 +146,14 @@ def resolve(
         raise _open(inputs, missing, dims, model)
     expressions = [size for size in sizes.values() if not isinstance(size, int)]
     symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
-    return Resolved(tuple(shapes), symbols, tuple(warnings), tuple(unknown))
+    still = tuple(names[position][axis] for position, axis in missing)
+    return Resolved(tuple(shapes), symbols, tuple(warnings), tuple(unknown), taken, still)
+
+
+def unknown_sizes(inputs: Sequence[Declared], keys: Iterable[str]) -> list[str]:
+    """Those of the keys that name no size of the inputs."""
+    present = {name for row in _names(inputs) for name in row if name}
+    return [key for key in keys if key not in present and _find(inputs, key) is None]
 
 
 def _names(inputs: Sequence[Declared]) -> list[list[str]]:

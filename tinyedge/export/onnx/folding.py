@@ -77,6 +77,7 @@ def absorb(node: Node, x: Tensor, name: str, scale: Any, shift: Any) -> Tensor |
     )
     result = changed.tensor()
     importer.affine[result.node] = changed
+    importer.merged += 1
     before = importer.names.pop(x.node, None)
     if before is not None:
         importer.names[result.node] = f"{before}+{node.name}"

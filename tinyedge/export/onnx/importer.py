@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyedge.core.compile import Graph, Port
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
@@ -23,6 +24,7 @@ from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
 from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find
+from tinyedge.export.onnx.selection import Left, select
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class ImportedModel:
     outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
     names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
     unknown: given dims that name no size of the model. counts: the sizes that only a run knows.
+    sizes: the bounds of every size that the model leaves open.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -50,21 +53,14 @@ class ImportedModel:
     warnings: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
+    sizes: Mapping[str, sizes_of.Bounds] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class OperatorReport:
-    """How often an operator occurs, and why some of its nodes are refused (node -> reason)."""
-
-    domain: str
-    op: str
-    opset: int
-    count: int
-    refused: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def supported(self) -> bool:
-        return not self.refused
+    def graph(self) -> Graph:
+        """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
+        inputs = tuple(Port(each.name, each.dtype, each.shape) for each in self.inputs)
+        taken = {*self.outputs}
+        ports = [p for n, t in self.outputs.items() for p in self.counts.ports(n, t, taken)]
+        return Graph(inputs, tuple(ports), self.names, counts=self.counts.nodes)
 
 
 def import_model(
@@ -73,6 +69,7 @@ def import_model(
     dims: Mapping[str, int | str] | None = None,
     constants: Mapping[str, Any] | None = None,
     bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
     limits: Limits | None = None,
     spare: bool = False,
 ) -> ImportedModel:
@@ -81,61 +78,53 @@ def import_model(
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
     constants: values of inputs that shall be fixed; these are inputs no more.
     bounds: by a node's name, the most turns or elements that only a run will know.
+    outputs: names of values; only what these need is imported. Default: the model's outputs.
     spare: dims and bounds may name what the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
     model = reader.read(source, limits or Limits())
-    importer = Importer(model, bounds)
+    importer = Importer(model, bounds, outputs)
     imported = importer.run(dims or {}, None, constants or {}, spare)
     importer.raise_refusals()
-    unused = sorted(importer.bounds.keys() - importer.bounded)
-    if unused and not spare:
-        raise InputError(
-            f"--bound {unused[0]!r}",
-            "no node of that name has a number of turns or elements that only a run will know",
-            id="input.bound",
-            supported=", ".join(sorted(importer.bounded)) or "none: the model needs no bound",
-        )
+    if not spare:
+        importer.check_bounds()
     return imported
-
-
-def check_model(
-    source: str | os.PathLike[str] | bytes,
-    *,
-    dims: Mapping[str, int | str] | None = None,
-    limits: Limits | None = None,
-) -> list[OperatorReport]:
-    """What the importer supports of a model, by operator; open sizes are taken as 32..1024:32.
-
-    Raises ModelError only where the file itself cannot be read.
-    """
-    model = reader.read(source, limits or Limits())
-    importer = Importer(model)
-    importer.run(dims or {}, sizes_of.Bounds(32, 1024, 32))
-    counts = Counter(importer.seen)
-    return [
-        OperatorReport(domain, op, opset, count, importer.refused_nodes(domain, op))
-        for (domain, op, opset), count in sorted(counts.items())
-    ]
 
 
 Walk = Generator[Call, list[Any], Any]
 
 
 class Importer:
-    """One import: knowledge, names, warnings and refusals."""
+    """One import: knowledge, names, warnings and refusals.
 
-    def __init__(self, model: Model, bounds: Mapping[str, int] | None = None) -> None:
+    refusals: operator (none for inputs and outputs), name of the node or port, and the error.
+    seen: the operator of every node. results: of every imported node. scope: the graph's own
+    values. stored: names of the constants that the file holds. open: sizes that were assumed.
+    merged: how many nodes went into the weights of a node before them.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        bounds: Mapping[str, int] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
         self.model = model
+        self.left = Left() if outputs is None else select(model.proto.graph, outputs)
         self.bounds = dict(bounds or {})
         self.bounded: set[str] = set()
         self.knowledge = Knowledge(model.limits.folded_bytes)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}
         self.warnings: list[str] = []
-        self.refusals: list[tuple[tuple[str, str], str, TinyedgeError]] = []
+        self.refusals: list[tuple[tuple[str, str] | None, str, InputError]] = []
+        self.open: tuple[str, ...] = ()
         self.seen: list[tuple[str, str, int]] = []
+        self.results: list[tuple[UOp, ...]] = []
+        self.stored: set[str] = set()
+        self.merged = 0
+        self.scope = Scope()
         self.uses: Counter[str] = Counter()
         self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
         self.counts = Counts()
@@ -153,6 +142,7 @@ class Importer:
 
     def decode(self, proto: Any, sparse: bool, subject: str, name: str) -> Tensor:
         """A TensorProto or SparseTensorProto of this model as a constant."""
+        self.stored.add(name)
         read = reader.sparse_array if sparse else reader.array
         code = proto.values.data_type if sparse else proto.data_type
         array = read(proto, self.model, subject)
@@ -171,10 +161,17 @@ class Importer:
 
     # Refusals.
 
-    def refused_nodes(self, domain: str, op: str) -> dict[str, str]:
-        return {
-            name: error.because for (d, o), name, error in self.refusals if (d, o) == (domain, op)
-        }
+    def check_bounds(self) -> None:
+        """Raise InputError for a bound that nothing needed."""
+        unused = sorted(self.bounds.keys() - self.bounded)
+        unused = [name for name in unused if not self.left.has_node(name)]
+        if unused:
+            raise InputError(
+                f"--bound {unused[0]!r}",
+                "no node of that name has a number of turns or elements that only a run will know",
+                id="input.bound",
+                supported=", ".join(sorted(self.bounded)) or "none: the model needs no bound",
+            )
 
     def raise_refusals(self) -> None:
         """One error for everything that was refused."""
@@ -213,14 +210,24 @@ class Importer:
         stored = self._stored(graph)
         stored.update(self._fixed(graph, constants or {}))
         declared, dtypes = self._declared(graph, stored)
+        if None in dtypes:  # which is what the caller is told, not that sizes are open
+            open_bounds = open_bounds or sizes_of.ASSUMED
         resolved = sizes_of.resolve(
-            declared, dims, self.model.label, open_bounds=open_bounds, spare=spare
+            declared,
+            self._dims_of(declared, dims),
+            self.model.label,
+            open_bounds=open_bounds,
+            spare=spare,
         )
         self.warnings.extend(resolved.warnings)
+        self.open = resolved.open
         self.counts.taken.update(node.arg[0] for node in resolved.symbols)
-        scope = Scope()
+        scope = self.scope
         inputs = []
         for entry, dtype, shape in zip(declared, dtypes, resolved.shapes, strict=True):
+            if dtype is None:
+                scope.values[entry.name] = REFUSED
+                continue
             self._check_size(shape, f"input {entry.name!r}")
             tensor = Tensor.input(entry.name, shape, dtype)
             scope.values[entry.name] = tensor
@@ -238,14 +245,16 @@ class Importer:
         for name, value in zip(results, values, strict=True):
             if value is REFUSED:
                 continue
-            if not isinstance(value, Tensor):
-                raise UnsupportedOp(
-                    f"output {name!r}",
-                    "it is a sequence or an absent optional",
-                    id="model.unsupported",
-                    supported="tensors",
-                )
-            outputs[name] = value
+            if isinstance(value, Tensor):
+                outputs[name] = value
+                continue
+            error = UnsupportedOp(
+                f"output {name!r}",
+                "it is a sequence or an absent optional",
+                id="model.unsupported",
+                supported="tensors",
+            )
+            self.refusals.append((None, name, error))
         return ImportedModel(
             tuple(inputs),
             outputs,
@@ -254,7 +263,24 @@ class Importer:
             tuple(self.warnings),
             resolved.unknown,
             self.counts,
+            resolved.bounds,
         )
+
+    def _dims_of(
+        self, declared: Sequence[sizes_of.Declared], dims: Mapping[str, int | str]
+    ) -> Mapping[str, int | str]:
+        """The given dims without those of inputs that are left out, which are noted."""
+        if not self.left.inputs:
+            return dims
+        names = ", ".join(repr(value.name) for value in self.left.inputs)
+        self.warn(f"the chosen outputs need no input {names}: left out")
+        left = [
+            sizes_of.Declared(value.name, _dims(value.type.tensor_type.shape))
+            for value in self.left.inputs
+        ]
+        unknown = set(sizes_of.unknown_sizes(declared, dims))
+        spare = unknown.difference(sizes_of.unknown_sizes(left, dims))
+        return {key: value for key, value in dims.items() if key not in spare}
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
         """A run of a subgraph in a scope that already holds its inputs."""
@@ -301,8 +327,10 @@ class Importer:
 
     def _declared(
         self, graph: Any, stored: Mapping[str, Any]
-    ) -> tuple[list[sizes_of.Declared], list[DType]]:
-        declared, dtypes = [], []
+    ) -> tuple[list[sizes_of.Declared], list[DType | None]]:
+        """The inputs, and their element types: None for those that are refused."""
+        declared: list[sizes_of.Declared] = []
+        dtypes: list[DType | None] = []
         names = set()
         for value in graph.input:
             if value.name in names or not value.name:
@@ -310,22 +338,12 @@ class Importer:
             names.add(value.name)
             if value.name in stored:
                 continue
-            subject = f"input {value.name!r}"
-            if not value.type.HasField("tensor_type"):
-                raise UnsupportedOp(
-                    subject, "it is no tensor", id="model.unsupported", supported="tensors"
-                )
-            kind = value.type.tensor_type
-            if not kind.HasField("shape"):
-                raise UnsupportedOp(
-                    subject,
-                    "the model does not say how many axes it has",
-                    id="model.unsupported",
-                    supported="inputs of known rank",
-                    next="give the input a shape with onnx.helper or when exporting",
-                )
-            dtypes.append(reader.element_type(kind.elem_type, subject))
-            declared.append(sizes_of.Declared(value.name, _dims(kind.shape)))
+            declared.append(sizes_of.Declared(value.name, _dims(value.type.tensor_type.shape)))
+            try:
+                dtypes.append(_input_type(value))
+            except UnsupportedOp as error:
+                self.refusals.append((None, value.name, error))
+                dtypes.append(None)
         return declared, dtypes
 
     def _execute(self, call: Call) -> list[Any]:
@@ -483,6 +501,7 @@ class Importer:
         if schema is not None:
             results = definitions.rounded(schema, variables, results)
             definitions.check_types(node, schema.outputs, results)
+        made: list[UOp] = []
         for position, (output, result) in enumerate(zip(proto.output, results, strict=False)):
             if not output:
                 continue
@@ -494,7 +513,9 @@ class Importer:
                     result, f"{node.name}/{position}" if position else node.name
                 )
                 self._record(result.node, node.name)
+                made.append(result.node)
             call.scope.values[output] = result
+        self.results.append(tuple(made))
 
     def _record(self, node: UOp, name: str) -> None:
         if node not in self.names:
@@ -592,6 +613,23 @@ class Importer:
 class _Initialiser:
     proto: Any
     sparse: bool
+
+
+def _input_type(value: Any) -> DType:
+    """The element type of an input. Raises UnsupportedOp for what cannot be one."""
+    subject = f"input {value.name!r}"
+    if not value.type.HasField("tensor_type"):
+        raise UnsupportedOp(subject, "it is no tensor", id="model.unsupported", supported="tensors")
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        raise UnsupportedOp(
+            subject,
+            "the model does not say how many axes it has",
+            id="model.unsupported",
+            supported="inputs of known rank",
+            next="give the input a shape with onnx.helper or when exporting",
+        )
+    return reader.element_type(kind.elem_type, subject)
 
 
 def _dims(shape: Any) -> tuple[sizes_of.Dim, ...]:

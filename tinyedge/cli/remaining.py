@@ -1,0 +1,54 @@
+"""What a model with refused nodes could still be exported to."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyedge.cli.output import say
+
+if TYPE_CHECKING:
+    from tinyedge.export.onnx import Inspection
+
+
+def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs that are left, what could stand for the others, and a command that exports both.
+
+    options: the arguments of an export: dims, bounds, target, precision.
+    """
+    return {
+        "outputs": list(found.imported.outputs),
+        "blocked": {name: list(values) for name, values in found.blocked.items()},
+        "command": _command(found, model, options) if found.remaining.outputs else None,
+    }
+
+
+def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
+    words = ["tinyedge", "export", str(model), "--target", options["target"]]
+    for option, name in (("--dim", "dims"), ("--bound", "bounds")):
+        for key, value in options[name].items():
+            words += [option, f"{key}={value}"]
+    if options["precision"] is not None:
+        words += ["--precision", options["precision"]]
+    names = list(found.remaining.outputs)
+    plain = [name for name in names if "," not in name]
+    for text in [",".join(plain)] * bool(plain) + [name for name in names if "," in name]:
+        words += ["--outputs", text]
+    return shlex.join(words)
+
+
+def print_remaining(facts: Mapping[str, Any]) -> None:
+    """Print what `remaining` found."""
+    if facts["command"] is None:
+        say("nothing can still be exported: no output is left, and no value before what is refused")
+        return
+    say("can still be exported:")
+    for name in facts["outputs"]:
+        say(f"  output {name!r}")
+    for name, values in facts["blocked"].items():
+        instead = ", ".join(map(repr, values)) or "nothing"
+        say(f"  in place of output {name!r}: {instead}")
+    say()
+    say(f"  {facts['command']}")

@@ -1,0 +1,104 @@
+"""What a bundle will take, from the compiler's own stages before any kernel is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinyedge.core import ops
+from tinyedge.core.compile import Compilation, placed
+from tinyedge.core.schedule.kernels import Launch, Turns
+from tinyedge.core.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from tinyedge.export.onnx import Inspection
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The figures of a compilation whose kernels have their moves; sizes are the greatest.
+
+    kernels: at most; those of equal text will be one. launches: in the bundle, a loop's once.
+    flops: arithmetic operations of a run, loops with all their turns. weight_bytes, arena_bytes:
+    as the bundle will have them. largest: bytes of the largest buffer.
+    """
+
+    kernels: int
+    launches: int
+    flops: int
+    weight_bytes: int
+    arena_bytes: int
+    largest: int
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.weight_bytes + self.arena_bytes
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What is computed at export.
+
+    nodes: of `of`, those whose results become constants. merged: those that change the weights of a
+    node before them, and are gone. weights, bytes: what is kept that the file does not hold as it
+    is.
+    """
+
+    nodes: int
+    merged: int
+    of: int
+    weights: int
+    bytes: int
+
+
+def estimate(state: Compilation) -> Estimate:
+    """The figures of a compilation that has been through "optimise"."""
+    arenas, buffers, weights = placed(state)
+    return Estimate(
+        kernels=len(state.kernels),
+        launches=len(state.launches),
+        flops=sum(_flops(state, entry.schedule.launches) for entry in state.entries),
+        weight_bytes=sum(weight.bytes for weight in weights),
+        arena_bytes=sum(arena.bytes for arena in arenas),
+        largest=max((buffer.bytes for buffer in buffers), default=0),
+    )
+
+
+def _flops(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
+    total = 0
+    for item in launches:
+        if isinstance(item, Turns):
+            total += item.bound * _flops(state, item.launches)
+        else:
+            total += state.kernels[item.sink].flops
+    return total
+
+
+def folded(model: Inspection, state: Compilation) -> Folded:
+    """What an export computes, given the model's graph after "fold"."""
+    order = toposort(state.roots)
+    computed = {node for node in order if node.op.group not in ("source", "movement")}
+    at_run = {n for e in state.entries for node, n in e.names.items() if node in computed}
+    names = {node: name for e in state.entries for node, name in e.graph.names.items()}
+    varying = _varying(node for made in model.results for node in made)
+    constant = [made for made in model.results if made and varying.isdisjoint(made)]
+    nodes = [made for made in constant if at_run.isdisjoint(names.get(node, "") for node in made)]
+    stored = model.stored
+    weights = [
+        node.arg[0]
+        for node in order
+        if node.op is ops.BUFFER and node.arg[0].data is not None and node.arg[0].name not in stored
+    ]
+    size = sum(weight.data.nbytes for weight in weights)
+    return Folded(len(nodes), model.merged, len(model.results), len(weights), size)
+
+
+def _varying(nodes: Iterable[UOp]) -> set[UOp]:
+    """What depends on an input's values or its sizes."""
+    found: set[UOp] = set()
+    for node in toposort(nodes):
+        is_input = node.op is ops.BUFFER and node.arg[0].data is None
+        if is_input or node.op is ops.SYMBOL or not found.isdisjoint(node.src):
+            found.add(node)
+    return found

@@ -1,0 +1,185 @@
+"""What the importer makes of a model without stopping at what it refuses."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tinyedge.core import ops
+from tinyedge.core.compile import Graph, Graphs
+from tinyedge.core.errors import InputError
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import UOp, toposort
+from tinyedge.export.onnx import dims as sizes_of
+from tinyedge.export.onnx import reader
+from tinyedge.export.onnx.importer import ImportedModel, Importer
+from tinyedge.export.onnx.ordering import used_names
+from tinyedge.export.onnx.reader import Limits, Model
+from tinyedge.export.onnx.registry import REFUSED
+from tinyedge.export.ports import check_ports
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """How often an operator occurs, and why some of its nodes are refused (node -> reason)."""
+
+    domain: str
+    op: str
+    opset: int
+    count: int
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.domain}.{self.op}" if self.domain else self.op
+
+    @property
+    def supported(self) -> bool:
+        return not self.refused
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A model as far as it can be imported.
+
+    inputs: ValueInfoProtos. operators: of the nodes that the outputs need. refused: all that stands
+    against an export, by the node or port, and why. open: sizes that an export needs to be told;
+    here they are taken as 32..1024:32. imported: the graph with those of its outputs that need no
+    refused node. blocked: the other outputs, each with the last values before the refused nodes on
+    its way; these could be outputs instead. remaining: the graph of all values that are left.
+    results, stored, merged: as the importer has them.
+    """
+
+    model: Model
+    inputs: tuple[Any, ...]
+    operators: tuple[OperatorReport, ...]
+    refused: Mapping[str, InputError]
+    open: tuple[str, ...]
+    imported: ImportedModel
+    blocked: Mapping[str, tuple[str, ...]]
+    remaining: ImportedModel
+    results: Sequence[tuple[UOp, ...]]
+    stored: frozenset[str]
+    merged: int
+
+
+def inspect_model(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    dims: Mapping[str, int | str] | None = None,
+    bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
+    limits: Limits | None = None,
+) -> Inspection:
+    """Import as much of a model as can be; arguments as for `import_model`.
+
+    Raises InputError for wrong arguments, ModelError where the file itself cannot be read.
+    """
+    importer = Importer(reader.read(source, limits or Limits()), bounds, outputs)
+    graph = importer.model.proto.graph
+    imported = importer.run(dims or {}, sizes_of.ASSUMED)
+    refused: dict[str, InputError] = {}
+    for operator, name, error in importer.refusals:
+        subject = f"{_dotted(*operator)}, node {name!r}" if operator else error.subject
+        refused.setdefault(subject, error)
+    imported, beyond = _without_refused(imported)
+    refused |= {error.subject: error for error in beyond}
+    if not refused:
+        importer.check_bounds()
+    stored = {tensor.name for tensor in graph.initializer}
+    stored |= {sparse.values.name for sparse in graph.sparse_initializer}
+    blocked = {
+        output.name: tuple(_last_values(importer, imported, output.name))
+        for output in graph.output
+        if output.name not in imported.outputs
+    }
+    values = importer.scope.values
+    left = {name: values[name] for names in blocked.values() for name in names}
+    return Inspection(
+        importer.model,
+        tuple(value for value in graph.input if value.name not in stored),
+        _operators(importer),
+        refused,
+        importer.open,
+        imported,
+        blocked,
+        replace(imported, outputs={**imported.outputs, **left}),
+        importer.results,
+        frozenset(importer.stored),
+        importer.merged,
+    )
+
+
+def _dotted(domain: str, op: str) -> str:
+    return f"{domain}.{op}" if domain else op
+
+
+def _operators(importer: Importer) -> tuple[OperatorReport, ...]:
+    refused: dict[Any, dict[str, str]] = {}
+    for operator, name, error in importer.refusals:
+        refused.setdefault(operator, {}).setdefault(name, error.because)
+    return tuple(
+        OperatorReport(domain, op, opset, count, refused.get((domain, op), {}))
+        for (domain, op, opset), count in sorted(Counter(importer.seen).items())
+    )
+
+
+def _without_refused(imported: ImportedModel) -> tuple[ImportedModel, list[InputError]]:
+    """The model without the outputs that no bundle can hold, and what stands against its ports."""
+    outputs, errors = {}, []
+    for name, value in imported.outputs.items():
+        error = _refusal(imported, name, value)
+        if error is None:
+            outputs[name] = value
+        else:
+            errors.append(error)
+    left = replace(imported, outputs=outputs)
+    try:
+        check_ports(Graphs({"main": left.graph()}))
+    except InputError as error:
+        errors.append(error)
+    return left, errors
+
+
+def _refusal(imported: ImportedModel, name: str, value: Tensor) -> InputError | None:
+    """Why a value can be no output, if it cannot."""
+    ports = imported.counts.ports
+    try:
+        check_ports(Graphs({"main": Graph((), tuple(ports(name, value, set())))}))
+    except InputError as error:
+        return error
+    return None
+
+
+def _last_values(importer: Importer, imported: ImportedModel, output: str) -> list[str]:
+    """The values from which on an output cannot be computed, as far as they can be outputs.
+
+    In the order of their uses, backwards from the output.
+    """
+    graph, values = importer.model.proto.graph, importer.scope.values
+    made = {name: node for node in graph.node for name in node.output if name}
+    last: dict[str, None] = {}
+    seen, pending = {output}, [output] if output in made else []
+    for name in pending:
+        for used in dict.fromkeys(used_names(made[name])):
+            if used in seen or used not in made:
+                continue
+            seen.add(used)
+            value = values.get(used, REFUSED)
+            if not isinstance(value, Tensor):
+                pending.append(used)
+            elif _depends_on_input(value):
+                if _refusal(imported, used, value) is None:
+                    last[used] = None
+                else:
+                    pending.append(used)
+    return list(last)
+
+
+def _depends_on_input(value: Tensor) -> bool:
+    """Whether values are computed from those of an input, not only from its sizes."""
+    nodes = toposort((value.node,))
+    return any(node.op is ops.BUFFER and node.arg[0].kind == "input" for node in nodes)

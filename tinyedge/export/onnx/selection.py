@@ -1,0 +1,92 @@
+"""A part of a model: what some of its values need, and nothing else."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from tinyedge.core.errors import InputError
+from tinyedge.export.onnx.ordering import name_of, ordered, used_names
+from tinyedge.export.onnx.registry import Scope
+
+SHOWN = 8  # names that an error lists
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a selection leaves out: inputs of the graph (ValueInfoProto), names of its nodes."""
+
+    inputs: tuple[Any, ...] = ()
+    nodes: frozenset[str] = frozenset()
+
+    def has_node(self, name: str) -> bool:
+        """Whether a node is left out, or the one whose subgraph holds it."""
+        parts = name.split("/")
+        return any("/".join(parts[:end]) in self.nodes for end in range(1, len(parts) + 1))
+
+
+def select(graph: Any, outputs: Sequence[str]) -> Left:
+    """Reduce a GraphProto, in place, to what `outputs` need; these become its outputs.
+
+    outputs: names of any values of the graph; a text that is none may be several, with commas
+    between them. Nodes keep the names by which messages call them. Raises InputError for a name
+    that no value has, ModelError for a cycle.
+    """
+    nodes = ordered(graph.node, Scope(), "")
+    made = {name: position for position, node in enumerate(nodes) for name in node.output if name}
+    stored = {tensor.name for tensor in graph.initializer}
+    stored |= {sparse.values.name for sparse in graph.sparse_initializer}
+    inputs = {value.name for value in graph.input}
+    wanted = _names(outputs, {*made, *inputs, *stored})
+    needed, pending = set(wanted), [made[name] for name in wanted if name in made]
+    kept: set[int] = set()
+    while pending:
+        position = pending.pop()
+        if position in kept:
+            continue
+        kept.add(position)
+        for name in used_names(nodes[position]):
+            needed.add(name)
+            if name in made:
+                pending.append(made[name])
+    part = onnx.GraphProto()
+    for position in sorted(kept):
+        part.node.append(nodes[position])
+        part.node[-1].name = name_of(nodes[position], position)
+    described = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+    for name in wanted:
+        part.output.append(described.get(name, onnx.ValueInfoProto(name=name)))
+    left = [value for value in graph.input if value.name not in needed]
+    part.input.extend(value for value in graph.input if value.name in needed)
+    for field in ("node", "input", "output"):
+        graph.ClearField(field)
+    graph.MergeFrom(part)
+    names = (name_of(node, n) for n, node in enumerate(nodes) if n not in kept)
+    return Left(tuple(value for value in left if value.name not in stored), frozenset(names))
+
+
+def _names(texts: Sequence[str], values: set[str]) -> list[str]:
+    """The names that texts give, each once. Raises InputError."""
+    names: dict[str, None] = {}
+    for text in texts:
+        for name in [text] if text in values else text.split(","):
+            if name not in values:
+                raise _no_value(name, values)
+            names[name] = None
+    if not names:
+        raise InputError("--outputs", "no value is named", id="input.outputs")
+    return list(names)
+
+
+def _no_value(name: str, values: set[str]) -> InputError:
+    near = difflib.get_close_matches(name[:200], [v for v in values if len(v) <= 200], SHOWN, 0.6)
+    return InputError(
+        f"--outputs {name!r:.200}",
+        "the model has no value of that name outside its subgraphs",
+        id="input.outputs",
+        supported="outputs of the model, and outputs of any of its nodes",
+        next=f"did you mean {' or '.join(map(repr, near))}?" if near else "",
+    )
