@@ -1,12 +1,18 @@
-"""Reading between the elements: GridSample, RoiAlign."""
+"""Reading between the elements: GridSample, DeformConv, RoiAlign; and regions: MaxRoiPool."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import product
+from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import flat_index
 from tinyedge.export.onnx.registry import Node, operator
@@ -33,14 +39,11 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
         else:
             place = ((unit + 1.0) * size - 1.0) * 0.5
         places.append(place if mode == "cubic" else _bordered(node, place, size, border, align))
-    taps: list[list[tuple[Tensor, Tensor | None]]]
+    taps: Sequence[Sequence[Tap]]
     if mode == "nearest":
         taps = [[(place.round(), None)] for place in places]
     elif mode == "linear":
-        taps = []
-        for place in places:
-            low = place.floor()
-            taps.append([(low, 1.0 - (place - low)), (low + 1.0, place - low)])
+        taps = [_linear_taps(place) for place in places]
     elif mode == "cubic":
         if spatial != 2:
             raise node.unsupported("cubic over other than 2 spatial axes")
@@ -53,6 +56,14 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
         ]
     else:
         raise node.invalid(f"mode is {mode!r}")
+    return _interpolated(x, taps, sizes)
+
+
+Tap = tuple[Tensor, Tensor | None]  # a whole place along an axis, and its weight
+
+
+def _interpolated(x: Tensor, taps: Sequence[Sequence[Tap]], sizes: list[int]) -> Tensor:
+    """x [N, C, *S] as sums over the taps [N, *O] of each spatial axis -> [N, C, *O]; 0 outside."""
     total: Tensor | None = None
     for choice in itertools.product(*taps):
         value = _taken(x, [place for place, _ in choice], sizes)
@@ -64,12 +75,17 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     return total
 
 
-def _cubic_taps(place: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _linear_taps(place: Tensor) -> list[Tap]:
+    low = place.floor()
+    return [(low, 1.0 - (place - low)), (low + 1.0, place - low)]
+
+
+def _cubic_taps(place: Tensor) -> list[Tap]:
     """Keys' kernel with a = -0.75 at the four neighbours."""
     a = -0.75
     low = place.floor()
     t = place - low
-    taps = []
+    taps: list[Tap] = []
     for offset in range(-1, 3):
         d = (t - float(offset)).abs()
         if offset in (0, 1):
@@ -172,3 +188,80 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     split = samples.reshape((roi_count, rows, ratio, columns, ratio, x.shape[1]))
     pooled = split.mean((2, 4)) if mode == "avg" else split.max((2, 4))
     return pooled.permute((0, 3, 1, 2))
+
+
+@operator("DeformConv")
+def deform_conv(
+    node: Node,
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """A convolution whose taps are read at places of their own, linearly between elements.
+
+    x [N, C, *S], weight [M, C / group, *K], offset [N, D, *K, len(K), *O], mask [N, D, *K, *O],
+    the last two with all axes between N and *O as one. Each of D groups of channels has its own
+    offsets.
+    """
+    options = conv_options(node, x, weight)
+    groups, kinds = options["groups"], node.integer("offset_group", 1)
+    if not all(isinstance(size, int) for size in x.shape[1:]):
+        raise node.unsupported("a symbolic size", supported="fixed channels and spatial sizes")
+    channels, *sizes = (int(size) for size in x.shape[1:])  # type: ignore[arg-type]
+    filters, each, *kernel = (int(size) for size in weight.shape)  # type: ignore[arg-type]
+    batch, out, spatial, taps = x.shape[0], offset.shape[2:], len(sizes), math.prod(kernel)
+    fits = offset.ndim == x.ndim and offset.shape[1] == kinds * taps * spatial
+    if kinds < 1 or channels % kinds or not fits:
+        raise node.invalid(f"offsets of {show(offset.shape)} in {kinds} groups for {show(x)}")
+    many = ix.size_mul(batch, kinds)
+    wide = dt.float64 if x.dtype is dt.float64 else dt.float32
+    shifts = offset.cast(wide).reshape((many, *kernel, spatial, *out))
+    places = []
+    for axis in range(spatial):
+        tap = Tensor.arange(kernel[axis]) * options["dilations"][axis]
+        start = Tensor.arange(out[axis]) * options["strides"][axis] - options["pads"][axis][0]
+        after = (1,) * (spatial - 1 - axis)
+        fixed = tap.reshape((-1, *after, *(1,) * spatial)) + start.reshape((-1, *after))
+        place = fixed.cast(wide) + shifts[(slice(None),) * (1 + spatial) + (axis,)]
+        places.append(place.reshape((many, taps, *out)))
+    images = x.reshape((many, channels // kinds, *sizes))
+    read = _interpolated(images, [_linear_taps(place) for place in places], sizes)
+    if mask is not None:
+        read = read * mask.reshape((many, 1, taps, *out))
+    left = read.reshape((batch, groups, 1, each, taps, *out))
+    right = weight.reshape((1, groups, filters // groups, each, taps, *(1,) * spatial))
+    total = (left * right).sum((3, 4)).reshape((batch, filters, *out))
+    return total if bias is None else total + bias.reshape((1, -1) + (1,) * spatial)
+
+
+@operator("MaxRoiPool")
+def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> Tensor:
+    """x [N, C, H, W], rois [R, 5] (image, x1, y1, x2, y2): the greatest element of each bin.
+
+    A region goes from the rounded first to the rounded last element; bins overlap where they do not
+    divide it; an empty one gives 0. The columns of every bin are reduced before its rows.
+    """
+    shape = node.integer_list("pooled_shape") or []
+    scale = node.number("spatial_scale", 1.0)
+    if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or len(shape) != 2 or min(shape) < 1:
+        raise node.invalid(f"{show(x)}, regions {show(rois)}, pooled_shape {shape}")
+    corners = rois[:, 1:] * scale
+    corners = (corners.abs() + 0.5).floor() * corners.sign()  # halves away from 0
+    inside = []
+    for axis, count in enumerate(shape):
+        low, high = corners[:, 1 - axis], corners[:, 3 - axis]
+        extent = (high - low + 1.0).maximum(1.0).unsqueeze(1) / float(count)
+        edge = Tensor.arange(count + 1).cast(x.dtype)
+        first = (edge[:-1] * extent).floor() + low.unsqueeze(1)
+        last = (edge[1:] * extent).ceil() + low.unsqueeze(1)
+        place = Tensor.arange(x.shape[2 + axis]).cast(x.dtype)
+        inside.append((place >= first.unsqueeze(2)) & (place < last.unsqueeze(2)))  # [R, bin, size]
+    rows, columns = inside
+    images = x.gather(0, rois[:, 0].cast(dt.int32))  # [R, C, H, W]
+    least = -np.inf
+    wide = columns.unsqueeze(1).unsqueeze(1).where(images.unsqueeze(3), least).max(-1)  # R C H bins
+    tall = rows.unsqueeze(1).unsqueeze(3).where(wide.transpose(2, 3).unsqueeze(2), least).max(-1)
+    some = (rows.max(-1).unsqueeze(2) & columns.max(-1).unsqueeze(1)).unsqueeze(1)
+    return some.where(tall, 0)
