@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyedge.api import TARGETS, choose_options, compile_model
-from tinyedge.cli.arguments import PRECISION, split_dims
+from tinyedge.cli.arguments import BOUNDS, DIMS, OUTPUTS, PRECISION, numbers, split_dims
 from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.ports import say as say_size
@@ -28,7 +28,9 @@ NAMES = tuple(name for name, _ in STAGES)
 @click.option("-t", "--target", type=click.Choice(TARGETS), default="webgpu", show_default=True)
 @click.option("--stop-after", type=click.Choice(NAMES), default=NAMES[-1], show_default=True)
 @click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
-@click.option("--dim", "dims", multiple=True, metavar="NAME=V", help="A symbolic size.")
+@DIMS
+@BOUNDS
+@OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
 def command(
@@ -37,6 +39,8 @@ def command(
     stop_after: str,
     kernel: int | None,
     dims: tuple[str, ...],
+    bounds: tuple[str, ...],
+    outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
 ) -> int:
@@ -50,7 +54,15 @@ def command(
     options = choose_options(target, precision, optimize=not no_optimize)
     with stages() as progress:
         progress.report("compiling")
-        state = compile_model(model, target, options, dims=split_dims(dims), stop_after=stop_after)
+        state = compile_model(
+            model,
+            target,
+            options,
+            dims=split_dims(dims),
+            bounds=numbers(bounds, "--bound", "NODE=N"),
+            outputs=outputs or None,
+            stop_after=stop_after,
+        )
     if stop_after in ("retype", "fold"):
         _print_graph(state)
     elif kernel is not None:

@@ -351,10 +351,10 @@ def _print_figures(facts: Mapping[str, Any]) -> None:
     say()
     folded, figures = facts["folded"], facts["estimate"]
     if folded is not None:
-        merged = f"; {folded['merged']} change weights before them" if folded["merged"] else ""
         say(
-            f"folded   {folded['nodes']} of {several(folded['of'], 'node')} into "
-            f"{several(folded['weights'], 'constant')}, {bytes_of(folded['bytes'])}{merged}"
+            f"folded   {folded['nodes']} of {several(folded['of'], 'node')}, "
+            f"{folded['merged']} more into the weights of a node before them: "
+            f"{bytes_of(folded['bytes'])} in {several(folded['weights'], 'new constant')}"
         )
     if figures is not None:
         say(f"for {facts['target']}, {facts['precision']}, at the greatest sizes:")

@@ -105,9 +105,10 @@ def verify(
             id="verify.nothing",
             next="compare with the model instead: --against model.onnx",
         )
-    references = {
-        find_entry(bundle.program, name).name: _Reference(model) for name, model in models.items()
-    }
+    references = {}
+    for name, model in models.items():
+        entry = find_entry(bundle.program, name)
+        references[entry.name] = _Reference(model, _chosen(bundle.program, entry.outputs))
     with ExitStack() as stack:
         if run is None:
             if device is None:
@@ -124,6 +125,13 @@ def verify(
                 case = _fresh_case(bundle.program, fresh, run, reset, get_state, reference)
                 cases.append(case)
     return Report(Path(path), device.name if device else bundle.program.target, tuple(cases))
+
+
+def _chosen(program: Program, outputs: Sequence[str]) -> list[str]:
+    """Values of the model that the bundle has in place of the model's outputs, if it has any."""
+    if not program.options.get("outputs"):
+        return []
+    return [*outputs, *(name for name in _feeds(program.options.get("states")).values())]
 
 
 def _golden_case(
@@ -259,9 +267,13 @@ def _feeds(record: Any) -> dict[Any, Any]:
 
 
 class _Reference:
-    """An ONNX model in onnxruntime, on the CPU. Raises InputError where it cannot be run."""
+    """An ONNX model in onnxruntime, on the CPU, or what some of its values need.
 
-    def __init__(self, path: str | Path) -> None:
+    chosen: the values, those that the model has; none: its outputs. Raises InputError where it
+    cannot be run.
+    """
+
+    def __init__(self, path: str | Path, chosen: Sequence[str] = ()) -> None:
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"model {str(path)!r}", "there is no such file", id="verify.model")
@@ -275,11 +287,31 @@ class _Reference:
                 next="pip install onnxruntime",
             ) from error
         try:
+            options = onnxruntime.SessionOptions()
+            if chosen:
+                options.log_severity_level = 3  # weights that the chosen values do not need
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(self.path.parent)
+            )
             self._session: Any = onnxruntime.InferenceSession(
-                str(self.path), providers=["CPUExecutionProvider"]
+                self._part(chosen) if chosen else str(self.path),
+                options,
+                providers=["CPUExecutionProvider"],
             )
         except Exception as error:  # onnxruntime's own errors share no narrower base
             raise self._failed(error) from error
+
+    def _part(self, chosen: Sequence[str]) -> bytes:
+        """The model with the chosen values as its outputs."""
+        import onnx
+
+        from tinyedge.export.onnx.selection import select, values_of
+
+        model = onnx.load(str(self.path), load_external_data=False)
+        values = values_of(model.graph)
+        select(model.graph, [name for name in chosen if name in values])
+        content: bytes = model.SerializeToString()
+        return content
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The model's outputs by name, for those of `inputs` that it has."""

@@ -19,6 +19,7 @@ from tinyedge.export.onnx.importer import ImportedModel, Importer
 from tinyedge.export.onnx.ordering import used_names
 from tinyedge.export.onnx.reader import Limits, Model
 from tinyedge.export.onnx.registry import REFUSED
+from tinyedge.export.onnx.selection import stored_in
 from tinyedge.export.ports import check_ports
 
 
@@ -89,8 +90,7 @@ def inspect_model(
     refused |= {error.subject: error for error in beyond}
     if not refused:
         importer.check_bounds()
-    stored = {tensor.name for tensor in graph.initializer}
-    stored |= {sparse.values.name for sparse in graph.sparse_initializer}
+    stored = stored_in(graph)
     blocked = {
         output.name: tuple(_last_values(importer, imported, output.name))
         for output in graph.output

@@ -12,7 +12,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.export.onnx.ordering import name_of, ordered, used_names
 from tinyedge.export.onnx.registry import Scope
 
-SHOWN = 8  # names that an error lists
+SHOWN = 3  # names that an error lists
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,7 @@ def select(graph: Any, outputs: Sequence[str]) -> Left:
     """
     nodes = ordered(graph.node, Scope(), "")
     made = {name: position for position, node in enumerate(nodes) for name in node.output if name}
-    stored = {tensor.name for tensor in graph.initializer}
-    stored |= {sparse.values.name for sparse in graph.sparse_initializer}
-    inputs = {value.name for value in graph.input}
-    wanted = _names(outputs, {*made, *inputs, *stored})
+    wanted = _names(outputs, values_of(graph))
     needed, pending = set(wanted), [made[name] for name in wanted if name in made]
     kept: set[int] = set()
     while pending:
@@ -65,7 +62,20 @@ def select(graph: Any, outputs: Sequence[str]) -> Left:
         graph.ClearField(field)
     graph.MergeFrom(part)
     names = (name_of(node, n) for n, node in enumerate(nodes) if n not in kept)
+    stored = stored_in(graph)
     return Left(tuple(value for value in left if value.name not in stored), frozenset(names))
+
+
+def stored_in(graph: Any) -> set[str]:
+    """The names of a GraphProto's initialisers."""
+    stored = {tensor.name for tensor in graph.initializer}
+    return stored | {sparse.values.name for sparse in graph.sparse_initializer}
+
+
+def values_of(graph: Any) -> set[str]:
+    """The names of all values of a GraphProto, without those inside subgraphs."""
+    made = {name for node in graph.node for name in node.output if name}
+    return made | stored_in(graph) | {value.name for value in graph.input}
 
 
 def _names(texts: Sequence[str], values: set[str]) -> list[str]:
@@ -82,7 +92,8 @@ def _names(texts: Sequence[str], values: set[str]) -> list[str]:
 
 
 def _no_value(name: str, values: set[str]) -> InputError:
-    near = difflib.get_close_matches(name[:200], [v for v in values if len(v) <= 200], SHOWN, 0.6)
+    short = sorted(value for value in values if len(value) <= 200)
+    near = difflib.get_close_matches(name[:200], short, SHOWN)
     return InputError(
         f"--outputs {name!r:.200}",
         "the model has no value of that name outside its subgraphs",
