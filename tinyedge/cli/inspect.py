@@ -380,7 +380,7 @@ def _output(value: Any, found: Inspection) -> dict[str, Any]:
     tensor = found.imported.outputs.get(value.name)
     if value.HasField("type") or tensor is None:
         return _value(value)
-    shape = [say_size(expression(size)) for size in tensor.shape]
+    shape = [size if isinstance(size, int) else say_size(expression(size)) for size in tensor.shape]
     return {"name": value.name, "dtype": tensor.dtype.name, "shape": shape}
 
 
