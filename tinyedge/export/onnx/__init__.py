@@ -2,6 +2,7 @@
 
 from tinyedge.export.onnx import (
     activation,
+    classical,
     control,
     convolution,
     elementwise,
@@ -9,9 +10,11 @@ from tinyedge.export.onnx import (
     linear,
     microsoft,
     movement,
+    ngrams,
     normalisation,
     pooling,
     quantised,
+    randomness,
     recurrent,
     reduce,
     resize,
@@ -19,6 +22,7 @@ from tinyedge.export.onnx import (
     scatter,
     shapes,
     signal,
+    training,
 )
 from tinyedge.export.onnx.importer import ImportedModel, ModelInput, import_model
 from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_model
@@ -26,6 +30,7 @@ from tinyedge.export.onnx.reader import Limits
 
 FAMILIES = (
     activation,
+    classical,
     control,
     convolution,
     elementwise,
@@ -33,9 +38,11 @@ FAMILIES = (
     linear,
     microsoft,
     movement,
+    ngrams,
     normalisation,
     pooling,
     quantised,
+    randomness,
     recurrent,
     reduce,
     resize,
@@ -43,6 +50,7 @@ FAMILIES = (
     scatter,
     shapes,
     signal,
+    training,
 )
 
 __all__ = [

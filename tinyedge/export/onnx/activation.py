@@ -89,10 +89,10 @@ def elu(node: Node, x: Tensor) -> Tensor:
 
 def _elu(x: Tensor, alpha: float) -> Tensor:
     """The exponential sees only x <= 0: kernels evaluate both branches."""
-    return (x < 0).where(alpha * _expm1(x.minimum(0.0)), x)
+    return (x < 0).where(alpha * expm1(x.minimum(0.0)), x)
 
 
-def _expm1(x: Tensor) -> Tensor:
+def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1 for x <= 0, as 2 t / (1 - t) with t = tanh(x / 2), which keeps small x."""
     t = (x * 0.5).tanh()
     return 2.0 * t / (1.0 - t)
@@ -108,7 +108,7 @@ def selu(node: Node, x: Tensor) -> Tensor:
 @operator("Celu")
 def celu(node: Node, x: Tensor) -> Tensor:
     alpha = node.number("alpha", 1.0)
-    return (x < 0).where(alpha * _expm1((x * (1 / alpha)).minimum(0.0)), x)
+    return (x < 0).where(alpha * expm1((x * (1 / alpha)).minimum(0.0)), x)
 
 
 @operator("Shrink")

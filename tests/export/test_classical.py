@@ -1,0 +1,189 @@
+"""Operators of ai.onnx.ml and n-grams, beside ONNX's reference evaluator and the specification."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.export.hostile import model
+from tinyedge.core.errors import InputError
+from tinyedge.core.reference import evaluate
+from tinyedge.export.onnx import import_model
+
+
+def imported(node: Any, feeds: dict[str, Any], version: int) -> Any:
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in feeds.items()
+    ]
+    proto = model([node], inputs=inputs, opset=22)
+    if node.domain:
+        proto.opset_import.append(helper.make_opsetid(node.domain, version))
+    return proto
+
+
+def compare(op: str, version: int, *operands: Any, **attributes: Any) -> Any:
+    feeds = {f"x{number}": value for number, value in enumerate(operands)}
+    node = helper.make_node(op, list(feeds), ["y"], domain="ai.onnx.ml", **attributes)
+    proto = imported(node, feeds, version)
+    got = evaluate([import_model(proto.SerializeToString()).outputs["y"].node], feeds)[0]
+    want = ReferenceEvaluator(proto).run(None, feeds)[0]
+    assert got.shape == want.shape and got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    return got
+
+
+def forest(rng: random.Random, features: int, targets: int) -> dict[str, Any]:
+    """Random trees; nodes that look for a member of a set among them.
+
+    A node comes before those below it, the true branch first: the evaluator gives out the sets in
+    that order, the specification in the order of the nodes.
+    """
+    nodes: list[list[Any]] = []
+    leaves: list[tuple[float, int]] = []
+    sets: list[float] = []
+
+    def branch(depth: int) -> tuple[int, int]:
+        if depth and rng.random() < 0.7:
+            return grown(depth - 1), 0
+        leaves.append((rng.uniform(-1, 1), rng.randrange(targets)))
+        return len(leaves) - 1, 1
+
+    def grown(depth: int) -> int:
+        row = [rng.randrange(features), rng.randrange(7), rng.randint(-2, 2), rng.randint(0, 1)]
+        nodes.append(row)
+        at = len(nodes) - 1
+        row += branch(depth)
+        row += branch(depth)
+        return at
+
+    roots = [grown(4) for _ in range(4)]
+    for row in nodes:
+        if row[1] == 6:
+            sets += [*rng.sample([-2.0, -1.0, 1.0, 2.0], rng.randint(1, 3)), np.nan]
+    columns = list(zip(*nodes, strict=True))
+    return {
+        "nodes_featureids": columns[0],
+        "nodes_modes": numpy_helper.from_array(np.array(columns[1], np.uint8)),
+        "nodes_splits": numpy_helper.from_array(np.array(columns[2], np.float32)),
+        "nodes_missing_value_tracks_true": columns[3],
+        "nodes_truenodeids": columns[4],
+        "nodes_trueleafs": columns[5],
+        "nodes_falsenodeids": columns[6],
+        "nodes_falseleafs": columns[7],
+        "leaf_weights": numpy_helper.from_array(np.array([w for w, _ in leaves], np.float32)),
+        "leaf_targetids": [t for _, t in leaves],
+        "membership_values": numpy_helper.from_array(np.array(sets, np.float32)),
+        "tree_roots": roots,
+        "n_targets": targets,
+    }
+
+
+@pytest.mark.parametrize("aggregate", range(4))
+@pytest.mark.parametrize("seed", range(4))
+def test_trees(seed: int, aggregate: int) -> None:
+    rng = random.Random(seed)
+    x = np.random.default_rng(seed).integers(-2, 3, (20, 3)).astype(np.float32)
+    x[::5, 1] = np.nan
+    compare("TreeEnsemble", 5, x, aggregate_function=aggregate, **forest(rng, 3, 2))
+
+
+def test_trees_that_are_damaged() -> None:
+    whole = forest(random.Random(0), 3, 2)
+    first = len(whole["nodes_featureids"])
+    for damage, because in (
+        ({"nodes_truenodeids": [0] * first, "nodes_trueleafs": [0] * first}, "cycle"),
+        ({"nodes_falsenodeids": [10**6] * first}, "a branch to"),
+        ({"nodes_featureids": [3] * first}, "a node of feature 3"),
+        ({"leaf_targetids": [2] * len(whole["leaf_targetids"])}, "targets"),
+    ):
+        with pytest.raises(InputError, match=because):
+            compare("TreeEnsemble", 5, np.zeros((1, 3), np.float32), **{**whole, **damage})
+
+
+def test_features_and_thresholds() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    compare("ArrayFeatureExtractor", 1, x, np.array([3, 0, 3]))
+    compare("ArrayFeatureExtractor", 1, x[0], np.array([1, 2]))
+    compare("Binarizer", 1, x, threshold=4.5)
+
+
+def test_labels() -> None:
+    """NaN matches NaN, the last of equal keys counts; what has no key gets the default."""
+    keys = [1.5, np.nan, 2.0, 1.5]
+    x = np.array([[1.5, np.nan], [2.0, 7.0]], np.float32)
+    node = helper.make_node(
+        "LabelEncoder",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        keys_floats=keys,
+        values_int64s=[4, 5, 6, 7],
+        default_int64=-3,
+    )
+    proto = imported(node, {"x": x}, 4)
+    got = evaluate([import_model(proto.SerializeToString()).outputs["y"].node], {"x": x})[0]
+    assert got.dtype == np.int64 and got.tolist() == [[7, 5], [6, -3]]
+    compare("LabelEncoder", 4, np.array([3, 4, 9]), keys_int64s=[3, 4], values_floats=[0.5, 2.5])
+
+
+# n-grams.
+
+GRAMS = {
+    "min_gram_length": 1,
+    "max_gram_length": 2,
+    "ngram_counts": [0, 4],
+    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+}
+
+
+def vectorised(x: Any, **attributes: Any) -> Any:
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **{**GRAMS, **attributes})
+    proto = imported(node, {"x": x}, 0)
+    return evaluate([import_model(proto.SerializeToString()).outputs["y"].node], {"x": x})[0]
+
+
+@pytest.mark.parametrize("skips", [0, 1, 5, 40])
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_ngrams(kind: Any, mode: str, skips: int) -> None:
+    x = np.random.default_rng(skips).integers(2, 9, (3, 12)).astype(kind)
+    columns = list(range(7))
+    weights = [0.5, 1.5, 2.0, 3.0, -1.0, 4.0, 0.25]
+    attributes = {"mode": mode, "max_skip_count": skips, "ngram_indexes": columns}
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], weights=weights, **GRAMS, **attributes)
+    want = ReferenceEvaluator(imported(node, {"x": x}, 0)).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(vectorised(x, weights=weights, **attributes), want)
+    first = vectorised(x[0], weights=weights, **attributes)
+    np.testing.assert_array_equal(first, want[0])
+
+
+def test_ngrams_in_other_columns() -> None:
+    """The specification: weight i is that of n-gram i, wherever it is counted; two may share one
+    column.
+    """
+    x = np.array([2, 5, 6, 5, 6, 7], np.int64)
+    attributes = {"ngram_indexes": [6, 0, 1, 2, 4, 4, 3], "max_skip_count": 0}
+    counts = vectorised(x, mode="TF", **attributes)
+    assert counts.tolist() == [0, 2, 0, 1, 2, 0, 1]
+    weights = [10.0, 1.0, 2.0, 3.0, 5.0, 7.0, 100.0]
+    scaled = vectorised(x, mode="TFIDF", weights=weights, **attributes)
+    assert scaled.tolist() == [0, 4, 0, 100, 10, 0, 10]
+
+
+@pytest.mark.parametrize(
+    "op", ["RandomNormal", "RandomUniform", "RandomNormalLike", "Bernoulli", "Multinomial"]
+)
+def test_random_numbers_are_refused_by_name(op: str) -> None:
+    x = np.zeros((2, 3), np.float32)
+    sized = {"shape": [2, 3]} if op in ("RandomNormal", "RandomUniform") else {}
+    node = helper.make_node(op, [] if sized else ["x"], ["y"], "draw", **sized)
+    proto = imported(node, {"x": x}, 0)
+    with pytest.raises(InputError, match=rf"'draw' \({op}.*[\s\S]*random") as refused:
+        import_model(proto.SerializeToString())
+    assert "input of the model" in refused.value.next
