@@ -1,29 +1,118 @@
-"""ONNX's backend tests: never silently wrong, never a crash, and no fewer passes than before."""
+"""ONNX's backend tests do exactly what the committed list says, on every target."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
+import onnx
 import pytest
 
-from tests.export.backend import outcomes
+from tests.chromium import opened
+from tests.export.backend.cases import cases
+from tests.export.backend.expectations import Expectations, load
+from tests.export.backend.runner import (
+    Outcome,
+    Run,
+    by_reference,
+    choose,
+    compiled,
+    in_browser,
+    on_device,
+)
+from tinyedge.core.device import Device
+from tinyedge.export.browser import Browser
 
 pytest.importorskip("onnx", "1.23")
-PASSES = 1904  # of 2024 in onnx 1.23.2; the rest are refused by name
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LISTED = load()
+PASSES = {"reference": 1900, "cpu": 1900, "webgpu": 1890, "qcom": 1890}  # of 2024 in onnx 1.23.2
+
+# Which of the cases: the first, and every so many from there on.
+EVERY_SIXTEENTH = {"webgpu": (0, 16), "qcom": (8, 16), "chromium": (4, 16)}
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_onnx_backend_cases() -> None:
-    found = outcomes()
-    bad = [outcome for outcome in found if outcome.verdict in ("wrong", "crash")]
-    assert not bad, bad[:10]
-    assert Counter(outcome.verdict for outcome in found)["pass"] >= PASSES
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    yield from opened()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_onnx_backend_cases_with_symbolic_sizes() -> None:
+def test_the_list_is_whole() -> None:
+    """No case is missing, and none is expected to be wrong; as many pass as were promised."""
+    texts = [LISTED.of(case, place) for case in LISTED.cases for place in (*PASSES, "chromium")]
+    assert all(text.split(":")[0] in ("pass", "refused") for text in texts)
+    for place, least in PASSES.items():
+        found = [LISTED.of(case, place).startswith("pass") for case in LISTED.cases]
+        assert sum(found) >= least, place
+    if LISTED.onnx == onnx.__version__:
+        assert set(LISTED.cases) == {case.name for case in cases()}
+
+
+def test_by_the_reference_evaluator() -> None:
+    _as_listed("reference", by_reference(choose()))
+
+
+def test_with_symbolic_sizes() -> None:
     """Every fourth case: refused, or right."""
-    found = outcomes(symbolic=True, every=4)
-    bad = [outcome for outcome in found if outcome.verdict in ("wrong", "crash")]
+    found = list(by_reference(choose(every=4), symbolic=True))
+    bad = [outcome for outcome in found if outcome.verdict not in ("pass", "refused")]
     assert not bad, bad[:10]
-    assert Counter(outcome.verdict for outcome in found)["pass"] >= 300
+    assert sum(outcome.verdict == "pass" for outcome in found) >= 300
+
+
+def test_on_the_cpu(cpu_device: Device) -> None:
+    _compiled("cpu", on_device(cpu_device))
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_on_webgpu(whole: bool, webgpu_device: Device) -> None:
+    _compiled("webgpu", on_device(webgpu_device), whole)
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_on_qcom(whole: bool, qcom_device: Device) -> None:
+    _compiled("qcom", on_device(qcom_device), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_in_chromium(browser: Browser, tmp_path: Path) -> None:
+    """Every sixteenth case; all of them are for the command with `--on chromium`."""
+    _compiled("chromium", in_browser(browser, tmp_path), False)
+
+
+def _compiled(place: str, run: Run, whole: bool = True) -> None:
+    first, every = (0, 1) if whole else EVERY_SIXTEENTH[place]
+    chosen = choose(first=first, every=every)
+    refused = {c.name for c in chosen if not LISTED.of(c.name, place).startswith("pass")}
+    _as_listed(place, compiled(chosen, place.replace("chromium", "webgpu"), run, refused))
+
+
+def _as_listed(place: str, outcomes: Iterator[Outcome]) -> None:
+    found = LISTED.differences(place, outcomes)
+    command = "if that is right: python -m tests.export.backend --update"
+    assert not found, "\n".join([f"{len(found)} cases; {command}", *found[:20]])
+
+
+def test_the_list_itself(tmp_path: Path) -> None:
+    """Places are said where they differ; what is written is read; any change is a difference."""
+    listed = Expectations()
+    good, bad = Outcome("a", "pass"), Outcome("a", "refused", "no doubles")
+    for place in ("reference", "cpu", "webgpu", "qcom"):
+        listed.update(place, [good, Outcome("b", "pass", "small inputs are constants")])
+    listed.update("webgpu", [bad])
+    assert listed.cases["a"] == {"reference": "pass", "webgpu": "refused: no doubles"}
+    assert set(listed.cases["b"]) == {"reference"}
+    assert listed.of("a", "chromium") == str(bad) and listed.of("a", "qcom") == "pass"
+    listed.save(["a", "b"], tmp_path / "list.json")
+    assert load(tmp_path / "list.json") == listed
+    assert not listed.differences("webgpu", [bad])
+    for other in (good, Outcome("a", "refused", "no halves"), Outcome("a", "wrong", "off by 1")):
+        assert listed.differences("webgpu", [other])
+    assert listed.differences("cpu", [Outcome("c", "pass")])
+    listed.onnx = "0"
+    assert not listed.differences("webgpu", [good, Outcome("c", "pass")])
+    assert listed.differences("webgpu", [Outcome("a", "crash", "a bug")])
+    listed.update("webgpu", [good])
+    assert listed.cases["a"] == {"reference": "pass"}

@@ -1,44 +1,35 @@
-"""ONNX's own backend tests: every case imported, evaluated by the reference evaluator, compared.
+"""The cases: models with inputs and expected outputs; how they are imported and compared.
 
-    python -m tests.export.backend [pattern]              # what does not pass, and why
-    python -m tests.export.backend --symbolic [pattern]   # the same with symbolic input sizes
-
-Inputs are inputs. Where that is refused because a shape depends on one, the case is tried again
-with its small integer inputs (and scalars), then with all inputs, as constants.
+Inputs are inputs. Where that is refused because a shape depends on one, a case is tried again with
+its small integer inputs (and scalars), then with all inputs, as constants.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, load, numpy_helper
 
-from tinyedge.core.dtype import from_numpy, named
+from tinyedge.core.compile import Graph, Port
+from tinyedge.core.dtype import from_numpy
 from tinyedge.core.errors import InputError
-from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """verdict: pass, refused, wrong or crash."""
-
-    name: str
-    verdict: str
-    detail: str = ""
+Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
+    """A model with what goes in and what must come out, to the suite's own tolerances."""
+
     name: str
     model: ModelProto
     inputs: list[Any]
@@ -47,16 +38,28 @@ class Case:
     atol: float
 
 
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A case as a graph. feeds: by input. sizes: of symbols. fixed: inputs that are constants."""
+
+    case: Case
+    graph: Graph
+    feeds: dict[str, Any]
+    sizes: dict[str, int]
+    fixed: str
+
+
 @cache
-def cases() -> list[Case]:
+def cases() -> tuple[Case, ...]:
     """All cases of the installed onnx package that come with data."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [
+        found = [
             case for kind in KINDS for test in load_model_tests(kind=kind) for case in _case(test)
         ]
+    return tuple(sorted(found, key=lambda case: case.name))
 
 
 def _case(test: Any) -> Iterator[Case]:
@@ -71,8 +74,6 @@ def _case(test: Any) -> Iterator[Case]:
             test.atol,
         )
     elif test.model_dir:
-        from pathlib import Path
-
         folder = Path(test.model_dir)
         if not (folder / "model.onnx").exists():
             return
@@ -84,11 +85,11 @@ def _case(test: Any) -> Iterator[Case]:
         yield Case(test.name, load(folder / "model.onnx"), inputs, outputs, test.rtol, test.atol)
 
 
-def _number(path: Any) -> int:
+def _number(path: Path) -> int:
     return int(path.stem.split("_")[-1])
 
 
-def _tensor(path: Any) -> Any:
+def _tensor(path: Path) -> Any:
     tensor = TensorProto()
     tensor.ParseFromString(path.read_bytes())
     return numpy_helper.to_array(tensor)
@@ -98,24 +99,6 @@ def _value(value: Any) -> Any:
     if hasattr(value, "data_type"):
         return numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else value
-
-
-def run(case: Case, symbolic: bool = False) -> Outcome:
-    """One case's outcome; a case passes if it passes in one of the three ways.
-
-    symbolic: input sizes of 2 or more become symbols within 2..64, equal sizes the same one.
-    """
-    outcome = Outcome(case.name, "refused", "nothing was tried")
-    for constant in (_none, _small, _every):
-        try:
-            problem = _attempt(case, constant, symbolic)
-        except InputError as error:
-            outcome = Outcome(case.name, "refused", f"{error.subject}: {error.because}")
-            continue
-        except Exception as error:  # the point of the exercise
-            return Outcome(case.name, "crash", f"{type(error).__name__}: {error}")
-        return Outcome(case.name, "wrong" if problem else "pass", problem)
-    return outcome
 
 
 def _none(value: Any) -> bool:
@@ -132,7 +115,30 @@ def _every(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _attempt(case: Case, constant: Any, symbolic: bool) -> str:
+# What is tried one after the other: which inputs are constants, and what that is called.
+ATTEMPTS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (_none, ""),
+    (_small, "small inputs are constants"),
+    (_every, "all inputs are constants"),
+)
+
+
+def imported(case: Case, symbolic: bool = False) -> Imported:
+    """The case as a graph, in the first of the three ways that is not refused.
+
+    symbolic: input sizes of 2 or more become symbols within 2..64, equal sizes the same one.
+    Raises the first way's InputError where all are refused.
+    """
+    refused: list[InputError] = []
+    for constant, fixed in ATTEMPTS:
+        try:
+            return _imported(case, constant, fixed, symbolic)
+        except InputError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _imported(case: Case, constant: Callable[[Any], bool], fixed: str, symbolic: bool) -> Imported:
     model = ModelProto()
     model.CopyFrom(case.model)
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -155,16 +161,23 @@ def _attempt(case: Case, constant: Any, symbolic: bool) -> str:
                 sizes[dim.dim_param] = size
             elif not dim.HasField("dim_value"):
                 dims[f"{value.name}[{axis}]"] = size
-    imported = import_model(model.SerializeToString(), constants=constants, dims=dims)
-    got = evaluate([tensor.node for tensor in imported.outputs.values()], feeds, sizes)
-    for tensor, ours, theirs in zip(imported.outputs.values(), got, case.outputs, strict=True):
-        problem = _difference(named(ours, tensor.dtype), np.asarray(theirs), case)
+    made = import_model(model.SerializeToString(), constants=constants, dims=dims)
+    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in made.inputs)
+    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in made.outputs.items())
+    graph = Graph(inputs, outputs, made.names)
+    return Imported(case, graph, {p.name: feeds[p.name] for p in inputs}, sizes, fixed)
+
+
+def difference(case: Case, outputs: Sequence[Array]) -> str:
+    """What is wrong with a case's outputs; nothing if they are right."""
+    for ours, theirs in zip(outputs, case.outputs, strict=True):
+        problem = _difference(ours, np.asarray(theirs), case)
         if problem:
             return problem
     return ""
 
 
-def _difference(ours: Any, theirs: Any, case: Case) -> str:
+def _difference(ours: Array, theirs: Array, case: Case) -> str:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} instead of {theirs.dtype} {theirs.shape}"
     kind = from_numpy(ours.dtype) if ours.dtype != object else None
@@ -176,24 +189,3 @@ def _difference(ours: Any, theirs: Any, case: Case) -> str:
     if np.allclose(ours, theirs, rtol, max(case.atol, 1e-6), equal_nan=True):
         return ""
     return f"off by {np.nanmax(np.abs(ours.astype(np.float64) - theirs)):.3g}"
-
-
-def outcomes(pattern: str = "", *, symbolic: bool = False, every: int = 1) -> list[Outcome]:
-    """Every so many of the cases whose name has the pattern in it."""
-    chosen = [case for case in cases() if re.search(pattern, case.name)][::every]
-    with np.errstate(all="ignore"):
-        return [run(case, symbolic) for case in chosen]
-
-
-def main() -> None:
-    arguments = [a for a in sys.argv[1:] if a != "--symbolic"]
-    found = outcomes(*arguments[:1], symbolic="--symbolic" in sys.argv)
-    for outcome in found:
-        if outcome.verdict != "pass":
-            print(f"{outcome.verdict:8} {outcome.name}: {outcome.detail.splitlines()[0]}")
-    for verdict in ("pass", "refused", "wrong", "crash"):
-        print(f"{verdict:8} {sum(outcome.verdict == verdict for outcome in found)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,193 @@
+"""Cases run: by the reference evaluator, or compiled for a target and run on its device.
+
+Many cases are one program, an entry each: their equal kernels are compiled once, and all of them by
+one call of the device's compiler. Where a program is refused, its cases are run as two programs,
+and so on down to the case that is at fault.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.export.backend.cases import Array, Case, Imported, cases, difference, imported
+from tinyedge.api import find_target
+from tinyedge.core import ops
+from tinyedge.core.compile import Graph, Graphs, compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.dtype import named
+from tinyedge.core.errors import InputError
+from tinyedge.core.program import Program
+from tinyedge.core.reference import evaluate
+from tinyedge.core.replay import Replay
+from tinyedge.core.uop import UOp, replaced, toposort
+from tinyedge.export.browser import Browser, BrowserRunError
+from tinyedge.export.package import write_bundle
+
+PLACES = ("reference", "cpu", "webgpu", "qcom", "chromium")
+TOGETHER = 32  # cases in one program
+
+# Runs the entries of a program, each with the arrays of its inputs; its outputs by name.
+Run = Callable[[Program, dict[str, dict[str, Any]]], list[dict[str, Array]]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """verdict: pass, refused, wrong or crash."""
+
+    name: str
+    verdict: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.detail}" if self.detail else self.verdict
+
+
+def choose(pattern: str = "", first: int = 0, every: int = 1) -> list[Case]:
+    """Of the cases whose name has the pattern in it, every so many."""
+    return [case for case in cases() if re.search(pattern, case.name)][first::every]
+
+
+def by_reference(chosen: Iterable[Case], symbolic: bool = False) -> Iterator[Outcome]:
+    """The cases' outcomes by the reference evaluator. symbolic: with symbolic input sizes."""
+    for case in chosen:
+        ready = _imported(case, symbolic)
+        if isinstance(ready, Imported):
+            yield _evaluated(ready)
+        else:
+            yield ready
+
+
+def compiled(
+    chosen: Iterable[Case], target: str, run: Run, alone: Collection[str] = ()
+) -> Iterator[Outcome]:
+    """The cases' outcomes, compiled for a target. alone: those in a program of their own."""
+    together: list[Imported] = []
+    for case in chosen:
+        ready = _imported(case)
+        if not isinstance(ready, Imported):
+            yield ready
+        elif case.name in alone:
+            yield from _together([ready], target, run)
+        else:
+            together.append(ready)
+        if len(together) == TOGETHER:
+            yield from _together(together, target, run)
+            together = []
+    yield from _together(together, target, run)
+
+
+def on_device(device: Device) -> Run:
+    """How programs are run on an open device."""
+
+    def run(program: Program, feeds: dict[str, dict[str, Any]]) -> list[dict[str, Array]]:
+        with Replay(program, device, poison=True) as replay:
+            return [replay.run(arrays, entry) for entry, arrays in feeds.items()]
+
+    return run
+
+
+def in_browser(browser: Browser, folder: Path) -> Run:
+    """How programs are run in a browser, as a bundle in an empty folder."""
+
+    def run(program: Program, feeds: dict[str, dict[str, Any]]) -> list[dict[str, Array]]:
+        bundle = write_bundle(program, folder / "cases")
+        try:
+            outputs, _ = browser.run_in_page(bundle, list(feeds.values()), entry=list(feeds))
+        finally:
+            shutil.rmtree(bundle)
+        return list(outputs)
+
+    return run
+
+
+@cache
+def _imported(case: Case, symbolic: bool = False) -> Imported | Outcome:
+    """The case as a graph, or its outcome where it cannot be one."""
+    try:
+        return imported(case, symbolic)
+    except Exception as error:
+        return _failed(case, error)
+
+
+def _evaluated(ready: Imported) -> Outcome:
+    ports = ready.graph.outputs
+    nodes = [port.node for port in ports if port.node is not None]
+    try:
+        with np.errstate(all="ignore"):
+            outputs = evaluate(nodes, ready.feeds, ready.sizes)
+    except Exception as error:
+        return _failed(ready.case, error)
+    return _compared(ready, outputs)
+
+
+def _together(some: Sequence[Imported], target: str, run: Run) -> Iterator[Outcome]:
+    """The outcomes of cases that are one program."""
+    if not some:
+        return
+    feeds = {
+        ready.case.name: {f"{ready.case.name}/{name}": v for name, v in ready.feeds.items()}
+        for ready in some
+    }
+    try:
+        graphs = {ready.case.name: prefixed(ready.graph, ready.case.name) for ready in some}
+        program = compile_graph(Graphs(graphs), find_target(target)).program
+        assert program is not None
+        results = run(program, feeds)
+    except Exception as error:
+        if len(some) == 1:
+            yield _failed(some[0].case, error)
+            return
+        half = len(some) // 2
+        yield from _together(some[:half], target, run)
+        yield from _together(some[half:], target, run)
+        return
+    for ready, outputs in zip(some, results, strict=True):
+        names = [f"{ready.case.name}/{port.name}" for port in ready.graph.outputs]
+        yield _compared(ready, [outputs[name] for name in names])
+
+
+def prefixed(graph: Graph, prefix: str) -> Graph:
+    """The graph with other names of its ports: entries share ports of one name."""
+    renamed: dict[UOp, UOp] = {}
+    roots = [port.node for port in graph.outputs if port.node is not None]
+    for node in toposort(roots):
+        if node.op is ops.BUFFER and node.arg[0].kind == "input":
+            source, shape = node.arg
+            source = replace(source, name=f"{prefix}/{source.name}")
+            renamed[node] = UOp(node.op, node.dtype, (), (source, shape))
+    done = replaced(roots, renamed)
+    return Graph(
+        tuple(replace(port, name=f"{prefix}/{port.name}") for port in graph.inputs),
+        tuple(
+            replace(port, name=f"{prefix}/{port.name}", node=done[port.node])
+            for port in graph.outputs
+            if port.node is not None
+        ),
+        {done[node]: name for node, name in graph.names.items() if node in done},
+    )
+
+
+def _compared(ready: Imported, outputs: Sequence[Array]) -> Outcome:
+    """The outcome of a case that gave these outputs."""
+    types = [port.dtype for port in ready.graph.outputs]
+    named_outputs = [named(array, dtype) for array, dtype in zip(outputs, types, strict=True)]
+    with np.errstate(all="ignore"):
+        problem = difference(ready.case, named_outputs)
+    name = ready.case.name
+    return Outcome(name, "wrong", problem) if problem else Outcome(name, "pass", ready.fixed)
+
+
+def _failed(case: Case, error: Exception) -> Outcome:
+    """Refused, if the error is one that is raised on purpose for what cannot be done."""
+    at_run = isinstance(error, BrowserRunError) and error.id.startswith("run.")
+    if isinstance(error, InputError) or at_run:
+        return Outcome(case.name, "refused", error.because.splitlines()[0])
+    return Outcome(case.name, "crash", f"{type(error).__name__}: {error}")
