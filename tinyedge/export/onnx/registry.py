@@ -6,6 +6,8 @@
 
 The function gets the node's inputs in order (None for one left out) and returns its result, or a
 list of results. `since` registers another function from that version of the operator set on.
+`limits` says in a few words what the function does not take, for the table in docs/operators.md;
+`refused` why an operator that only raises can never be imported.
 """
 
 from __future__ import annotations
@@ -32,28 +34,52 @@ Result = Union[Tensor, Sequence[Any], None]
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
-_OPERATORS: dict[tuple[str, str], list[tuple[int, Function]]] = {}
+
+@dataclass(frozen=True)
+class Operator:
+    """A registered function, from a version of its operator set on, and what it does not take."""
+
+    since: int
+    function: Function
+    limits: str = ""
+    refused: str = ""
 
 
-def operator(name: str, *, since: int = 1, domain: str = "") -> Callable[[F], F]:
+_OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def operator(
+    name: str, *, since: int = 1, domain: str = "", limits: str = "", refused: str = ""
+) -> Callable[[F], F]:
     """Register the function of an operator, from version `since` of its operator set on."""
 
     def register(function: F) -> F:
         versions = _OPERATORS.setdefault((domain, name), [])
-        versions.append((since, function))
-        versions.sort(key=lambda entry: entry[0])
+        versions.append(Operator(since, function, limits, refused))
+        versions.sort(key=lambda each: each.since)
         return function
 
     return register
 
 
+def lookup(domain: str, name: str, opset: int) -> Operator | None:
+    """What is registered for an operator in an operator set, if anything is."""
+    best = None
+    for each in _OPERATORS.get((domain, name), ()):
+        if each.since <= opset:
+            best = each
+    return best
+
+
 def find(domain: str, name: str, opset: int) -> Function | None:
     """The function for an operator in an operator set, if there is one."""
-    best = None
-    for since, function in _OPERATORS.get((domain, name), ()):
-        if since <= opset:
-            best = function
-    return best
+    found = lookup(domain, name, opset)
+    return None if found is None else found.function
+
+
+def domains() -> list[str]:
+    """The domains of the registered operators, sorted."""
+    return sorted({domain for domain, _ in _OPERATORS})
 
 
 def names(domain: str = "") -> list[str]:
