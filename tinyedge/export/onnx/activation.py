@@ -111,7 +111,7 @@ def celu(node: Node, x: Tensor) -> Tensor:
     return (x < 0).where(alpha * expm1((x * (1 / alpha)).minimum(0.0)), x)
 
 
-@operator("Shrink")
+@operator("Shrink", limits="floats")
 def shrink(node: Node, x: Tensor) -> Tensor:
     bias, limit = node.number("bias", 0.0), node.number("lambd", 0.5)
     dtype = x.dtype

@@ -29,7 +29,7 @@ def binarizer(node: Node, x: Tensor) -> Tensor:
     return (x.cast(dt.float64) > node.number("threshold", 0.0)).cast(x.dtype)
 
 
-@operator("LabelEncoder", domain=DOMAIN)
+@operator("LabelEncoder", domain=DOMAIN, limits="numbers")
 def label_encoder(node: Node, x: Tensor) -> Tensor:
     """Keys to values, both numbers. A NaN matches any NaN; of equal keys the last one counts."""
     keys = _listed(node, "keys", x.dtype.numpy)
@@ -101,7 +101,7 @@ class Forest:
         return max(depths)
 
 
-@operator("TreeEnsemble", domain=DOMAIN)
+@operator("TreeEnsemble", domain=DOMAIN, limits="a fixed number of features")
 def tree_ensemble(node: Node, x: Tensor) -> Tensor:
     """x [N, F] -> [N, targets]: all trees go down by one node in every step."""
     if x.ndim != 2 or not isinstance(x.shape[1], int):

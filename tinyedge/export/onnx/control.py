@@ -16,7 +16,7 @@ from tinyedge.export.onnx.registry import REFUSED, Call, Node, operator
 Steps = Generator[Call, list[Any], Any]
 
 
-@operator("If")
+@operator("If", limits="a computed condition: branches whose results have one shape and type")
 def if_(node: Node, condition: Tensor) -> Steps:
     """The branch of a known condition; else both branches, and a choice between their results."""
     known = node.known(condition)
@@ -41,7 +41,9 @@ def if_(node: Node, condition: Tensor) -> Steps:
     return results
 
 
-@operator("Loop")
+@operator(
+    "Loop", limits="a computed number of turns: below a bound; what is carried keeps its shape"
+)
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
 ) -> Steps:
@@ -130,7 +132,7 @@ def _repeated(
     return [*last[2 : 2 + len(carried)], *rows]
 
 
-@operator("Scan", since=9)
+@operator("Scan", since=9, limits="scanned axes of fixed, equal sizes")
 def scan(node: Node, *values: Tensor) -> Steps:
     """Unrolled over the scanned axis."""
     body = node.graph("body")
@@ -202,7 +204,7 @@ def sequence_empty(node: Node) -> list[Any]:
     return [[]]
 
 
-@operator("SequenceInsert")
+@operator("SequenceInsert", limits="a constant position")
 def sequence_insert(
     node: Node, sequence: list[Any], value: Tensor, position: Tensor | None = None
 ) -> list[Any]:
@@ -214,7 +216,7 @@ def sequence_insert(
     return [result]
 
 
-@operator("SequenceErase")
+@operator("SequenceErase", limits="a constant position")
 def sequence_erase(node: Node, sequence: list[Any], position: Tensor | None = None) -> list[Any]:
     result = list(sequence)
     at = -1 if position is None else node.integers(position, "position")[0]
@@ -222,7 +224,7 @@ def sequence_erase(node: Node, sequence: list[Any], position: Tensor | None = No
     return [result]
 
 
-@operator("SequenceAt")
+@operator("SequenceAt", limits="a constant position")
 def sequence_at(node: Node, sequence: list[Any], position: Tensor) -> Any:
     return sequence[node.wrap(node.integers(position, "position")[0], len(sequence))]
 
@@ -232,7 +234,7 @@ def sequence_length(node: Node, sequence: list[Any]) -> Tensor:
     return node.constant(np.array(len(sequence), np.int64))
 
 
-@operator("SplitToSequence")
+@operator("SplitToSequence", limits="an axis of fixed size, constant parts")
 def split_to_sequence(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Any]:
     axis = node.axis(0, x.ndim)
     length = x.shape[axis]
@@ -260,7 +262,7 @@ def split_to_sequence(node: Node, x: Tensor, sizes: Tensor | None = None) -> lis
     return [parts]
 
 
-@operator("ConcatFromSequence")
+@operator("ConcatFromSequence", limits="a sequence that is not empty")
 def concat_from_sequence(node: Node, sequence: list[Any]) -> Tensor:
     if not sequence:
         raise node.unsupported("an empty sequence")

@@ -201,7 +201,7 @@ def conv_integer(
     return left.conv(right, **options)
 
 
-@operator("Col2Im")
+@operator("Col2Im", limits="constant image_shape and block_shape")
 def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     """The sum of overlapping blocks: a transposed convolution whose weights pick one tap each."""
     import numpy as np

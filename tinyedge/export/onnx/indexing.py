@@ -87,7 +87,7 @@ def flat_index(shape: tuple[Size, ...], coordinates: list[Tensor]) -> Tensor:
     return total
 
 
-@operator("GatherND")
+@operator("GatherND", limits="a fixed index depth")
 def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     batch = node.integer("batch_dims", 0)
     depth = indices.shape[-1]
@@ -116,7 +116,7 @@ def columns_of(node: Node, indices: Tensor, lengths: tuple[Size, ...]) -> list[T
     return columns
 
 
-@operator("OneHot")
+@operator("OneHot", limits="a depth from constants and shapes")
 def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     (size,) = node.sizes(depth.cast(dt.int64), "depth")
     axis = node.axis(-1, indices.ndim + 1)
@@ -129,7 +129,7 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
     return wrapped_index.unsqueeze(axis).eq(place).where(on, off)
 
 
-@operator("TopK")
+@operator("TopK", limits="a computed K: below a bound")
 def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     """Equal elements by the lower index; a NaN is greater than every number, as in numpy's sort."""
     axis = node.axis(-1, x.ndim)
@@ -151,7 +151,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
 # Results whose size depends on the data: where that is not known, as many as a run finds.
 
 
-@operator("NonZero")
+@operator("NonZero", limits="counted: as many elements as a run finds")
 def non_zero(node: Node, x: Tensor) -> Tensor:
     value = node.known(x)
     if value is not None:
@@ -161,7 +161,7 @@ def non_zero(node: Node, x: Tensor) -> Tensor:
     return cut(found, 1, 0, node.counted(count, bound))
 
 
-@operator("Compress")
+@operator("Compress", limits="counted: as many elements as a run finds")
 def compress(node: Node, x: Tensor, condition: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim) if node.has("axis") else None
     known = node.known(condition)
@@ -180,7 +180,7 @@ def _length(x: Tensor, axis: int | None) -> Size:
     return x.size if axis is None else x.shape[axis]
 
 
-@operator("Unique")
+@operator("Unique", limits="counted: as many elements as a run finds")
 def unique(node: Node, x: Tensor) -> list[Tensor]:
     axis = node.axis(0, x.ndim) if node.has("axis") else None
     value = node.known(x)
@@ -206,7 +206,7 @@ def unique(node: Node, x: Tensor) -> list[Tensor]:
     return [node.constant(values).cast(x.dtype), *places]
 
 
-@operator("NonMaxSuppression")
+@operator("NonMaxSuppression", limits="counted: as many elements as a run finds")
 def non_max_suppression(
     node: Node,
     boxes: Tensor,

@@ -178,7 +178,7 @@ def matmul_integer(
     return left.matmul(right)
 
 
-@operator("Det")
+@operator("Det", limits="matrices of up to 5 rows")
 def determinant(node: Node, x: Tensor) -> Tensor:
     """By minors along the first row."""
     size = x.shape[-1]

@@ -18,7 +18,7 @@ operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
 operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 
-@operator("FusedMatMul", domain=DOMAIN)
+@operator("FusedMatMul", domain=DOMAIN, limits="not transBatchA, transBatchB")
 def fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
     if node.integer("transBatchA", 0) or node.integer("transBatchB", 0):
         raise node.unsupported("transBatchA or transBatchB", supported="transA, transB, alpha")
@@ -55,7 +55,11 @@ def quick_gelu(node: Node, x: Tensor) -> Tensor:
     return x * (x * node.number("alpha", 1.702)).sigmoid()
 
 
-@operator("FusedConv", domain=DOMAIN)
+@operator(
+    "FusedConv",
+    domain=DOMAIN,
+    limits="activations Relu, Sigmoid, Tanh, LeakyRelu, Clip, HardSigmoid",
+)
 def fused_conv(
     node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None, added: Tensor | None = None
 ) -> Tensor:

@@ -39,7 +39,7 @@ def concat(node: Node, *parts: Tensor) -> Tensor:
     return Tensor.concat(parts, axis)
 
 
-@operator("Split")
+@operator("Split", limits="parts from constants and shapes; a symbolic axis: provably equal parts")
 def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
     axis = node.axis(0, x.ndim)
     length = x.shape[axis]
@@ -78,7 +78,7 @@ def cut(x: Tensor, axis: int, start: Size, end: Size) -> Tensor:
     return x.shrink(bounds)
 
 
-@operator("Slice")
+@operator("Slice", limits="constant axes and steps")
 def slice_(
     node: Node,
     x: Tensor,
@@ -188,7 +188,10 @@ def _greater(a: Size, b: Size) -> Size:
     return as_size(ix.maximum(as_node(a), as_node(b)))
 
 
-@operator("Pad")
+@operator(
+    "Pad",
+    limits="pads from constants and shapes; reflect, edge, wrap: within every size of an axis",
+)
 def pad(
     node: Node,
     x: Tensor,
@@ -279,7 +282,7 @@ def _repeat(x: Tensor, axis: int, count: int) -> Tensor:
     return x.expand([count if a == axis else size for a, size in enumerate(x.shape)])
 
 
-@operator("Tile")
+@operator("Tile", limits="repeats from constants and shapes")
 def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
     counts = node.sizes(repeats, "repeats")
     if len(counts) != x.ndim:
@@ -354,7 +357,7 @@ def reverse_sequence(node: Node, x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather_elements(time, wide)
 
 
-@operator("CenterCropPad")
+@operator("CenterCropPad", limits="fixed sizes")
 def center_crop_pad(node: Node, x: Tensor, target: Tensor) -> Tensor:
     sizes = node.integers(target, "shape")
     axes = node.integer_list("axes")

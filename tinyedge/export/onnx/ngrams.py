@@ -24,7 +24,7 @@ class Pool:
     weights: Any
 
 
-@operator("TfIdfVectorizer")
+@operator("TfIdfVectorizer", limits="pool_int64s, inputs of fixed length")
 def tf_idf_vectorizer(node: Node, x: Tensor) -> Tensor:
     """x [L] or [B, L] -> float32 [B, columns]. The elements of an n-gram may lie 1 to
     max_skip_count + 1 places apart; one of a single element is counted once.

@@ -12,7 +12,7 @@ from tinyedge.export.onnx.reader import DTYPES
 from tinyedge.export.onnx.registry import Node, operator
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", limits="inference only")
 def batch_normalization(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:

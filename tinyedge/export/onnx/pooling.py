@@ -85,7 +85,7 @@ def _tail(node: Node, size: Size, pads: tuple[Size, Size], span: int, stride: in
     return max(0, more) if isinstance(more, int) else more
 
 
-@operator("MaxPool")
+@operator("MaxPool", limits="indices: fixed sizes")
 def max_pool(node: Node, x: Tensor) -> list[Tensor]:
     windows = windows_of(node, x)
     lowest = -np.inf if x.dtype.is_float else x.dtype.limits[0]

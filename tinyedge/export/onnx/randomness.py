@@ -26,4 +26,4 @@ def _refused(node: Node, *operands: Any) -> Any:
 
 
 for _name in DRAWING:
-    operator(_name)(_refused)
+    operator(_name, refused="draws random numbers")(_refused)

@@ -203,7 +203,7 @@ def _recurrence(layer: Layer, h: Tensor) -> Tensor:
     return total if layer.recurrent_bias is None else total + layer.recurrent_bias
 
 
-@operator("RNN")
+@operator("RNN", limits="a fixed number of steps")
 def rnn(
     node: Node,
     x: Tensor,
@@ -227,7 +227,7 @@ def rnn(
     return _outputs(node, rows, finals)
 
 
-@operator("GRU")
+@operator("GRU", limits="a fixed number of steps")
 def gru(
     node: Node,
     x: Tensor,
@@ -269,7 +269,7 @@ def _gru_cell(layer: Layer, activations: list[Activation], linear_first: bool) -
     return cell
 
 
-@operator("LSTM")
+@operator("LSTM", limits="a fixed number of steps")
 def lstm(
     node: Node,
     x: Tensor,

@@ -44,7 +44,7 @@ class Options:
     antialias: bool
 
 
-@operator("Resize")
+@operator("Resize", limits="symbolic axes: nearest by a whole factor")
 def resize(
     node: Node,
     x: Tensor,

@@ -18,7 +18,7 @@ from tinyedge.export.onnx.indexing import flat_index
 from tinyedge.export.onnx.registry import Node, operator
 
 
-@operator("GridSample")
+@operator("GridSample", limits="fixed spatial sizes; cubic: 2 spatial axes")
 def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     """x [N, C, *S], grid [N, *O, len(S)] with coordinates last axis first -> [N, C, *O]."""
     mode = node.text("mode", "bilinear" if node.opset < 20 else "linear")
@@ -137,7 +137,7 @@ def _taken(x: Tensor, places: list[Tensor], sizes: list[int]) -> Tensor:
     return picked.permute([0, picked.ndim - 1, *range(1, picked.ndim - 1)])
 
 
-@operator("RoiAlign")
+@operator("RoiAlign", limits="fixed spatial sizes, a given sampling_ratio")
 def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     """Every output bin is the mean (or maximum) of sampling_ratio^2 bilinear samples."""
     half = node.opset >= 16 and (
@@ -190,7 +190,7 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     return pooled.permute((0, 3, 1, 2))
 
 
-@operator("DeformConv")
+@operator("DeformConv", limits="fixed channels and spatial sizes")
 def deform_conv(
     node: Node,
     x: Tensor,

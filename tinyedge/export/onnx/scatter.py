@@ -16,8 +16,8 @@ from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
 
-@operator("ScatterElements")
-@operator("Scatter")
+@operator("ScatterElements", limits="fixed sizes")
+@operator("Scatter", limits="fixed sizes")
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     if indices.ndim != x.ndim or indices.shape != updates.shape:
@@ -43,7 +43,7 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
     return result.permute(np.argsort(moved).tolist())
 
 
-@operator("ScatterND")
+@operator("ScatterND", limits="fixed sizes")
 def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     depth = indices.shape[-1]
     if not isinstance(depth, int) or not 1 <= depth <= x.ndim:
@@ -144,7 +144,7 @@ def _fixed(node: Node, *tensors: Tensor) -> None:
         raise node.unsupported("a symbolic size", supported="fixed sizes", next="fix it with --dim")
 
 
-@operator("MaxUnpool")
+@operator("MaxUnpool", limits="fixed sizes")
 def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = None) -> Tensor:
     """Zeros, with the values at the places that MaxPool reported."""
     _fixed(node, x)

@@ -30,7 +30,7 @@ def size(node: Node, x: Tensor) -> Tensor:
     return Tensor.from_size(product(x.shape))
 
 
-@operator("Constant")
+@operator("Constant", limits="numbers")
 def constant(node: Node) -> Tensor:
     if len(node.attributes) != 1:
         raise node.invalid("it needs exactly one attribute")
@@ -51,7 +51,7 @@ def constant(node: Node) -> Tensor:
     return node.constant(values)
 
 
-@operator("ConstantOfShape")
+@operator("ConstantOfShape", limits="a computed shape: below a bound")
 def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
     value = node.tensor("value") if node.has("value") else Tensor.full((1,), 0.0, dt.float32)
     if value.size != 1:
@@ -61,7 +61,7 @@ def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
     )
 
 
-@operator("Range")
+@operator("Range", limits="a computed length: below a bound")
 def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     dtype = start.dtype
     if any(node.unknown_sizes(t) for t in (start, limit, delta)):
@@ -102,7 +102,7 @@ def _counted_range(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> T
     return first + place.cast(start.dtype) * step
 
 
-@operator("Reshape")
+@operator("Reshape", limits="a shape from constants and shapes")
 def reshape(node: Node, x: Tensor, target: Tensor) -> Tensor:
     sizes = node.sizes(target, "shape")
     allow_zero = bool(node.integer("allowzero", 0))
@@ -150,7 +150,7 @@ def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(sizes)
 
 
-@operator("Squeeze")
+@operator("Squeeze", limits="constant axes")
 def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     chosen = node.listed("axes", axes)
     if chosen is None:
@@ -162,7 +162,7 @@ def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return x.reshape([s for axis, s in enumerate(x.shape) if axis not in drop])
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", limits="constant axes")
 def unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     chosen = node.listed("axes", axes)
     if chosen is None:
@@ -186,7 +186,7 @@ def identity(node: Node, x: Tensor) -> Tensor:
     return x
 
 
-@operator("Dropout")
+@operator("Dropout", limits="inference only")
 def dropout(
     node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> list[Tensor]:
@@ -200,7 +200,7 @@ def dropout(
     return [x, Tensor.full(x.shape, True, dt.bool_)]
 
 
-@operator("Expand")
+@operator("Expand", limits="a computed shape: below a bound")
 def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
     """Broadcast of x with a shape: a 1 in the shape keeps the size of x."""
     sizes = node.sizes(target, "shape", counted=True)

@@ -33,7 +33,7 @@ def _transform(node: Node, x: Tensor, length: int, bins: int, sign: float) -> tu
     return re, im
 
 
-@operator("DFT")
+@operator("DFT", limits="fixed sizes")
 def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
     if node.opset < 20:
         place = node.axis(1, x.ndim)
@@ -90,7 +90,7 @@ def _inverse_real(node: Node, x: Tensor, axis: int, count: int) -> Tensor:
     return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
 
 
-@operator("STFT")
+@operator("STFT", limits="a fixed frame_length, a constant frame_step")
 def stft(
     node: Node,
     signal: Tensor,
@@ -119,7 +119,7 @@ def stft(
     return Tensor.stack([re, im], re.ndim)
 
 
-@operator("MelWeightMatrix")
+@operator("MelWeightMatrix", limits="constant inputs")
 def mel_weight_matrix(
     node: Node, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
