@@ -16,7 +16,7 @@ from tinyedge.core.ops import Primitive
 from tinyedge.core.rules import formats
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.loops import Repeat
-from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, product
+from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, maximum, product
 
 MANY_TURNS = 2048  # of a loop: beyond it the program holds one turn and counts
 
@@ -681,7 +681,7 @@ class Tensor:
         first: Sequence[Tensor],
         turn: Callable[..., Sequence[Tensor]],
         *,
-        trips: int | None = None,
+        trips: Size | None = None,
         bound: int = 0,
     ) -> list[Tensor]:
         """Carry values through turns: values = turn(*values), beginning with `first`.
@@ -711,7 +711,7 @@ class Tensor:
         carried: Sequence[Tensor],
         nexts: Sequence[Tensor],
         *,
-        trips: int | None = None,
+        trips: Size | None = None,
         bound: int = 0,
     ) -> list[Tensor]:
         """The last values of a loop in which a turn makes `nexts` of `carried`. See `loop`."""
@@ -722,12 +722,13 @@ class Tensor:
                 )
         if trips is None and (first[0].dtype is not dt.bool_ or first[0].shape != ()):
             raise ValueError("the first value of a loop without a number of turns is a bool scalar")
-        if trips is not None and trips > MANY_TURNS:
-            counter = [Tensor(True, dt.bool_), Tensor(0, dt.int32)]
+        if trips is not None and not (isinstance(trips, int) and trips <= MANY_TURNS):
+            count = Tensor.from_size(trips, dt.int32)
+            counter = [count > 0, Tensor(0, dt.int32)]
             _, number = extra = Tensor.carried(counter, len(first))
-            counted = [number + 1 < trips, number + 1, *nexts]
+            counted = [number + 1 < count, number + 1, *nexts]
             whole = [*extra, *carried]
-            return Tensor.repeated([*counter, *first], whole, counted, bound=trips)[2:]
+            return Tensor.repeated([*counter, *first], whole, counted, bound=maximum(trips))[2:]
         arg = Repeat(tuple(c.node for c in carried), trips, bound if trips is None else trips)
         src = (*(value.node for value in first), *(value.node for value in nexts))
         node = UOp(ops.LOOP, dt.index, src, arg)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import product
 from tinyedge.export.onnx.convolution import conv_options
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.linear import matmul_integer
 from tinyedge.export.onnx.normalisation import centred
 from tinyedge.export.onnx.quantised import dequantize_linear, quantize_linear, saturated
+from tinyedge.export.onnx.recurrent import Projection, Weights, directions_of, run_lstm
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "com.microsoft"
@@ -234,11 +237,56 @@ def dynamic_quantize_matmul(
     bias: Tensor | None = None,
 ) -> Tensor:
     """a is quantised to uint8 over its own range, 0 included."""
-    low, high = a.min().minimum(0.0), a.max().maximum(0.0)
+    whole, scale, zero = _dynamically_quantised(a)
+    return matmul_integer_to_float(node, whole, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """x as uint8 over its own range, 0 included; its scale and its zero point, scalars."""
+    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
     spread = (high - low) / 255.0
     scale = spread.eq(0.0).where(1.0, spread)
     zero = (0.0 - low / scale).round().clip(0.0, 255.0)
-    whole = saturated(a / scale, zero, dt.uint8)
-    return matmul_integer_to_float(
-        node, whole, b, scale, b_scale, zero.cast(dt.uint8), b_zero, bias
-    )
+    return saturated(x / scale, zero, dt.uint8), scale, zero.cast(dt.uint8)
+
+
+@operator("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial: Tensor | None,
+    initial_cell: Tensor | None,
+    peepholes: Tensor | None,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    r_scale: Tensor,
+    r_zero: Tensor,
+) -> list[Tensor]:
+    """w: [D, I, 4*H], r: [D, H, 4*H]; scales and zero points [D] or [D, 4*H]. x is quantised over
+    all steps up to the sequences' lengths, h at every step over the batch.
+    """
+    directions = directions_of(node)
+    hidden = r.shape[1] if r.ndim == 3 else 0
+    if not isinstance(hidden, int) or w.ndim != 3 or w.shape[0] != directions:
+        raise node.invalid(f"its weights are {show(w)}, {show(r)}")
+    if r.shape != (directions, hidden, 4 * hidden) or w.shape[2] != 4 * hidden:
+        raise node.invalid(f"its weights are {show(w)}, {show(r)}")
+
+    def projections(weight: Tensor, scale: Tensor, zero: Tensor) -> list[Projection]:
+        return [
+            partial(dynamic_quantize_matmul, node, b=weight[d], b_scale=scale[d], b_zero=zero[d])
+            for d in range(directions)
+        ]
+
+    if lengths is not None:
+        axis = node.integer("layout", 0)
+        step = Tensor.arange(x.shape[axis], dt.int32)
+        step = step.reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        ends = lengths.cast(dt.int32).reshape((1, -1, 1) if axis == 0 else (-1, 1, 1))
+        x = (step < ends).where(x, 0.0)
+    weights = Weights(hidden, projections(w, w_scale, w_zero), projections(r, r_scale, r_zero))
+    return run_lstm(node, x, weights, b, lengths, initial, initial_cell, peepholes)

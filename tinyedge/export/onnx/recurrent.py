@@ -8,11 +8,15 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 
 Activation = Callable[[Tensor], Tensor]
+
+# What a gate's input or state contributes: [.., I] or [B, H] -> [.., G*H].
+Projection = Callable[[Tensor], Tensor]
 
 # One step: what the input contributes and the state (h first) give the new h and the new state.
 Cell = Callable[..., tuple[Tensor, ...]]
@@ -86,11 +90,11 @@ def _softsign(x: Tensor) -> Tensor:
 class Layer:
     """One direction of a layer with G gates of H neurons, over T steps of a batch B."""
 
-    steps: int
+    steps: Size
     reverse: bool
     hidden: int
     projected: Tensor  # x @ w' + bias of the input, [T, B, G*H]
-    recurrent: Tensor  # r', [H, G*H]
+    project: Projection  # h @ r'
     recurrent_bias: Tensor | None
     lengths: Tensor | None
     state: Tensor
@@ -100,9 +104,9 @@ class Layer:
 
     def run(self, first: Sequence[Tensor], cell: Cell) -> tuple[Tensor, list[Tensor]]:
         """Every step's h, [T, B, H], and the last state. first: the state before the first step."""
-        if self.steps <= FEW_STEPS:
-            return self._unrolled(first, cell)
-        last = self.steps - 1
+        if isinstance(self.steps, int) and self.steps <= FEW_STEPS:
+            return self._unrolled(self.steps, first, cell)
+        last = Tensor.from_size(self.steps, dt.int32) - 1
 
         def turn(t: Tensor, rows: Tensor, *state: Tensor) -> Sequence[Tensor]:
             step = last - t if self.reverse else t
@@ -114,12 +118,14 @@ class Layer:
         _, rows, *state = Tensor.loop(start, turn, trips=self.steps)
         return rows, state
 
-    def _unrolled(self, first: Sequence[Tensor], cell: Cell) -> tuple[Tensor, list[Tensor]]:
+    def _unrolled(
+        self, steps: int, first: Sequence[Tensor], cell: Cell
+    ) -> tuple[Tensor, list[Tensor]]:
         state = list(first)
         rows: dict[int, Tensor] = {}
-        for step in range(self.steps - 1, -1, -1) if self.reverse else range(self.steps):
+        for step in range(steps - 1, -1, -1) if self.reverse else range(steps):
             rows[step], state = self._step(step, self.projected[step], state, cell)
-        return Tensor.stack([rows[step] for step in range(self.steps)]), state
+        return Tensor.stack([rows[step] for step in range(steps)]), state
 
     def _step(
         self, step: int | Tensor, projected: Tensor, state: Sequence[Tensor], cell: Cell
@@ -133,41 +139,63 @@ class Layer:
         return going.where(new[0], 0.0), kept
 
 
-def _layers(
-    node: Node,
-    gates: int,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    lengths: Tensor | None,
-    initial: Tensor | None,
-) -> list[Layer]:
+@dataclass
+class Weights:
+    """What x and h are multiplied by, for every direction. hidden: H, neurons of a gate."""
+
+    hidden: int
+    inputs: list[Projection]
+    recurrent: list[Projection]
+
+
+def directions_of(node: Node) -> int:
     direction = node.text("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise node.invalid(f"direction is {direction!r}")
-    directions = 2 if direction == "bidirectional" else 1
+    return 2 if direction == "bidirectional" else 1
+
+
+def _weights(node: Node, gates: int, x: Tensor, w: Tensor, r: Tensor) -> Weights:
+    """w: [D, G*H, I]; r: [D, G*H, H]."""
+    directions = directions_of(node)
     if x.ndim != 3 or w.ndim != 3 or r.ndim != 3 or w.shape[0] != directions:
         raise node.invalid(f"its operands are {show(x)}, {show(w)}, {show(r)}")
     hidden = r.shape[2]
     if not isinstance(hidden, int) or w.shape[1] != gates * hidden:
         raise node.invalid(f"its weights are {show(w)}, {show(r)}")
+
+    def projections(weight: Tensor) -> list[Projection]:
+        parts = [weight[d].transpose() for d in range(directions)]
+        return [lambda value, part=part: value.matmul(part) for part in parts]  # type: ignore[misc]
+
+    return Weights(hidden, projections(w), projections(r))
+
+
+def _layers(
+    node: Node,
+    gates: int,
+    x: Tensor,
+    weights: Weights,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial: Tensor | None,
+) -> list[Layer]:
+    hidden = weights.hidden
     if node.integer("hidden_size", hidden) != hidden:
         raise node.invalid(f"hidden_size is {node.integer('hidden_size', 0)}, R says {hidden}")
     if node.integer("layout", 0):
         x = x.permute((1, 0, 2))
         initial = None if initial is None else initial.permute((1, 0, 2))
     steps, batch, _ = x.shape
-    if not isinstance(steps, int):
-        raise node.unsupported(
-            "its number of steps is symbolic", supported="a fixed length", next="fix it with --dim"
-        )
     if steps == 0:
         raise node.unsupported("it has no steps", supported="at least one step")
-    node.spend((32 + steps) * directions)
+    turns = steps if isinstance(steps, int) else 1
+    node.spend((32 + turns) * len(weights.inputs))
     result = []
-    for d in range(directions):
-        projected = x.matmul(w[d].transpose())
+    for d, (project_input, project) in enumerate(
+        zip(weights.inputs, weights.recurrent, strict=True)
+    ):
+        projected = project_input(x)
         after = None
         if b is not None:
             projected = projected + cut(b[d], 0, 0, gates * hidden)
@@ -176,10 +204,10 @@ def _layers(
         result.append(
             Layer(
                 steps,
-                direction == "reverse" or d == 1,
+                node.text("direction", "forward") == "reverse" or d == 1,
                 hidden,
                 projected,
-                r[d].transpose(),
+                project,
                 after,
                 None if lengths is None else lengths.cast(dt.int32),
                 zeros if initial is None else initial[d],
@@ -199,7 +227,7 @@ def _outputs(node: Node, rows: list[Tensor], *finals: list[Tensor]) -> list[Tens
 
 
 def _recurrence(layer: Layer, h: Tensor) -> Tensor:
-    total = h.matmul(layer.recurrent)
+    total = layer.project(h)
     return total if layer.recurrent_bias is None else total + layer.recurrent_bias
 
 
@@ -213,7 +241,7 @@ def rnn(
     lengths: Tensor | None = None,
     initial: Tensor | None = None,
 ) -> list[Tensor]:
-    layers = _layers(node, 1, x, w, r, b, lengths, initial)
+    layers = _layers(node, 1, x, _weights(node, 1, x, w, r), b, lengths, initial)
     functions = _activations(node, ["Tanh"], len(layers))
     rows, finals = [], []
     for layer, (f,) in zip(layers, functions, strict=True):
@@ -238,20 +266,23 @@ def gru(
     initial: Tensor | None = None,
 ) -> list[Tensor]:
     """Gates update, reset, hidden."""
-    layers = _layers(node, 3, x, w, r, b, lengths, initial)
+    layers = _layers(node, 3, x, _weights(node, 3, x, w, r), b, lengths, initial)
     functions = _activations(node, ["Sigmoid", "Tanh"], len(layers))
     linear_first = bool(node.integer("linear_before_reset", 0))
     rows, finals = [], []
-    for layer, activations in zip(layers, functions, strict=True):
-        y, (h,) = layer.run([layer.state], _gru_cell(layer, activations, linear_first))
+    for d, (layer, activations) in enumerate(zip(layers, functions, strict=True)):
+        weight = layer.gate(r[d].transpose(), 2)
+        y, (h,) = layer.run([layer.state], _gru_cell(layer, weight, activations, linear_first))
         rows.append(y)
         finals.append(h)
     return _outputs(node, rows, finals)
 
 
-def _gru_cell(layer: Layer, activations: list[Activation], linear_first: bool) -> Cell:
+def _gru_cell(
+    layer: Layer, weight: Tensor, activations: list[Activation], linear_first: bool
+) -> Cell:
+    """weight: the hidden gate's part of r', [H, H]."""
     f, g = activations
-    weight = layer.gate(layer.recurrent, 2)
     bias = None if layer.recurrent_bias is None else layer.gate(layer.recurrent_bias, 2)
 
     def cell(inner: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -282,7 +313,22 @@ def lstm(
     peepholes: Tensor | None = None,
 ) -> list[Tensor]:
     """Gates input, output, forget, cell."""
-    layers = _layers(node, 4, x, w, r, b, lengths, initial)
+    weights = _weights(node, 4, x, w, r)
+    return run_lstm(node, x, weights, b, lengths, initial, initial_cell, peepholes)
+
+
+def run_lstm(
+    node: Node,
+    x: Tensor,
+    weights: Weights,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial: Tensor | None,
+    initial_cell: Tensor | None,
+    peepholes: Tensor | None,
+) -> list[Tensor]:
+    """An LSTM whose x and h are multiplied in its own way."""
+    layers = _layers(node, 4, x, weights, b, lengths, initial)
     functions = _activations(node, ["Sigmoid", "Tanh", "Tanh"], len(layers))
     coupled = bool(node.integer("input_forget", 0))
     if initial_cell is not None and node.integer("layout", 0):
