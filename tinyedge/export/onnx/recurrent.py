@@ -231,7 +231,7 @@ def _recurrence(layer: Layer, h: Tensor) -> Tensor:
     return total if layer.recurrent_bias is None else total + layer.recurrent_bias
 
 
-@operator("RNN", limits="a fixed number of steps")
+@operator("RNN", limits="at least one step")
 def rnn(
     node: Node,
     x: Tensor,
@@ -255,7 +255,7 @@ def rnn(
     return _outputs(node, rows, finals)
 
 
-@operator("GRU", limits="a fixed number of steps")
+@operator("GRU", limits="at least one step")
 def gru(
     node: Node,
     x: Tensor,
@@ -300,7 +300,7 @@ def _gru_cell(
     return cell
 
 
-@operator("LSTM", limits="a fixed number of steps")
+@operator("LSTM", limits="at least one step")
 def lstm(
     node: Node,
     x: Tensor,
