@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,20 @@ def if_(node: Node, condition: Tensor) -> Steps:
     no = yield node.call(node.graph("else_branch"), {}, "else_branch")
     if REFUSED in yes or REFUSED in no:
         return [REFUSED] * len(node.outputs)
-    results = []
-    for a, b in zip(yes, no, strict=True):
-        same = isinstance(a, Tensor) and isinstance(b, Tensor)
-        if not same or a.shape != b.shape or a.dtype is not b.dtype:
-            raise node.unsupported(
-                f"its condition is computed at run time, its branches give {show(a)}, {show(b)}",
-                supported="branches whose results have one shape and type",
-            )
-        results.append(condition.reshape(()).where(a, b))
-    return results
+    return [_chosen(node, condition.reshape(()), a, b) for a, b in zip(yes, no, strict=True)]
+
+
+def _chosen(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
+    """a where a condition of the run is true, else b: tensors, or sequences of as many."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [_chosen(node, condition, x, y) for x, y in zip(a, b, strict=True)]
+    same = isinstance(a, Tensor) and isinstance(b, Tensor)
+    if not same or a.shape != b.shape or a.dtype is not b.dtype:
+        raise node.unsupported(
+            f"its condition is computed at run time, its branches give {show(a)}, {show(b)}",
+            supported="branches whose results have one shape and type",
+        )
+    return condition.where(a, b)
 
 
 @operator(
@@ -47,15 +51,19 @@ def if_(node: Node, condition: Tensor) -> Steps:
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
 ) -> Steps:
-    """Unrolled where the number of turns is known at import; else a loop of steps."""
+    """Unrolled where the number of turns is known at import; else a loop of steps.
+
+    Without a condition, the one that turns compute is ignored.
+    """
     body = node.graph("body")
     names = [value.name for value in body.input]
     if len(names) != 2 + len(carried):
         raise node.invalid(f"its body has {len(names)} inputs for {len(carried)} carried values")
     if trips is None and condition is None:
         raise node.unsupported("it has neither a trip count nor a condition")
+    watched = condition is not None
     if node.unknown(trips) or node.unknown(condition):
-        return (yield from _repeated(node, body, names, trips, condition, carried))
+        return (yield from _repeated(node, body, names, trips, condition, watched, carried))
     limit = None if trips is None else int(node.constant_input(trips, "M").reshape(-1)[0])
     state = list(carried)
     scanned: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
@@ -70,18 +78,21 @@ def loop(
         results = yield node.call(body, dict(zip(names, values, strict=True)), number)
         if REFUSED in results:
             return [REFUSED] * len(node.outputs)
-        condition = results[0] if condition is not None or limit is None else None
-        if condition is None and node.known(results[0]) is not None:
-            condition = results[0]
-        elif condition is None:
-            condition = results[0]
+        condition = results[0] if watched else None
         if node.unknown(condition):
-            return (yield from _repeated(node, body, names, trips, None, carried))
+            return (yield from _repeated(node, body, names, trips, None, watched, carried))
         state = results[1 : 1 + len(state)]
         for parts, value in zip(scanned, results[1 + len(state) :], strict=True):
             parts.append(value)
         number += 1
-    return [*state, *(_stacked(node, parts, 0, False) for parts in scanned)]
+    if scanned and not number:  # a turn that is not taken says what it would collect
+        values = [node.constant(np.array(0)), node.constant(np.array(True)), *state]
+        results = yield node.call(body, dict(zip(names, values, strict=True)), number)
+        if REFUSED in results:
+            return [REFUSED] * len(node.outputs)
+        made = results[1 + len(state) :]
+        return [*state, *(Tensor.full((0, *v.shape), 0, v.dtype) for v in made)]
+    return [*state, *(Tensor.stack(parts) for parts in scanned)]
 
 
 def _repeated(
@@ -90,9 +101,14 @@ def _repeated(
     names: list[str],
     trips: Tensor | None,
     condition: Tensor | None,
+    watched: bool,
     carried: tuple[Any, ...],
 ) -> Steps:
-    """A loop of which only the run knows the number of turns, below a bound."""
+    """A loop of which only the run knows the number of turns, below a bound.
+
+    condition: before the first turn; None where it is true. watched: whether those count that
+    turns compute.
+    """
     known = node.known(trips)
     limit = None if known is None else int(known.reshape(-1)[0])
     bound = node.bound(limit)
@@ -109,7 +125,7 @@ def _repeated(
     if REFUSED in results:
         return [REFUSED] * len(node.outputs)
     number = inside[1] + 1
-    more = results[0].reshape(())
+    more = results[0].reshape(()) if watched else Tensor(True, dt.bool_)
     if count is not None:
         more = more & (number < count)
     for old, new in zip(carried, results[1:], strict=False):
@@ -134,23 +150,73 @@ def _repeated(
 
 @operator("Scan", since=9, limits="scanned axes of fixed, equal sizes")
 def scan(node: Node, *values: Tensor) -> Steps:
-    """Unrolled over the scanned axis."""
     body = node.graph("body")
-    count = node.integer("num_scan_inputs", 0)
+    count, outputs = _scanned(node, body, len(values))
     states = len(values) - count
-    outputs = len(body.output) - states
-    if not 1 <= count <= len(values) or len(body.input) != len(values) or outputs < 0:
-        raise node.invalid(f"{count} of its {len(values)} inputs are scanned")
-    state, scanned = list(values[:states]), values[states:]
     axes = node.integer_list("scan_input_axes") or [0] * count
     reverse = node.integer_list("scan_input_directions") or [0] * count
-    places = [node.wrap(a, t.ndim) for a, t in zip(axes, scanned, strict=True)]
-    lengths = {t.shape[a] for a, t in zip(places, scanned, strict=True)}
-    (length,) = lengths if len(lengths) == 1 else (None,)
+    scanned = values[states:]
+    rows = [_moved(t, node.wrap(a, t.ndim), 0) for t, a in zip(scanned, axes, strict=True)]
+    rows = [t.flip((0,)) if back else t for t, back in zip(rows, reverse, strict=True)]
+    back = node.integer_list("scan_output_directions") or [0] * outputs
+    last = yield from _scan(node, body, values[:states], rows, back)
+    if REFUSED in last:
+        return last
+    axes = node.integer_list("scan_output_axes") or [0] * outputs
+    made = last[states:]
+    moved = [_moved(t, 0, node.wrap(a, t.ndim)) for t, a in zip(made, axes, strict=True)]
+    return [*last[:states], *moved]
+
+
+@operator("Scan", limits="scanned axes of fixed, equal sizes; constant sequence_lens")
+def scan_of_batches(node: Node, lengths: Tensor | None, *values: Tensor) -> Steps:
+    """Every element of the batch is scanned by itself, along axis 1."""
+    body = node.graph("body")
+    count, outputs = _scanned(node, body, len(values))
+    states = len(values) - count
+    reverse = node.integer_list("directions") or [0] * count
+    batch, length = values[-1].shape[:2]
+    if not isinstance(batch, int) or not isinstance(length, int):
+        raise node.unsupported("a symbolic size", supported="fixed sizes")
+    if any(t.shape[0] != batch for t in values) or (lengths is not None and lengths.size != batch):
+        raise node.invalid("its operands have batches of several sizes")
+    turns = [length] * batch if lengths is None else node.integers(lengths, "sequence_lens")
+    results = []
+    for number, taken in enumerate(turns):
+        if not 0 <= taken <= length:
+            raise node.invalid(f"sequence_lens is {turns} for an axis of {length}")
+        parts = [t[number] for t in values]
+        rows = [cut(t, 0, 0, taken) for t in parts[states:]]
+        rows = [t.flip((0,)) if back else t for t, back in zip(rows, reverse, strict=True)]
+        last = yield from _scan(node, body, parts[:states], rows, [0] * outputs)
+        if REFUSED in last:
+            return last
+        tail = [t.pad([(0, length - taken), *((0, 0),) * (t.ndim - 1)]) for t in last[states:]]
+        results.append([*last[:states], *tail])
+    return [Tensor.stack(parts) for parts in zip(*results, strict=True)]
+
+
+def _scanned(node: Node, body: Any, given: int) -> tuple[int, int]:
+    """How many operands are scanned, and how many results are collected."""
+    count = node.integer("num_scan_inputs", 0)
+    outputs = len(body.output) - (given - count)
+    if not 1 <= count <= given or len(body.input) != given or outputs < 0:
+        raise node.invalid(f"{count} of its {given} inputs are scanned")
+    return count, outputs
+
+
+def _scan(
+    node: Node, body: Any, state: Sequence[Tensor], rows: Sequence[Tensor], back: Sequence[int]
+) -> Steps:
+    """A loop over the first axis of `rows`: the last states, then what was collected on axis 0.
+
+    back: of what is collected, whether the last comes first.
+    """
+    states = len(state)
+    sizes = {t.shape[0] for t in rows}
+    (length,) = sizes if len(sizes) == 1 else (None,)
     if not isinstance(length, int):
         raise node.unsupported("it scans symbolic or unequal axes", supported="fixed sizes")
-    rows = [_moved(t, a, 0) for t, a in zip(scanned, places, strict=True)]
-    rows = [t.flip((0,)) if back else t for t, back in zip(rows, reverse, strict=True)]
     first = [Tensor(0, dt.int64), *state]
     carried = Tensor.carried(first)
     elements = [t.gather(0, carried[0]) for t in rows]
@@ -162,19 +228,12 @@ def scan(node: Node, *values: Tensor) -> Steps:
     for old, new in zip(state, results, strict=False):
         if old.shape != new.shape or old.dtype is not new.dtype:
             raise node.invalid(f"a turn makes {show(new)} of the state {show(old)}")
-    back_out = node.integer_list("scan_output_directions") or [0] * outputs
     made = [Tensor.full((length, *v.shape), 0, v.dtype) for v in results[states:]]
     kept = Tensor.carried(made, len(first))
     nexts = [carried[0] + 1, *results[:states]]
-    for tensor, value, back in zip(kept, results[states:], back_out, strict=True):
-        nexts.append(tensor.put(length - 1 - carried[0] if back else carried[0], value))
-    last = Tensor.repeated([*first, *made], [*carried, *kept], nexts, trips=length)
-    out_axes = node.integer_list("scan_output_axes") or [0] * outputs
-    stacked = [
-        _moved(t, 0, node.wrap(axis, t.ndim))
-        for t, axis in zip(last[1 + states :], out_axes, strict=True)
-    ]
-    return [*last[1 : 1 + states], *stacked]
+    for tensor, value, last in zip(kept, results[states:], back, strict=True):
+        nexts.append(tensor.put(length - 1 - carried[0] if last else carried[0], value))
+    return Tensor.repeated([*first, *made], [*carried, *kept], nexts, trips=length)[1:]
 
 
 def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
@@ -182,13 +241,6 @@ def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
     axes = [axis for axis in range(tensor.ndim) if axis != source]
     axes.insert(target, source)
     return tensor.permute(axes)
-
-
-def _stacked(node: Node, parts: list[Any], axis: int, reverse: bool) -> Tensor:
-    if not parts:
-        raise node.unsupported("a scan output of no iterations", supported="at least one iteration")
-    place = node.wrap(axis, parts[0].ndim + 1)
-    return Tensor.stack(parts[::-1] if reverse else parts, place)
 
 
 # Sequences are Python lists of tensors; optionals are the value itself, or None.
