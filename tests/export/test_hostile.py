@@ -99,3 +99,19 @@ def test_a_function_is_inlined_under_the_name_of_its_node() -> None:
 def test_changed_models() -> None:
     found = fuzz(100, seed=1)
     assert len(found) >= 4
+
+
+@pytest.mark.parametrize("operands", [["x"], ["x", ""], ["s", ""], ["empty"], ["refused"]])
+def test_operators_that_onnx_defines_by_the_types_of_operands(operands: list[str]) -> None:
+    """onnx's own code, which makes the definition, crashes where a type is not what it expects."""
+    kind = helper.make_tensor_value_info("a", 1, None), helper.make_tensor_value_info("b", 1, None)
+    body = helper.make_graph([node("Neg", ["a"], ["b"])], "body", [kind[0]], [kind[1]])
+    nodes = [
+        node("SequenceConstruct", ["x"], ["s"]),
+        node("SequenceEmpty", [], ["empty"]),
+        node("Frobnicate", ["x"], ["refused"]),
+        node("SequenceMap", operands, ["mapped"], body=body),
+        node("SequenceLength", ["mapped"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedOp):
+        import_model(model(nodes).SerializeToString())

@@ -106,20 +106,23 @@ def rounded(schema: Any, variables: set[str], results: Sequence[Any]) -> list[An
     ]
 
 
+def has_body(schema: Any) -> bool:
+    """Whether ONNX may define the operator by others."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
     """The operator's definition by other operators, where ONNX gives one."""
     if schema.has_function:
         return schema.function_body
-    if not schema.has_context_dependent_function:
+    if not has_body(schema):
         return None
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     types = []
-    for value in inputs:
-        kind = onnx.TypeProto()
-        if isinstance(value, Tensor):
-            kind = onnx.helper.make_tensor_type_proto(
-                CODES[value.dtype],
-                [size if isinstance(size, int) else None for size in value.shape],
-            )
+    for formal, value in zip(_one_each(schema.inputs, len(inputs)), inputs, strict=True):
+        kind = _type_proto(value)
+        if not kind.WhichOneof("value") and not (value is None and formal.option == optional):
+            return None  # the binding takes the type of every operand as given, and crashes else
         types.append(kind.SerializeToString())
     try:
         text = schema.get_context_dependent_function_with_opset_version(
@@ -130,6 +133,19 @@ def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
     body = onnx.FunctionProto()
     body.ParseFromString(text)
     return body if body.node else None
+
+
+def _type_proto(value: Any) -> Any:
+    """What ONNX calls the type of a tensor or a sequence; of anything else an empty one."""
+    if isinstance(value, Tensor):
+        return onnx.helper.make_tensor_type_proto(
+            CODES[value.dtype],
+            [size if isinstance(size, int) else None for size in value.shape],
+        )
+    if isinstance(value, list) and value and isinstance(value[0], Tensor):
+        element = onnx.helper.make_tensor_type_proto(CODES[value[0].dtype], None)
+        return onnx.helper.make_sequence_type_proto(element)
+    return onnx.TypeProto()
 
 
 def with_attributes(node: Any, given: Mapping[str, Any]) -> Any:

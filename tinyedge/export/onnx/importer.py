@@ -439,8 +439,10 @@ class Importer:
         else:
             definitions.check_foreign(node, inputs)
         if function is None and schema is not None:
+            if REFUSED in inputs and definitions.has_body(schema):
+                return None
             body = definitions.body_of(proto, schema, opset, inputs)
-            if body is not None and REFUSED not in inputs:
+            if body is not None:
                 yield from self._inline(body, attributes, inputs, proto, name, call, schema)
                 return True
         if function is None:
