@@ -184,7 +184,7 @@ def export_onnx(
     out: str | Path | None = None,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
@@ -573,7 +573,7 @@ def compile_model(
     *,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     **more: Any,
 ) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
@@ -591,7 +591,7 @@ def inspect_model(
     *,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
 ) -> tuple[Inspection, Compilation | InputError | None]:
     """What the importer makes of an ONNX file, and the compiler of what could be imported.
 

@@ -266,12 +266,25 @@ def test_nothing_is_left(tinyedge: Command) -> None:
     assert facts["remaining"] == {"outputs": [], "blocked": {"y": []}, "command": None}
 
 
-def test_a_sequence_is_no_output_but_what_it_is_made_of_is(tinyedge: Command) -> None:
-    nodes = [node("Relu", ["x"], ["r"]), node("SequenceConstruct", ["r", "r"], ["y"])]
-    _save(model(nodes))
+def test_an_output_that_no_bundle_can_hold(tinyedge: Command) -> None:
+    """It has more axes than a port may; what it is made of has fewer."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Reshape", ["r", "shape"])]
+    _save(model(nodes, weights=[ints("shape", [1] * 7 + [2, 3])]))
     code, facts = _facts(tinyedge, "m.onnx", "--keep-going")
-    assert code == 1 and list(facts["unsupported"]) == ["output 'y'"]
+    assert code == 1 and facts["unsupported"] == {"output 'y'": "it has 9 axes"}
+    assert facts["remaining"]["outputs"] == []
     assert facts["remaining"]["blocked"] == {"y": ["r"]}
+
+
+def test_a_sequence_as_an_output_is_not_refused(tinyedge: Command) -> None:
+    nodes = [node("Relu", ["x"], ["r"]), node("SequenceConstruct", ["r", "x"], ["y"])]
+    proto = model(nodes)
+    tensor = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3])
+    proto.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(tensor))
+    _save(proto)
+    code, facts = _facts(tinyedge, "m.onnx", "--keep-going")
+    assert code == 0 and "remaining" not in facts
+    assert facts["outputs"] == [{"name": "y", "dtype": "sequence", "shape": None}]
 
 
 def test_what_only_one_target_refuses(tinyedge: Command) -> None:

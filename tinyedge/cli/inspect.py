@@ -387,6 +387,9 @@ def _output(value: Any, found: Inspection) -> dict[str, Any]:
 def _value(value: Any) -> dict[str, Any]:
     from tinyedge.export.onnx.reader import element_type
 
+    kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
+    if kind != "tensor":
+        return {"name": value.name, "dtype": kind, "shape": None}
     tensor = value.type.tensor_type
     try:
         dtype = element_type(tensor.elem_type, value.name).name

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyedge.cli.output import say
+from tinyedge.export.ports import PORTS
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
 
 
 def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs that are left, what could stand for the others, and a command that exports both.
+    """The outputs that are left, what could stand for the others, and a command that exports both,
+    as many as a bundle can hold.
 
     options: the arguments of an export: dims, bounds, target, precision.
     """
@@ -32,7 +34,7 @@ def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
             words += [option, f"{key}={value}"]
     if options["precision"] is not None:
         words += ["--precision", options["precision"]]
-    names = list(found.remaining.outputs)
+    names = list(found.remaining.outputs)[:PORTS]
     plain = [name for name in names if "," not in name]
     for text in [",".join(plain)] * bool(plain) + [name for name in names if "," in name]:
         words += ["--outputs", text]

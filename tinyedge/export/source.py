@@ -31,7 +31,7 @@ def source_of(
     *,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -49,7 +49,7 @@ def source_of(
     record = {
         "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
         "bounds": sorted(_plain(f"{name}={most}") for name, most in (bounds or {}).items()),
-        "outputs": [_plain(name) for name in outputs or ()],
+        "outputs": [_plain(n) for n in ([outputs] if isinstance(outputs, str) else outputs or ())],
         "assumed": [_plain(text) for text in assumed],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
@@ -61,7 +61,7 @@ def _graphs(
     entries: Mapping[str, Entry],
     dims: Mapping[str, int | str],
     bounds: Mapping[str, int],
-    outputs: Sequence[str] | None,
+    outputs: str | Sequence[str] | None,
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -100,7 +100,7 @@ def import_graph(
     path: str | Path,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model

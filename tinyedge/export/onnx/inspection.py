@@ -72,7 +72,7 @@ def inspect_model(
     *,
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     limits: Limits | None = None,
 ) -> Inspection:
     """Import as much of a model as can be; arguments as for `import_model`.
@@ -81,22 +81,23 @@ def inspect_model(
     """
     importer = Importer(reader.read(source, limits or Limits()), bounds, outputs)
     graph = importer.model.proto.graph
-    imported = importer.run(dims or {}, sizes_of.ASSUMED)
+    whole = importer.run(dims or {}, sizes_of.ASSUMED)
     refused: dict[str, InputError] = {}
     for operator, name, error in importer.refusals:
         subject = f"{_dotted(*operator)}, node {name!r}" if operator else error.subject
         refused.setdefault(subject, error)
-    imported, beyond = _without_refused(imported)
+    imported, beyond = _without_refused(whole)
     refused |= {error.subject: error for error in beyond}
     if not refused:
         importer.check_bounds()
     stored = stored_in(graph)
-    blocked = {
-        output.name: tuple(_last_values(importer, imported, output.name))
-        for output in graph.output
-        if output.name not in imported.outputs
-    }
     values = importer.scope.values
+    names = {output.name: None for output in graph.output if values[output.name] is REFUSED}
+    ports = [name for operator, name, _ in importer.refusals if operator is None]
+    names |= dict.fromkeys(output.name for output in graph.output if output.name in ports)
+    names |= dict.fromkeys(name for name in whole.outputs if name not in imported.outputs)
+    varying: dict[UOp, bool] = {}
+    blocked = {n: tuple(_last_values(importer, imported, n, varying)) for n in names}
     left = {name: values[name] for names in blocked.values() for name in names}
     return Inspection(
         importer.model,
@@ -154,10 +155,12 @@ def _refusal(imported: ImportedModel, name: str, value: Tensor) -> InputError | 
     return None
 
 
-def _last_values(importer: Importer, imported: ImportedModel, output: str) -> list[str]:
+def _last_values(
+    importer: Importer, imported: ImportedModel, output: str, varying: dict[UOp, bool]
+) -> list[str]:
     """The values from which on an output cannot be computed, as far as they can be outputs.
 
-    In the order of their uses, backwards from the output.
+    In the order of their uses, backwards from the output. varying: see `_depends_on_input`.
     """
     graph, values = importer.model.proto.graph, importer.scope.values
     made = {name: node for node in graph.node for name in node.output if name}
@@ -171,7 +174,7 @@ def _last_values(importer: Importer, imported: ImportedModel, output: str) -> li
             value = values.get(used, REFUSED)
             if not isinstance(value, Tensor):
                 pending.append(used)
-            elif _depends_on_input(value):
+            elif _depends_on_input(value, varying):
                 if _refusal(imported, used, value) is None:
                     last[used] = None
                 else:
@@ -179,7 +182,12 @@ def _last_values(importer: Importer, imported: ImportedModel, output: str) -> li
     return list(last)
 
 
-def _depends_on_input(value: Tensor) -> bool:
-    """Whether values are computed from those of an input, not only from its sizes."""
-    nodes = toposort((value.node,))
-    return any(node.op is ops.BUFFER and node.arg[0].kind == "input" for node in nodes)
+def _depends_on_input(value: Tensor, known: dict[UOp, bool]) -> bool:
+    """Whether values are computed from those of an input, not only from its sizes.
+
+    known: the answer for each node so far.
+    """
+    for node in toposort((value.node,), stop=lambda each: each in known):
+        is_input = node.op is ops.BUFFER and node.arg[0].kind == "input"
+        known.setdefault(node, is_input or any(known[source] for source in node.src))
+    return known[value.node]

@@ -28,7 +28,7 @@ class Left:
         return any("/".join(parts[:end]) in self.nodes for end in range(1, len(parts) + 1))
 
 
-def select(graph: Any, outputs: Sequence[str]) -> Left:
+def select(graph: Any, outputs: str | Sequence[str]) -> Left:
     """Reduce a GraphProto, in place, to what `outputs` need; these become its outputs.
 
     outputs: names of any values of the graph; a text that is none may be several, with commas
@@ -78,10 +78,10 @@ def values_of(graph: Any) -> set[str]:
     return made | stored_in(graph) | {value.name for value in graph.input}
 
 
-def _names(texts: Sequence[str], values: set[str]) -> list[str]:
+def _names(texts: str | Sequence[str], values: set[str]) -> list[str]:
     """The names that texts give, each once. Raises InputError."""
     names: dict[str, None] = {}
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         for name in [text] if text in values else text.split(","):
             if name not in values:
                 raise _no_value(name, values)
