@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, load, numpy_helper
 
-from tinyedge.core.compile import Graph, Port
+from tinyedge.core.compile import Graph
 from tinyedge.core.dtype import from_numpy
 from tinyedge.core.errors import InputError
 from tinyedge.export.onnx import import_model
@@ -40,10 +40,13 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A case as a graph. feeds: by input. sizes: of symbols. fixed: inputs that are constants."""
+    """A case as a graph. outputs: the model's, without counts of their elements. feeds: by input.
+    sizes: of symbols. fixed: which inputs are constants.
+    """
 
     case: Case
     graph: Graph
+    outputs: tuple[str, ...]
     feeds: dict[str, Any]
     sizes: dict[str, int]
     fixed: str
@@ -96,6 +99,8 @@ def _tensor(path: Path) -> Any:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(part) for part in value]
     if hasattr(value, "data_type"):
         return numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else value
@@ -112,7 +117,7 @@ def _small(value: Any) -> bool:
 
 
 def _every(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
+    return isinstance(value, (np.ndarray, list))
 
 
 # What is tried one after the other: which inputs are constants, and what that is called.
@@ -146,13 +151,15 @@ def _imported(case: Case, constant: Callable[[Any], bool], fixed: str, symbolic:
     if len(names) != len(case.inputs):
         names = [name for name in names if name not in stored]
     feeds = dict(zip(names, case.inputs, strict=False))
-    constants = {name: value for name, value in feeds.items() if constant(value)}
+    constants = {n: value for n, value in feeds.items() if value is None or constant(value)}
     dims: dict[str, int | str] = {}
     sizes: dict[str, int] = {}
     for value in model.graph.input:
         if value.name not in feeds or value.name in constants:
             continue
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        kind = value.type
+        kind = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+        for axis, dim in enumerate(kind.tensor_type.shape.dim):
             size = int(np.shape(feeds[value.name])[axis])
             if symbolic and size > 1:
                 dim.Clear()
@@ -162,15 +169,16 @@ def _imported(case: Case, constant: Callable[[Any], bool], fixed: str, symbolic:
             elif not dim.HasField("dim_value"):
                 dims[f"{value.name}[{axis}]"] = size
     made = import_model(model.SerializeToString(), constants=constants, dims=dims)
-    inputs = tuple(Port(p.name, p.dtype, p.shape) for p in made.inputs)
-    outputs = tuple(Port(n, t.dtype, t.shape, t.node) for n, t in made.outputs.items())
-    graph = Graph(inputs, outputs, made.names)
-    return Imported(case, graph, {p.name: feeds[p.name] for p in inputs}, sizes, fixed)
+    feeds = {port.name: feeds[port.name] for port in made.inputs}
+    return Imported(case, made.graph(), tuple(made.outputs), feeds, sizes, fixed)
 
 
 def difference(case: Case, outputs: Sequence[Array]) -> str:
-    """What is wrong with a case's outputs; nothing if they are right."""
-    for ours, theirs in zip(outputs, case.outputs, strict=True):
+    """What is wrong with a case's outputs, of sequences each tensor; nothing if they are right."""
+    expected = [part for v in case.outputs for part in (v if isinstance(v, list) else [v])]
+    if len(outputs) != len(expected):
+        return f"{len(outputs)} outputs instead of {len(expected)}"
+    for ours, theirs in zip(outputs, expected, strict=True):
         problem = _difference(ours, np.asarray(theirs), case)
         if problem:
             return problem

@@ -20,7 +20,7 @@ import numpy as np
 from tests.export.backend.cases import Array, Case, Imported, cases, difference, imported
 from tinyedge.api import find_target
 from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Graphs, compile_graph
+from tinyedge.core.compile import Graph, Graphs, Port, compile_graph
 from tinyedge.core.device import Device
 from tinyedge.core.dtype import named
 from tinyedge.core.errors import InputError
@@ -118,14 +118,19 @@ def _imported(case: Case, symbolic: bool = False) -> Imported | Outcome:
 
 
 def _evaluated(ready: Imported) -> Outcome:
-    ports = ready.graph.outputs
-    nodes = [port.node for port in ports if port.node is not None]
+    nodes = [port.node for port in _ports(ready) if port.node is not None]
     try:
         with np.errstate(all="ignore"):
-            outputs = evaluate(nodes, ready.feeds, ready.sizes)
+            outputs = evaluate(nodes, ready.feeds, ready.sizes, ready.graph.counts)
     except Exception as error:
         return _failed(ready.case, error)
     return _compared(ready, outputs)
+
+
+def _ports(ready: Imported) -> list[Port]:
+    """The ports of the model's outputs."""
+    ports = {port.name: port for port in ready.graph.outputs}
+    return [ports[name] for name in ready.outputs]
 
 
 def _together(some: Sequence[Imported], target: str, run: Run) -> Iterator[Outcome]:
@@ -150,7 +155,7 @@ def _together(some: Sequence[Imported], target: str, run: Run) -> Iterator[Outco
         yield from _together(some[half:], target, run)
         return
     for ready, outputs in zip(some, results, strict=True):
-        names = [f"{ready.case.name}/{port.name}" for port in ready.graph.outputs]
+        names = [f"{ready.case.name}/{name}" for name in ready.outputs]
         yield _compared(ready, [outputs[name] for name in names])
 
 
@@ -158,26 +163,29 @@ def prefixed(graph: Graph, prefix: str) -> Graph:
     """The graph with other names of its ports: entries share ports of one name."""
     renamed: dict[UOp, UOp] = {}
     roots = [port.node for port in graph.outputs if port.node is not None]
-    for node in toposort(roots):
+    for node in toposort([*roots, *graph.counts.values()]):
         if node.op is ops.BUFFER and node.arg[0].kind == "input":
             source, shape = node.arg
             source = replace(source, name=f"{prefix}/{source.name}")
             renamed[node] = UOp(node.op, node.dtype, (), (source, shape))
-    done = replaced(roots, renamed)
+    done = replaced([*roots, *graph.counts.values()], renamed)
+
+    def port(old: Port) -> Port:
+        count = f"{prefix}/{old.count}" if old.count else ""
+        node = None if old.node is None else done[old.node]
+        return replace(old, name=f"{prefix}/{old.name}", node=node, count=count)
+
     return Graph(
-        tuple(replace(port, name=f"{prefix}/{port.name}") for port in graph.inputs),
-        tuple(
-            replace(port, name=f"{prefix}/{port.name}", node=done[port.node])
-            for port in graph.outputs
-            if port.node is not None
-        ),
+        tuple(map(port, graph.inputs)),
+        tuple(map(port, graph.outputs)),
         {done[node]: name for node, name in graph.names.items() if node in done},
+        counts={name: done[node] for name, node in graph.counts.items()},
     )
 
 
 def _compared(ready: Imported, outputs: Sequence[Array]) -> Outcome:
     """The outcome of a case that gave these outputs."""
-    types = [port.dtype for port in ready.graph.outputs]
+    types = [port.dtype for port in _ports(ready)]
     named_outputs = [named(array, dtype) for array, dtype in zip(outputs, types, strict=True)]
     with np.errstate(all="ignore"):
         problem = difference(ready.case, named_outputs)
