@@ -314,7 +314,9 @@ class _Reference:
         return content
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The model's outputs by name, for those of `inputs` that it has."""
+        """The model's outputs by name, for those of `inputs` that it has; of a sequence each."""
+        from tinyedge.export.onnx.importer import element_names
+
         wanted = {item.name for item in self._session.get_inputs()}
         names = [item.name for item in self._session.get_outputs()]
         try:
@@ -323,7 +325,11 @@ class _Reference:
             )
         except Exception as error:  # as above
             raise self._failed(error) from error
-        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+        found: dict[str, Array] = {}
+        for name, value in zip(names, values, strict=True):
+            parts = element_names(name, value) if isinstance(value, list) else {name: value}
+            found.update((each, np.asarray(part)) for each, part in parts.items())
+        return found
 
     def _failed(self, error: Exception) -> InputError:
         return InputError(

@@ -69,7 +69,7 @@ def import_model(
     dims: Mapping[str, int | str] | None = None,
     constants: Mapping[str, Any] | None = None,
     bounds: Mapping[str, int] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     limits: Limits | None = None,
     spare: bool = False,
 ) -> ImportedModel:
@@ -108,7 +108,7 @@ class Importer:
         self,
         model: Model,
         bounds: Mapping[str, int] | None = None,
-        outputs: Sequence[str] | None = None,
+        outputs: str | Sequence[str] | None = None,
     ) -> None:
         self.model = model
         self.left = Left() if outputs is None else select(model.proto.graph, outputs)
@@ -241,20 +241,7 @@ class Importer:
         self.uses = uses_of(graph)
         call = Call(ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
         values = self._execute(call)
-        outputs = {}
-        for name, value in zip(results, values, strict=True):
-            if value is REFUSED:
-                continue
-            if isinstance(value, Tensor):
-                outputs[name] = value
-                continue
-            error = UnsupportedOp(
-                f"output {name!r}",
-                "it is a sequence or an absent optional",
-                id="model.unsupported",
-                supported="tensors",
-            )
-            self.refusals.append((None, name, error))
+        outputs = self._outputs(results, values)
         return ImportedModel(
             tuple(inputs),
             outputs,
@@ -266,6 +253,32 @@ class Importer:
             resolved.bounds,
         )
 
+    def _outputs(self, names: Sequence[str], values: Sequence[Any]) -> dict[str, Tensor]:
+        """The graph's outputs; of a sequence each tensor, under its name and a number."""
+        outputs: dict[str, Tensor] = {}
+        for name, value in zip(names, values, strict=True):
+            if value is REFUSED:
+                continue
+            parts = value if isinstance(value, list) else [value]
+            several = {name: value} if isinstance(value, Tensor) else element_names(name, parts)
+            taken = [n for n in several if n in outputs or (n != name and n in names)]
+            if taken or not all(isinstance(part, Tensor) for part in parts):
+                error = UnsupportedOp(
+                    f"output {name!r}",
+                    f"it is a sequence, and its tensors would be called {taken}, as others are"
+                    if taken
+                    else "it is an absent optional, or a sequence of what is no tensor",
+                    id="model.unsupported",
+                    supported="tensors, and sequences of a number of them known at import",
+                )
+                self.refusals.append((None, name, error))
+                continue
+            if value is parts:
+                listed = ", ".join(map(repr, several)) or "none"
+                self.warn(f"output {name!r} is a sequence: its tensors are outputs: {listed}")
+            outputs.update(several)
+        return outputs
+
     def _dims_of(
         self, declared: Sequence[sizes_of.Declared], dims: Mapping[str, int | str]
     ) -> Mapping[str, int | str]:
@@ -275,7 +288,7 @@ class Importer:
         names = ", ".join(repr(value.name) for value in self.left.inputs)
         self.warn(f"the chosen outputs need no input {names}: left out")
         left = [
-            sizes_of.Declared(value.name, _dims(value.type.tensor_type.shape))
+            sizes_of.Declared(value.name, _dims(_type(value).tensor_type.shape))
             for value in self.left.inputs
         ]
         unknown = set(sizes_of.unknown_sizes(declared, dims))
@@ -303,8 +316,8 @@ class Importer:
             stored[sparse.values.name] = _Initialiser(sparse, True)
         return stored
 
-    def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Inputs with values that the caller gives."""
+    def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs with values that the caller gives: arrays, lists of them for sequences, None."""
         names = {value.name for value in graph.input}
         fixed = {}
         for name, value in constants.items():
@@ -312,17 +325,7 @@ class Importer:
                 raise InputError(
                     f"constant {name!r}", "the model has no such input", id="input.constant"
                 )
-            try:
-                dtype = from_numpy(np.asarray(value).dtype)
-            except TypeError as error:
-                kind = np.asarray(value).dtype
-                raise UnsupportedOp(
-                    f"constant {name!r}",
-                    f"its type is {kind}",
-                    id="model.dtype",
-                    supported=reader.SUPPORTED_DTYPES,
-                ) from error
-            fixed[name] = constant(codes(value), name, dtype)
+            fixed[name] = _fixed_value(value, name)
         return fixed
 
     def _declared(
@@ -338,7 +341,9 @@ class Importer:
             names.add(value.name)
             if value.name in stored:
                 continue
-            declared.append(sizes_of.Declared(value.name, _dims(value.type.tensor_type.shape)))
+            declared.append(sizes_of.Declared(value.name, _dims(_type(value).tensor_type.shape)))
+            if value.type.HasField("optional_type"):
+                self.warn(f"input {value.name!r} is optional: it has to be given")
             try:
                 dtypes.append(_input_type(value))
             except UnsupportedOp as error:
@@ -617,12 +622,47 @@ class _Initialiser:
     sparse: bool
 
 
+def _fixed_value(value: Any, name: str) -> Any:
+    """A value for an input as constants. Raises UnsupportedOp."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_fixed_value(part, label) for label, part in element_names(name, value).items()]
+    try:
+        dtype = from_numpy(np.asarray(value).dtype)
+    except TypeError as error:
+        raise UnsupportedOp(
+            f"constant {name!r}",
+            f"its type is {np.asarray(value).dtype}",
+            id="model.dtype",
+            supported=reader.SUPPORTED_DTYPES,
+        ) from error
+    return constant(codes(value), name, dtype)
+
+
+def element_names(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """The elements of a sequence by the names of the outputs that they become."""
+    return {f"{name}_{number}": value for number, value in enumerate(values)}
+
+
+def _type(value: Any) -> Any:
+    """The type of an input, also of one that may be absent."""
+    kind = value.type
+    return kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+
+
 def _input_type(value: Any) -> DType:
     """The element type of an input. Raises UnsupportedOp for what cannot be one."""
     subject = f"input {value.name!r}"
-    if not value.type.HasField("tensor_type"):
-        raise UnsupportedOp(subject, "it is no tensor", id="model.unsupported", supported="tensors")
-    kind = value.type.tensor_type
+    if not _type(value).HasField("tensor_type"):
+        raise UnsupportedOp(
+            subject,
+            "it is no tensor: of a sequence it is not known how many tensors it holds",
+            id="model.unsupported",
+            supported="tensors",
+            next="make each tensor an input, and a sequence of them by SequenceConstruct",
+        )
+    kind = _type(value).tensor_type
     if not kind.HasField("shape"):
         raise UnsupportedOp(
             subject,

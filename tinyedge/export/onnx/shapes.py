@@ -182,8 +182,9 @@ def flatten(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Identity")
-def identity(node: Node, x: Tensor) -> Tensor:
-    return x
+def identity(node: Node, x: Any) -> list[Any]:
+    """A tensor, a sequence or nothing."""
+    return [x]
 
 
 @operator("Dropout", limits="inference only")
