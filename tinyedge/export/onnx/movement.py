@@ -9,7 +9,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, product
+from tinyedge.core.uop import Size, UOp, as_node, as_size
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
@@ -117,8 +117,8 @@ def _counted_slice(
     steps: Tensor | None,
 ) -> Tensor:
     """A slice of which only the run knows the ends: as many elements as lie between them."""
-    count = product(starts.shape)
-    places = [node.wrap(a, x.ndim) for a in (range(int(count)) if axes is None else axes)]
+    chosen = range(node.length(starts, "starts")) if axes is None else axes
+    places = [node.wrap(axis, x.ndim) for axis in chosen]
     by = [1] * len(places) if steps is None else node.integers(steps, "steps")
     same = starts.shape == ends.shape == (len(places),) and len(by) == len(places)
     if not same or len(set(places)) != len(places) or 0 in by:

@@ -314,6 +314,13 @@ class Node:
             )
         return value
 
+    def length(self, tensor: Tensor, what: str) -> int:
+        """How many elements an input has, which must be known at import."""
+        length = product(tensor.shape)
+        if not isinstance(length, int):
+            raise self.unsupported(f"how many elements {what!r} has depends on an open size")
+        return length
+
     def sizes(self, tensor: Tensor, what: str, *, counted: bool = False) -> list[Size]:
         """The values of a 1-D or scalar integer input as sizes: ints, or expressions of symbols.
 
@@ -321,7 +328,7 @@ class Node:
         """
         value = self.importer.knowledge.value(tensor)
         if value is None and counted:
-            parts = [element(tensor, place) for place in range(int(product(tensor.shape)))]
+            parts = [element(tensor, place) for place in range(self.length(tensor, what))]
             return [
                 self.counted(part, self.bound(None))
                 if self.unknown_sizes(part)
