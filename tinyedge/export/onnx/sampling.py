@@ -265,3 +265,12 @@ def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> Tensor:
     tall = rows.unsqueeze(1).unsqueeze(3).where(wide.transpose(2, 3).unsqueeze(2), least).max(-1)
     some = (rows.max(-1).unsqueeze(2) & columns.max(-1).unsqueeze(1)).unsqueeze(1)
     return some.where(tall, 0)
+
+
+@operator("ImageDecoder", refused="decodes image files")
+def image_decoder(node: Node, encoded: Tensor) -> Tensor:
+    raise node.unsupported(
+        "it decodes an image file, and how large the image is only the file says",
+        supported="images as arrays of numbers",
+        next="decode the image before the model: make this node's result an input",
+    )
