@@ -145,6 +145,18 @@ def _a_row_of_what_lies_outside(x: Tensor) -> Sequence[Tensor]:
     return [*Tensor.loop([Tensor(0, dt.int32), x], turn, trips=4)[1:], outside + 0.0]
 
 
+def _a_loop_that_turns_read(x: Tensor) -> Sequence[Tensor]:
+    """The first one's results are there before the second one begins: it is no part of a turn."""
+    _, rows = Tensor.loop(
+        [x[0], _zeros(12, 5)], lambda v, y: (v + 1.0, y.put(Tensor(0, dt.int32), v)), trips=7
+    )
+
+    def turn(t: Tensor, v: Tensor) -> Sequence[Tensor]:
+        return t + 1, v * 0.5 + rows.gather(0, t)
+
+    return Tensor.loop([Tensor(0, dt.int32), x[1]], turn, trips=9)[1:]
+
+
 FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _recurrent,
     _exchanged,
@@ -163,6 +175,7 @@ FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _the_same_pair_twice,
     _rows_and_the_old_value,
     _a_row_of_what_lies_outside,
+    _a_loop_that_turns_read,
 )
 
 
@@ -196,6 +209,11 @@ def test_turns_share_their_kernels() -> None:
     for function in (_until_large, _many_turns):
         looped, _ = _compiled(function, "cpu", True)
         assert any(isinstance(step, program.Loop) for step in looped.entries[0].steps)
+
+
+def test_a_loop_that_turns_read_runs_once() -> None:
+    compiled, _ = _compiled(_a_loop_that_turns_read, "cpu", True)
+    assert len(list(program.launches(compiled.entries[0].steps))) < 7 * 3 + 9 * 3 + 9
 
 
 def test_what_a_turn_makes_must_fit() -> None:

@@ -90,14 +90,17 @@ def _hole(number: int) -> ops.Source:
 
 
 def _inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
-    """The nodes that depend on what is carried, and the loops inside."""
+    """The nodes that depend on what is carried, by this loop or by one of those inside it."""
     order = toposort(nexts)
-    bound = set(carried)
-    bound.update(value for node in order if node.op is ops.LOOP for value in node.arg.carried)
+    bound: set[UOp] = set()
+    found = set(carried)
     inside: set[UOp] = set()
-    for node in order:
-        if node in bound or any(s in inside for s in node.src):
-            inside.add(node)
+    while not found <= bound:
+        bound |= found
+        for node in order:
+            if node in bound or any(s in inside for s in node.src):
+                inside.add(node)
+        found = {v for node in inside if node.op is ops.LOOP for v in node.arg.carried}
     return inside
 
 
