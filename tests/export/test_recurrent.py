@@ -1,4 +1,4 @@
-"""Layers over a symbolic number of steps, and LSTMs of integers, against onnxruntime."""
+"""Layers and loops over a symbolic number of steps, and LSTMs of integers, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tinyedge.export.onnx import import_model
 from tinyedge.export.source import import_graph
 
 Arrays = dict[str, Any]
-FLOAT = TensorProto.FLOAT
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 STEPS = "1..12"
 
 
@@ -97,6 +97,74 @@ def test_a_layer_of_symbolic_length(op: str, target: str, device: Device) -> Non
         for steps in (5, 1, 12, 2):
             lengths = np.array([steps, max(1, steps - 2)], np.int32)
             feeds = {"x": _floats(steps, 2, 3), "lengths": lengths}
+            _agree(replay.run(feeds), _expected(source, feeds))
+
+
+def _sums(node: Any) -> bytes:
+    return _model([node], {"x": (FLOAT, ["T", 3])}, ["last", "rows"], {"zero": _floats(3) * 0})
+
+
+def _scan(back: int) -> bytes:
+    """Running sums of rows, which are collected the other way around."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["s", "row"], ["t"]),
+            helper.make_node("Identity", ["t"], ["out"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(n, FLOAT, [3]) for n in ("s", "row")],
+        [helper.make_tensor_value_info(n, FLOAT, [3]) for n in ("t", "out")],
+    )
+    return _sums(
+        helper.make_node(
+            "Scan",
+            ["zero", "x"],
+            ["last", "rows"],
+            num_scan_inputs=1,
+            scan_input_directions=[back],
+            scan_output_directions=[1 - back],
+            body=body,
+        )
+    )
+
+
+def _loop() -> bytes:
+    """Running sums of rows by a loop with as many turns as there are rows."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", ["x", "i"], ["row"]),
+            helper.make_node("Add", ["s", "row"], ["t"]),
+            helper.make_node("Identity", ["t"], ["out"]),
+            helper.make_node("Identity", ["before"], ["going"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("before", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", FLOAT, [3]),
+        ],
+        [
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            *(helper.make_tensor_value_info(n, FLOAT, [3]) for n in ("t", "out")),
+        ],
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], start=0, end=1),
+        helper.make_node("Squeeze", ["shape"], ["count"]),
+        helper.make_node("Loop", ["count", "", "zero"], ["last", "rows"], body=body),
+    ]
+    return _model(nodes, {"x": (FLOAT, ["T", 3])}, ["last", "rows"], {"zero": _floats(3) * 0})
+
+
+@pytest.mark.parametrize("source", [_scan(0), _scan(1), _loop()], ids=["scan", "back", "loop"])
+def test_as_many_turns_as_rows(source: bytes, target: str, device: Device) -> None:
+    """No bound is asked for, and the results have as many rows: they need no count."""
+    graph, _ = import_graph(source, dims={"T": STEPS})
+    program = compile_graph(graph, find_target(target)).program
+    assert program is not None
+    with Replay(program, device, poison=True) as replay:
+        for steps in (5, 1, 12):
+            feeds = {"x": _floats(steps, 3)}
             _agree(replay.run(feeds), _expected(source, feeds))
 
 

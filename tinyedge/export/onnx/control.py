@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import REFUSED, Call, Node, operator
@@ -109,12 +110,12 @@ def _repeated(
     condition: before the first turn; None where it is true. watched: whether those count that
     turns compute.
     """
-    known = node.known(trips)
-    limit = None if known is None else int(known.reshape(-1)[0])
-    bound = node.bound(limit)
+    limit = None if trips is None or node.unknown_sizes(trips) else node.sizes(trips, "M")[0]
+    bound = node.bound(None if limit is None else maximum(limit))
     if bound == 0 and len(body.output) == 1 + len(carried):
         return list(carried)
-    count = None if trips is None or limit is not None else trips.reshape(()).cast(dt.int64)
+    fixed = trips is None or isinstance(limit, int)
+    count = None if trips is None or fixed else trips.reshape(()).cast(dt.int64)
     going = Tensor(True, dt.bool_) if condition is None else condition.reshape(())
     if count is not None:
         going = going & (count > 0)
@@ -143,12 +144,21 @@ def _repeated(
     last = Tensor.repeated([*first, *made], [*inside, *kept], nexts, bound=bound)
     if not scanned:
         return last[2:]
-    turns = node.counted(last[1], bound)
+    certain = bound == maximum(limit or 0) and _hold(
+        node, condition, results[0] if watched else None
+    )
+    turns = limit if limit is not None and certain else node.counted(last[1], bound)
     rows = [cut(tensor, 0, 0, turns) for tensor in last[2 + len(carried) :]]
     return [*last[2 : 2 + len(carried)], *rows]
 
 
-@operator("Scan", since=9, limits="scanned axes of fixed, equal sizes")
+def _hold(node: Node, *conditions: Tensor | None) -> bool:
+    """Whether all conditions that are given are known to be true."""
+    known = [node.known(condition) for condition in conditions if condition is not None]
+    return all(value is not None and bool(value.all()) for value in known)
+
+
+@operator("Scan", since=9, limits="scanned axes of equal sizes")
 def scan(node: Node, *values: Tensor) -> Steps:
     body = node.graph("body")
     count, outputs = _scanned(node, body, len(values))
@@ -215,8 +225,9 @@ def _scan(
     states = len(state)
     sizes = {t.shape[0] for t in rows}
     (length,) = sizes if len(sizes) == 1 else (None,)
-    if not isinstance(length, int):
-        raise node.unsupported("it scans symbolic or unequal axes", supported="fixed sizes")
+    if length is None:
+        raise node.unsupported("it scans axes of different sizes", supported="one size")
+    end = Tensor.from_size(length)
     first = [Tensor(0, dt.int64), *state]
     carried = Tensor.carried(first)
     elements = [t.gather(0, carried[0]) for t in rows]
@@ -232,7 +243,7 @@ def _scan(
     kept = Tensor.carried(made, len(first))
     nexts = [carried[0] + 1, *results[:states]]
     for tensor, value, last in zip(kept, results[states:], back, strict=True):
-        nexts.append(tensor.put(length - 1 - carried[0] if last else carried[0], value))
+        nexts.append(tensor.put(end - 1 - carried[0] if last else carried[0], value))
     return Tensor.repeated([*first, *made], [*carried, *kept], nexts, trips=length)[1:]
 
 
