@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 INTEGERS_ONLY = (ops.FLOORDIV, ops.MOD, ops.TRUNCDIV, ops.SHL, ops.SHR)
 FLOATS_ONLY = (
     *(ops.DIV, ops.EXP, ops.LOG, ops.SQRT, ops.SIN, ops.COS, ops.TANH, ops.ISNAN, ops.POW),
-    *(ops.FLOOR, ops.TRUNC, ops.ROUND),
+    *(ops.FLOOR, ops.TRUNC, ops.ROUND, ops.FMOD),
 )
 BITS = (ops.AND, ops.OR, ops.XOR, ops.NOT)
 ANY = (ops.WHERE, ops.CAST, ops.EQ)

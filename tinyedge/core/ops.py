@@ -109,6 +109,7 @@ DIV = _row("div", "binary", 2, numpy=_quiet(np.true_divide), c="({0} / {1})", co
 FLOORDIV = _row("floordiv", "binary", 2, numpy=_floored(np.floor_divide), cost=4)  # integers
 MOD = _row("mod", "binary", 2, numpy=_floored(np.mod), cost=4)  # integers, sign of the divisor
 TRUNCDIV = _row("truncdiv", "binary", 2, numpy=_quiet(_truncated_quotient), c="({0} / {1})", cost=4)
+FMOD = _row("fmod", "binary", 2, numpy=_quiet(np.fmod), c="fmod({0}, {1})", cost=16)  # exact
 POW = _row("pow", "binary", 2, numpy=_quiet(np.power), c="pow({0}, {1})", cost=16)
 MAX = _row(  # a NaN in either operand gives NaN
     "max",

@@ -33,6 +33,7 @@ FUNCTIONS = {
     ops.TRUNC: "trunc",
     ops.ROUND: "rint",
     ops.POW: "pow",
+    ops.FMOD: "fmod",
 }
 
 

@@ -82,7 +82,7 @@ def div(node: Node, a: Tensor, b: Tensor) -> Tensor:
 def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     if node.integer("fmod", 0):
         if a.dtype.is_float:
-            return _float_remainder(a, b)
+            return a.fmod(b)
         return a - (a / b) * b
     if a.dtype.is_float:
         if node.opset < 28:
@@ -91,15 +91,9 @@ def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return a % b
 
 
-def _float_remainder(a: Tensor, b: Tensor) -> Tensor:
-    """C's fmod: the dividend's sign; an infinite divisor leaves the dividend."""
-    remainder = a.fmod(b)
-    return (b.isinf() & ~a.isinf()).where(a, remainder)
-
-
 def _floored_remainder(a: Tensor, b: Tensor) -> Tensor:
     """The divisor's sign; an infinite divisor leaves a dividend of its sign, else is the result."""
-    remainder = _float_remainder(a, b)
+    remainder = a.fmod(b)
     wrong = remainder.ne(0.0) & ((remainder < 0) ^ (b < 0))
     return wrong.where(remainder + b, remainder)
 

@@ -23,6 +23,7 @@
     TE_INLINE type te_abs_##suffix(type x) { return fabs##math(x); }                                \
     TE_INLINE int32_t te_isnan_##suffix(type x) { return isnan(x) != 0; }                           \
     TE_INLINE type te_pow_##suffix(type x, type y) { return pow##math(x, y); }                      \
+    TE_INLINE type te_fmod_##suffix(type x, type y) { return fmod##math(x, y); }                    \
     TE_INLINE type te_max_##suffix(type a, type b) { return (a < b || b != b) ? b : a; }            \
     TE_INLINE type te_min_##suffix(type a, type b) { return (a > b || b != b) ? b : a; }
 TE_FLOAT(f32, float, f)
@@ -161,6 +162,7 @@ TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
     TE_INLINE f te_trunc_##f(f x) { TE_EACH(f, lanes, truncf(x[i])); }                              \
     TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }                                \
     TE_INLINE f te_pow_##f(f x, f z) { TE_EACH(f, lanes, powf(x[i], z[i])); }                       \
+    TE_INLINE f te_fmod_##f(f x, f z) { TE_EACH(f, lanes, fmodf(x[i], z[i])); }                     \
     TE_INLINE m te_truncdiv_##m(m a, m b) { TE_EACH(m, lanes, te_truncdiv_i32(a[i], b[i])); }       \
     TE_INLINE m te_floordiv_##m(m a, m b) { TE_EACH(m, lanes, te_floordiv_i32(a[i], b[i])); }       \
     TE_INLINE m te_mod_##m(m a, m b) { TE_EACH(m, lanes, te_mod_i32(a[i], b[i])); }                 \

@@ -76,6 +76,9 @@ TE_MATH(rint)
 TE float te_pow(float x, float y) { return powf(x, y); }
 TE double te_pow(double x, double y) { return pow(x, y); }
 TE half te_pow(half x, half y) { return half(powf(x, y)); }
+TE float te_fmod(float x, float y) { return fmodf(x, y); }
+TE double te_fmod(double x, double y) { return fmod(x, y); }
+TE half te_fmod(half x, half y) { return half(fmodf(x, y)); }
 template <class T> TE bool te_isnan(T x) { return x != x; }
 
 // A NaN in either operand gives NaN.
@@ -229,6 +232,7 @@ TE_CONVERSIONS(te_to_float16, half)
 TE_TWO(operator==, bool, bool, te_eq)
 TE_TWO(operator/, float, float, te_div)
 TE_TWO(te_pow, float, float, te_pow)
+TE_TWO(te_fmod, float, float, te_fmod)
 TE_ONE(te_reciprocal, float, float, te_reciprocal)
 TE_ONE(te_isnan, bool, float, te_isnan)
 TE_ONE(te_abs, float, float, te_abs)

@@ -58,6 +58,25 @@ fn te_pow_f32(x: f32, y: f32) -> f32 {
     return select(z, 1.0, te_eq_f32(x, 1.0) | te_eq_f32(y, 0.0));
 }
 
+// x - trunc(x / y) * y without rounding: a long division of the significands, eight bits of the quotient a turn.
+fn te_fmod_f32(x: f32, y: f32) -> f32 {
+    let a = bitcast<u32>(x) & 0x7fffffffu;
+    let b = bitcast<u32>(y) & 0x7fffffffu;
+    if (a >= 0x7f800000u || b > 0x7f800000u || b == 0u) { return te_nan(); }
+    if (a < b) { return x; }
+    let exponent = max(i32(b >> 23u), 1);
+    let divisor = (b & 0x7fffffu) | select(0u, 0x800000u, b >= 0x800000u);
+    var rest = ((a & 0x7fffffu) | select(0u, 0x800000u, a >= 0x800000u)) % divisor;
+    for (var left = max(i32(a >> 23u), 1) - exponent; left > 0; left -= 8) {
+        rest = (rest << u32(min(left, 8))) % divisor;
+    }
+    let shift = countLeadingZeros(rest) - 8u;
+    let power = exponent - i32(shift);
+    var bits = (u32(power) << 23u) | ((rest << shift) & 0x7fffffu);
+    if (power < 1) { bits = rest << u32(exponent - 1); }
+    return bitcast<f32>(select(bits, 0u, rest == 0u) | (bitcast<u32>(x) & 0x80000000u));
+}
+
 // Sine and cosine: k = round(x / (pi/2)) and r = x - k * pi/2 by Cody and Waite (Software Manual for the Elementary
 // Functions, 1980): pi/2 in parts of 8 bits, so that products with k < 2^16 are exact; then the polynomials of
 // Cephes' sinf and cosf (Moshier) on [-pi/4, pi/4]. Beyond 1e5 the built-in function has to do.

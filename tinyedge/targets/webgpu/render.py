@@ -30,6 +30,7 @@ HELPERS = {
     ops.COS: "cos",
     ops.TANH: "tanh",
     ops.POW: "pow",
+    ops.FMOD: "fmod",
     ops.ISNAN: "isnan",
     ops.MAX: "max",
     ops.MIN: "min",
