@@ -1,0 +1,434 @@
+"""What operators mean at their edges: values from ONNX's specification, on every target.
+
+Each row is one node. Its operands are inputs of a run unless they are named as constants; all rows
+are one program per target. Where onnxruntime says otherwise: docs/verification.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from tests.agreement import find_target, replay
+from tests.export.hostile import model
+from tinyedge.core.compile import Graph, Port, compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.dtype import from_numpy
+from tinyedge.core.reference import evaluate
+from tinyedge.export.onnx import import_model
+
+F, I32, L, U8 = np.float32, np.int32, np.int64, np.uint8
+INF, NAN = np.inf, np.nan
+LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass
+class Row:
+    """A node. constants: positions of operands that are initialisers. close: relative tolerance."""
+
+    name: str
+    op: str
+    operands: Sequence[Any]
+    results: Sequence[Any]
+    constants: tuple[int, ...] = ()
+    opset: int = 22
+    close: float = 0.0
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+ROWS: list[Row] = []
+
+
+def row(
+    name: str,
+    op: str,
+    operands: Sequence[Any],
+    *results: Any,
+    constants: tuple[int, ...] = (),
+    opset: int = 22,
+    close: float = 0.0,
+    **attributes: Any,
+) -> None:
+    ROWS.append(Row(name, op, operands, results, constants, opset, close, attributes))
+
+
+def f(*values: Any) -> Any:
+    return np.array(values, F)
+
+
+# fmt: off
+# Slice: INT64_MAX and INT64_MIN stand for the ends, whatever the step.
+
+TEN = np.arange(10, dtype=F)
+for label, start, end, step, expected in (
+    ("whole backwards", MOST, LEAST, -1, TEN[::-1]),
+    ("from the last in threes", -1, LEAST, -3, f(9, 6, 3, 0)),
+    ("down to 0", 4, -11, -2, f(4, 2, 0)),
+    ("down to 1", 4, 0, -2, f(4, 2)),
+    ("from before the first", LEAST, 3, 1, f(0, 1, 2)),
+    ("beyond the last", 8, MOST, 1, f(8, 9)),
+    ("nothing", 3, 3, 1, f()),
+    ("nothing backwards", 2, 5, -1, f()),
+    ("steps beyond the end", 1, MOST, 100, f(1)),
+):
+    bounds = [np.array([v], L) for v in (start, end)]
+    slice_operands = [TEN, *bounds, np.array([0], L), np.array([step], L)]
+    row(f"slice {label}", "Slice", slice_operands, expected, constants=(1, 2, 3, 4))
+
+# Negative indices, known and computed.
+
+GRID = np.arange(12, dtype=F).reshape(3, 4)
+for fixed in ((), (1,)):
+    kind = "known" if fixed else "computed"
+    row(f"gather {kind}", "Gather", [GRID, np.array([-1, 0, -3], L)], GRID[[2, 0, 0]],
+        constants=fixed)
+    row(f"gather elements {kind}", "GatherElements",
+        [GRID, np.array([[-1, 0, -4, 1]], L)], f([3, 0, 0, 1]), constants=fixed, axis=1)
+    row(f"gather nd {kind}", "GatherND", [GRID, np.array([[-1, -1], [0, -4]], L)], f(11, 0),
+        constants=fixed)
+    row(f"scatter elements {kind}", "ScatterElements",
+        [GRID[:1], np.array([[-1, -3]], L), f([5, 7])], f([0, 7, 2, 5]), constants=fixed, axis=1)
+    row(f"scatter nd {kind}", "ScatterND",
+        [GRID, np.array([[-1], [-3]], L), f([9] * 4, [8] * 4)],
+        np.stack([f(8, 8, 8, 8), GRID[1], f(9, 9, 9, 9)]), constants=fixed)
+row("one hot", "OneHot", [np.array([1, -1, -3, 7, -4], L), np.array(3, L), f(2, 5)],
+    f([2, 5, 2], [2, 2, 5], [5, 2, 2], [2, 2, 2], [2, 2, 2]), constants=(1,))
+row("scatter, the last of equal places", "ScatterElements",
+    [f([0, 0, 0]), np.array([[1, 1]], L), f([5, 7])], f([0, 7, 0]), constants=(1,), axis=1)
+row("scatter, sums of equal places", "ScatterElements",
+    [f([1, 1, 1]), np.array([[1, 1]], L), f([5, 7])], f([1, 13, 1]), axis=1, reduction="add")
+
+# Resize. Samples and channels stay apart; a size is the floor of size * scale.
+
+PAIR = np.arange(8, dtype=F).reshape(2, 2, 1, 2)
+SCALE = np.array([1, 1, 1, 2], F)
+HALVES = np.array([1, 1, 1, 0.5], F)
+FOUR = f(1, 2, 3, 4).reshape(1, 1, 1, 4)
+
+
+def resized(label: str, x: Any, scales: Any, expected: Any, **attributes: Any) -> None:
+    operands = [x, None, scales]
+    row(f"resize {label}", "Resize", operands, expected, constants=(2,), close=1e-6, **attributes)
+
+
+resized("nearest of samples and channels", PAIR, SCALE, np.repeat(PAIR, 2, 3), mode="nearest")
+resized("72 times", np.arange(5, dtype=F).reshape(1, 1, 1, 5), np.array([1, 1, 1, 72], F),
+        np.repeat(np.arange(5, dtype=F), 72).reshape(1, 1, 1, 360), mode="nearest",
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+for choice, expected in (  # x = 0.5 and 2.5 of 1, 2, 3, 4
+    ("round_prefer_floor", [1, 3]),
+    ("round_prefer_ceil", [2, 4]),
+    ("floor", [1, 3]),
+    ("ceil", [2, 4]),
+):
+    resized(f"halves by {choice}", FOUR, HALVES, f(*expected).reshape(1, 1, 1, 2),
+            mode="nearest", nearest_mode=choice)
+for transform, expected in (  # linear, twice as many of 1, 2, 3, 4
+    ("half_pixel", [1, 1.25, 1.75, 2.25, 2.75, 3.25, 3.75, 4]),
+    ("asymmetric", [1, 1.5, 2, 2.5, 3, 3.5, 4, 4]),
+    ("align_corners", [1 + 3 * i / 7 for i in range(8)]),
+    ("pytorch_half_pixel", [1, 1.25, 1.75, 2.25, 2.75, 3.25, 3.75, 4]),
+):
+    resized(f"linear {transform}", FOUR, SCALE, f(*expected).reshape(1, 1, 1, 8), mode="linear",
+            coordinate_transformation_mode=transform)
+resized("linear to one, align_corners", FOUR, np.array([1, 1, 1, 0.25], F),
+        f(1).reshape(1, 1, 1, 1), mode="linear", coordinate_transformation_mode="align_corners")
+resized("linear to one, pytorch_half_pixel", FOUR, np.array([1, 1, 1, 0.25], F),
+        f(1).reshape(1, 1, 1, 1), mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel")
+# Between two elements Keys' kernel with a = -0.75 is -3, 19, 19, -3 of 32; beyond the ends it takes
+# the last element, or leaves it out.
+resized("cubic", FOUR, HALVES, f(45 / 32, 5 - 45 / 32).reshape(1, 1, 1, 2), mode="cubic")
+resized("cubic, exclude_outside", FOUR, HALVES, f(48 / 35, 5 - 48 / 35).reshape(1, 1, 1, 2),
+        mode="cubic", exclude_outside=1)
+resized("linear, antialias", FOUR, HALVES,
+        f(1.625, 3.375).reshape(1, 1, 1, 2),
+        mode="linear", antialias=1)
+
+# Pools.
+
+RUN = f(1, 2, 3, 4, 5).reshape(1, 1, 5)
+LOW = -1 - RUN
+row("average, ceil_mode", "AveragePool", [RUN], f(1.5, 3.5, 5).reshape(1, 1, 3),
+    kernel_shape=[2], strides=[2], ceil_mode=1)
+row("average, ceil_mode, with padding", "AveragePool", [RUN],
+    f(0.5, 2.5, 4.5).reshape(1, 1, 3), kernel_shape=[2], strides=[2], pads=[1, 0], ceil_mode=1,
+    count_include_pad=1)
+row("average, ceil_mode, with padding at the end", "AveragePool", [RUN],
+    f(1, 3, 3).reshape(1, 1, 3), kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1,
+    count_include_pad=1)
+row("average without padding", "AveragePool", [RUN], f(1.5, 3, 4.5).reshape(1, 1, 3),
+    kernel_shape=[3], strides=[2], pads=[1, 1])
+row("max of negative numbers", "MaxPool", [LOW], f(-2, -3, -5).reshape(1, 1, 3),
+    kernel_shape=[3], strides=[2], pads=[1, 1])
+row("max, dilations", "MaxPool", [RUN], f(3, 4, 5).reshape(1, 1, 3), kernel_shape=[2],
+    dilations=[2])
+row("max, SAME_LOWER", "MaxPool", [LOW], f(-2, -2, -3, -4, -5).reshape(1, 1, 5),
+    kernel_shape=[2], auto_pad="SAME_LOWER")
+row("max, SAME_UPPER", "MaxPool", [LOW], f(-2, -3, -4, -5, -6).reshape(1, 1, 5),
+    kernel_shape=[2], auto_pad="SAME_UPPER")
+row("max of bytes", "MaxPool", [np.array([[[-3, -128, -9]]], np.int8)],
+    np.array([[[-3, -3, -9]]], np.int8), kernel_shape=[3], pads=[1, 1])
+
+# ConvTranspose: output = stride * (n - 1) + output_padding + k - pads.
+
+ONE_TWO = f(1, 2).reshape(1, 1, 2)
+ONES = f(1, 1, 1).reshape(1, 1, 3)
+row("transposed", "ConvTranspose", [ONE_TWO, ONES], f(1, 1, 3, 2, 2).reshape(1, 1, 5),
+    strides=[2])
+row("transposed, output_padding", "ConvTranspose", [ONE_TWO, ONES],
+    f(1, 1, 3, 2, 2, 0).reshape(1, 1, 6), strides=[2], output_padding=[1])
+row("transposed, SAME_UPPER", "ConvTranspose", [ONE_TWO, ONES], f(1, 1, 3, 2).reshape(1, 1, 4),
+    strides=[2], auto_pad="SAME_UPPER")
+row("transposed, SAME_LOWER", "ConvTranspose", [ONE_TWO, ONES], f(1, 3, 2, 2).reshape(1, 1, 4),
+    strides=[2], auto_pad="SAME_LOWER")
+row("transposed, output_shape", "ConvTranspose", [ONE_TWO, ONES], f(1, 3, 2).reshape(1, 1, 3),
+    strides=[2], output_shape=[3])
+row("transposed, output_shape beyond", "ConvTranspose", [ONE_TWO, ONES],
+    f(1, 1, 3, 2, 2, 0).reshape(1, 1, 6), strides=[2], output_shape=[6])
+
+# Order and sums.
+
+TIES = f(1, 3, 3, 0, 3, NAN)
+row("top, equal by the lower index", "TopK", [f(1, 3, 3, 0, 3), np.array([3], L)],
+    f(3, 3, 3), np.array([1, 2, 4], L), constants=(1,))
+row("least, equal by the lower index", "TopK", [f(2, 0, 0, 5), np.array([3], L)], f(0, 0, 2),
+    np.array([1, 2, 0], L), constants=(1,), largest=0)
+row("top, NaN is the greatest", "TopK", [TIES, np.array([2], L)], f(NAN, 3), np.array([5, 1], L),
+    constants=(1,))
+row("sum of those after", "CumSum", [f(1, 2, 3, 4), np.array(0, L)], f(9, 7, 4, 0),
+    constants=(1,), exclusive=1, reverse=1)
+row("first of equal", "ArgMax", [f(1, 5, 5)], np.array([1], L), axis=0)
+row("last of equal", "ArgMin", [f(2, 2, 5)], np.array([1], L), axis=0, select_last_index=1)
+
+# Integer arithmetic.
+
+SIGNS = [np.array([-4, 7, 5, 4, -7, 8], I32), np.array([2, -3, 8, -2, 3, 5], I32)]
+row("remainder of the divisor's sign", "Mod", SIGNS, np.array([0, -2, 5, 0, 2, 3], I32))
+row("remainder of the dividend's sign", "Mod", SIGNS, np.array([0, 1, 5, 0, -1, 3], I32), fmod=1)
+LOWEST = [np.array([-(2**31)] * 2, I32), np.array([-1, 1], I32)]
+row("the least integer by -1", "Mod", LOWEST, np.zeros(2, I32))
+row("the least integer by -1, C", "Mod", LOWEST, np.zeros(2, I32), fmod=1)
+row("quotients are cut", "Div", [np.array([7, -7, 7, -7], I32), np.array([2, 2, -2, -2], I32)],
+    np.array([3, -3, -3, 3], I32))
+row("bytes wrap around when added", "Add", [np.array([200, 255, 0], U8)] * 2,
+    np.array([144, 254, 0], U8))
+row("bytes wrap around when subtracted", "Sub",
+    [np.array([3, 0], U8), np.array([5, 1], U8)], np.array([254, 255], U8))
+row("bytes wrap around when multiplied", "Mul", [np.array([16, 255], U8)] * 2,
+    np.array([0, 1], U8))
+row("signed bytes wrap around", "Neg", [np.array([-128, 127], np.int8)],
+    np.array([-128, -127], np.int8))
+for width, dtype in ((8, U8), (16, np.uint16), (32, np.uint32)):
+    for direction in ("LEFT", "RIGHT"):
+        row(f"shift {direction} by {width}", "BitShift",
+            [np.array([1, 2**width - 1], dtype), np.array([width, width + 1], dtype)],
+            np.zeros(2, dtype), direction=direction)
+
+# Remainders of floats.
+
+EDGES = [
+    f(5.5, -5.5, 5.5, -5.5, 3, -3, INF, 2, NAN, 0, 1),
+    f(2, 2, -2, -2, INF, INF, 2, 0, 1, 3, 0.1),
+]
+row("float remainder of the dividend's sign", "Mod", EDGES,
+    f(1.5, -1.5, 1.5, -1.5, 3, -3, NAN, NAN, NAN, 0, np.fmod(F(1), F(0.1))), fmod=1)
+row("float remainder of great quotients", "Mod", [f(1e10, 16777215, 1e30), f(3, 0.7, 7)],
+    np.fmod(f(1e10, 16777215, 1e30), f(3, 0.7, 7)), fmod=1)
+
+# Quantisation: halves to even, then saturated.
+
+QUANTISED = f(0.5, 1.5, 2.5, -0.5, -1.5, 300, -300, 254.5)
+row("quantised to bytes", "QuantizeLinear", [QUANTISED, F(1), U8(0)],
+    np.array([0, 2, 2, 0, 0, 255, 0, 254], U8), constants=(1, 2))
+row("quantised around 128", "QuantizeLinear", [QUANTISED, F(1), U8(128)],
+    np.array([128, 130, 130, 128, 126, 255, 0, 255], U8), constants=(1, 2))
+row("quantised to signed bytes", "QuantizeLinear", [QUANTISED, F(2), np.int8(-1)],
+    np.array([-1, 0, 0, -1, -2, 127, -128, 126], np.int8), constants=(1, 2))
+row("dequantised", "DequantizeLinear", [np.array([0, 3, 255], U8), F(0.5), U8(3)],
+    f(-1.5, 0, 126), constants=(1, 2))
+
+# Padding.
+
+THREE = f(1, 2, 3)
+for mode, pads, expected in (
+    ("constant", [1, -1], f(0, 1, 2)),
+    ("constant", [-2, 2], f(3, 0, 0)),
+    ("reflect", [2, 2], f(3, 2, 1, 2, 3, 2, 1)),
+    ("edge", [2, 1], f(1, 1, 1, 2, 3, 3)),
+    ("wrap", [2, 1], f(2, 3, 1, 2, 3, 1)),
+    ("wrap", [4, 5], f(3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2)),
+    ("reflect", [-1, 1], f(2, 3, 2)),
+    ("edge", [-1, 2], f(2, 3, 3, 3)),
+):
+    row(f"pad {mode} {pads}", "Pad", [THREE, np.array(pads, L)], expected, constants=(1,),
+        mode=mode)
+row("pad along a negative axis", "Pad",
+    [GRID[:2, :2], np.array([0, 1], L), F(7), np.array([-1], L)], f([0, 1, 7], [4, 5, 7]),
+    constants=(1, 2, 3))
+
+# NaN, and bounds that cross.
+
+BAD = f(NAN, -1, INF, -INF, 2)
+row("relu of NaN", "Relu", [BAD], f(NAN, 0, INF, 0, 2))
+row("maximum with NaN", "Max", [BAD, f(0, NAN, 0, 0, 0)], f(NAN, NAN, INF, 0, 2))
+row("minimum with NaN", "Min", [BAD, f(0, NAN, 0, 0, 0)], f(NAN, NAN, 0, -INF, 0))
+row("clip of NaN", "Clip", [BAD, F(-0.5), F(1)], f(NAN, -0.5, 1, -0.5, 1), constants=(1, 2))
+row("clip, crossed", "Clip", [f(-5, 0, 5), F(3), F(1)], f(1, 1, 1), constants=(1, 2))
+row("clip, computed and crossed", "Clip", [f(-5, 0, 5), F(3), F(1)], f(1, 1, 1))
+row("clip below", "Clip", [f(-5, 0, 5), F(1)], f(1, 1, 5), constants=(1,))
+row("clip above", "Clip", [f(-5, 0, 5), None, F(1)], f(-5, 0, 1), constants=(2,))
+row("greatest with NaN", "ReduceMax", [BAD], f(NAN))
+row("greatest without NaN", "ReduceMax", [f(-INF, -2)], f(-2))
+row("least with NaN", "ReduceMin", [BAD], f(NAN))
+
+# Functions far out.
+
+FAR = f(-1e30, -200, -90, 0, 90, 200, 1e30, INF, -INF)
+row("tanh far out", "Tanh", [FAR], f(-1, -1, -1, 0, 1, 1, 1, 1, -1), close=1e-6)
+row("sigmoid far out", "Sigmoid", [FAR], f(0, 0, 0, 0.5, 1, 1, 1, 1, 0), close=1e-6)
+row("softplus far out", "Softplus", [FAR], f(0, 0, 0, np.log(2), 90, 200, 1e30, INF, 0),
+    close=1e-6)
+row("erf far out", "Erf", [FAR], f(-1, -1, -1, 0, 1, 1, 1, 1, -1), close=1e-6)
+row("gelu far out", "Gelu", [f(-1e4, -50, 0, 50, 1e4)], f(0, 0, 0, 50, 1e4), close=1e-6)
+row("softmax with -inf", "Softmax", [f([-INF, 0, 0], [-INF, -INF, -INF], [1e30, 0, -1e30])],
+    f([0, 0.5, 0.5], [NAN, NAN, NAN], [1, 0, 0]), close=1e-6)
+row("log softmax far apart", "LogSoftmax", [f([1000, 0], [0, -1000])], f([0, -1000], [0, -1000]),
+    close=1e-6)
+row("log of a sum of exponentials", "ReduceLogSumExp",
+    [f([1000, 1000], [-1000, -INF]), np.array([1], L)], f([1000 + np.log(2)], [-1000]),
+    constants=(1,), close=1e-6)
+
+# Casts. From float: cut, saturated, NaN is 0. From integers: the low bits.
+
+CUT = f(1.9, -1.9, NAN, INF, -INF, 300, -300)
+row("cast to int32", "Cast", [CUT],
+    np.array([1, -1, 0, 2**31 - 1, -(2**31), 300, -300], I32), to=6)
+row("cast to uint8", "Cast", [CUT], np.array([1, 0, 0, 255, 0, 255, 0], U8), to=2)
+row("cast to int8", "Cast", [CUT], np.array([1, -1, 0, 127, -128, 127, -128], np.int8), to=3)
+row("cast to bool", "Cast", [f(0, -0.0, 0.5, NAN)], np.array([False, False, True, True]), to=9)
+row("cast of integers", "Cast", [np.array([200, -129, 256], np.int16)],
+    np.array([-56, 127, 0], np.int8), to=3)
+row("cast of bool", "Cast", [np.array([True, False])], f(1, 0), to=1)
+
+# Products and means.
+
+row("product over nothing", "MatMul", [np.zeros((2, 0), F), np.zeros((0, 3), F)],
+    np.zeros((2, 3), F))
+row("sum over nothing", "ReduceSum", [np.zeros((2, 0), F), np.array([1], L)],
+    np.zeros((2, 1), F), constants=(1,))
+OFFSET = F(1e4) + np.arange(8, dtype=F) * F(2**-7)
+STEPS = np.arange(8) - 3.5
+row("normalised around a large mean", "LayerNormalization", [OFFSET[None], np.ones(8, F)],
+    (STEPS / np.sqrt((STEPS**2).mean()))[None].astype(F), constants=(1,), close=1e-3,
+    epsilon=1e-12)
+row("variance around a large mean", "InstanceNormalization",
+    [OFFSET.reshape(1, 1, 8), np.ones(1, F), np.zeros(1, F)],
+    (STEPS / np.sqrt((STEPS**2).mean())).reshape(1, 1, 8).astype(F), constants=(1, 2),
+    close=1e-3, epsilon=1e-12)
+
+# Attention: 9 query heads share 3 key heads; softcap comes before the mask.
+
+HEADS = np.zeros((1, 9, 1, 1), F)
+KEYS = np.zeros((1, 3, 2, 1), F)
+VALUES = np.arange(6, dtype=F).reshape(1, 3, 2, 1)
+row("grouped heads", "Attention", [HEADS, KEYS, VALUES],
+    np.repeat(f(0.5, 2.5, 4.5), 3).reshape(1, 9, 1, 1), opset=23, close=1e-6)
+row("a row that attends to nothing", "Attention",
+    [HEADS, KEYS, VALUES, np.zeros((1, 2), bool)], np.zeros((1, 9, 1, 1), F), opset=23)
+row("softcap before the mask", "Attention",
+    [f(1).reshape(1, 1, 1, 1), f(1e3, -1e3).reshape(1, 1, 2, 1), f(1, 3).reshape(1, 1, 2, 1),
+     f([-INF, 0])], f(3).reshape(1, 1, 1, 1), opset=23, close=1e-6, scale=1.0, softcap=1.0)
+CAPPED = np.exp(np.tanh([1e3, -1e3]) * 2)
+row("softcap", "Attention",
+    [f(1).reshape(1, 1, 1, 1), f(1e3, -1e3).reshape(1, 1, 2, 1), f(1, 3).reshape(1, 1, 2, 1)],
+    f((CAPPED @ [1, 3]) / CAPPED.sum()).reshape(1, 1, 1, 1), opset=23, close=1e-5, scale=1.0,
+    softcap=2.0)
+
+# Einsum with an index twice in one operand.
+
+SQUARE = np.arange(9, dtype=F).reshape(3, 3)
+row("diagonal", "Einsum", [SQUARE], f(0, 4, 8), equation="ii->i")
+row("trace", "Einsum", [SQUARE], F(12), equation="ii->")
+row("diagonal by a vector", "Einsum", [SQUARE, f(1, 2, 3)], f(0, 8, 24), equation="ii,i->i")
+row("batches of diagonals", "Einsum", [np.stack([SQUARE, SQUARE + 1])],
+    f([0, 4, 8], [1, 5, 9]), equation="...ii->...i")
+
+# Split: the last part is what is left.
+
+row("ten in three", "Split", [TEN], TEN[:4], TEN[4:8], TEN[8:], num_outputs=3)
+for size in (1, 2, 3, 5):  # stored in words of four
+    values = np.arange(250, 250 + size).astype(U8)
+    row(f"{size} bytes", "Add", [values, np.full(size, 3, U8)], values + U8(3))
+
+# fmt: on
+
+
+def imported(number: int, row: Row) -> tuple[dict[str, Any], list[Any]]:
+    """A row's inputs by name, and its results as tensors."""
+    names = [f"r{number}_{n}" if value is not None else "" for n, value in enumerate(row.operands)]
+    feeds = {
+        name: np.asarray(value)
+        for n, (name, value) in enumerate(zip(names, row.operands, strict=True))
+        if name and n not in row.constants
+    }
+    stored = [(names[n], np.asarray(row.operands[n])) for n in row.constants]
+    weights = [numpy_helper.from_array(value, name) for name, value in stored]
+    infos = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in feeds.items()
+    ]
+    outputs = tuple(f"y{n}" for n in range(len(row.results)))
+    node = helper.make_node(row.op, names, outputs, **row.attributes)
+    proto = model([node], inputs=infos, outputs=outputs, weights=weights, opset=row.opset)
+    found = import_model(proto.SerializeToString()).outputs
+    return feeds, [found[name] for name in outputs]
+
+
+def wrong(row: Row, got: Sequence[Any]) -> str:
+    for ours, value in zip(got, row.results, strict=True):
+        expected = np.asarray(value)
+        if ours.shape != expected.shape or ours.dtype != expected.dtype:
+            return f"{row.name}: {ours.dtype} {ours.shape} for {expected.dtype} {expected.shape}"
+        with np.errstate(invalid="ignore"):
+            same = (ours == expected) | ((ours != ours) & (expected != expected))
+            if row.close:
+                same |= np.abs(ours - expected) <= row.close * np.maximum(1, np.abs(expected))
+        if not np.all(same):
+            return f"{row.name}: {ours.tolist()} for {expected.tolist()}"
+    return ""
+
+
+def test_the_meaning() -> None:
+    """By the reference evaluator."""
+    found = []
+    for number, row in enumerate(ROWS):
+        feeds, tensors = imported(number, row)
+        with np.errstate(all="ignore"):
+            found.append(wrong(row, evaluate([tensor.node for tensor in tensors], feeds)))
+    assert not [text for text in found if text]
+
+
+def test_the_meaning_on_every_target(target: str, device: Device) -> None:
+    feeds: dict[str, Any] = {}
+    ports: list[Port] = []
+    for number, row in enumerate(ROWS):
+        given, tensors = imported(number, row)
+        feeds.update(given)
+        for place, tensor in enumerate(tensors):
+            ports.append(Port(f"{number}/{place}", tensor.dtype, tensor.shape, tensor.node))
+    inputs = [Port(name, from_numpy(value.dtype), value.shape) for name, value in feeds.items()]
+    program = compile_graph(Graph(tuple(inputs), tuple(ports)), find_target(target)).program
+    assert program is not None
+    found = replay(program, device, feeds)
+    problems = []
+    for number, row in enumerate(ROWS):
+        got = [found[f"{number}/{place}"] for place in range(len(row.results))]
+        problems.append(wrong(row, got))
+    assert not [text for text in problems if text]
