@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ FLAGS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-g
 
 # Seconds of the slow test; a longer run: TINYEDGE_FUZZ_SECONDS=3600.
 SECONDS = int(os.environ.get("TINYEDGE_FUZZ_SECONDS", "60"))
+
+KEPT = Path(__file__).with_name("corpus.tar.xz")  # text that reaches different code
 
 _EMPTY = "int LLVMFuzzerTestOneInput(const void *d, unsigned long n) { return !d && n; }"
 
@@ -45,8 +48,12 @@ def smaller(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def corpus(folder: Path) -> Path:
-    """Manifests of every program of the tests, of the attacks that keep canonical JSON."""
+    """Manifests of every program of the tests, of the attacks that keep canonical JSON, and what
+    long runs found: after one, `-merge=1` what is kept and what it found, and pack that anew.
+    """
     folder.mkdir()
+    with tarfile.open(KEPT) as kept:
+        kept.extractall(folder, filter="data")
     scratch = folder.parent / "scratch"
     makers = [
         *(bundles.plain, bundles.everything, bundles.pictures),
