@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
     from tinyedge.export.onnx import Inspection
     from tinyedge.export.slices import Specs
-    from tinyedge.export.source import Entry
+    from tinyedge.export.source import Entry, Number
     from tinyedge.export.states import Spec
 
 TARGETS = ("webgpu", "qcom", "cuda", "cpu")
@@ -185,6 +185,7 @@ def export_onnx(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Number] | None = None,
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
@@ -205,7 +206,8 @@ def export_onnx(
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
     symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most turns
     of a loop whose number only a run will know. outputs: names of values of the model to take in
-    place of its outputs; what these do not need is left out. precision: "fp32", or "fp16" for
+    place of its outputs; what these do not need is left out. constants: inputs that are always one
+    number, as {"sr": 16000}; these are inputs no more. precision: "fp32", or "fp16" for
     weights and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the
     others.
     arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
@@ -237,6 +239,7 @@ def export_onnx(
         dims=dims,
         bounds=bounds,
         outputs=outputs,
+        constants=constants,
         entries=entries,
         states=states,
         state_init=first,
@@ -574,13 +577,14 @@ def compile_model(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Number] | None = None,
     **more: Any,
 ) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
     from tinyedge.export.source import import_graph
 
     check_options(target, options)
-    graph, _ = import_graph(path, dims, bounds, outputs)
+    graph, _ = import_graph(path, dims, bounds, outputs, constants)
     return compile_graph(graph, find_target(target), options, **more)
 
 
@@ -592,6 +596,7 @@ def inspect_model(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Number] | None = None,
 ) -> tuple[Inspection, Compilation | InputError | None]:
     """What the importer makes of an ONNX file, and the compiler of what could be imported.
 
@@ -601,7 +606,7 @@ def inspect_model(
     from tinyedge.export.onnx import inspect_model
 
     check_options(target, options)
-    found = inspect_model(path, dims=dims, bounds=bounds, outputs=outputs)
+    found = inspect_model(path, dims=dims, bounds=bounds, outputs=outputs, constants=constants)
     if not found.remaining.outputs:
         return found, None
     stage = "fold" if found.refused or found.open else "optimise"

@@ -28,6 +28,13 @@ BOUNDS = click.option(
     metavar="NODE=N",
     help="The most turns of a loop, or elements of a result, that only a run will know.",
 )
+CONSTANTS = click.option(
+    "--constant",
+    "constants",
+    multiple=True,
+    metavar="INPUT=NUMBER",
+    help="An input that is always this number, or true or false: it is an input no more.",
+)
 OUTPUTS = click.option(
     "--outputs",
     "outputs",
@@ -66,6 +73,25 @@ def split_pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
             raise click.BadParameter(f"{name!r} is given twice", param_hint=option)
         result[name] = value
     return result
+
+
+def split_constants(texts: Sequence[str]) -> dict[str, bool | int | float]:
+    """`INPUT=NUMBER` arguments of --constant."""
+    return {
+        name: _constant(value)
+        for name, value in split_pairs(texts, "--constant", "INPUT=NUMBER").items()
+    }
+
+
+def _constant(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise click.BadParameter(f"{text!r} is no number", param_hint="--constant")
 
 
 def sizes(dims: Sequence[str]) -> dict[str, int]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyedge.api import TARGETS, choose_options, compile_model
-from tinyedge.cli.arguments import BOUNDS, DIMS, OUTPUTS, PRECISION, numbers, split_dims
+from tinyedge.cli.arguments import (
+    BOUNDS,
+    CONSTANTS,
+    DIMS,
+    OUTPUTS,
+    PRECISION,
+    numbers,
+    split_constants,
+    split_dims,
+)
 from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.ports import say as say_size
@@ -30,6 +39,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
 @DIMS
 @BOUNDS
+@CONSTANTS
 @OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
@@ -40,6 +50,7 @@ def command(
     kernel: int | None,
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
+    constants: tuple[str, ...],
     outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
@@ -60,6 +71,7 @@ def command(
             options,
             dims=split_dims(dims),
             bounds=numbers(bounds, "--bound", "NODE=N"),
+            constants=split_constants(constants),
             outputs=outputs or None,
             stop_after=stop_after,
         )

@@ -10,11 +10,13 @@ import click
 from tinyedge.api import MOST_STEPS, TARGETS
 from tinyedge.cli.arguments import (
     BOUNDS,
+    CONSTANTS,
     DIMS,
     KEEP_GOING,
     OUTPUTS,
     PRECISION,
     numbers,
+    split_constants,
     split_dims,
     split_pairs,
 )
@@ -42,6 +44,7 @@ from tinyedge.core.errors import InputError
 )
 @DIMS
 @BOUNDS
+@CONSTANTS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -109,6 +112,7 @@ def command(
     out: Path | None,
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
+    constants: tuple[str, ...],
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -148,6 +152,7 @@ def command(
         "out": place,
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
+        "constants": split_constants(constants),
         "outputs": outputs or None,
         "precision": precision,
         "optimize": not no_optimize,
@@ -195,7 +200,7 @@ def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json
     from tinyedge.cli.remaining import print_remaining, remaining
     from tinyedge.export.onnx import inspect_model
 
-    chosen = {name: options[name] for name in ("dims", "bounds", "outputs")}
+    chosen = {name: options[name] for name in ("dims", "bounds", "outputs", "constants")}
     found = inspect_model(model, **chosen)
     if not found.refused:
         raise error

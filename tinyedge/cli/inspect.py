@@ -12,11 +12,13 @@ import click
 from tinyedge.api import TARGETS, choose_options, inspect_model, remarks
 from tinyedge.cli.arguments import (
     BOUNDS,
+    CONSTANTS,
     DIMS,
     KEEP_GOING,
     OUTPUTS,
     PRECISION,
     numbers,
+    split_constants,
     split_dims,
 )
 from tinyedge.cli.output import bytes_of, say, say_json, several, table
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 )
 @DIMS
 @BOUNDS
+@CONSTANTS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -52,6 +55,7 @@ def command(
     target: str,
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
+    constants: tuple[str, ...],
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -78,6 +82,7 @@ def command(
         "target": target,
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
+        "constants": split_constants(constants),
         "outputs": outputs or None,
         "precision": precision,
     }
@@ -269,7 +274,7 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
     from tinyedge.export.estimate import estimate, folded
 
     chosen = choose_options(options["target"], options["precision"])
-    given = {name: options[name] for name in ("dims", "bounds", "outputs")}
+    given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants")}
     found, state = inspect_model(path, options["target"], chosen, **given)
     refused = dict(found.refused)
     if isinstance(state, InputError):

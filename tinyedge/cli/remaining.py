@@ -18,7 +18,7 @@ def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dic
     """The outputs that are left, what could stand for the others, and a command that exports both,
     as many as a bundle can hold.
 
-    options: the arguments of an export: dims, bounds, target, precision.
+    options: the arguments of an export: dims, bounds, constants, target, precision.
     """
     return {
         "outputs": list(found.imported.outputs),
@@ -29,7 +29,7 @@ def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dic
 
 def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
     words = ["tinyedge", "export", str(model), "--target", options["target"]]
-    for option, name in (("--dim", "dims"), ("--bound", "bounds")):
+    for option, name in (("--dim", "dims"), ("--bound", "bounds"), ("--constant", "constants")):
         for key, value in options[name].items():
             words += [option, f"{key}={value}"]
     if options["precision"] is not None:

@@ -50,6 +50,12 @@ class InputError(TinyedgeError):
 
     family = "input"
 
+    def with_next(self, next: str) -> InputError:
+        """The same error with another next step."""
+        return type(self)(
+            self.subject, self.because, id=self.id, supported=self.supported, next=next
+        )
+
 
 class ModelError(InputError):
     """A model file that is damaged, hostile or inconsistent."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAIN = "main"  # the entry of the model itself
 
+Number = Union[bool, int, float]
+
 # One entry's model: an ONNX file, a function over tensors with its example inputs, or a graph.
 Entry = Union[str, Path, tuple[Callable[..., Any], Any], Graph]
 
@@ -32,6 +34,7 @@ def source_of(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Number] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -40,9 +43,12 @@ def source_of(
     """What is compiled, what had to be assumed, and what a manifest records of it.
 
     dims and bounds may name sizes and nodes of any entry. outputs: values of the first model, to
-    take in place of its outputs. state_init: arrays. Raises ModelError, InputError.
+    take in place of its outputs. constants: of the first model, inputs that are one number.
+    state_init: arrays. Raises ModelError, InputError.
     """
-    graphs, assumed = _graphs(main, entries or {}, dims or {}, bounds or {}, outputs)
+    graphs, assumed = _graphs(
+        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}
+    )
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
     check_ports(source)
@@ -51,6 +57,7 @@ def source_of(
         "bounds": sorted(_plain(f"{name}={most}") for name, most in (bounds or {}).items()),
         "outputs": [_plain(n) for n in ([outputs] if isinstance(outputs, str) else outputs or ())],
         "assumed": [_plain(text) for text in assumed],
+        "constants": [{"name": n, "value": repr(v)} for n, v in (constants or {}).items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
     return source, assumed, {name: values for name, values in record.items() if values}
@@ -62,6 +69,7 @@ def _graphs(
     dims: Mapping[str, int | str],
     bounds: Mapping[str, int],
     outputs: str | Sequence[str] | None,
+    constants: Mapping[str, Number],
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -83,9 +91,14 @@ def _graphs(
         elif isinstance(source, tuple):
             graphs[name] = trace(*source)
         else:
-            chosen = outputs if name == MAIN else None
+            first = name == MAIN
             model = import_model(
-                source, dims=dims, bounds=bounds, outputs=chosen, spare=bool(entries)
+                source,
+                dims=dims,
+                constants=constants if first else None,
+                bounds=bounds,
+                outputs=outputs if first else None,
+                spare=bool(entries),
             )
             graphs[name] = model.graph()
             models.append(model)
@@ -101,11 +114,12 @@ def import_graph(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Number] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
-    model = import_model(path, dims=dims or {}, bounds=bounds, outputs=outputs)
+    model = import_model(path, dims=dims or {}, constants=constants, bounds=bounds, outputs=outputs)
     return model.graph(), model.warnings
 
 

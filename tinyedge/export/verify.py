@@ -108,7 +108,9 @@ def verify(
     references = {}
     for name, model in models.items():
         entry = find_entry(bundle.program, name)
-        references[entry.name] = _Reference(model, _chosen(bundle.program, entry.outputs))
+        references[entry.name] = _Reference(
+            model, _chosen(bundle.program, entry.outputs), _constants(bundle.program)
+        )
     with ExitStack() as stack:
         if run is None:
             if device is None:
@@ -132,6 +134,23 @@ def _chosen(program: Program, outputs: Sequence[str]) -> list[str]:
     if not program.options.get("outputs"):
         return []
     return [*outputs, *(name for name in _feeds(program.options.get("states")).values())]
+
+
+def _constants(program: Program) -> dict[str, str]:
+    """The inputs of the model that are one number, in text; a manifest may hold anything."""
+    return {
+        each["name"]: str(each["value"])
+        for each in _records(program.options.get("constants"), "name", "value")
+    }
+
+
+def _constant(text: str, port: Any) -> Array:
+    """The number for an input of onnxruntime, of its type and shape. Raises ValueError."""
+    kind = port.type.removeprefix("tensor(").removesuffix(")")
+    dtype = np.dtype({"float": "float32", "double": "float64"}.get(kind, kind))
+    number = text == "True" if text in ("True", "False") else float(text)
+    number = int(text) if text.lstrip("-").isdigit() else number
+    return np.full(port.shape, number, dtype)
 
 
 def _golden_case(
@@ -258,23 +277,27 @@ class _States:
 
 def _feeds(record: Any) -> dict[Any, Any]:
     """The output that feeds each state, from what a manifest records; it may hold anything."""
-    records = record if isinstance(record, list) else []
-    return {
-        each["name"]: each["output"]
-        for each in records
-        if isinstance(each, dict) and {"name", "output"} <= each.keys()
-    }
+    return {each["name"]: each["output"] for each in _records(record, "name", "output")}
+
+
+def _records(record: Any, *names: str) -> list[dict[Any, Any]]:
+    """The entries of a record that have these fields."""
+    listed = record if isinstance(record, list) else []
+    return [each for each in listed if isinstance(each, dict) and {*names} <= each.keys()]
 
 
 class _Reference:
     """An ONNX model in onnxruntime, on the CPU, or what some of its values need.
 
-    chosen: the values, those that the model has; none: its outputs. Raises InputError where it
-    cannot be run.
+    chosen: the values, those that the model has; none: its outputs. constants: inputs that are
+    always one number, in text. Raises InputError where it cannot be run.
     """
 
-    def __init__(self, path: str | Path, chosen: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str | Path, chosen: Sequence[str], constants: Mapping[str, str]
+    ) -> None:
         self.path = Path(path)
+        self.constants = constants
         if not self.path.is_file():
             raise InputError(f"model {str(path)!r}", "there is no such file", id="verify.model")
         try:
@@ -317,12 +340,14 @@ class _Reference:
         """The model's outputs by name, for those of `inputs` that it has; of a sequence each."""
         from tinyedge.export.onnx.importer import element_names
 
-        wanted = {item.name for item in self._session.get_inputs()}
+        wanted = {item.name: item for item in self._session.get_inputs()}
         names = [item.name for item in self._session.get_outputs()]
+        given = {name: value for name, value in inputs.items() if name in wanted}
         try:
-            values = self._session.run(
-                names, {name: value for name, value in inputs.items() if name in wanted}
-            )
+            for name, text in self.constants.items():
+                if name in wanted and name not in given:
+                    given[name] = _constant(text, wanted[name])
+            values = self._session.run(names, given)
         except Exception as error:  # as above
             raise self._failed(error) from error
         found: dict[str, Array] = {}

@@ -26,8 +26,8 @@ def if_(node: Node, condition: Tensor) -> Steps:
             raise node.invalid(f"its condition has {known.size} elements")
         name = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
         return (yield node.call(node.graph(name), {}, name))
-    yes = yield node.call(node.graph("then_branch"), {}, "then_branch")
-    no = yield node.call(node.graph("else_branch"), {}, "else_branch")
+    yes = yield node.call(node.graph("then_branch"), {}, "then_branch", perhaps=True)
+    no = yield node.call(node.graph("else_branch"), {}, "else_branch", perhaps=True)
     if REFUSED in yes or REFUSED in no:
         return [REFUSED] * len(node.outputs)
     return [_chosen(node, condition.reshape(()), a, b) for a, b in zip(yes, no, strict=True)]
@@ -42,6 +42,7 @@ def _chosen(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
         raise node.unsupported(
             f"its condition is computed at run time, its branches give {show(a)}, {show(b)}",
             supported="branches whose results have one shape and type",
+            next="fix what the condition depends on: --constant INPUT=NUMBER",
         )
     return condition.where(a, b)
 

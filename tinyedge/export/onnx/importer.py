@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def import_model(
     """Import a model from its path or its bytes.
 
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
-    constants: values of inputs that shall be fixed; these are inputs no more.
+    constants: values of inputs that shall be fixed, arrays or numbers; these are inputs no more.
     bounds: by a node's name, the most turns or elements that only a run will know.
     outputs: names of values; only what these need is imported. Default: the model's outputs.
     spare: dims and bounds may name what the model lacks.
@@ -91,6 +91,10 @@ def import_model(
         importer.check_bounds()
     return imported
 
+
+UNDECIDED = (
+    "if no run takes this branch, fix what its condition depends on: --constant INPUT=NUMBER"
+)
 
 Walk = Generator[Call, list[Any], Any]
 
@@ -301,7 +305,7 @@ class Importer:
             scope.values.setdefault(name, value)
         results = [output.name for output in graph.output]
         nodes = ordered(graph.node, scope, f" in {prefix!r}")
-        return Call(nodes, scope, results, site.opsets, prefix, site.functions, site.in_turn)
+        return replace(site, nodes=nodes, scope=scope, results=results, prefix=prefix)
 
     def _stored(self, graph: Any) -> dict[str, Any]:
         """The initialisers, decoded when they are first used."""
@@ -318,13 +322,18 @@ class Importer:
 
     def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs with values that the caller gives: arrays, lists of them for sequences, None."""
-        names = {value.name for value in graph.input}
+        inputs = {value.name: value for value in (*graph.input, *self.left.inputs)}
         fixed = {}
         for name, value in constants.items():
-            if name not in names:
+            if name not in inputs:
                 raise InputError(
-                    f"constant {name!r}", "the model has no such input", id="input.constant"
+                    f"constant {name!r}",
+                    "the model has no such input",
+                    id="input.constant",
+                    supported=", ".join(map(repr, inputs)),
                 )
+            if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+                value = _filled(value, inputs[name])
             fixed[name] = _fixed_value(value, name)
         return fixed
 
@@ -384,6 +393,8 @@ class Importer:
             except InputError as error:
                 if self._count > self.model.limits.nodes:
                     raise
+                if call.perhaps and not error.next:
+                    error = error.with_next(UNDECIDED)
                 self.refusals.append((key, name, error))
                 values = None
             if values is None:
@@ -611,6 +622,7 @@ class Importer:
             f"{name}/",
             call.functions | {identity},
             call.in_turn,
+            call.perhaps,
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result
@@ -620,6 +632,28 @@ class Importer:
 class _Initialiser:
     proto: Any
     sparse: bool
+
+
+def _filled(number: bool | int | float, value: Any) -> Any:
+    """An input of one number, as an array. Raises InputError where it cannot be that."""
+    dtype, dims = _input_type(value), _dims(_type(value).tensor_type.shape)
+    kind = np.dtype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        array = np.asarray(number).astype(kind)
+    if dtype.carrier or (dtype.is_int and array != number):
+        raise InputError(
+            f"constant {value.name!r}",
+            f"{number!r} is no number of type {dtype.name}",
+            id="input.constant",
+        )
+    if not all(isinstance(dim, int) for dim in dims):
+        raise InputError(
+            f"constant {value.name!r}",
+            "the input has open sizes",
+            id="input.constant",
+            supported="inputs of fixed shape",
+        )
+    return np.full(dims, array)
 
 
 def _fixed_value(value: Any, name: str) -> Any:

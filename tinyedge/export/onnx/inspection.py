@@ -73,6 +73,7 @@ def inspect_model(
     dims: Mapping[str, int | str] | None = None,
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
+    constants: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> Inspection:
     """Import as much of a model as can be; arguments as for `import_model`.
@@ -81,7 +82,7 @@ def inspect_model(
     """
     importer = Importer(reader.read(source, limits or Limits()), bounds, outputs)
     graph = importer.model.proto.graph
-    whole = importer.run(dims or {}, sizes_of.ASSUMED)
+    whole = importer.run(dims or {}, sizes_of.ASSUMED, constants)
     refused: dict[str, InputError] = {}
     for operator, name, error in importer.refusals:
         subject = f"{_dotted(*operator)}, node {name!r}" if operator else error.subject

@@ -116,7 +116,8 @@ class Call:
     """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
 
     The walk answers with the values of `results`. functions: those being inlined around it.
-    in_turn: whether it is one turn of a loop that is not unrolled.
+    in_turn: whether it is one turn of a loop that is not unrolled. perhaps: whether it is a branch
+    that only a run chooses.
     """
 
     nodes: Sequence[Any]
@@ -126,6 +127,7 @@ class Call:
     prefix: str
     functions: frozenset[str] = frozenset()
     in_turn: bool = False
+    perhaps: bool = False
 
 
 class Node:
@@ -186,8 +188,9 @@ class Node:
         return default if attribute is None else int(attribute.i)
 
     def number(self, name: str, default: float) -> float:
+        """A float attribute: a float32, as its default is."""
         attribute = self._get(name, onnx.AttributeProto.FLOAT)
-        return default if attribute is None else float(attribute.f)
+        return float(np.float32(default)) if attribute is None else float(attribute.f)
 
     def text(self, name: str, default: str) -> str:
         attribute = self._get(name, onnx.AttributeProto.STRING)
@@ -247,14 +250,18 @@ class Node:
 
     # Subgraphs.
 
-    def call(self, graph: Any, inputs: Mapping[str, Any], number: int | str) -> Call:
+    def call(
+        self, graph: Any, inputs: Mapping[str, Any], number: int | str, *, perhaps: bool = False
+    ) -> Call:
         """A run of a subgraph, for the walk: `results = yield node.call(...)`.
 
-        number: of the turn, or "turn" for all turns of a loop.
+        number: of the turn, or "turn" for all turns of a loop. perhaps: only a run knows whether.
         """
         scope = Scope(self.call_site.scope)
         scope.values.update(inputs)
-        site = replace(self.call_site, in_turn=self.call_site.in_turn or number == "turn")
+        site = self.call_site
+        in_turn = site.in_turn or number == "turn"
+        site = replace(site, in_turn=in_turn, perhaps=site.perhaps or perhaps)
         return self.importer.subgraph(graph, scope, site, f"{self.name}/{number}/")
 
     # What is known at import.
