@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import helper, numpy_helper
 
 from tests.agreement import find_target, replay
@@ -18,6 +19,7 @@ from tests.export.hostile import model
 from tinyedge.core.compile import Graph, Port, compile_graph
 from tinyedge.core.device import Device
 from tinyedge.core.dtype import from_numpy
+from tinyedge.core.errors import InputError
 from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model
 
@@ -171,6 +173,16 @@ row("max, SAME_LOWER", "MaxPool", [LOW], f(-2, -2, -3, -4, -5).reshape(1, 1, 5),
     kernel_shape=[2], auto_pad="SAME_LOWER")
 row("max, SAME_UPPER", "MaxPool", [LOW], f(-2, -3, -4, -5, -6).reshape(1, 1, 5),
     kernel_shape=[2], auto_pad="SAME_UPPER")
+for padding in ([2, 2], [3, 1]):  # a window of padding alone: the greatest, the mean of nothing
+    row(f"max in {padding} of padding", "MaxPool", [RUN[..., :2]],
+        f(*([-INF] * (padding[0] - 1)), 1, 2, 2, *([-INF] * (padding[1] - 1))).reshape(1, 1, -1),
+        kernel_shape=[2], pads=padding, opset=19)
+    row(f"average in {padding} of padding", "AveragePool", [RUN[..., :2]],
+        f(*([NAN] * (padding[0] - 1)), 1, 1.5, 2, *([NAN] * (padding[1] - 1))).reshape(1, 1, -1),
+        kernel_shape=[2], pads=padding, opset=19)
+    row(f"average with {padding} of padding", "AveragePool", [RUN[..., :2]],
+        f(*([0] * (padding[0] - 1)), 0.5, 1.5, 1, *([0] * (padding[1] - 1))).reshape(1, 1, -1),
+        kernel_shape=[2], pads=padding, count_include_pad=1, opset=19)
 row("max of bytes", "MaxPool", [np.array([[[-3, -128, -9]]], np.int8)],
     np.array([[[-3, -3, -9]]], np.int8), kernel_shape=[3], pads=[1, 1])
 
@@ -415,10 +427,11 @@ def test_the_meaning() -> None:
     assert not [text for text in found if text]
 
 
-def test_the_meaning_on_every_target(target: str, device: Device) -> None:
+def run_rows(rows: Sequence[Row], target: str, device: Device) -> list[str]:
+    """What is wrong with rows as one program."""
     feeds: dict[str, Any] = {}
     ports: list[Port] = []
-    for number, row in enumerate(ROWS):
+    for number, row in enumerate(rows):
         given, tensors = imported(number, row)
         feeds.update(given)
         for place, tensor in enumerate(tensors):
@@ -428,7 +441,68 @@ def test_the_meaning_on_every_target(target: str, device: Device) -> None:
     assert program is not None
     found = replay(program, device, feeds)
     problems = []
-    for number, row in enumerate(ROWS):
+    for number, row in enumerate(rows):
         got = [found[f"{number}/{place}"] for place in range(len(row.results))]
         problems.append(wrong(row, got))
-    assert not [text for text in problems if text]
+    return [text for text in problems if text]
+
+
+def test_the_meaning_on_every_target(target: str, device: Device) -> None:
+    assert not run_rows(ROWS, target, device)
+
+
+# Places outside.
+
+SCATTERS = [
+    ("ScatterElements", [f(1, 2, 3), np.array([3], L), f(9)]),
+    ("ScatterElements", [f(1, 2, 3), np.array([-4], L), f(9)]),
+    ("ScatterND", [GRID, np.array([[0, 4]], L), f(9)]),
+    ("ScatterND", [GRID, np.array([[3, 0]], L), f(9)]),
+    ("Gather", [f(1, 2, 3), np.array([3], L)]),
+    ("GatherElements", [f(1, 2, 3), np.array([-4], L)]),
+    ("GatherND", [GRID, np.array([[0, 4]], L)]),
+]
+
+
+@pytest.mark.parametrize("case", range(len(SCATTERS)))
+def test_places_outside_are_an_error_where_they_are_known(case: int) -> None:
+    op, operands = SCATTERS[case]
+    with pytest.raises(InputError, match="out of range"):
+        imported(0, Row("", op, operands, [None], constants=(1,)))
+
+
+def test_nothing_is_written_outside(target: str, device: Device) -> None:
+    """A run's places are checked by it: what lies outside changes nothing."""
+    far = np.array([[-(2**31), -5, 4, 1, 2**31 - 1, 1000]], np.int32)
+    fresh = np.full((1, 6), 9, F)
+    rows = [
+        Row("elements", "ScatterElements", [GRID[:1], far, fresh], [f([0, 9, 2, 3])],
+            attributes={"axis": 1}),
+        Row("sums", "ScatterElements", [GRID[:1], far, fresh], [f([0, 10, 2, 3])],
+            attributes={"axis": 1, "reduction": "add"}),
+        Row("rows", "ScatterND", [GRID[0], far.astype(L).reshape(6, 1), fresh[0]],
+            [f(0, 9, 2, 3)]),
+        Row("read", "Gather", [GRID[0], np.array([1, 9, -9], np.int32)], [f(1, 0, 0)]),
+    ]  # fmt: skip
+    assert not run_rows(rows, target, device)
+
+
+def test_means_of_many_halves(target: str, device: Device) -> None:
+    """Sums of four million are beyond a half, and terms are lost in one float."""
+    rows = [
+        Row(f"mean of {value}", "ReduceMean", [np.full(2**22, value, np.float16)],
+            [np.full(1, value, np.float16)], opset=17)
+        for value in (0.1, 60, 65504)
+    ]  # fmt: skip
+    assert not run_rows(rows, target, device)
+
+
+def test_sums_of_many_floats(cpu_device: Device) -> None:
+    """To more digits than by adding them one by one; the sizes are no multiples of a block."""
+    x = np.full((3, 211, 1013), 0.1, F)
+    rows = [
+        Row(f"sum over {axes}", "ReduceSum", [x, np.array(axes, L)],
+            [x.astype(np.float64).sum(axes, keepdims=True).astype(F)], (1,), close=3e-5)
+        for axes in ((1, 2), (2,), (0, 1, 2))
+    ]  # fmt: skip
+    assert not run_rows(rows, "cpu", cpu_device)

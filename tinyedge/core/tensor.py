@@ -18,6 +18,8 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.loops import Repeat
 from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, maximum, product
 
+MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
+BLOCKS = (256, 4096)  # terms of a block
 MANY_TURNS = 2048  # of a loop: beyond it the program holds one turn and counts
 
 Scalar = Union[bool, int, float]
@@ -781,6 +783,25 @@ class Tensor:
     def sum(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         return self._reduce(ops.ADD, axes, keepdims)
 
+    @_wide
+    def blocked_sum(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
+        """As `sum`; but so many floats are summed by blocks that rounding errors stay small."""
+        chosen = sorted(set(self._axes(axes)))
+        count = product(self.shape[axis] for axis in chosen)
+        if not self.dtype.is_float or not isinstance(count, int) or count <= MANY_TERMS:
+            return self.sum(axes, keepdims)
+        if self.dtype is dt.float16:
+            return self.cast(dt.float32).blocked_sum(axes, keepdims).cast(self.dtype)
+        left = [axis for axis in range(self.ndim) if axis not in chosen]
+        lines = self.permute([*left, *chosen]).flatten(len(left))
+        sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
+        size = min(sizes or BLOCKS[:1], key=lambda size: abs(size * size - count))
+        padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
+        blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
+        kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
+        result = blocks.realise().blocked_sum(-1)
+        return result.reshape(kept) if keepdims else result
+
     def prod(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         return self._reduce(ops.MUL, axes, keepdims)
 
@@ -797,7 +818,9 @@ class Tensor:
     @_accumulated
     def mean(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         count = product(self.shape[axis] for axis in set(self._axes(axes)))
-        total = self.sum(axes, keepdims)
+        if self.dtype is dt.float16 and isinstance(count, int) and count > MANY_TERMS:
+            return self.cast(dt.float32).mean(axes, keepdims).cast(self.dtype)
+        total = self.blocked_sum(axes, keepdims)
         return total / Tensor.from_size(count, self.dtype)
 
     def argmax(self, axis: int, keepdims: bool = False, last: bool = False) -> Tensor:

@@ -30,7 +30,7 @@ def _reduction(function: Callable[[Node, Tensor, tuple[int, ...], bool], Tensor]
 @operator("ReduceSum")
 @_reduction
 def reduce_sum(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    return x.sum(axes, keep)
+    return x.blocked_sum(axes, keep)
 
 
 @operator("ReduceMean")
@@ -64,7 +64,7 @@ def reduce_min(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tens
 @operator("ReduceL1")
 @_reduction
 def reduce_l1(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    return x.abs().sum(axes, keep)
+    return x.abs().blocked_sum(axes, keep)
 
 
 @operator("ReduceL2")
@@ -72,19 +72,19 @@ def reduce_l1(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tenso
 def reduce_l2(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     if not x.dtype.is_float:
         return (x * x).sum(axes, keep).cast(dt.float64).sqrt().cast(x.dtype)
-    return (x * x).sum(axes, keep).sqrt()
+    return (x * x).blocked_sum(axes, keep).sqrt()
 
 
 @operator("ReduceSumSquare")
 @_reduction
 def reduce_sum_square(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    return (x * x).sum(axes, keep)
+    return (x * x).blocked_sum(axes, keep)
 
 
 @operator("ReduceLogSum")
 @_reduction
 def reduce_log_sum(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    return x.sum(axes, keep).log()
+    return x.blocked_sum(axes, keep).log()
 
 
 @operator("ReduceLogSumExp")
