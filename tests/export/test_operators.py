@@ -304,3 +304,10 @@ def test_an_attribute_that_is_not_understood_is_refused() -> None:
 def test_hyperbolic_functions_at_the_ends(op: str) -> None:
     values = [np.inf, -np.inf, np.nan, 2, -2, 1, -1, 0.5, 1e-4, -1e10, 3e38, -3e38]
     compare(op, 17, [np.array(values, np.float32)])
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (5,), (4, 1), (3, 1, 1), (3, 4, 5), (1, 3, 1, 1), (2, 1, 1, 5)]
+)
+def test_slopes_of_every_shape_that_broadcasts(shape: tuple[int, ...]) -> None:
+    compare("PRelu", 16, [X, floats(*shape, seed=1)])
