@@ -12,6 +12,7 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import compile as pipeline
+from tinyedge.core import dtype as dt
 from tinyedge.core.caps import Caps
 from tinyedge.core.device import Device
 from tinyedge.core.optimize import choose
@@ -112,7 +113,20 @@ def reductions(inputs: Inputs) -> dict[str, Tensor]:
     return {"sum": x.sum(1), "max": x.max((0, 2)), "all": x.sum(), "min": x[:, :15].min(1)}
 
 
-KERNELS = (matmul, convolution, rows, elementwise, reductions)
+def quantised(inputs: Inputs) -> dict[str, Tensor]:
+    """Narrow integers from and to memory, int32 or float32 between."""
+    x = inputs.new(np.arange(-72, 72, dtype=np.int8).reshape(6, 24))
+    weight = inputs.new(np.arange(192, dtype=np.uint8).reshape(24, 8))
+    scaled = inputs.new(np.arange(-32, 32, dtype=np.float32).reshape(4, 16)) * 11.3
+    return {
+        "product": (x.cast(dt.int32) - 3) @ weight.cast(dt.int32),
+        "rounded": scaled.round().cast(dt.uint8),
+        "and_back": scaled.cast(dt.int8).cast(dt.float32) * 0.5,
+        "short": (scaled * 300.0).cast(dt.int16),
+    }
+
+
+KERNELS = (matmul, convolution, rows, elementwise, reductions, quantised)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
@@ -196,6 +210,15 @@ def test_illegal_moves_say_why() -> None:
     again = Split(1, 3, 3).apply(vector, caps)
     with pytest.raises(IllegalMove, match="vectorise"):
         To(4, "vector").apply(again, caps)
+
+
+def test_vectors_of_narrow_integers() -> None:
+    """Where the device has them, they are loaded, converted and stored as vectors."""
+    inputs = Inputs()
+    program = compiled(quantised(inputs), inputs, find_target("cpu"), Options()).program
+    assert program is not None
+    for kernel in program.kernels:
+        assert any(move.get("kind") == "vector" for move in kernel.moves), kernel.source
 
 
 def test_records() -> None:

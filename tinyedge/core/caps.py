@@ -18,6 +18,7 @@ class Caps:
     alignment: of a buffer's offset in an arena, bytes.
     robust: out-of-range reads are harmless (they return something): a select may follow the load.
     unaligned: vectors may be loaded from any element.
+    narrow: types of fewer than 32 bits whose vectors can be loaded, converted and stored.
     typed_buffers: a buffer has one element type a kernel, scalars or vectors.
     halves: float32 values can be kept in memory as halves. half_stores: one by one; else they are
     written in whole vectors only, because two share a word.
@@ -40,6 +41,7 @@ class Caps:
     alignment: int = 256
     robust: bool = False
     unaligned: bool = False
+    narrow: frozenset[str] = frozenset({"float16"})
     typed_buffers: bool = False
     halves: bool = False
     half_stores: bool = False

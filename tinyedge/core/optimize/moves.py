@@ -224,7 +224,7 @@ class To(Move):
                 raise IllegalMove(f"cannot vectorise range {self.range}: {size.arg} lanes")
             if any(r.arg[1] == "vector" for r in ranges(sink)):
                 raise IllegalMove(f"cannot vectorise range {self.range}: one is vectorised already")
-            if not all(_vector_width(node) for node in toposort((sink,))):
+            if not all(_vector_width(node, caps) for node in toposort((sink,))):
                 raise IllegalMove(f"cannot vectorise range {self.range}: elements of another width")
         if self.kind in ("local", "lane", "threads"):
             self._check_threads(target, sink, caps)
@@ -299,14 +299,15 @@ def numbers(sink: UOp) -> list[int]:
     return [r.arg[0] for r in ranges(sink)] or [-1]
 
 
-def _vector_width(node: UOp) -> bool:
-    """Whether a value can be a vector: 32-bit elements, and halves on their way from or to memory,
-    which are only loaded, converted and stored.
+def _vector_width(node: UOp, caps: Caps) -> bool:
+    """Whether a value can be a vector: 32-bit elements, and narrow ones on their way from or to
+    memory, which are only loaded, converted and stored.
     """
     if node.op is ops.PARAM or node.dtype is dt.index:
         return True
+    wide = all(source.dtype.name not in caps.narrow for source in node.src)
     if node.dtype is dt.bool_:
-        return all(source.dtype is not dt.float16 for source in node.src)
-    if node.dtype is dt.float16:
-        return node.op in (ops.LOAD, ops.CAST)
+        return wide
+    if node.dtype.name in caps.narrow:
+        return node.op is ops.LOAD or (node.op is ops.CAST and wide)
     return node.dtype.bits == 32

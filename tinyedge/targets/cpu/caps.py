@@ -5,6 +5,7 @@ from __future__ import annotations
 from tinyedge.core import dtype as dt
 from tinyedge.core.caps import Caps
 
+NARROW = frozenset({"float16", "int8", "uint8", "int16", "uint16"})
 TYPES = frozenset(dtype.name for dtype in dt.ALL)
 
 PROFILES = {
@@ -14,6 +15,7 @@ PROFILES = {
         vector=8,
         grid=(2**31 - 1,),
         unaligned=True,
+        narrow=NARROW,
         registers=16,
         alignment=256,
     )

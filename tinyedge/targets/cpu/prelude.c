@@ -173,7 +173,12 @@ TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
     TE_INLINE u te_mod_##u(u a, u b) { TE_EACH(u, lanes, te_mod_u32(a[i], b[i])); }                 \
     TE_INLINE u te_shl_##u(u a, u b) { TE_EACH(u, lanes, te_shl_u32(a[i], b[i])); }                 \
     TE_INLINE u te_shr_##u(u a, u b) { TE_EACH(u, lanes, te_shr_u32(a[i], b[i])); }                 \
-    TE_INLINE m te_##f##_to_##m(f x) { TE_EACH(m, lanes, te_to_int32(x[i])); }                      \
+    TE_INLINE m te_##f##_to_##m(f x) {                                                              \
+        const m above = x >= 0x1p31f, inside = (x < 0x1p31f) & (x >= -0x1p31f);                     \
+        const m whole = __builtin_convertvector(te_select_##f(inside, x, (f){0}), m);               \
+        return te_select_##m(above, te_splat_##m(INT32_MAX),                                        \
+                             te_select_##m(x < -0x1p31f, te_splat_##m(INT32_MIN), whole));          \
+    }                                                                                               \
     TE_INLINE u te_##f##_to_##u(f x) { TE_EACH(u, lanes, te_to_uint32(x[i])); }                     \
     TE_INLINE f te_##m##_to_##f(m x) { return __builtin_convertvector(x, f); }                      \
     TE_INLINE f te_##u##_to_##f(u x) { return __builtin_convertvector(x, f); }                      \
@@ -189,7 +194,37 @@ TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
 
-/* Halves on their way from and to memory. */
+/* Narrow elements on their way from and to memory. */
+#define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \
+    typedef type n __attribute__((vector_size(lanes * bytes), may_alias));                          \
+    TE_INLINE n te_load_##n(const void *p) {                                                        \
+        n x;                                                                                        \
+        memcpy(&x, p, sizeof x);                                                                    \
+        return x;                                                                                   \
+    }                                                                                               \
+    TE_INLINE void te_store_##n(void *p, n x) { memcpy(p, &x, sizeof x); }                          \
+    TE_INLINE n te_splat_##n(type x) { return x - (n){0}; }                                         \
+    TE_INLINE f te_##n##_to_##f(n x) { return __builtin_convertvector(x, f); }                      \
+    TE_INLINE m te_##n##_to_##m(n x) { return __builtin_convertvector(x, m); }                      \
+    TE_INLINE u te_##n##_to_##u(n x) { return __builtin_convertvector(x, u); }                      \
+    TE_INLINE n te_##m##_to_##n(m x) { return __builtin_convertvector(x, n); }                      \
+    TE_INLINE n te_##u##_to_##n(u x) { return __builtin_convertvector(x, n); }                      \
+    TE_INLINE n te_##f##_to_##n(f x) {                                                              \
+        const f least = te_splat_##f(low), greatest = te_splat_##f(high);                           \
+        const f number = te_select_##f(x == x, x, (f){0});                                          \
+        const f inside = te_min_##f(te_max_##f(number, least), greatest);                           \
+        return __builtin_convertvector(__builtin_convertvector(inside, m), n);                      \
+    }
+#define TE_NARROWS(lanes)                                                                           \
+    TE_NARROW(i8x##lanes, int8_t, 1, INT8_MIN, INT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)    \
+    TE_NARROW(u8x##lanes, uint8_t, 1, 0, UINT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)         \
+    TE_NARROW(i16x##lanes, int16_t, 2, INT16_MIN, INT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes) \
+    TE_NARROW(u16x##lanes, uint16_t, 2, 0, UINT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)
+TE_NARROWS(2)
+TE_NARROWS(4)
+TE_NARROWS(8)
+
+/* Halves, likewise. */
 #ifdef __FLT16_MANT_DIG__
 #define TE_HALVES(h, f, m, u, lanes)                                                                \
     typedef _Float16 h __attribute__((vector_size(lanes * 2), may_alias));                          \

@@ -83,7 +83,7 @@ class CPrinter(Printer):
         if target.lanes > 1:
             if source.kind == "b":
                 value = f"(-{value})"
-            if short(source) == short(target) or (source.kind == "b" and target.kind == "i"):
+            if short(source) == short(target):
                 return value
             return f"te_{short(source)}_to_{short(target)}({bare(value)})"
         if target.kind in "iu" and source.kind == "f":
