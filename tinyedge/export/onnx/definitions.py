@@ -115,7 +115,8 @@ def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
     """The operator's definition by other operators, where ONNX gives one."""
     if schema.has_function:
         return schema.function_body
-    if not has_body(schema):
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not versions:
         return None
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     types = []
@@ -126,7 +127,7 @@ def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
         types.append(kind.SerializeToString())
     try:
         text = schema.get_context_dependent_function_with_opset_version(
-            opset, proto.SerializeToString(), types
+            max(versions), proto.SerializeToString(), types
         )
     except Exception:  # the binding raises plain RuntimeErrors
         return None

@@ -118,7 +118,7 @@ def _integer_power(node: Node, a: Tensor, b: Tensor) -> Tensor:
     exponent = node.known(b)
     bits = b.dtype.bits
     if exponent is not None and exponent.size:
-        bits = max(1, int(np.abs(exponent.astype(object)).max()).bit_length())
+        bits = max(1, max(abs(int(power)) for power in exponent.flat).bit_length())
     base, power = broadcast(a, b.abs().cast(dt.int64))
     result = Tensor.full(base.shape, 1, a.dtype)
     square = base
@@ -216,10 +216,12 @@ def tanh(node: Node, x: Tensor) -> Tensor:
 def sinh(node: Node, x: Tensor) -> Tensor:
     """Near 0 by its series, where the difference of exponentials cancels."""
     square = x * x
-    series = x * (1.0 + square * (1 / 6 + square * (1 / 120 + square * (1 / 5040))))
+    series = Tensor.full((), 0.0, x.dtype)
+    for k in range(7 if x.dtype is dt.float64 else 3, -1, -1):
+        series = square * series + 1 / math.factorial(2 * k + 1)
     half = (x.abs() * 0.5).exp()
     large = x.sign() * (half * 0.5 * half - 0.5 / half / half)
-    return (x.abs() < 0.5).where(series, large)
+    return (x.abs() < 0.5).where(x * series, large)
 
 
 @operator("Cosh")

@@ -9,7 +9,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size
+from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
@@ -104,7 +104,7 @@ def slice_(
     for axis, start, end, step in zip(places, first, last, by, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
-        x = _sliced(node, x, axis, start, end, step)
+        x = _sliced(node, x, axis, start, end, _step(step, x.shape[axis]))
     return x
 
 
@@ -123,7 +123,8 @@ def _counted_slice(
     same = starts.shape == ends.shape == (len(places),) and len(by) == len(places)
     if not same or len(set(places)) != len(places) or 0 in by:
         raise node.invalid("starts, ends, axes and steps do not match")
-    for position, (axis, step) in enumerate(zip(places, by, strict=True)):
+    for position, (axis, given) in enumerate(zip(places, by, strict=True)):
+        step = _step(given, x.shape[axis])
         length = Tensor.from_size(x.shape[axis])
         start, end = (element(t, position).cast(dt.int64) for t in (starts, ends))
         start, end = ((p < 0).where(p + length, p) for p in (start, end))
@@ -139,6 +140,12 @@ def _counted_slice(
         place = start + Tensor.arange(n, dt.int64) * step
         x = x.gather(axis, place.cast(dt.int32))
     return x
+
+
+def _step(step: int, length: Size) -> int:
+    """A step that does the same and is no longer than the axis."""
+    most = max(1, maximum(length))
+    return max(-most, min(step, most))
 
 
 def _sliced(node: Node, x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:

@@ -60,7 +60,8 @@ def layer_normalization(
         wide, tuple(range(axis, x.ndim)), node.number("epsilon", 1e-5)
     )
     result = (difference * inverse).cast(x.dtype) * scale
-    return [result if bias is None else result + bias, mean, inverse]
+    shifted = result if bias is None else result + bias
+    return [shifted, mean.cast(stash), inverse.cast(stash)]
 
 
 @operator("RMSNormalization")

@@ -33,6 +33,8 @@ def _along(
     x: Tensor, axis: int, exclusive: bool, combine: Combine, fold: Fold, neutral: int
 ) -> Tensor:
     dtype = x.dtype
+    if maximum(x.shape[axis]) == 0:
+        return x
     wide = dtype.computed if dtype is not dt.float16 else dt.float32
     last = x.cast(wide).transpose(axis, -1)
     if exclusive:

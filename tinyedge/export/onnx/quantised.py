@@ -20,9 +20,9 @@ def _spread(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1):
         return parameter.reshape(())
     axis = node.axis(1, x.ndim)
-    if parameter.ndim == 1:
-        return parameter.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
     block = node.integer("block_size", 0)
+    if parameter.ndim == 1 and not (block and x.ndim == 1):
+        return parameter.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
     length = x.shape[axis]
     if block < 1 or parameter.ndim != x.ndim or not isinstance(length, int):
         raise node.invalid(f"block_size {block} with {show(parameter)} for {show(x)}")

@@ -274,3 +274,27 @@ def image_decoder(node: Node, encoded: Tensor) -> Tensor:
         supported="images as arrays of numbers",
         next="decode the image before the model: make this node's result an input",
     )
+
+
+@operator("AffineGrid")
+def affine_grid(node: Node, theta: Tensor, size: Tensor) -> Tensor:
+    """theta [N, k, k + 1], size N, C and k sizes O -> where in -1..1 [N, *O, k], last axis first.
+
+    A single place between aligned corners, for which the definition divides by 0, is -1.
+    """
+    sizes = node.sizes(size, "size")[2:]
+    spatial = len(sizes)
+    if theta.ndim != 3 or theta.shape[1:] != (spatial, spatial + 1):
+        raise node.invalid(f"theta {show(theta)} for {spatial} axes")
+    align = bool(node.integer("align_corners", 0))
+    result = theta[:, :, spatial].reshape((theta.shape[0], *[1] * spatial, spatial))
+    for axis, n in enumerate(sizes):
+        place = Tensor.arange(n, theta.dtype)
+        length = Tensor.from_size(n, theta.dtype)
+        if align:
+            along = place * (2.0 / (length - 1.0).maximum(1.0)) - 1.0
+        else:
+            along = (2.0 * place + 1.0) / length - 1.0
+        column = theta[:, :, spatial - 1 - axis].reshape((theta.shape[0], *[1] * spatial, spatial))
+        result = result + column * along.reshape((n, *[1] * (spatial - axis)))
+    return result

@@ -1,0 +1,185 @@
+"""Where other engines are known not to do what ONNX says: there they are not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from tests.onnxfuzz.case import Array, Step
+
+When = Callable[[NodeProto, list[Array | None], int], bool]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """An engine's deviation in an operator. when: node, its inputs (None: left out), opset."""
+
+    engine: str
+    operator: str
+    reason: str
+    when: When
+
+
+def _always(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return True
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _nan(*positions: int) -> When:
+    def when(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+        chosen = [inputs[p] for p in positions if p < len(inputs)] if positions else inputs
+        return any(a is not None and a.dtype.kind == "f" and np.isnan(a).any() for a in chosen)
+
+    return when
+
+
+def _attribute(name: str, *values: Any) -> When:
+    def when(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+        return attributes(node).get(name) in values
+
+    return when
+
+
+def _has(name: str) -> When:
+    return lambda node, inputs, opset: name in attributes(node)
+
+
+def _kind(*kinds: str) -> When:
+    def when(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+        return inputs[0] is not None and inputs[0].dtype.name in kinds
+
+    return when
+
+
+def _before(opset: int) -> When:
+    return lambda node, inputs, version: version < opset
+
+
+def _empty(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return any(a is not None and a.size == 0 for a in inputs)
+
+
+def _same_and_dilated(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    same = given.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER")
+    return same and any(d != 1 for d in given.get("dilations", ()))
+
+
+def _single_corners(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return bool(attributes(node).get("align_corners")) and 1 in np.asarray(inputs[1])[2:]
+
+
+def _backwards_to_max(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    if len(inputs) < 5 or inputs[2] is None or inputs[4] is None:
+        return False
+    far = np.isin(inputs[2], (2**31 - 1, 2**63 - 1))
+    return bool((far & (inputs[4] < 0)).any())
+
+
+def _infinite(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return inputs[0] is not None and not np.isfinite(inputs[0]).all()
+
+
+def _no_turns(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return inputs[0] is not None and int(inputs[0]) == 0
+
+
+def _same_strides(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    kernel = inputs[1].shape[2:] if inputs[1] is not None else ()
+    strides, dilations = (given.get(n, [1] * len(kernel)) for n in ("strides", "dilations"))
+    smaller = any((k - 1) * d + 1 < s for k, d, s in zip(kernel, dilations, strides, strict=True))
+    return given.get("auto_pad", b"") in (b"SAME_UPPER", b"SAME_LOWER") and smaller
+
+
+def _one_pixel(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    mode = given.get("coordinate_transformation_mode")
+    return bool(given.get("antialias")) and mode == b"pytorch_half_pixel"
+
+
+def _cubic_crop(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    crop = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    return crop and given.get("mode") == b"cubic"
+
+
+def _scattered_nan(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return attributes(node).get("reduction") in (b"max", b"min") and _nan()(node, inputs, opset)
+
+
+SCATTERED = ("ScatterElements", "ScatterND")
+REDUCED = ("ReduceMax", "ReduceMin")
+ORT, ONNX = "onnxruntime", "onnx"
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    *(
+        Deviation(
+            engine, op, "SAME padding is computed as if there were no dilation", _same_and_dilated
+        )
+        for op in ("AveragePool", "LpPool", "MaxPool")
+        for engine in (ORT, ONNX)
+    ),
+    Deviation(ORT, "AffineGrid", "a single place between aligned corners is 0", _single_corners),
+    *(
+        Deviation(engine, "HardSwish", "1/6 is a float32 also for doubles", _kind("float64"))
+        for engine in (ORT, ONNX)
+    ),
+    Deviation(ORT, "GlobalMaxPool", "a result of another rank for nothing", _empty),
+    Deviation(ONNX, "GlobalMaxPool", "a result of another rank for other than 4 axes", _always),
+    *(
+        Deviation(engine, "Erf", "float32 also for doubles", _kind("float64"))
+        for engine in (ORT, ONNX)
+    ),
+    *(
+        Deviation(engine, "ReduceMean", "the mean of nothing is undefined", _empty)
+        for engine in (ORT, ONNX)
+    ),
+    *(Deviation(ORT, op, "NaN is sometimes passed over", _nan(0)) for op in REDUCED),
+    Deviation(ORT, "LRN", "one NaN or infinity spoils the channels after it", _infinite),
+    Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
+    Deviation(ORT, "MeanVarianceNormalization", "no epsilon: 0 / 0 where all is equal", _always),
+    Deviation(ONNX, "LpPool", "ceil_mode and pads go wrong", _always),
+    *(
+        Deviation(engine, "ConvTranspose", "strides above the kernel: not SAME", _same_strides)
+        for engine in (ORT, ONNX)
+    ),
+    Deviation(ORT, "Resize", "antialias with pytorch_half_pixel to a size of 1", _one_pixel),
+    Deviation(ORT, "Resize", "tf_crop_and_resize does not crop an axis of scale 1", _cubic_crop),
+    *(
+        Deviation(engine, op, "computed in float32 also for doubles", _kind("float64"))
+        for op in ("Gelu", "Shrink")
+        for engine in (ORT, ONNX)
+    ),
+    Deviation(ORT, "LSTM", "clip does not limit the cell before its activation", _has("clip")),
+    Deviation(ORT, "Clip", "without a limit, infinity becomes the greatest number", _infinite),
+    *(Deviation(ORT, op, "NaN is passed over", _scattered_nan) for op in SCATTERED),
+    Deviation(ONNX, "Loop", "numbers that turns give become rows of one", _always),
+    Deviation(ORT, "MatMulInteger", "no terms: the sum is what was in memory", _empty),
+    Deviation(ONNX, "RoiAlign", "half_pixel also where there is no such attribute", _before(16)),
+    *(
+        Deviation(engine, op, "NaN is passed over", _nan(0))
+        for op in ("GlobalMaxPool", "MaxPool")
+        for engine in (ORT, ONNX)
+    ),
+    Deviation(ORT, "Slice", "INT_MAX as an end is the first entry, backwards", _backwards_to_max),
+    Deviation(ORT, "RoiAlign", "the greatest of weighted corners", _attribute("mode", b"max")),
+)
+
+
+def deviation(engine: str, step: Step, feeds: dict[str, Array], opset: int) -> Deviation | None:
+    """The first known deviation of an engine that a step would meet."""
+    for node in step.nodes:
+        inputs = [feeds.get(name) if name else None for name in node.input]
+        for known in DEVIATIONS:
+            if known.engine == engine and known.operator == node.op_type:
+                if known.when(node, inputs, opset):
+                    return known
+    return None
