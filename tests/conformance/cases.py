@@ -358,6 +358,8 @@ def reduction_types(inputs: Inputs, limits: Limits) -> Iterator[Case]:
         for name in REDUCERS:
             tolerance = tolerance_of(dtype) if dtype.is_float else EXACT
             yield f"{name}_{dtype}", getattr(x, name)(1), tolerance
+        whole = inputs.new((np.arange(48) % 5).astype(dtype.numpy).reshape(3, 16))
+        yield f"sum_of_sixteen_{dtype}", whole.sum(1), tolerance
     tricky = np.array(
         [[1, np.nan, 3], [np.inf, -np.inf, 0], [-np.inf, -np.inf, -np.inf], [-0.0, 0.0, 5]],
         np.float32,

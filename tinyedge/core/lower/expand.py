@@ -208,7 +208,8 @@ def _group_loads(sink: UOp, caps: Caps) -> UOp:
         return sink
     groups: dict[tuple[UOp, ...], dict[int, UOp]] = {}
     for node in toposort((sink,)):
-        if node.op is ops.LOAD and node.dtype.lanes == 1 and node.dtype.bits in (16, 32):
+        whole = node.dtype.bits == 32 or node.dtype is dt.float16
+        if node.op is ops.LOAD and node.dtype.lanes == 1 and whole:
             rest = dict(ix.terms(node.src[1]))
             offset = rest.pop((), 0)
             key = (node.src[0], ix.build(rest), *node.src[2:])
