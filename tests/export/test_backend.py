@@ -27,10 +27,10 @@ pytest.importorskip("onnx", "1.23")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 LISTED = load()
-PASSES = {"reference": 1900, "cpu": 1900, "webgpu": 1890, "qcom": 1890}  # of 2024 in onnx 1.23.2
+PASSES = {"cpu": 1960, "webgpu": 1950, "qcom": 1950, "cuda": 1960}  # at least, of 2024
 
 # Which of the cases: the first, and every so many from there on.
-EVERY_SIXTEENTH = {"webgpu": (0, 16), "qcom": (8, 16), "chromium": (4, 16)}
+EVERY_SIXTEENTH = {"webgpu": (0, 16), "qcom": (8, 16), "cuda": (12, 16), "chromium": (4, 16)}
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,11 @@ def browser() -> Iterator[Browser]:
 
 def test_the_list_is_whole() -> None:
     """No case is missing, and none is expected to be wrong; as many pass as were promised."""
-    texts = [LISTED.of(case, place) for case in LISTED.cases for place in (*PASSES, "chromium")]
+    texts = [
+        LISTED.of(case, place)
+        for case in LISTED.cases
+        for place in ("reference", *PASSES, "chromium")
+    ]
     assert all(text.split(":")[0] in ("pass", "refused") for text in texts)
     for place, least in PASSES.items():
         found = [LISTED.of(case, place).startswith("pass") for case in LISTED.cases]
@@ -73,6 +77,11 @@ def test_on_webgpu(whole: bool, webgpu_device: Device) -> None:
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_on_qcom(whole: bool, qcom_device: Device) -> None:
     _compiled("qcom", on_device(qcom_device), whole)
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_on_cuda(whole: bool, cuda_device: Device) -> None:
+    _compiled("cuda", on_device(cuda_device), whole)
 
 
 @pytest.mark.slow

@@ -6,10 +6,11 @@
     python -m tests.export.backend --update [PATTERN]    # everywhere, and expectations.json anew
 
 Each prints what does not pass and why, then totals and reasons; of a second place, the reasons that
-are new or more frequent. `--on` takes several places: reference, cpu, webgpu, qcom, chromium.
+are new or more frequent. `--on` takes several places: reference, cpu, webgpu, qcom, cuda (on the
+processor where there is no GPU), chromium.
 
-`expectations.json` says what every case does: "pass" (some only with inputs as constants, because
-a shape depends on their values) or "refused" and why; by place only where places differ. Tests
+`expectations.json` says what every case does: it passes (some only with inputs as constants, because
+a shape depends on their values) or is refused, and why; by place only where places differ. Tests
 compare with it exactly, so it is made anew whenever a case starts to pass or to be refused.
 `--update` leaves out Chromium, which takes an hour; `--update --on chromium` is for it.
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import onnx
 
-from tests.export.backend.runner import Outcome
+from tests.export.backend.runner import PLACES, Outcome
 
 FILE = Path(__file__).with_name("expectations.json")
-LIKE = {"cpu": "reference", "webgpu": "reference", "qcom": "reference", "chromium": "webgpu"}
+LIKE = {**dict.fromkeys(PLACES[1:], "reference"), "chromium": "webgpu"}
 
 
 @dataclass

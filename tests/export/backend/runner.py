@@ -31,7 +31,7 @@ from tinyedge.core.uop import UOp, replaced, toposort
 from tinyedge.export.browser import Browser, BrowserRunError
 from tinyedge.export.package import write_bundle
 
-PLACES = ("reference", "cpu", "webgpu", "qcom", "chromium")
+PLACES = ("reference", "cpu", "webgpu", "qcom", "cuda", "chromium")
 TOGETHER = 32  # cases in one program
 
 # Runs the entries of a program, each with the arrays of its inputs; its outputs by name.
