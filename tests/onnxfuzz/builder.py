@@ -59,7 +59,7 @@ class Builder:
     def __init__(self, seed: int, oracle: Oracle) -> None:
         self.random = random.Random(seed)
         self.oracle = oracle
-        self.opset = self.random.choice((13, 17, 18, 19, 21, 21, 22, 23))
+        self.opset = self.random.choice((13, 17, 18, 19, 21, 21, 22, 23, 24, 26))
         self.name = f"g{seed}"
         self.special = self.random.random() < 0.2
         self.open = self.random.choice(OPEN) if self.random.random() < 0.35 else 0

@@ -98,7 +98,10 @@ class Case:
             for name in self.leaves
             if name in self.constants
         ]
-        results = [helper.make_empty_tensor_value_info(name) for name in self.outputs]
+        results = [
+            helper.make_tensor_value_info(name, element_type(self.values[name][0].array), None)
+            for name in self.outputs
+        ]
         nodes = [node for step in self.steps for node in step.nodes]
         return model_of(nodes, self.opset, inputs, results, weights)
 

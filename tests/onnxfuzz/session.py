@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,12 @@ def session(
         some: list[Ready] = []
         found: list[Outcome] = []
         for seed in seeds[first : first + together]:
-            case = generate(seed, tally.oracle, operators_of)
+            try:
+                case = generate(seed, tally.oracle, operators_of)
+            except Exception:  # of our evaluator, where no other engine has an operator
+                tally.verdicts["crash"] += 1
+                yield f"g{seed}: crash while it was made\n{traceback.format_exc()}"
+                continue
             if not case.steps:
                 tally.verdicts["empty"] += 1
                 continue
@@ -82,12 +88,14 @@ def report(
 ) -> str:
     """A failure with the smallest model that fails so."""
 
+    used = device if found.stage == target else None
+
     def fails(case: Case) -> bool:
-        again = outcome(case, target, device, options)
+        again = outcome(case, target, used, options)
         return (again.verdict, again.stage) == (found.verdict, found.stage)
 
     if not fails(found.case):
         return f"{found}\nonly together with others"
     small = shrink(found.case, fails, oracle)
-    again = outcome(small, target, device, options)
+    again = outcome(small, target, used, options)
     return f"{found}\nshrunk: {again.detail}\n{small.text()}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.onnxfuzz.case import Case, Value
-from tests.onnxfuzz.oracle import Invalid, Jumps, Oracle
+from tests.onnxfuzz.oracle import Oracle
 
 Fails = Callable[[Case], bool]
 
@@ -114,7 +114,7 @@ def _answered(case: Case, oracle: Oracle) -> Case | None:
         here = {name: values[name][0] for name in step.inputs}
         try:
             results = oracle.answer(step, case.opset, here, number)
-        except (Invalid, Jumps):
+        except Exception:  # also of our evaluator: a smaller model need not be a valid one
             return None
         values.update((name, [value]) for name, value in results.items())
     return replace(case, values=values)

@@ -137,7 +137,9 @@ def pools(g: Builder, op: str) -> Made:
     ceil = g.choice((None, 0, 1, 1))
     if op == "MaxPool":
         order = g.choice((None, None, 0, 1))
-        return g.node(op, [x], g.choice((1, 1, 2)), ceil_mode=ceil, storage_order=order, **chosen)
+        distinct = all(np.unique(v.array).size == v.array.size for v in g.values[x])
+        outputs = g.choice((1, 2)) if distinct else 1  # which of equals it is, nothing says
+        return g.node(op, [x], outputs, ceil_mode=ceil, storage_order=order, **chosen)
     if g.opset < (19 if op == "AveragePool" else 18):
         chosen.pop("dilations")
         if op == "LpPool":
@@ -175,8 +177,9 @@ def resize(g: Builder, op: str) -> Made:
     mode = g.choice(("nearest", "nearest", "linear", "cubic"))
     x = picture(g, FLOATS[:1] if mode != "nearest" else (*FLOATS[:1], "uint8", "int8", "int32"))
     rank = g.array(x).ndim
-    if mode == "cubic" and rank != 4:
-        raise Unsuitable
+    finite = all(np.isfinite(value.array).all() for value in g.values[x])
+    if (mode == "cubic" and rank != 4) or (mode != "nearest" and not finite):
+        raise Unsuitable  # whether a weight of 0 takes infinity away is not defined
     modes = list(MODES[:4]) + ([MODES[4]] if g.opset >= 19 else [])
     if mode != "nearest" or g.opset < 18 or g.chance(0.9):
         chosen = {"coordinate_transformation_mode": g.choice(modes)}
