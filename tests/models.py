@@ -28,6 +28,14 @@
 # magika      15     95     bytes i32 [unk__214, 2048]          target_label f32 [unk__215, 214]
 # swift_f0    18     358    audio f32 [1, samples]              pitch f64 [1, frames]
 #                           fmin f32 [], fmax f32 []            confidence f32 [1, frames]
+# common      12     102    input1 f32 [1, 1, 64, image_width]  387 f32 [seqlen, 1, 8210]
+# common_old  12     292    input1 f32 [1, 1, 64, image_width]  387 f32 [seqlen, 1, 8210]
+# slider      19     355    images f32 [1, 3, 640, 640]         output0 f32 [1, 37, 8400]
+#                                                               output1 f32 [1, 32, 160, 160]
+# smart_turn  18     406    input_features f32 [s6, 80, 800]    logits f32 [s6, 1]
+# silero      16     689    input f32 [?, ?], sr i64 []         output f32 [?, 1]
+#                           state f32 [2, ?, 128]               stateN f32 [?, ?, ?]
+# The other silero models: for 16 kHz only, a graph without branches, all steps at once, ..
 #
 # Operators and how often each occurs (once where no number is given):
 #
@@ -55,6 +63,20 @@
 #             ConstantOfShape 3, Gather 3, Log 3, Max 3, ScatterElements 3, Sqrt 3, Squeeze 3,
 #             ArgMax 2, Where 2, And, Clip, Exp, GatherElements, GreaterOrEqual, LessOrEqual,
 #             ReduceMax, ReduceMean, ReduceSum, Shape, Sigmoid, Softmax
+# common      Conv 21, Mul 13, Sigmoid 11, Constant 9, Unsqueeze 9, Add 8, Gather 8, Shape 8,
+#             Concat 5, Reshape 4, ConstantOfShape 2, Transpose 2, Gemm, LSTM (two directions)
+# common_old  Mul 77, Cast 43, Add 30, Reshape 25, DynamicQuantizeLinear 22, ConvInteger 21, Div 21,
+#             Floor 21, Sigmoid 11, Unsqueeze 5, Concat 4, Gather 4, ConstantOfShape 2, Shape 2,
+#             Transpose 2, MatMulInteger, com.microsoft DynamicQuantizeLSTM
+# slider      Conv 100, Mul 88, Sigmoid 87, Concat 24, Add 16, Reshape 11, Split 11, MaxPool 3,
+#             Transpose 3, MatMul 2, Resize 2, Slice 2, Softmax 2, Sub 2, ConvTranspose, Div
+# smart_turn  DequantizeLinear 114, QuantizeLinear 78, Add 39, MatMul 34, Mul 25, Reshape 24,
+#             Transpose 21, Slice 12, Concat 11, LayerNormalization 10, Div 8, Erf 8, Shape 5,
+#             Softmax 5, Gather 4, Gemm 3, Conv 2, ReduceSum, Sigmoid, Tanh
+# silero      in nested branches: Constant 341, Slice 60, Unsqueeze 46, Identity 34, Concat 26,
+#             If 25, Squeeze 22, Cast 20, Gather 20, Shape 20, Equal 17, Conv 12, Relu 10,
+#             ConstantOfShape 4, LSTM 4, Not 4, Pow 4, Reshape 4, Size 4, Add 2, Pad 2, ReduceMean 2,
+#             Sigmoid 2, Sqrt 2, Transpose 2
 
 from __future__ import annotations
 
@@ -259,7 +281,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no model called {', '.join(unknown)}")
     for name, file in paths(None if arguments.all else arguments.names).items():
-        print(f"{name:<12}{file}")
+        print(f"{name:<16}{file}")
 
 
 if __name__ == "__main__":
