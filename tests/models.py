@@ -75,8 +75,8 @@
 #             Softmax 5, Gather 4, Gemm 3, Conv 2, ReduceSum, Sigmoid, Tanh
 # silero      in nested branches: Constant 341, Slice 60, Unsqueeze 46, Identity 34, Concat 26,
 #             If 25, Squeeze 22, Cast 20, Gather 20, Shape 20, Equal 17, Conv 12, Relu 10,
-#             ConstantOfShape 4, LSTM 4, Not 4, Pow 4, Reshape 4, Size 4, Add 2, Pad 2, ReduceMean 2,
-#             Sigmoid 2, Sqrt 2, Transpose 2
+#             ConstantOfShape 4, LSTM 4, Not 4, Pow 4, Reshape 4, Size 4, Add 2, Pad 2,
+#             ReduceMean 2, Sigmoid 2, Sqrt 2, Transpose 2
 
 from __future__ import annotations
 
