@@ -1,4 +1,8 @@
-"""Long runs: `python -m tests.onnxfuzz --count 10000 --seed 1 --target cpu`."""
+"""Long runs: `python -m tests.onnxfuzz --count 10000 --seed 1 --target cpu`.
+
+A failure is printed when it is found, with the smallest model that fails so; at the end stands what
+was tried, which engine decided, and what was refused and why.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ def main() -> int:
     device = opened(options.target) if options.target != "none" else None
     tally = Tally()
     seeds = range(options.seed, options.seed + options.count)
+    wrong = 0
     reports = session(
         seeds,
         options.target,
@@ -42,8 +47,10 @@ def main() -> int:
         operators_of=chosen,
         options=Options(optimize=not options.plain),
         together=options.together,
+        progress=lambda done: print(
+            f"{done} graphs, {wrong} failures", file=sys.stderr, flush=True
+        ),
     )
-    wrong = 0
     for report in reports:
         wrong += 1
         print(report, end="\n\n", flush=True)

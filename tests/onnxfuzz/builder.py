@@ -56,7 +56,8 @@ class Unsuitable(Exception):
 class Builder:
     """One case in the making."""
 
-    def __init__(self, seed: int, oracle: Oracle) -> None:
+    def __init__(self, seed: int, oracle: Oracle, doubles: bool = True) -> None:
+        self.doubles = doubles
         self.random = random.Random(seed)
         self.oracle = oracle
         self.opset = self.random.choice((13, 17, 18, 19, 21, 21, 22, 23, 24, 26))
@@ -86,6 +87,8 @@ class Builder:
 
     def kind(self, kinds: Sequence[str] = NUMBERS) -> str:
         """One of the element types, float32 first of all."""
+        if not self.doubles:
+            kinds = [kind for kind in kinds if kind != "float64"] or ["float32"]
         return self.random.choices(kinds, [WEIGHTS.get(kind, 1) for kind in kinds])[0]
 
     def shape(self, low: int = 0, high: int = 4, least: int = 0) -> Shape:

@@ -99,8 +99,8 @@ class Case:
             if name in self.constants
         ]
         results = [
-            helper.make_tensor_value_info(name, element_type(self.values[name][0].array), None)
-            for name in self.outputs
+            helper.make_tensor_value_info(name, element_type(array), [None] * array.ndim)
+            for name, array in ((name, self.values[name][0].array) for name in self.outputs)
         ]
         nodes = [node for step in self.steps for node in step.nodes]
         return model_of(nodes, self.opset, inputs, results, weights)

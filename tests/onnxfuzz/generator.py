@@ -14,9 +14,11 @@ assert FAMILIES  # importing them is what fills the table
 TRIES = 8  # of a step, for each that is wanted
 
 
-def generate(seed: int, oracle: Oracle, operators: Collection[str] = ()) -> Case:
-    """The case of a seed. operators: of these alone."""
-    builder = Builder(seed, oracle)
+def generate(
+    seed: int, oracle: Oracle, operators: Collection[str] = (), doubles: bool = True
+) -> Case:
+    """The case of a seed. operators: of these alone. doubles: also float64."""
+    builder = Builder(seed, oracle, doubles)
     makers = [m for name, m in MAKERS.items() if not operators or name in operators]
     weights = [m.weight for m in makers]
     wanted = builder.integer(2, 12)

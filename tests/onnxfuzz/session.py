@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.onnxfuzz.case import Case
@@ -14,6 +14,8 @@ from tests.onnxfuzz.runner import Outcome, Ready, compiled, evaluated, outcome, 
 from tests.onnxfuzz.shrink import shrink
 from tinyedge.core.device import Device
 from tinyedge.core.options import Options
+
+FLOAT32 = ("webgpu", "qcom")  # targets that compute doubles as these, and say so by name
 
 
 @dataclass
@@ -46,15 +48,20 @@ def session(
     operators_of: Collection[str] = (),
     options: Options | None = None,
     together: int = 20,
+    progress: Callable[[int], None] | None = None,
 ) -> Iterator[str]:
-    """Reports of the seeds' cases that fail, shrunk. device: None for no target."""
+    """Reports of the seeds' cases that fail, shrunk. device: None for no target.
+
+    progress: told after each program how many cases are done.
+    """
     options = options or Options()
+    doubles = target not in FLOAT32
     for first in range(0, len(seeds), together):
         some: list[Ready] = []
         found: list[Outcome] = []
         for seed in seeds[first : first + together]:
             try:
-                case = generate(seed, tally.oracle, operators_of)
+                case = generate(seed, tally.oracle, operators_of, doubles)
             except Exception:  # of our evaluator, where no other engine has an operator
                 tally.verdicts["crash"] += 1
                 yield f"g{seed}: crash while it was made\n{traceback.format_exc()}"
@@ -81,6 +88,8 @@ def session(
             tally.count(each_found)
             if each_found.failed:
                 yield report(each_found, target, device, options, tally.oracle)
+        if progress is not None:
+            progress(first + len(seeds[first : first + together]))
 
 
 def report(

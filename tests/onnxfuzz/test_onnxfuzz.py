@@ -14,7 +14,7 @@ from tests.onnxfuzz.session import Tally, session
 from tests.onnxfuzz.shrink import shrink
 from tinyedge.core.device import Device
 
-TOGETHER = 50  # models in one program
+TOGETHER = 75  # models in one program
 MOST_REFUSED = 0.05  # of the models: these test nothing
 
 

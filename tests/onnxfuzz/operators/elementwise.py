@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from tests.onnxfuzz.builder import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Builder
+from tests.onnxfuzz.builder import (
+    ALL,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    Builder,
+    Unsuitable,
+)
 from tests.onnxfuzz.makers import Made, maker
 
 SIGNS = (*FLOATS, *SIGNED)
@@ -31,7 +40,17 @@ def relu(g: Builder, op: str) -> Made:
     return g.node(op, [g.pick(SIGNS if g.opset >= 14 else FLOATS)])
 
 
-@maker("Floor", "Ceil", "Round", "Sqrt", "Reciprocal", "IsNaN", "Softsign", "HardSwish")
+@maker("Reciprocal")
+def reciprocal(g: Builder, op: str) -> Made:
+    return g.node(op, [g.pick(FLOATS, when=_no_zero)])
+
+
+def _no_zero(array) -> bool:
+    """Of a zero that was computed, nothing says which sign it has."""
+    return bool((array != 0).all())
+
+
+@maker("Floor", "Ceil", "Round", "Sqrt", "IsNaN", "Softsign", "HardSwish")
 def of_floats(g: Builder, op: str) -> Made:
     return g.node(op, [g.pick(FLOATS)])
 
@@ -87,6 +106,8 @@ def div(g: Builder, op: str) -> Made:
     y = g.partner(x, style="positive") if kind in INTEGERS else g.partner(x)
     if kind in INTEGERS and (g.array(y) == 0).any():
         y = g.leaf(kind, g.shape_of(x), "positive")
+    if y not in g.new and not all(_no_zero(value.array) for value in g.values[y]):
+        raise Unsuitable
     return g.node(op, [x, y])
 
 
@@ -115,6 +136,8 @@ def power(g: Builder, op: str) -> Made:
     kind = g.choice((g.kind_of(x), "float32", "int64"))
     shape = () if g.chance(0.5) else g.shape_of(x)
     exponents = np.array([-2, -1, 0, 1, 2, 3] if kind == "int64" else [-1, 0, 0.5, 1, 2, 3, 1.5])
+    if not all(_no_zero(value.array) for value in g.values[x]):
+        exponents = exponents[exponents >= 0]
     y = g.filled(shape, lambda rng, s: rng.choice(exponents, s).astype(kind))
     return g.node(op, [x, y])
 
