@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -174,6 +175,63 @@ def test_constant_operands(
 ) -> None:
     op, opset, inputs, constants, attributes = case
     compare(op, opset, [np.asarray(v) for v in inputs], constants=constants, **attributes)
+
+
+FAR = 2**63 - 1
+
+# Found by random models, tests/onnxfuzz.
+ONCE_WRONG: list[tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]]] = [
+    ("Slice", 13, [X, *(np.array(v) for v in ([1], [FAR], [3], [FAR]))], (1, 2, 3, 4), {}),
+    ("Slice", 13, [X, *(np.array(v) for v in ([2], [-9], [2], [-FAR]))], (1, 2, 3, 4), {}),
+    ("Pow", 15, [np.array([[2, -3]], np.int32), np.array(5)], (1,), {}),
+    ("CumSum", 14, [np.zeros((3, 0), np.float32), np.array(1)], (1,), {}),
+    ("CumSum", 14, [np.zeros(0, np.float32), np.array(0)], (1,), {"exclusive": 1}),
+    ("QuantizeLinear", 21, [floats(6) * 9, np.array([0.5, 2, 1], np.float32),
+                            np.array([1, 0, 3], np.int8)], (1, 2), {"axis": 0, "block_size": 2}),
+    ("NegativeLogLikelihoodLoss", 17, [floats(4, 3), np.array([2, 0, 1, 1])], (), {}),
+    ("SoftmaxCrossEntropyLoss", 18, [floats(4, 3), np.array([2, 0, 1, 1])], (), {}),
+    ("AffineGrid", 20, [floats(1, 2, 3), np.array([1, 2, 3, 4])], (1,), {}),
+    ("AffineGrid", 20, [floats(2, 3, 4), np.array([2, 2, 3, 2, 4])], (1,), {"align_corners": 1}),
+    ("Resize", 18, [floats(1, 1, 2, 3), None, None, np.array([3, 1])], (3,),
+     {"axes": [2, 3], "keep_aspect_ratio_policy": "not_larger", "mode": "linear",
+      "coordinate_transformation_mode": "pytorch_half_pixel"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ONCE_WRONG, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_what_random_models_found(
+    case: tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]],
+) -> None:
+    op, opset, inputs, constants, attributes = case
+    compare(op, opset, inputs, constants=constants, **attributes)
+
+
+@pytest.mark.parametrize("op", ["Sinh", "Erf"])
+def test_doubles_to_their_last_digits(op: str) -> None:
+    """Where onnxruntime has no doubles, or computes them as float32."""
+    x = np.linspace(-7, 7, 1001)
+    want = np.sinh(x) if op == "Sinh" else np.vectorize(math.erf)(x)
+    proto = model(
+        [helper.make_node(op, ["x"], ["y"])],
+        inputs=[helper.make_tensor_value_info("x", TensorProto.DOUBLE, x.shape)],
+        outputs=("y",),
+    )
+    imported = import_model(proto.SerializeToString())
+    (got,) = evaluate([imported.outputs["y"].node], {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-14)
+
+
+def test_statistics_of_doubles_are_floats() -> None:
+    """The mean and the inverse deviation are of `stash_type`, which is float32."""
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["y", "m", "d"])
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.DOUBLE, (2, 4)[start:])
+        for start, name in enumerate("xs")
+    ]
+    imported = import_model(
+        model([node], inputs=inputs, outputs=("y", "m", "d"), opset=17).SerializeToString()
+    )
+    assert [t.dtype.name for t in imported.outputs.values()] == ["float64", "float32", "float32"]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
