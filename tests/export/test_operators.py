@@ -184,6 +184,7 @@ ONCE_WRONG: list[tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]]] = 
     ("Slice", 13, [X, *(np.array(v) for v in ([1], [FAR], [3], [FAR]))], (1, 2, 3, 4), {}),
     ("Slice", 13, [X, *(np.array(v) for v in ([2], [-9], [2], [-FAR]))], (1, 2, 3, 4), {}),
     ("Pow", 15, [np.array([[2, -3]], np.int32), np.array(5)], (1,), {}),
+    ("ArgMin", 13, [np.array([3, -127, -128, 127], np.int8)], (), {}),
     ("CumSum", 14, [np.zeros((3, 0), np.float32), np.array(1)], (1,), {}),
     ("CumSum", 14, [np.zeros(0, np.float32), np.array(0)], (1,), {"exclusive": 1}),
     ("QuantizeLinear", 21, [floats(6) * 9, np.array([0.5, 2, 1], np.float32),

@@ -836,7 +836,7 @@ class Tensor:
 
     def argmin(self, axis: int, keepdims: bool = False, last: bool = False) -> Tensor:
         """int32 index of the least element, the first (or last) among equals."""
-        return (-self if self.dtype.kind != "u" else ~self).argmax(axis, keepdims, last)
+        return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims, last)
 
     @_accumulated
     def softmax(self, axis: int = -1) -> Tensor:
