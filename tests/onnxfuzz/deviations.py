@@ -115,6 +115,13 @@ def _scattered_nan(node: NodeProto, inputs: list[Array | None], opset: int) -> b
     return attributes(node).get("reduction") in (b"max", b"min") and _nan()(node, inputs, opset)
 
 
+def _least_by_minus_one(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    x, y = inputs
+    if x is None or y is None or x.dtype.kind != "i":
+        return False
+    return bool((x == np.iinfo(x.dtype).min).any() and (y == -1).any())
+
+
 SCATTERED = ("ScatterElements", "ScatterND")
 REDUCED = ("ReduceMax", "ReduceMin")
 ORT, ONNX = "onnxruntime", "onnx"
@@ -168,6 +175,10 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(ORT, "Clip", "without a limit, infinity becomes the greatest number", _infinite),
     *(Deviation(ORT, op, "NaN is passed over", _scattered_nan) for op in SCATTERED),
     Deviation(ONNX, "Loop", "numbers that turns give become rows of one", _always),
+    *(
+        Deviation(ORT, op, "the least integer by -1 ends the process", _least_by_minus_one)
+        for op in ("Div", "Mod")
+    ),
     Deviation(ORT, "MatMulInteger", "no terms: the sum is what was in memory", _empty),
     Deviation(ONNX, "RoiAlign", "half_pixel also where there is no such attribute", _before(16)),
     *(
