@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tinyedge.api import find_target
 from tinyedge.core.compile import compile_graph
 from tinyedge.core.device import Device
-from tinyedge.core.errors import RunError, UnsupportedOp
+from tinyedge.core.errors import InputError, RunError, UnsupportedOp
 from tinyedge.core.replay import Replay
 from tinyedge.export.source import import_graph
 
@@ -271,3 +271,23 @@ def test_non_max_suppression(centred: int, target: str, device: Device, tmp_path
         for most, least in ((3, 0.4), (100, 0.0), (1, 2.0), (0, 0.1))
     ]
     _compare(path, target, device, runs)
+
+
+def test_a_bound_that_no_output_watches(tmp_path: Path) -> None:
+    """Only a sum of what is counted is an output: too many elements would be left out silently."""
+    inputs = {name: np.zeros((), np.int64) for name in ("start", "limit", "delta")}
+    nodes = [
+        helper.make_node("Range", ["start", "limit", "delta"], ["r"], "steps"),
+        helper.make_node("ReduceSum", ["r"], ["s"]),
+    ]
+    path = _save(tmp_path, nodes, inputs, ["s"])
+    with pytest.raises(UnsupportedOp, match="steps"):
+        import_graph(path, bounds={"steps": 10})
+    assert import_graph(path, bounds={"steps": 10}, outputs=["s", "r"])[0].counts
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**31 - 1])
+def test_what_is_no_bound(bound: int, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no bound") as caught:
+        import_graph(_range(tmp_path, np.int64), bounds={"steps": bound})
+    assert caught.value.id == "input.bound"

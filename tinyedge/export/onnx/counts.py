@@ -17,14 +17,17 @@ from tinyedge.export.onnx.equality import show
 @dataclass
 class Counts:
     """The counted sizes of a model. made: the tensors that compute them, as they are and below the
-    most there is room for. taken: names of other sizes.
+    most there is room for. taken: names of other sizes. bounded: the nodes of those that may be
+    above the most, because the caller said what that is; seen: those that an output tells.
     """
 
     made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    bounded: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
 
-    def add(self, label: str, count: Tensor, greatest: int) -> Size:
-        """The size that a scalar says, as a symbol named after a node."""
+    def add(self, label: str, count: Tensor, greatest: int, *, bounded: bool = False) -> Size:
+        """The size that a scalar says, as a symbol named after a node. bounded: by the caller."""
         exact = count.reshape(()).cast(dt.int64)
         kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realise()
         for name, (_, other) in self.made.items():
@@ -34,6 +37,8 @@ class Counts:
         while name in self.made or name in self.taken:
             name += "'"
         self.made[name] = (exact, kept)
+        if bounded:
+            self.bounded[name] = label
         return symbol(name, 0, greatest)
 
     @property
@@ -71,11 +76,24 @@ class Counts:
             Port(count, dt.int64, (), length.node),
         ]
 
+    def check(self) -> None:
+        """Raise UnsupportedOp where a run could find too many elements and no output would tell."""
+        for name, label in self.bounded.items():
+            if name not in self.seen:
+                raise UnsupportedOp(
+                    f"ONNX node {label!r}",
+                    "it has a bound, and no output tells when a run finds more elements",
+                    id="model.unsupported",
+                    supported="bounds of what an output has as many elements as",
+                    next="make its result an output too, with --outputs",
+                )
+
     def _length(self, size: UOp) -> Tensor:
         """A size as a tensor, from the counts as they are: above the most if there is no room."""
         done: dict[UOp, Tensor] = {}
         for node in toposort((size,)):
             if node.op is ops.SYMBOL and node.arg[0] in self.made:
+                self.seen.add(node.arg[0])
                 done[node] = self.made[node.arg[0]][0]
             elif node.src:
                 operands = tuple(done[source].node for source in node.src)

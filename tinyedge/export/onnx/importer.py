@@ -60,6 +60,7 @@ class ImportedModel:
         inputs = tuple(Port(each.name, each.dtype, each.shape) for each in self.inputs)
         taken = {*self.outputs}
         ports = [p for n, t in self.outputs.items() for p in self.counts.ports(n, t, taken)]
+        self.counts.check()
         return Graph(inputs, tuple(ports), self.names, counts=self.counts.nodes)
 
 
@@ -83,6 +84,14 @@ def import_model(
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
+    for name, most in (bounds or {}).items():
+        if not 1 <= most < 2**31 - 1:
+            raise InputError(
+                f"--bound {name!r}",
+                f"{most} is no bound",
+                id="input.bound",
+                supported=f"1 to {2**31 - 2}",
+            )
     model = reader.read(source, limits or Limits())
     importer = Importer(model, bounds, outputs)
     imported = importer.run(dims or {}, None, constants or {}, spare)

@@ -308,7 +308,11 @@ class Node:
                 supported="results of one size in every turn",
             )
         greatest = maximum(most)
-        return self.importer.counts.add(self.name, count, greatest) if greatest else 0
+        if not greatest:
+            return 0
+        given = self.importer.bounds.get(self.name, greatest + 1)
+        counts = self.importer.counts
+        return counts.add(self.name, count, greatest, bounded=given <= greatest)
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:
         """The values of an input that must be known at import. Raises UnsupportedOp."""
