@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help="write the list anew")
     parser.add_argument("--every", type=int, default=1, help="only every so many of the cases")
     options = parser.parse_args()
-    places = options.on.split(",") if options.on else PLACES[: -1 if options.update else 1]
+    places = options.on.split(",") if options.on else PLACES if options.update else PLACES[:1]
     if set(places) - set(PLACES):
         parser.error(f"places are {', '.join(PLACES)}")
     if options.symbolic and (options.on or options.update):
