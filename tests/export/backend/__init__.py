@@ -9,8 +9,8 @@ Each prints what does not pass and why, then totals and reasons; of a second pla
 are new or more frequent. `--on` takes several places: reference, cpu, webgpu, qcom, cuda (on the
 processor where there is no GPU), chromium.
 
-`expectations.json` says what every case does: it passes (some only with inputs as constants, since
-a shape depends on their values) or is refused, and why; by place only where places differ. Tests
-compare with it exactly, so it is made anew whenever a case starts to pass or to be refused: half an
+`expectations.json` says what every case does: it passes (some only with inputs as constants,
+because a shape depends on their values) or is refused, and why; by place only where places differ.
+Tests compare with it exactly, so it is made anew whenever a case starts to pass or to be refused.
 hour on two idle processors, or seconds with a PATTERN or `--on`.
 """
