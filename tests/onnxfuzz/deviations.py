@@ -105,6 +105,17 @@ def _one_pixel(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return bool(given.get("antialias")) and mode == b"pytorch_half_pixel"
 
 
+def _fractional(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    if given.get("coordinate_transformation_mode") != b"align_corners":
+        return False
+    x, scales = inputs[0], inputs[2] if len(inputs) > 2 else None
+    if x is None or scales is None or not scales.size:
+        return given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+    lengths = x.shape[-scales.size :]
+    return bool((np.array(lengths) * scales % 1 != 0).any())
+
+
 def _cubic_crop(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     given = attributes(node)
     crop = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
@@ -160,6 +171,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for engine in (ORT, ONNX)
     ),
     Deviation(ORT, "Resize", "antialias with pytorch_half_pixel to a size of 1", _one_pixel),
+    Deviation(ORT, "Resize", "align_corners of the rounded size, not scale * length", _fractional),
     Deviation(ORT, "Resize", "tf_crop_and_resize does not crop an axis of scale 1", _cubic_crop),
     *(
         Deviation(engine, op, "computed in float32 also for doubles", _kind("float64"))
