@@ -1,9 +1,9 @@
 """Cases run: by the reference evaluator, or compiled for a target and run on its device.
 
-Floats are kept in full, also where a target's bundles hold halves unless asked otherwise. Many cases
-are one program, an entry each: equal kernels are compiled once, and all of them by one call of the
-device's compiler. Where a program is refused, its cases are run as two programs,
-and so on down to the case that is at fault.
+Floats are kept in full, also where a target's bundles hold halves unless asked otherwise. Many
+cases are one program, an entry each: equal kernels are compiled once, and all of them by one call
+of the device's compiler. Where a program is refused, its cases are run as two programs, and so on
+down to the case that is at fault.
 """
 
 from __future__ import annotations
