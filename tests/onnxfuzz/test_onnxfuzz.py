@@ -15,14 +15,17 @@ from tests.onnxfuzz.shrink import shrink
 from tinyedge.core.device import Device
 
 TOGETHER = 75  # models in one program
-MOST_REFUSED = 0.05  # of the models: these test nothing
+MOST_REFUSED = {  # of the models: these test nothing
+    "cpu": 0.05,
+    "webgpu": 0.15,  # it has no doubles and no 64-bit integers
+}
 
 
 def clean(seeds: range, target: str, device: Device) -> None:
     tally = Tally()
     reports = list(session(seeds, target, device, tally, together=TOGETHER))
     assert not reports, "\n\n".join(reports)
-    assert tally.verdicts["refused"] <= MOST_REFUSED * len(seeds), tally.refusals
+    assert tally.verdicts["refused"] <= MOST_REFUSED[target] * len(seeds), tally.refusals
     assert tally.verdicts["pass"] + tally.verdicts["refused"] == len(seeds)
 
 
