@@ -268,8 +268,8 @@ def _schedule(state: Compilation) -> None:
             frozenset(state.flat),
             {name: str(number) for number, name in enumerate(entry.counts)},
         )
-    for launch in state.launches:
-        check_kernel(launch.sink)
+    for sink in {launch.sink: None for launch in state.launches}:
+        check_kernel(sink)
 
 
 def _optimise(state: Compilation) -> None:

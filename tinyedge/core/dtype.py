@@ -8,6 +8,7 @@ numbers of its codes and codes of numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,7 @@ def by_name(name: str) -> DType:
     return _BY_NAME[name]
 
 
+@lru_cache(None)
 def from_numpy(dtype: Any) -> DType:
     """The type of a numpy dtype; stored types are those of the package ml_dtypes.
 

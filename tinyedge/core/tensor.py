@@ -466,6 +466,8 @@ class Tensor:
     def reshape(self, shape: Sequence[Size]) -> Tensor:
         """The same elements in row-major order; one size may be -1."""
         target = tuple(shape)
+        if target == self.shape:
+            return self
         unknown = [axis for axis, size in enumerate(target) if isinstance(size, int) and size == -1]
         if len(unknown) == 1:
             known = product(size for axis, size in enumerate(target) if axis != unknown[0])
@@ -475,8 +477,6 @@ class Tensor:
             target = target[: unknown[0]] + (rest,) + target[unknown[0] + 1 :]
         if product(target) != self.size:
             raise ValueError(f"reshape of {list(self.shape)} to {list(shape)}: the counts differ")
-        if target == self.shape:
-            return self
         source = self.node
         while source.op is ops.RESHAPE:
             source = source.src[0]
@@ -497,6 +497,8 @@ class Tensor:
     def broadcast_to(self, shape: Sequence[Size]) -> Tensor:
         """As numpy's: leading axes are added, then axes of size 1 repeat."""
         target = tuple(shape)
+        if target == self.shape:
+            return self
         lead = len(target) - self.ndim
         return self.reshape((1,) * lead + self.shape).expand(target)
 

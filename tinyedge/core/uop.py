@@ -270,12 +270,19 @@ def _movement_shape(node: UOp, shape: Shape) -> Shape:
 
 def product(sizes: Iterable[Size]) -> Size:
     """The product of sizes."""
-    from tinyedge.core.rules import index as ix
-
     total: Size = 1
     for size in sizes:
-        total = ix.size_mul(total, size)
+        if isinstance(total, int) and isinstance(size, int):
+            total *= size
+        else:
+            total = _product(total, size)
     return total
+
+
+def _product(a: Size, b: Size) -> Size:
+    from tinyedge.core.rules import index as ix
+
+    return ix.size_mul(a, b)
 
 
 def maximum(size: Size) -> int:
