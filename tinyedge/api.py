@@ -24,6 +24,8 @@ from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.core.target import Target
 from tinyedge.core.uop import toposort
+from tinyedge.export.limits import choose_limits
+from tinyedge.given import check_name, checked
 
 if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
@@ -115,7 +117,7 @@ class Model:
 
         inputs: arrays of the declared dtype and shape. Raises RunError.
         """
-        self._check(inputs)
+        self._check(inputs, entry)
         return self._replay.run(inputs, entry)
 
     def reset(self) -> None:
@@ -126,19 +128,21 @@ class Model:
     def get_state(self, name: str) -> Any:
         """A copy of a state's value. Raises RunError."""
         self._check({})
+        check_name("the state's name", name, [state.name for state in self.states])
         return self._replay.get_state(name)
 
     def set_state(self, name: str, value: Any) -> None:
         """Give a state a value of its dtype and shape. Raises RunError."""
         self._check({})
+        check_name("the state's name", name, [state.name for state in self.states])
         self._replay.set_state(name, value)
 
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """(launch, seconds) of every launch of one run."""
-        self._check(inputs)
+        self._check(inputs, entry)
         return self._replay.profile(inputs, entry)
 
-    def _check(self, inputs: Any) -> None:
+    def _check(self, inputs: Any, entry: Any = None) -> None:
         if self._closed:
             raise RunError(
                 "the model", "it was closed", id="run.disposed", next="load the bundle again"
@@ -151,6 +155,8 @@ class Model:
                 supported="a dict of arrays by name",
                 next=f"names: {', '.join(repr(port.name) for port in self.inputs) or 'none'}",
             )
+        if entry is not None:
+            check_name("the entry's name", entry, [entry.name for entry in self.entries])
 
     def close(self) -> None:
         """Free the device's memory; a model that is closed cannot run again."""
@@ -170,6 +176,7 @@ class Model:
         self.close()
 
 
+@checked
 def load(path: str | Path, device: str | None = None) -> Model:
     """Verify a bundle and make it ready to run. Raises BundleError or DeviceError."""
     from tinyedge.export.bundle import read
@@ -177,6 +184,7 @@ def load(path: str | Path, device: str | None = None) -> Model:
     return Model(read(path).program, device)
 
 
+@checked
 def export_onnx(
     path: str | Path,
     *,
@@ -186,6 +194,7 @@ def export_onnx(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     constants: Mapping[str, Number] | None = None,
+    limits: Mapping[str, int] | None = None,
     precision: str | None = None,
     optimize: bool = True,
     profile: str = "default",
@@ -210,6 +219,7 @@ def export_onnx(
     number, as {"sr": 16000}; these are inputs no more. precision: "fp32", or "fp16" for
     weights and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the
     others.
+    limits: by name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
     arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
     golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
     case, one after the other, default: 8 where there are states, else 1. progress: called with the
@@ -240,6 +250,7 @@ def export_onnx(
         bounds=bounds,
         outputs=outputs,
         constants=constants,
+        limits=limits,
         entries=entries,
         states=states,
         state_init=first,
@@ -263,6 +274,7 @@ def export_onnx(
     )
 
 
+@checked
 def export_function(
     function: Callable[..., Any],
     example_inputs: Mapping[str, Any] | Sequence[Any],
@@ -578,13 +590,14 @@ def compile_model(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     constants: Mapping[str, Number] | None = None,
+    limits: Mapping[str, int] | None = None,
     **more: Any,
 ) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
     from tinyedge.export.source import import_graph
 
     check_options(target, options)
-    graph, _ = import_graph(path, dims, bounds, outputs, constants)
+    graph, _ = import_graph(path, dims, bounds, outputs, constants, limits)
     return compile_graph(graph, find_target(target), options, **more)
 
 
@@ -597,6 +610,7 @@ def inspect_model(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     constants: Mapping[str, Number] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> tuple[Inspection, Compilation | InputError | None]:
     """What the importer makes of an ONNX file, and the compiler of what could be imported.
 
@@ -606,7 +620,14 @@ def inspect_model(
     from tinyedge.export.onnx import inspect_model
 
     check_options(target, options)
-    found = inspect_model(path, dims=dims, bounds=bounds, outputs=outputs, constants=constants)
+    found = inspect_model(
+        path,
+        dims=dims,
+        bounds=bounds,
+        outputs=outputs,
+        constants=constants,
+        limits=choose_limits(limits),
+    )
     if not found.remaining.outputs:
         return found, None
     stage = "fold" if found.refused or found.open else "optimise"

@@ -385,6 +385,7 @@ def test_export_passes_its_options_on(
     monkeypatch.setattr(package, "export_onnx", export_onnx, raising=False)
     options = ("--dim", "H=32..64:32", "--dim", "a=b[0]=2", "--precision", "fp16", "--no-optimize")
     options = (*options, "--bound", "grow=64", "--outputs", "a,b", "--outputs", "c")
+    options = (*options, "--limit", "nodes=7")
     options += ("--constant", "rate=16000", "--constant", "a=b=-0.5", "--constant", "on=true")
     Path("parts.json").write_text('{"y": {"low": [0, 4]}}')
     options += ("--state", "h=h_out", "--state", "q=q_out:shift@1:keep", "--state-init", "h=h.npy")
@@ -399,6 +400,7 @@ def test_export_passes_its_options_on(
         "dims": {"H": "32..64:32", "a=b[0]": "2"},
         "bounds": {"grow": 64},
         "constants": {"rate": 16000, "a=b": -0.5, "on": True},
+        "limits": {"nodes": 7},
         "outputs": ("a,b", "c"),
         "precision": "fp16",
         "arch": None,

@@ -13,6 +13,7 @@ from tinyedge.api import PRECISIONS
 from tinyedge.core.errors import RunError
 from tinyedge.core.ports import Array, describe
 from tinyedge.core.program import Entry, Program, evaluate
+from tinyedge.export.limits import USUAL
 
 DIMS = click.option(
     "--dim",
@@ -34,6 +35,15 @@ CONSTANTS = click.option(
     multiple=True,
     metavar="INPUT=NUMBER",
     help="An input that is always this number, or true or false: it is an input no more.",
+)
+LIMITS = click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="What a model may ask for, where the usual is too little: "
+    + ", ".join(f"{name}={most}" for name, most in USUAL.items())
+    + ".",
 )
 OUTPUTS = click.option(
     "--outputs",
@@ -86,7 +96,7 @@ def split_constants(texts: Sequence[str]) -> dict[str, bool | int | float]:
 def _constant(text: str) -> bool | int | float:
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
         try:
             return kind(text)
         except ValueError:

@@ -13,6 +13,7 @@ from tinyedge.cli.arguments import (
     BOUNDS,
     CONSTANTS,
     DIMS,
+    LIMITS,
     OUTPUTS,
     PRECISION,
     numbers,
@@ -40,6 +41,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @DIMS
 @BOUNDS
 @CONSTANTS
+@LIMITS
 @OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
@@ -51,6 +53,7 @@ def command(
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
+    limits: tuple[str, ...],
     outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
@@ -72,6 +75,7 @@ def command(
             dims=split_dims(dims),
             bounds=numbers(bounds, "--bound", "NODE=N"),
             constants=split_constants(constants),
+            limits=numbers(limits, "--limit", "NAME=N"),
             outputs=outputs or None,
             stop_after=stop_after,
         )

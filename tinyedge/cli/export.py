@@ -13,6 +13,7 @@ from tinyedge.cli.arguments import (
     CONSTANTS,
     DIMS,
     KEEP_GOING,
+    LIMITS,
     OUTPUTS,
     PRECISION,
     numbers,
@@ -45,6 +46,7 @@ from tinyedge.core.errors import InputError
 @DIMS
 @BOUNDS
 @CONSTANTS
+@LIMITS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -113,6 +115,7 @@ def command(
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
+    limits: tuple[str, ...],
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -153,6 +156,7 @@ def command(
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
         "constants": split_constants(constants),
+        "limits": numbers(limits, "--limit", "NAME=N"),
         "outputs": outputs or None,
         "precision": precision,
         "optimize": not no_optimize,
@@ -198,10 +202,11 @@ def command(
 def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json: bool) -> int:
     """Say what could be exported in spite of the model's refusals; raise any other error."""
     from tinyedge.cli.remaining import print_remaining, remaining
+    from tinyedge.export.limits import choose_limits
     from tinyedge.export.onnx import inspect_model
 
     chosen = {name: options[name] for name in ("dims", "bounds", "outputs", "constants")}
-    found = inspect_model(model, **chosen)
+    found = inspect_model(model, limits=choose_limits(options["limits"]), **chosen)
     if not found.refused:
         raise error
     facts = remaining(found, model, options)

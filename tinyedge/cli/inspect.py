@@ -15,6 +15,7 @@ from tinyedge.cli.arguments import (
     CONSTANTS,
     DIMS,
     KEEP_GOING,
+    LIMITS,
     OUTPUTS,
     PRECISION,
     numbers,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @DIMS
 @BOUNDS
 @CONSTANTS
+@LIMITS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -56,6 +58,7 @@ def command(
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
+    limits: tuple[str, ...],
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -83,6 +86,7 @@ def command(
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
         "constants": split_constants(constants),
+        "limits": numbers(limits, "--limit", "NAME=N"),
         "outputs": outputs or None,
         "precision": precision,
     }
@@ -274,7 +278,7 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
     from tinyedge.export.estimate import estimate, folded
 
     chosen = choose_options(options["target"], options["precision"])
-    given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants")}
+    given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants", "limits")}
     found, state = inspect_model(path, options["target"], chosen, **given)
     refused = dict(found.refused)
     if isinstance(state, InputError):

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
 
 
+OPTIONS = {
+    "--dim": "dims",
+    "--bound": "bounds",
+    "--constant": "constants",
+    "--limit": "limits",
+}
+
+
 def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """The outputs that are left, what could stand for the others, and a command that exports both,
     as many as a bundle can hold.
@@ -29,7 +37,7 @@ def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dic
 
 def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
     words = ["tinyedge", "export", str(model), "--target", options["target"]]
-    for option, name in (("--dim", "dims"), ("--bound", "bounds"), ("--constant", "constants")):
+    for option, name in OPTIONS.items():
         for key, value in options[name].items():
             words += [option, f"{key}={value}"]
     if options["precision"] is not None:

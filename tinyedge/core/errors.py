@@ -16,6 +16,7 @@ class TinyedgeError(Exception):
     """
 
     family = "tinyedge"
+    usual_next = ""  # the next step where an error names none
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class TinyedgeError(Exception):
         self.subject = subject
         self.because = because
         self.supported = supported
-        self.next = next
+        self.next = next or self.usual_next
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -60,9 +61,13 @@ class InputError(TinyedgeError):
 class ModelError(InputError):
     """A model file that is damaged, hostile or inconsistent."""
 
+    usual_next = "export the model again; its format's checker finds most such faults"
+
 
 class UnsupportedOp(ModelError):
     """A valid model with an operator, or a use of one, that cannot be imported."""
+
+    usual_next = "change the model there, or open an issue that says what it is for"
 
 
 class BundleError(InputError):

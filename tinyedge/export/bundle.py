@@ -216,6 +216,13 @@ def _self_check(manifest: dict[str, Any]) -> None:
         check(decode(encode(manifest)))
     except (BundleError, ValueError) as error:
         cause = error.because if isinstance(error, BundleError) else str(error)
+        if isinstance(error, BundleError) and error.id in ("bundle.manifest.size", "bundle.count"):
+            raise InputError(
+                "the model",
+                f"it takes more than a bundle can hold: {cause}",
+                id="model.limit",
+                next="export a part of it: --outputs NAME,..",
+            ) from error
         id = f"export.{error.id}" if isinstance(error, BundleError) else "export.bundle.value"
         raise InternalError(
             "the program to export",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tinyedge.core.errors import InputError
 from tinyedge.core.program import Program
@@ -50,7 +51,7 @@ def write_bundle(
     content = dict(extras or {})
     for name in content:
         _check_name(name)
-    _check_replaced(place, content, force)
+    _check_replaced(place, content, force, program.target)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(place)
@@ -58,7 +59,7 @@ def write_bundle(
             write(program, folder, goldens=goldens, tool=tool, progress=progress)
             for name, source in content.items():
                 _add(folder / name, source)
-            _check_replaced(place, content, force)
+            _check_replaced(place, content, force, program.target)
             _move(folder, place)
     except OSError as error:
         raise InputError(
@@ -72,12 +73,17 @@ def write_bundle(
 
 def is_bundle(path: Path) -> bool:
     """Whether a folder is a bundle of any version, sound or not: its manifest says so."""
+    return _manifest(path).get("format") == FORMAT
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """What a folder's manifest holds, sound or not; nothing where there is none."""
     try:
         with open(path / MANIFEST, "rb") as file:
             manifest = json.loads(file.read(SIZE_LIMIT))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _check_name(name: str) -> None:
@@ -119,6 +125,14 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
+    if os.path.ismount(place):
+        raise InputError(
+            subject,
+            "a file system is mounted there, which cannot be replaced",
+            id="export.exists",
+            supported="a new folder, an empty one or an existing bundle",
+            next="name a folder in it, or choose another place",
+        )
     here = Path.cwd()
     if place in (here, *here.parents):
         raise InputError(
@@ -130,8 +144,14 @@ def check_place(out: str | Path) -> None:
         )
 
 
-def _check_replaced(place: Path, extras: Mapping[str, Path | bytes], force: bool) -> None:
-    """Raise InputError unless `place` may be replaced as a whole."""
+def _check_replaced(
+    place: Path, extras: Mapping[str, Path | bytes], force: bool, target: str
+) -> None:
+    """Raise InputError unless `place` may be replaced as a whole.
+
+    What a bundle brings beside its own files a user may have edited, so that a bundle of another
+    target, which has other files, is not replaced by itself.
+    """
     check_place(place)
     if not os.path.lexists(place):
         return
@@ -143,11 +163,17 @@ def _check_replaced(place: Path, extras: Mapping[str, Path | bytes], force: bool
     foreign = sorted(name for name in names if name not in known and not FILE_NAME.fullmatch(name))
     if foreign and not force:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        files = f"{', '.join(foreign[:3])}{more}"
+        old = _manifest(place).get("target", target)
         raise InputError(
             f"bundle {str(place)!r}",
-            f"the old bundle's folder also holds {', '.join(foreign[:3])}{more}",
+            f"the old bundle is for {old!s:.20}, not {target}, and its folder also holds {files}"
+            if old != target
+            else f"the old bundle's folder also holds {files}",
             id="export.foreign",
-            next="move these away, choose another place, or use --force to delete them",
+            next="choose another place (--out), or use --force to delete these files"
+            if old != target
+            else "move these away, choose another place (--out), or use --force to delete them",
         )
 
 

@@ -17,8 +17,8 @@ Specs = Mapping[str, Mapping[str, Range]]
 
 SLICES = 256
 
-_KEY = re.compile(r"(.+)\[(-?\d{1,3})\]", re.DOTALL)
-_RANGE = re.compile(r"\s*(\d{1,12})\s*\.\.\s*(\d{1,12})\s*")
+_KEY = re.compile(r"(.+)\[(-?\d{1,3})\]", re.DOTALL | re.ASCII)
+_RANGE = re.compile(r"\s*(\d{1,12})\s*\.\.\s*(\d{1,12})\s*", re.ASCII)
 
 
 def make_slices(graphs: Mapping[str, Graph], specs: Specs) -> dict[str, tuple[Slice, ...]]:

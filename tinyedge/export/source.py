@@ -13,6 +13,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.compile import Graph, Graphs, Port
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor import Tensor
+from tinyedge.export.limits import choose_limits
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, make_slices
 from tinyedge.export.states import Spec, with_states
@@ -35,6 +36,7 @@ def source_of(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     constants: Mapping[str, Number] | None = None,
+    limits: Mapping[str, int] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -44,10 +46,10 @@ def source_of(
 
     dims and bounds may name sizes and nodes of any entry. outputs: values of the first model, to
     take in place of its outputs. constants: of the first model, inputs that are one number.
-    state_init: arrays. Raises ModelError, InputError.
+    limits: of the importer, by name. state_init: arrays. Raises ModelError, InputError.
     """
     graphs, assumed = _graphs(
-        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}
+        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits
     )
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
@@ -70,6 +72,7 @@ def _graphs(
     bounds: Mapping[str, int],
     outputs: str | Sequence[str] | None,
     constants: Mapping[str, Number],
+    limits: Mapping[str, int] | None,
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -82,6 +85,7 @@ def _graphs(
             id="entry.name",
             next="give the entry another name",
         )
+    chosen = choose_limits(limits)
     graphs: dict[str, Graph] = {}
     assumed: list[str] = []
     models: list[ImportedModel] = []
@@ -98,6 +102,7 @@ def _graphs(
                 constants=constants if first else None,
                 bounds=bounds,
                 outputs=outputs if first else None,
+                limits=chosen,
                 spare=bool(entries),
             )
             graphs[name] = model.graph()
@@ -115,11 +120,19 @@ def import_graph(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     constants: Mapping[str, Number] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
-    model = import_model(path, dims=dims or {}, constants=constants, bounds=bounds, outputs=outputs)
+    model = import_model(
+        path,
+        dims=dims,
+        constants=constants,
+        bounds=bounds,
+        outputs=outputs,
+        limits=choose_limits(limits),
+    )
     return model.graph(), model.warnings
 
 

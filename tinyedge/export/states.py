@@ -20,7 +20,7 @@ from tinyedge.export.ports import show, show_shape
 
 Spec = Union[str, Sequence[str]]
 
-_WORD = re.compile(r"shift(?:@(-?\d{1,3}))?|keep")
+_WORD = re.compile(r"shift(?:@(-?\d{1,3}))?|keep", re.ASCII)
 FORMS = "OUTPUT, OUTPUT:shift or OUTPUT:shift@AXIS; each also with :keep at its end"
 
 

@@ -1,5 +1,6 @@
 """The ONNX importer: from a model file to a graph of tensors. One file per family of operators."""
 
+from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import (
     activation,
     classical,
@@ -26,7 +27,6 @@ from tinyedge.export.onnx import (
 )
 from tinyedge.export.onnx.importer import ImportedModel, ModelInput, import_model
 from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_model
-from tinyedge.export.onnx.reader import Limits
 
 FAMILIES = (
     activation,

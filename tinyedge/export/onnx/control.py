@@ -123,7 +123,8 @@ def _repeated(
     first = [going, Tensor(0, dt.int64), *carried]
     inside = Tensor.carried(first)
     values = [inside[1], node.constant(np.array(True)), *inside[2:]]
-    results = yield node.call(body, dict(zip(names, values, strict=True)), "turn")
+    inputs = dict(zip(names, values, strict=True))
+    results = yield node.call(body, inputs, "turn", counted=True)
     if REFUSED in results:
         return [REFUSED] * len(node.outputs)
     number = inside[1] + 1
@@ -234,7 +235,7 @@ def _scan(
     elements = [t.gather(0, carried[0]) for t in rows]
     names = [value.name for value in body.input]
     inputs = dict(zip(names, [*carried[1:], *elements], strict=True))
-    results = yield node.call(body, inputs, "turn")
+    results = yield node.call(body, inputs, "turn", counted=not isinstance(length, int))
     if REFUSED in results:
         return [REFUSED] * len(node.outputs)
     for old, new in zip(state, results, strict=False):

@@ -160,6 +160,8 @@ def _transposed_pads(
     wanted = node.integer_list("output_shape")
     if wanted is not None:
         wanted = wanted[-spatial:]
+        if len(wanted) != spatial or min(wanted) < 0:
+            raise node.invalid(f"output_shape is {wanted} for {spatial} spatial axes")
     same = mode in ("SAME_UPPER", "SAME_LOWER")
     if wanted is None and not same:
         pads = node.integer_list("pads") or [0] * (2 * spatial)

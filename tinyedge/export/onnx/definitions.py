@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import onnx
@@ -12,54 +14,125 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.reader import CODES
 from tinyedge.export.onnx.registry import Node
 
-_SCHEMAS: dict[tuple[str, int, str], Any] = {}
-
 # Operators that take stored types as they are, and those that compute although they take strings.
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast")
 INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
 
-def schema_of(op: str, opset: int, domain: str) -> Any:
-    key = (op, opset, domain)
-    if key not in _SCHEMAS:
-        try:
-            schema = onnx.defs.get_schema(op, opset, domain)
-        except onnx.defs.SchemaError:
-            schema = None
-        if schema is not None and schema.deprecated:
-            schema = None
-        _SCHEMAS[key] = schema
-    return _SCHEMAS[key]
+@dataclass(frozen=True)
+class Formal:
+    """A formal parameter. types: what it may be, as ONNX writes it. variable: its type's name."""
+
+    name: str
+    types: frozenset[str]
+    variable: str
+    needed: bool
+    optional: bool
 
 
-def check(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
-    if not schema.min_input <= len(inputs) <= schema.max_input:
+@dataclass(frozen=True)
+class Schema:
+    """What ONNX says of an operator, asked once: `raw` answers slowly.
+
+    inputs, outputs: how many there may be, least and most. attributes: type, and whether needed.
+    """
+
+    raw: Any
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    operands: tuple[Formal, ...]
+    results: tuple[Formal, ...]
+    attributes: Mapping[str, tuple[int, bool]]
+    text: bool
+
+    def operand(self, position: int) -> Formal:
+        """The parameter of an operand: the last one may stand for any number of them."""
+        return self.operands[min(position, len(self.operands) - 1)]
+
+    def result(self, position: int) -> Formal:
+        return self.results[min(position, len(self.results) - 1)]
+
+    @cached_property
+    def has_body(self) -> bool:
+        """Whether ONNX may define the operator by others."""
+        return bool(self.raw.has_function or self.raw.has_context_dependent_function)
+
+    @cached_property
+    def body(self) -> Any:
+        """The operator by others, where that depends on nothing."""
+        return self.raw.function_body if self.raw.has_function else None
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Attributes that have a value where none is given."""
+        values = {name: a.default_value for name, a in self.raw.attributes.items()}
+        return {name: value for name, value in values.items() if value.type}
+
+
+def _formal(raw: Any) -> Formal:
+    option = onnx.defs.OpSchema.FormalParameterOption
+    needed, optional = raw.option == option.Single, raw.option == option.Optional
+    return Formal(raw.name, frozenset(raw.types), raw.type_str, needed, optional)
+
+
+def _attribute(raw: Any) -> tuple[int, bool]:
+    return raw.type.value, raw.required
+
+
+@lru_cache(None)
+def schema_of(op: str, opset: int, domain: str) -> Schema | None:
+    """The operator in an operator set, None if there is none or no longer."""
+    try:
+        raw = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if raw.deprecated:
+        return None
+    operands = tuple(map(_formal, raw.inputs))
+    return Schema(
+        raw,
+        (raw.min_input, raw.max_input),
+        (raw.min_output, raw.max_output),
+        operands,
+        tuple(map(_formal, raw.outputs)),
+        {name: _attribute(each) for name, each in raw.attributes.items()},
+        any("tensor(string)" in kind for formal in operands for kind in formal.types),
+    )
+
+
+def check(node: Node, schema: Schema, inputs: Sequence[Any]) -> None:
+    """Raise ModelError unless the node is one of its operator: operands, types, attributes."""
+    least, most = schema.inputs
+    if not least <= len(inputs) <= most:
         raise node.invalid(f"it has {len(inputs)} inputs")
-    if not schema.min_output <= len(node.outputs) <= schema.max_output:
+    least, most = schema.outputs
+    if not least <= len(node.outputs) <= most:
         raise node.invalid(f"it has {len(node.outputs)} outputs")
-    optional = onnx.defs.OpSchema.FormalParameterOption.Single
-    for position, formal in enumerate(schema.inputs):
-        if formal.option == optional and inputs[position] is None:
+    for formal, value in zip(schema.operands, inputs, strict=False):
+        if value is None and formal.needed:
             raise node.invalid(f"its input {formal.name!r} is missing")
-    known = schema.attributes
     for name, attribute in node.attributes.items():
-        if name not in known:
+        if name not in schema.attributes:
             raise node.invalid(f"the operator has no attribute {name!r}")
-        if attribute.type != known[name].type.value and not attribute.ref_attr_name:
+        if attribute.type != schema.attributes[name][0]:
             raise node.invalid(f"attribute {name!r} has the wrong type")
-    for name, formal in known.items():
-        if formal.required and name not in node.attributes:
+    for name, (_, needed) in schema.attributes.items():
+        if needed and name not in node.attributes:
             raise node.invalid(f"its attribute {name!r} is missing")
-    check_types(node, schema.inputs, inputs)
+    for position, value in enumerate(inputs):
+        check_type(node, schema.operand(position), value)
 
 
-def check_types(node: Node, formals: Sequence[Any], values: Sequence[Any]) -> None:
-    """Operands or results of stored types are of those that the operator set allows there."""
-    for formal, value in zip(_one_each(formals, len(values)), values, strict=False):
-        if isinstance(value, Tensor) and value.dtype.carrier:
-            if _type_text(value.dtype) not in formal.types:
-                because = f"{formal.name!r} is {value.dtype}: not allowed in opset {node.opset}"
-                raise node.invalid(because)
+def check_results(node: Node, schema: Schema, results: Sequence[Any]) -> None:
+    """Raise ModelError for a result of a type that the operator set does not allow there."""
+    for position, value in enumerate(results):
+        check_type(node, schema.result(position), value)
+
+
+def check_type(node: Node, formal: Formal, value: Any) -> None:
+    if isinstance(value, Tensor) and _type_text(value.dtype) not in formal.types:
+        because = f"{formal.name!r} is {value.dtype}: not allowed in opset {node.opset}"
+        raise node.invalid(because)
 
 
 def check_foreign(node: Node, inputs: Sequence[Any]) -> None:
@@ -69,16 +142,12 @@ def check_foreign(node: Node, inputs: Sequence[Any]) -> None:
             raise node.unsupported(f"an operand is {value.dtype}", supported="the other types")
 
 
-def _one_each(formals: Sequence[Any], count: int) -> list[Any]:
-    """The formal parameter of each operand: the last one may stand for any number of them."""
-    return [formals[min(i, len(formals) - 1)] for i in range(count)]
-
-
+@lru_cache(None)
 def _type_text(dtype: DType) -> str:
     return f"tensor({onnx.TensorProto.DataType.Name(CODES[dtype]).lower()})"
 
 
-def widened(node: Node, schema: Any, inputs: Sequence[Any]) -> set[str]:
+def widened(node: Node, schema: Schema | None, inputs: Sequence[Any]) -> set[str]:
     """The type variables of operands that are bfloat16, where the operator computes with them.
 
     It then computes in float32, and rounds its results of these types. What can be done to strings
@@ -86,47 +155,45 @@ def widened(node: Node, schema: Any, inputs: Sequence[Any]) -> set[str]:
     """
     if schema is None or node.op in CONVERSIONS:
         return set()
-    if node.op not in INTERPOLATIONS:
-        if any("tensor(string)" in kind for formal in schema.inputs for kind in formal.types):
-            return set()
+    if schema.text and node.op not in INTERPOLATIONS:
+        return set()
     return {
-        formal.type_str
-        for formal, value in zip(_one_each(schema.inputs, len(inputs)), inputs, strict=True)
+        schema.operand(position).variable
+        for position, value in enumerate(inputs)
         if isinstance(value, Tensor) and value.dtype is dt.bfloat16
     }
 
 
-def rounded(schema: Any, variables: set[str], results: Sequence[Any]) -> list[Any]:
+def rounded(schema: Schema, variables: set[str], results: Sequence[Any]) -> Sequence[Any]:
     """The results of an operator that computed in float32, those of the type variables rounded."""
+    if not variables:
+        return results
     return [
         value.cast(dt.bfloat16)
-        if formal.type_str in variables and isinstance(value, Tensor) and value.dtype is dt.float32
+        if schema.result(position).variable in variables
+        and isinstance(value, Tensor)
+        and value.dtype is dt.float32
         else value
-        for formal, value in zip(_one_each(schema.outputs, len(results)), results, strict=True)
+        for position, value in enumerate(results)
     ]
 
 
-def has_body(schema: Any) -> bool:
-    """Whether ONNX may define the operator by others."""
-    return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def body_of(proto: Any, schema: Any, opset: int, inputs: Sequence[Any]) -> Any:
+def body_of(proto: Any, schema: Schema, opset: int, inputs: Sequence[Any]) -> Any:
     """The operator's definition by other operators, where ONNX gives one."""
-    if schema.has_function:
-        return schema.function_body
-    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if schema.body is not None:
+        return schema.body
+    versions = [v for v in schema.raw.context_dependent_function_opset_versions if v <= opset]
     if not versions:
         return None
-    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     types = []
-    for formal, value in zip(_one_each(schema.inputs, len(inputs)), inputs, strict=True):
+    for position, value in enumerate(inputs):
         kind = _type_proto(value)
-        if not kind.WhichOneof("value") and not (value is None and formal.option == optional):
+        left_out = value is None and schema.operand(position).optional
+        if not kind.WhichOneof("value") and not left_out:
             return None  # the binding takes the type of every operand as given, and crashes else
         types.append(kind.SerializeToString())
     try:
-        text = schema.get_context_dependent_function_with_opset_version(
+        text = schema.raw.get_context_dependent_function_with_opset_version(
             max(versions), proto.SerializeToString(), types
         )
     except Exception:  # the binding raises plain RuntimeErrors
@@ -149,34 +216,37 @@ def _type_proto(value: Any) -> Any:
     return onnx.TypeProto()
 
 
+def refers(node: Any) -> bool:
+    """Whether a node of a function refers to the caller's attributes, perhaps in a subgraph."""
+    stack = [node]
+    while stack:
+        for attribute in stack.pop().attribute:
+            if attribute.ref_attr_name:
+                return True
+            stack.extend(inner for graph in subgraphs(attribute) for inner in graph.node)
+    return False
+
+
+def subgraphs(attribute: Any) -> list[Any]:
+    """The graphs that an attribute holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
 def with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
-    """A node of a function with its references to the caller's attributes replaced."""
-    if not any(a.ref_attr_name or a.HasField("g") for a in node.attribute):
-        return node
+    """A copy of a function's node with its references to the caller's attributes replaced."""
     result = onnx.NodeProto()
     result.CopyFrom(node)
     stack = [result]
     while stack:
         current = stack.pop()
-        kept = []
-        for attribute in current.attribute:
-            if attribute.ref_attr_name:
-                value = given.get(attribute.ref_attr_name)
-                if value is None:
-                    continue
-                replacement = onnx.AttributeProto()
-                replacement.CopyFrom(value)
-                replacement.name = attribute.name
-                kept.append(replacement)
+        for place in reversed(range(len(current.attribute))):
+            attribute = current.attribute[place]
+            name = attribute.name
+            if not attribute.ref_attr_name:
+                stack.extend(inner for graph in subgraphs(attribute) for inner in graph.node)
+            elif attribute.ref_attr_name in given:
+                attribute.CopyFrom(given[attribute.ref_attr_name])
+                attribute.name = name
             else:
-                if attribute.HasField("g"):
-                    stack.extend(attribute.g.node)
-                kept.append(attribute)
-        copies = []
-        for attribute in kept:
-            copy = onnx.AttributeProto()
-            copy.CopyFrom(attribute)
-            copies.append(copy)
-        del current.attribute[:]
-        current.attribute.extend(copies)
+                del current.attribute[place]
     return result

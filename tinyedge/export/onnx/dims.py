@@ -58,8 +58,8 @@ class Resolved:
     open: tuple[str, ...] = ()
 
 
-_VALUE = re.compile(r"\s*(\d{1,12})(?:\s*\.\.\s*(\d{1,12})(?:\s*:\s*(\d{1,12}))?)?\s*")
-_KEY = re.compile(r"(.*)\[\s*(\d{1,3})\s*\]", re.DOTALL)
+_VALUE = re.compile(r"\s*(\d{1,12})(?:\s*\.\.\s*(\d{1,12})(?:\s*:\s*(\d{1,12}))?)?\s*", re.ASCII)
+_KEY = re.compile(r"(.*)\[\s*(\d{1,3})\s*\]", re.DOTALL | re.ASCII)
 
 
 def parse_value(key: str, value: int | str) -> Bounds:

@@ -25,14 +25,34 @@ class Quotient:
 
 Element = Union[bool, int, float, UOp, Quotient]
 _MAX_DENOMINATOR = 1 << 12
+_GREATEST = 1 << 62  # what the models' int64 holds, with room for a sum
+_MOST_TERMS = 1000  # of a polynomial
 
 
 class NotKnown(Exception):
     """A primitive has no value for these operands."""
 
 
+def _checked(size: Size) -> Size:
+    """A size that is neither beyond int64 nor a polynomial without end. Raises NotKnown."""
+    low, high = (size, size) if isinstance(size, int) else ix.bounds(size)
+    if low < -_GREATEST or high > _GREATEST:
+        raise NotKnown
+    if isinstance(size, UOp) and len(ix.terms(size)) > _MOST_TERMS:
+        raise NotKnown
+    return size
+
+
+def _times(a: Size, b: Size) -> Size:
+    if isinstance(a, UOp) and isinstance(b, UOp):
+        if len(ix.terms(a)) * len(ix.terms(b)) > _MOST_TERMS:
+            raise NotKnown
+    return ix.size_mul(a, b)
+
+
 def _quotient(size: Size, denominator: int) -> Element:
     """size / denominator in lowest terms."""
+    size = _checked(size)
     if isinstance(size, int):
         return size / denominator if size % denominator else size // denominator
     common = math.gcd(ix.divisor(size), denominator)
@@ -89,7 +109,7 @@ def _negative(a: Element) -> Element:
 
 def _multiply(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(ix.size_mul(x, y), p * q)
+    return _quotient(_times(x, y), p * q)
 
 
 def _divide(a: Element, b: Element) -> Element:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -15,6 +16,7 @@ from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
+from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx.counts import Counts
@@ -22,8 +24,8 @@ from tinyedge.export.onnx.equality import mismatch, show, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
-from tinyedge.export.onnx.reader import Limits, Model, canonical_domain
-from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find
+from tinyedge.export.onnx.reader import Model, canonical_domain
+from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find, nested
 from tinyedge.export.onnx.selection import Left, select
 
 
@@ -130,7 +132,7 @@ class Importer:
         self.knowledge = Knowledge(model.limits.folded_bytes)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}
-        self.warnings: list[str] = []
+        self.warnings: dict[str, None] = {}
         self.refusals: list[tuple[tuple[str, str] | None, str, InputError]] = []
         self.open: tuple[str, ...] = ()
         self.seen: list[tuple[str, str, int]] = []
@@ -139,16 +141,18 @@ class Importer:
         self.merged = 0
         self.scope = Scope()
         self.uses: Counter[str] = Counter()
-        self.functions = {(canonical_domain(f.domain), f.name): f for f in model.proto.functions}
+        self.functions = _functions(model)
         self.counts = Counts()
         self._count = 0
+        self._made = 0
+        self._bodies: dict[int, _Body] = {}
+        self._decoded: dict[int, tuple[Any, Tensor]] = {}
         self._written: dict[UOp, int] = {}
 
     # Services for nodes.
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+        self.warnings[text] = None
 
     def constant(self, array: Any, name: str) -> Tensor:
         return constant(array, name)
@@ -156,20 +160,33 @@ class Importer:
     def decode(self, proto: Any, sparse: bool, subject: str, name: str) -> Tensor:
         """A TensorProto or SparseTensorProto of this model as a constant."""
         self.stored.add(name)
-        read = reader.sparse_array if sparse else reader.array
-        code = proto.values.data_type if sparse else proto.data_type
-        array = read(proto, self.model, subject)
-        return constant(array, name, reader.element_type(code, subject))
+        if id(proto) not in self._decoded:
+            if sparse:
+                self.make(math.prod(proto.dims), subject)
+            read = reader.sparse_array if sparse else reader.array
+            code = proto.values.data_type if sparse else proto.data_type
+            array = read(proto, self.model, subject)
+            made = constant(array, name, reader.element_type(code, subject))
+            self._decoded[id(proto)] = proto, made
+        return self._decoded[id(proto)][1]
 
-    def spend(self, steps: int) -> None:
-        """Count nodes. Raises ModelError beyond the limit."""
+    def spend(self, steps: int, subject: str) -> None:
+        """Count nodes that are imported in the place of another one. Raises ModelError."""
         self._count += steps
-        if self._count > self.model.limits.nodes:
-            raise ModelError(
-                self.model.label,
-                f"there are more than {self.model.limits.nodes} nodes",
-                id="model.limit",
-                supported="models that unroll to fewer nodes",
+        if self._count > self.model.limits.unrolled:
+            raise self.model.limits.exceeded(
+                "unrolled",
+                subject,
+                "subgraphs and functions hold too many nodes, counted once for each turn and call",
+                "nodes",
+            )
+
+    def make(self, elements: int, subject: str) -> None:
+        """Count elements of constants that are no weights of the file. Raises ModelError."""
+        self._made += elements
+        if self._made > self.model.limits.made:
+            raise self.model.limits.exceeded(
+                "made", subject, f"it needs a constant of {elements} elements", "elements in all"
             )
 
     # Refusals.
@@ -232,7 +249,8 @@ class Importer:
             open_bounds=open_bounds,
             spare=spare,
         )
-        self.warnings.extend(resolved.warnings)
+        for text in resolved.warnings:
+            self.warn(text)
         self.open = resolved.open
         self.counts.taken.update(node.arg[0] for node in resolved.symbols)
         scope = self.scope
@@ -253,6 +271,7 @@ class Importer:
             )
         self.uses = uses_of(graph)
         call = Call(ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
+        self._count = -1 - len(call.nodes)
         values = self._execute(call)
         outputs = self._outputs(results, values)
         return ImportedModel(
@@ -310,11 +329,18 @@ class Importer:
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
         """A run of a subgraph in a scope that already holds its inputs."""
-        for name, value in self._stored(graph).items():
+        body = self._bodies.get(id(graph))
+        if body is None:
+            stored = self._stored(graph)
+            for name, value in stored.items():
+                scope.values.setdefault(name, value)
+            nodes = ordered(graph.node, scope, f" in {prefix!r}")
+            body = self._bodies[id(graph)] = _Body(graph, nodes, stored)
+        self.spend(len(body.stored), f"the subgraph {prefix!r}")
+        for name, value in body.stored.items():
             scope.values.setdefault(name, value)
         results = [output.name for output in graph.output]
-        nodes = ordered(graph.node, scope, f" in {prefix!r}")
-        return replace(site, nodes=nodes, scope=scope, results=results, prefix=prefix)
+        return replace(site, nodes=body.nodes, scope=scope, results=results, prefix=prefix)
 
     def _stored(self, graph: Any) -> dict[str, Any]:
         """The initialisers, decoded when they are first used."""
@@ -380,29 +406,30 @@ class Importer:
                 stack.pop()
                 answer = finished.value
                 continue
-            if len(stack) > 2 * self.model.limits.nesting:
-                raise ModelError(
-                    self.model.label,
-                    f"subgraphs or functions are nested more than {self.model.limits.nesting} deep",
-                    id="model.limit",
+            if len(stack) > self.model.limits.nesting:
+                raise self.model.limits.exceeded(
+                    "nesting",
+                    f"the subgraph or function {inner.prefix!r}",
+                    "subgraphs and functions lie too deep inside each other",
+                    "inside each other",
                 )
             stack.append(self._frame(inner))
             answer = None
         return answer  # type: ignore[no-any-return]
 
     def _frame(self, call: Call) -> Walk:
-        self.spend(1)
+        self.spend(1, self.model.label)
         for position, proto in enumerate(call.nodes):
-            self.spend(1)
             domain = canonical_domain(proto.domain)
             name = call.prefix + name_of(proto, position)
+            self.spend(1, f"ONNX node {name!r} ({proto.op_type})")
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
             except InputError as error:
-                if self._count > self.model.limits.nodes:
+                if self._count > self.model.limits.unrolled:
                     raise
-                if call.perhaps and not error.next:
+                if call.perhaps and error.next == error.usual_next:
                     error = error.with_next(UNDECIDED)
                 self.refusals.append((key, name, error))
                 values = None
@@ -423,8 +450,7 @@ class Importer:
             ) from None
         value = holder.values[name]
         if isinstance(value, _Initialiser):
-            subject = f"initialiser {name!r}"
-            value = self.decode(value.proto, value.sparse, subject, name)
+            value = self.decode(value.proto, value.sparse, f"initialiser {name!r}", name)
             holder.values[name] = value
         return value
 
@@ -436,7 +462,11 @@ class Importer:
         attributes = {attribute.name: attribute for attribute in proto.attribute}
         if len(attributes) < len(proto.attribute):
             raise ModelError(subject, "it has an attribute twice", id="model.node")
-        local = self.functions.get((domain, proto.op_type))
+        for attribute in proto.attribute:
+            if attribute.ref_attr_name:
+                because = f"attribute {attribute.name!r} is one of a function, but it is in none"
+                raise ModelError(subject, because, id="model.node")
+        local = self.functions.get((domain, proto.op_type, proto.overload))
         opset = call.opsets.get(domain, 0)
         self.seen.append((domain, proto.op_type, opset))
         if local is not None:
@@ -464,7 +494,7 @@ class Importer:
         else:
             definitions.check_foreign(node, inputs)
         if function is None and schema is not None:
-            if REFUSED in inputs and definitions.has_body(schema):
+            if REFUSED in inputs and schema.has_body:
                 return None
             body = definitions.body_of(proto, schema, opset, inputs)
             if body is not None:
@@ -527,7 +557,7 @@ class Importer:
             raise node.unsupported(f"only its first {len(results)} outputs are supported")
         if schema is not None:
             results = definitions.rounded(schema, variables, results)
-            definitions.check_types(node, schema.outputs, results)
+            definitions.check_results(node, schema, results)
         made: list[UOp] = []
         for position, (output, result) in enumerate(zip(proto.output, results, strict=False)):
             if not output:
@@ -550,14 +580,14 @@ class Importer:
             self.names[node] = text if len(text) <= 400 else f"{text[:400]}..."
 
     def _check_size(self, shape: Shape, subject: str) -> None:
-        limit = self.model.limits.elements
+        limits = self.model.limits
         for size in shape:
-            if isinstance(size, UOp) and self._terms_of(size) > self.model.limits.terms:
+            if isinstance(size, UOp) and self._terms_of(size) > limits.terms:
                 raise ModelError(
                     subject,
                     "a size of its result is too complicated an expression of the open sizes",
                     id="model.limit",
-                    supported=f"expressions of up to {self.model.limits.terms} terms",
+                    supported=f"expressions of up to {limits.terms} terms",
                     next="fix a size with --dim, or give it a step that keeps halves whole",
                 )
         count = product(shape)
@@ -565,13 +595,11 @@ class Importer:
             most = maximum(count)
         except ValueError:
             return
-        if most > limit or len(shape) > self.model.limits.axes + 8:
-            raise ModelError(
-                subject,
-                f"its shape {show(shape)} has up to {most} elements in {len(shape)} axes",
-                id="model.limit",
-                supported=f"up to {limit} elements",
-            )
+        if len(shape) > limits.axes:
+            raise limits.exceeded("axes", subject, f"its result has {len(shape)} axes")
+        if most > limits.elements:
+            because = f"its shape {show(shape)} has up to {most} elements"
+            raise limits.exceeded("elements", subject, because)
 
     def _terms_of(self, size: UOp) -> int:
         """How long a size is when written out."""
@@ -593,7 +621,7 @@ class Importer:
         schema: Any = None,
     ) -> Walk:
         """The nodes of a function in place of the node that calls it."""
-        identity = f"{function.domain}.{function.name}"
+        identity = f"{function.domain}.{function.name}.{function.overload}"
         if identity in call.functions:
             raise ModelError(
                 f"ONNX node {name!r} ({proto.op_type})",
@@ -613,10 +641,7 @@ class Importer:
         for default in function.attribute_proto:
             given.setdefault(default.name, default)
         if schema is not None:
-            for default in schema.attributes.values():
-                if default.default_value.type:
-                    given.setdefault(default.name, default.default_value)
-        nodes = [definitions.with_attributes(node, given) for node in function.node]
+            given = {**schema.defaults, **given}
         opsets = {canonical_domain(e.domain): e.version for e in function.opset_import}
         wanted = [
             (output, made)
@@ -624,17 +649,39 @@ class Importer:
             if output
         ]
         results = yield Call(
-            ordered(nodes, scope, f" in {name!r}"),
+            self._nodes_of(function, given, scope, name, schema is None or function is schema.body),
             scope,
             [made for _, made in wanted],
             {**call.opsets, **opsets},
-            f"{name}/",
+            nested(name),
             call.functions | {identity},
             call.in_turn,
             call.perhaps,
+            call.turns,
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result
+
+    def _nodes_of(
+        self, function: Any, given: Mapping[str, Any], scope: Scope, name: str, again: bool
+    ) -> list[Any]:
+        """The nodes of a function for one call of it. again: there may be others."""
+        body = self._bodies.get(id(function)) if again else None
+        if body is None:
+            nodes = ordered(function.node, scope, f" in {name!r}")
+            body = _Body(function, nodes, refers=[definitions.refers(node) for node in nodes])
+            if again:
+                self._bodies[id(function)] = body
+        nodes = []
+        for node, refers_to in zip(body.nodes, body.refers, strict=True):
+            if refers_to:
+                node = definitions.with_attributes(node, given)
+                self.spend(node.ByteSize() // COPIED, f"the function called by {name!r}")
+            nodes.append(node)
+        return nodes
+
+
+COPIED = 4096  # bytes of a function's node that count as much as a node
 
 
 @dataclass(frozen=True)
@@ -663,6 +710,30 @@ def _filled(number: bool | int | float, value: Any) -> Any:
             supported="inputs of fixed shape",
         )
     return np.full(dims, array)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What is the same in every call of a subgraph or a function: its nodes in order, its weights.
+
+    refers: of a function, which nodes refer to attributes of its caller.
+    """
+
+    proto: Any
+    nodes: list[Any]
+    stored: Mapping[str, _Initialiser] = field(default_factory=dict)
+    refers: Sequence[bool] = ()
+
+
+def _functions(model: Model) -> dict[tuple[str, str, str], Any]:
+    """The model's own functions by domain, name and overload."""
+    functions: dict[tuple[str, str, str], Any] = {}
+    for function in model.proto.functions:
+        key = canonical_domain(function.domain), function.name, function.overload
+        if key in functions:
+            raise duplicate("function", function.name)
+        functions[key] = function
+    return functions
 
 
 def _fixed_value(value: Any, name: str) -> Any:
@@ -721,8 +792,6 @@ def _dims(shape: Any) -> tuple[sizes_of.Dim, ...]:
     result: list[sizes_of.Dim] = []
     for dim in shape.dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
-            if dim.dim_value > sizes_of.GREATEST:
-                raise ModelError("a model input", f"a size of {dim.dim_value}", id="model.limit")
             result.append(int(dim.dim_value))
         elif dim.HasField("dim_param") and dim.dim_param not in ("", "?"):
             result.append(dim.dim_param)

@@ -91,8 +91,10 @@ def flat_index(shape: tuple[Size, ...], coordinates: list[Tensor]) -> Tensor:
 def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     batch = node.integer("batch_dims", 0)
     depth = indices.shape[-1]
-    if not isinstance(depth, int) or not 0 <= batch < min(x.ndim, indices.ndim):
+    if not isinstance(depth, int):
         raise node.unsupported("its index depth is symbolic", supported="a fixed depth")
+    if not 0 <= batch < min(x.ndim, indices.ndim):
+        raise node.invalid(f"batch_dims is {batch} for {x.ndim} and {indices.ndim} axes")
     if not 1 <= depth <= x.ndim - batch:
         raise node.invalid(f"{depth} indices for {x.ndim - batch} axes")
     outer = indices.shape[:-1]

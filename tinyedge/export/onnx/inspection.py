@@ -13,11 +13,12 @@ from tinyedge.core.compile import Graph, Graphs
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, toposort
+from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader
 from tinyedge.export.onnx.importer import ImportedModel, Importer
 from tinyedge.export.onnx.ordering import used_names
-from tinyedge.export.onnx.reader import Limits, Model
+from tinyedge.export.onnx.reader import Model
 from tinyedge.export.onnx.registry import REFUSED
 from tinyedge.export.onnx.selection import stored_in
 from tinyedge.export.ports import check_ports

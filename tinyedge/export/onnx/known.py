@@ -9,6 +9,7 @@ without a second definition.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, as_size, product, toposort
 from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
 
+# How many times the size of a folded constant may be kept, and computed, beside what weights allow.
+HELD, DONE = 64, 1024
+TRIFLE = 4096  # bytes that are not counted
+
 
 class Knowledge:
     """Values of tensor nodes that depend on no model input, only perhaps on input sizes."""
@@ -30,6 +35,9 @@ class Knowledge:
     def __init__(self, folded_bytes: int) -> None:
         self._limit = folded_bytes
         self._values: dict[UOp, Any] = {}  # None: not known
+        self._held = 0  # bytes of values that were computed
+        self._done = 0  # bytes that were read and made to compute them
+        self._weights = 0  # bytes of the weights they were computed from
 
     def value(self, tensor: Tensor) -> Any:
         """The tensor's values as an array (objects where a size is symbolic), or None."""
@@ -45,7 +53,7 @@ class Knowledge:
         value = self._values[node]
         for other in fresh:
             if other is not node and other.op is not ops.BUFFER:
-                del self._values[other]
+                self._forget(other)
         if value is None or _is_fill(node) or _is_wider(node, value):
             return tensor
         if value.nbytes > self._limit and _is_view(node):
@@ -69,12 +77,22 @@ class Knowledge:
         for node in fresh:
             if node.op is ops.BUFFER and node.arg[0].data is not None:
                 largest = max(largest, node.arg[0].data.nbytes)
+                self._weights += node.arg[0].data.nbytes
         for source in {s for node in fresh for s in node.src}:
             held = self._values.get(source)
             if held is not None and held.dtype != object:
                 largest = max(largest, held.size * held.itemsize)
+        new = {*fresh}
+        waiting = Counter(source for node in fresh for source in {*node.src})
         for node in fresh:
-            self._values[node] = self._evaluate(node, largest)
+            value = self._values[node] = self._evaluate(node, largest)
+            if node.op is not ops.BUFFER:
+                self._held += _bytes(value)
+            for source in {*node.src}:
+                waiting[source] -= 1
+                large = _bytes(self._values[source]) > TRIFLE and source.op is not ops.BUFFER
+                if large and not waiting[source] and source in new:
+                    self._forget(source)
         return fresh
 
     def _may_be_known(self, nodes: Sequence[UOp]) -> bool:
@@ -88,6 +106,19 @@ class Knowledge:
             if missing:
                 unknown.add(node)
         return not nodes or nodes[-1] not in unknown
+
+    def _forget(self, node: UOp) -> None:
+        self._held -= _bytes(self._values.pop(node, None))
+
+    def _spend(self, operands: Sequence[Any], made: int) -> bool:
+        """Whether so many bytes may still be computed: a model cannot ask for any amount of it."""
+        work = made + sum(map(_bytes, operands))
+        if work <= TRIFLE:
+            return True
+        if self._held + made > HELD * self._limit + 4 * self._weights:
+            return False
+        self._done += work
+        return self._done <= DONE * self._limit + 64 * self._weights
 
     def _evaluate(self, node: UOp, largest: int) -> Any:
         if node.op is ops.BUFFER:
@@ -104,6 +135,8 @@ class Knowledge:
         count = product(node.shape)
         if not isinstance(count, int) or count * node.dtype.itemsize > largest:
             return None
+        if not self._spend(operands, count * node.dtype.itemsize):
+            return None
         try:
             if any(operand.dtype == object for operand in operands):
                 if count > 4096:
@@ -112,6 +145,11 @@ class Knowledge:
             return _numeric(node, operands)
         except (NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
             return None
+
+
+def _bytes(value: Any) -> int:
+    """The size of an array of numbers; 0 for what is none."""
+    return 0 if value is None or value.dtype == object else int(value.nbytes)
 
 
 def element(tensor: Tensor, position: int) -> Tensor:

@@ -58,7 +58,8 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
         else:
             chunk = -(-length // count)
             given = [max(0, min(chunk, length - i * chunk)) for i in range(count)]
-    if ix.size_add(*given) != length or len(given) != len(node.outputs):
+    negative = any(isinstance(size, int) and size < 0 for size in given)
+    if negative or ix.size_add(*given) != length or len(given) != len(node.outputs):
         raise node.invalid(
             f"an axis of {show(length)} cannot be split into {len(node.outputs)} outputs"
         )

@@ -1,51 +1,32 @@
-"""Reading a model file: parsing, limits, and tensors with their data, inside or beside the file."""
+"""Reading a model file: parsing, and tensors with their data, inside or beside the file."""
 
 from __future__ import annotations
 
+import errno
 import math
+import mmap
 import os
+import re
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
+from tinyedge.export.limits import Limits
+
+Buffer = Union[bytes, memoryview]
 
 OLDEST_OPSET = 6
 OLDEST_IR = 3
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a model may ask of the importer; beyond it the model is refused.
-
-    file_bytes: of the .onnx file, and of the external data of one tensor.
-    nodes: of the graph, after functions are inlined and loops unrolled.
-    elements: of any one tensor, at the largest sizes of the symbols.
-    axes: of any one tensor.
-    terms: of any one size, written out as an expression of the symbols.
-    nesting: subgraphs and functions inside each other.
-    table: elements of any one constant that an operator makes (indices, weights of a transform).
-    folded_bytes: a constant result up to this size (or up to the size of the weights it is made
-    of) is computed at import; a greater one is left to the compiled graph.
-    """
-
-    file_bytes: int = 8 << 30
-    nodes: int = 200_000
-    elements: int = (1 << 31) - 1
-    axes: int = 16
-    terms: int = 200
-    nesting: int = 64
-    table: int = 1 << 24
-    folded_bytes: int = 1 << 20
 
 
 _STORED = {
@@ -85,13 +66,17 @@ SUPPORTED_DTYPES = ", ".join(dtype.name for dtype in DTYPES.values())
 
 @dataclass(frozen=True)
 class Model:
-    """A parsed model. folder: where external data may lie; None for a model given as bytes."""
+    """A parsed model. folder: where external data may lie; None for a model given as bytes.
+
+    files: the external data that was opened, by its path.
+    """
 
     proto: Any
     label: str
     folder: Path | None
     opsets: dict[str, int]
     limits: Limits
+    files: dict[Path, Buffer] = field(default_factory=dict, repr=False)
 
 
 def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
@@ -99,29 +84,27 @@ def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
 
     Raises InputError for a file that cannot be read, ModelError for one that is no usable model.
     """
+    data: Buffer
     if isinstance(source, (bytes, bytearray, memoryview)):
-        data, label, folder = bytes(source), "model.onnx", None
+        data, label, folder = memoryview(source), "model.onnx", None
     else:
         path = Path(source)
         label, folder = str(path), path.parent
-        data = _file_bytes(path, limits)
+        data = _model_file(path, limits)
     proto = _parse(data, label)
-    _check_text(proto, label)
+    graphs = [proto.graph, *proto.functions]
+    _check_nodes(graphs, limits, label)
+    _check_text(proto, graphs, label)
     opsets = _opsets(proto, label)
     return Model(proto, label, folder, opsets, limits)
 
 
-def _file_bytes(path: Path, limits: Limits) -> bytes:
+def _model_file(path: Path, limits: Limits) -> Buffer:
     try:
         size = path.stat().st_size
         if size > limits.file_bytes:
-            raise ModelError(
-                str(path),
-                f"the file has {size} bytes",
-                id="model.limit",
-                supported=f"up to {limits.file_bytes} bytes",
-            )
-        return path.read_bytes()
+            raise limits.exceeded("file_bytes", str(path), f"it has {size} bytes", "bytes")
+        return _mapped(path)
     except OSError as error:
         raise InputError(
             str(path),
@@ -131,14 +114,37 @@ def _file_bytes(path: Path, limits: Limits) -> bytes:
         ) from error
 
 
-def _parse(data: bytes, label: str) -> Any:
+def _mapped(path: Path, *, own: bool = False) -> Buffer:
+    """A regular file's bytes, read when they are looked at.
+
+    own: it is no link, and has no other name. Raises OSError.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags | (getattr(os, "O_NOFOLLOW", 0) if own else 0))
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode) or (own and status.st_nlink > 1):
+            raise OSError(errno.EINVAL, NOT_PLAIN)
+        if not status.st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(descriptor)
+
+
+NOT_PLAIN = "it is not a plain file"
+
+
+def _parse(data: Buffer, label: str) -> Any:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ModelError(
             label,
-            "the file is not an ONNX model, or it is damaged or cut short",
+            "the file is not an ONNX model, is damaged or cut short, or nests too many graphs",
             id="model.parse",
             next="check that the download is complete; `tinyedge inspect` reads .onnx files",
         ) from error
@@ -160,31 +166,50 @@ def _parse(data: bytes, label: str) -> Any:
     return proto
 
 
-def _check_text(proto: Any, label: str) -> None:
+def _inner(node: Any) -> Iterator[Any]:
+    """The subgraphs of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _check_nodes(graphs: Sequence[Any], limits: Limits, label: str) -> None:
+    """Refuse a file with too many nodes, before any of them is looked at."""
+    count, stack = 0, list(graphs)
+    while stack:
+        graph = stack.pop()
+        count += len(graph.node)
+        if count > limits.nodes:
+            raise limits.exceeded("nodes", label, f"it has {count} nodes or more")
+        for node in graph.node:
+            stack.extend(_inner(node))
+
+
+def _check_text(proto: Any, graphs: Sequence[Any], label: str) -> None:
     """Strings that are no UTF-8 reach Python as bytes: refuse them."""
     texts: list[Any] = [entry.domain for entry in proto.opset_import]
-    graphs = [proto.graph]
-    nodes = []
     for function in proto.functions:
         texts += [function.name, function.domain, *function.input, *function.output]
-        nodes.extend(function.node)
-    while graphs or nodes:
-        if not nodes:
-            graph = graphs.pop()
-            texts += [value.name for value in (*graph.input, *graph.output, *graph.initializer)]
-            for value in graph.input:
-                texts += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
-            nodes.extend(graph.node)
-            continue
-        node = nodes.pop()
-        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        for attribute in node.attribute:
-            texts += [attribute.name, attribute.ref_attr_name]
-            if attribute.HasField("g"):
-                graphs.append(attribute.g)
-            graphs.extend(attribute.graphs)
-    if not all(isinstance(text, str) for text in texts):
-        raise ModelError(label, "a name in the file is not UTF-8", id="model.parse")
+    values = [*proto.graph.input, *proto.graph.output]
+    stack = list(graphs)
+    while stack:
+        graph = stack.pop()
+        if isinstance(graph, onnx.GraphProto):
+            values += [*graph.input, *graph.output]
+            texts += [tensor.name for tensor in graph.initializer]
+            texts += [sparse.values.name for sparse in graph.sparse_initializer]
+        for node in graph.node:
+            texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+            for attribute in node.attribute:
+                texts += [attribute.name, attribute.ref_attr_name]
+            stack.extend(_inner(node))
+    for value in values:
+        texts.append(value.name)
+        texts += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(label, f"the name {text!r} in the file is not UTF-8", id="model.parse")
 
 
 def _opsets(proto: Any, label: str) -> dict[str, int]:
@@ -235,31 +260,33 @@ def element_type(code: int, subject: str) -> DType:
 
 
 def array(tensor: Any, model: Model, subject: str) -> Any:
-    """The values of a TensorProto; of a stored type, its codes.
+    """The values of a TensorProto; of a stored type, its codes. They may lie in a mapped file.
 
     Raises ModelError where its data does not match its shape.
     """
     dtype = element_type(tensor.data_type, subject)
-    count = _count(tensor.dims, model.limits, subject)
+    shape = tuple(tensor.dims)
+    count = _count(shape, model.limits, subject)
     if tensor.data_location == TensorProto.EXTERNAL:
         raw = _external(tensor, model, subject, _packed(count, dtype))
-        if dtype.carrier:
-            return _codes(raw, dtype, count).reshape(tuple(tensor.dims))
-        return (
-            np.frombuffer(raw, dtype.numpy.newbyteorder("<"))
-            .astype(dtype.numpy, copy=False)
-            .reshape(tuple(tensor.dims))
-        )
-    _check_length(tensor, dtype, count, subject)
+    else:
+        given = tensor.raw_data if tensor.HasField("raw_data") else None
+        _check_length(tensor, given, dtype, count, subject)
+        raw = _typed(tensor, dtype) if given is None else given
     if dtype.carrier:
-        raw = tensor.raw_data
-        if not tensor.HasField("raw_data"):  # one code a value, or a byte of packed ones
-            raw = np.asarray(tensor.int32_data, "<i4").astype(f"<i{dtype.itemsize}").tobytes()
-        return _codes(raw, dtype, count).reshape(tuple(tensor.dims))
-    try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        raise ModelError(subject, str(error), id="model.tensor") from error
+        return _codes(raw, dtype, count).reshape(shape)
+    values = np.frombuffer(raw, dtype.numpy.newbyteorder("<"))
+    return values.astype(dtype.numpy, copy=False).reshape(shape)
+
+
+def _typed(tensor: Any, dtype: DType) -> Any:
+    """The bytes of values that lie in a field of their own type, or of one that holds it."""
+    values = np.asarray(getattr(tensor, _field_of(dtype)))
+    if dtype.carrier:  # one code a value, or a byte of packed ones
+        return values.astype("<i4").astype(f"<i{dtype.itemsize}").tobytes()
+    if dtype is dt.float16:  # bits
+        return values.astype("<i4").astype("<u2").tobytes()
+    return values.astype(dtype.numpy.newbyteorder("<")).tobytes()
 
 
 def _packed(count: int, dtype: DType) -> int:
@@ -267,7 +294,7 @@ def _packed(count: int, dtype: DType) -> int:
     return -(-count * dtype.bits // 8) if dtype.carrier else count * dtype.itemsize
 
 
-def _codes(raw: bytes, dtype: DType, count: int) -> Any:
+def _codes(raw: Buffer, dtype: DType, count: int) -> Any:
     """The codes of a stored type; in packed bytes the first is in the low bits."""
     packed = np.frombuffer(raw, np.uint8)
     if dtype.bits >= 8:
@@ -284,13 +311,6 @@ def _codes(raw: bytes, dtype: DType, count: int) -> Any:
 def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
     """The values of a SparseTensorProto, as a dense array."""
     count = _count(sparse.dims, model.limits, subject)
-    if count > model.limits.table:
-        raise ModelError(
-            subject,
-            f"it has {count} elements when it is made dense",
-            id="model.limit",
-            supported=f"up to {model.limits.table} elements",
-        )
     values = array(sparse.values, model, subject)
     indices = array(sparse.indices, model, subject)
     dense = np.zeros(count, values.dtype)
@@ -318,23 +338,15 @@ def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
 
 
 def _count(dims: Sequence[int], limits: Limits, subject: str) -> int:
+    """The number of elements. Raises ModelError for a shape that no tensor can have."""
     if len(dims) > limits.axes:
-        raise ModelError(
-            subject,
-            f"it has {len(dims)} axes",
-            id="model.limit",
-            supported=f"up to {limits.axes} axes",
-        )
+        raise limits.exceeded("axes", subject, f"it has {len(dims)} axes")
     if any(size < 0 for size in dims):
         raise ModelError(subject, f"its shape {list(dims)} has a negative size", id="model.tensor")
     count = math.prod(dims)
     if count > limits.elements:
-        raise ModelError(
-            subject,
-            f"its shape {list(dims)} has {count} elements",
-            id="model.limit",
-            supported=f"up to {limits.elements} elements",
-        )
+        because = f"its shape {list(dims)} has {count} elements"
+        raise limits.exceeded("elements", subject, because)
     return count
 
 
@@ -347,13 +359,17 @@ _FIELDS = {
 }
 
 
-def _check_length(tensor: Any, dtype: DType, count: int, subject: str) -> None:
+def _field_of(dtype: DType) -> str:
+    return _FIELDS.get(dtype, "int32_data")
+
+
+def _check_length(tensor: Any, raw: bytes | None, dtype: DType, count: int, subject: str) -> None:
     if tensor.HasField("segment"):
         raise ModelError(subject, "segmented tensors are not supported", id="model.tensor")
-    if tensor.HasField("raw_data"):
-        have, want, unit = len(tensor.raw_data), _packed(count, dtype), "bytes"
+    if raw is not None:
+        have, want, unit = len(raw), _packed(count, dtype), "bytes"
     else:
-        have, want, unit = len(getattr(tensor, _FIELDS.get(dtype, "int32_data"))), count, "values"
+        have, want, unit = len(getattr(tensor, _field_of(dtype))), count, "values"
         want = _packed(count, dtype) if dtype.bits < 8 else want
     if have != want:
         raise ModelError(
@@ -363,16 +379,13 @@ def _check_length(tensor: Any, dtype: DType, count: int, subject: str) -> None:
         )
 
 
-def _external(tensor: Any, model: Model, subject: str, size: int) -> bytes:
+def _external(tensor: Any, model: Model, subject: str, size: int) -> Buffer:
     """External data, only from a plain file inside the model's own folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    try:
-        offset = int(entries.get("offset", "0"))
-        length = int(entries.get("length", str(size)))
-    except ValueError as error:
-        raise ModelError(subject, "bad offset or length", id="model.external-data") from error
-    if length != size or offset < 0 or size > model.limits.file_bytes:
+    offset = _place(entries.get("offset", "0"), subject)
+    length = _place(entries.get("length", str(size)), subject)
+    if length != size:
         raise ModelError(
             subject,
             f"its shape needs {size} bytes, the file says {length} at offset {offset}",
@@ -385,32 +398,49 @@ def _external(tensor: Any, model: Model, subject: str, size: int) -> bytes:
             id="model.external-data",
             next="give the model's path",
         )
-    path = _confined(model.folder, location, subject)
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    data = _data_file(model, location, subject)
+    if offset + size > len(data):
+        raise ModelError(
+            subject,
+            f"its data ends at byte {offset + size}, but {location!r} has {len(data)}",
+            id="model.external-data",
+            next="check that the download is complete, and that both files are of one export",
+        )
+    return data[offset : offset + size]
+
+
+def _place(text: Any, subject: str) -> int:
+    """A number of bytes as external data gives it."""
+    if not re.fullmatch(r"[0-9]{1,18}", str(text), re.ASCII):
+        raise ModelError(
+            subject,
+            f"its offset or length is {text!r}",
+            id="model.external-data",
+            supported="a number of up to 18 digits",
+        )
+    return int(text)
+
+
+def _data_file(model: Model, location: str, subject: str) -> Buffer:
+    assert model.folder is not None
     try:
-        descriptor = os.open(path, flags)
+        path = _confined(model.folder, location, subject)
+        if path not in model.files:
+            model.files[path] = _mapped(path, own=True)
+        return model.files[path]
     except OSError as error:
+        if error.strerror == NOT_PLAIN:
+            raise _outside(subject, location) from error
         raise ModelError(
             subject,
             f"its data file {location!r} cannot be read: {error.strerror}",
             id="model.external-data",
             next="keep the data file beside the model",
         ) from error
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise _outside(subject, location)
-        if offset + size > status.st_size:
-            raise ModelError(
-                subject,
-                f"its data ends at byte {offset + size}, but {location!r} has {status.st_size}",
-                id="model.external-data",
-            )
-        stream.seek(offset)
-        return stream.read(size)
 
 
 def _confined(folder: Path, location: str, subject: str) -> Path:
+    """The path of a file in the folder or below it, without links on the way."""
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or location.startswith(("/", "\\")) or ":" in parts[0]:
         raise _outside(subject, location)

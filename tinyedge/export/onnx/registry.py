@@ -26,6 +26,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, maximum, product
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.reader import element_type
+from tinyedge.export.ports import LOOPS
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx.importer import Importer
@@ -87,6 +88,14 @@ def names(domain: str = "") -> list[str]:
     return sorted(name for d, name in _OPERATORS if d == domain)
 
 
+def nested(name: str) -> str:
+    """What the names of nodes inside a node begin with; of a very long name its ends."""
+    return f"{name if len(name) <= LONG else name[: LONG // 2] + '...' + name[-LONG // 2 :]}/"
+
+
+LONG = 800  # characters
+
+
 class Refused:
     """The value of a node that cannot be imported, or that depends on one."""
 
@@ -116,8 +125,9 @@ class Call:
     """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
 
     The walk answers with the values of `results`. functions: those being inlined around it.
-    in_turn: whether it is one turn of a loop that is not unrolled. perhaps: whether it is a branch
-    that only a run chooses.
+    in_turn: whether it is one turn of a loop that is not unrolled; turns: how many loops lie around
+    it of which only a run knows the number of turns. perhaps: whether it is a branch that only a
+    run chooses.
     """
 
     nodes: Sequence[Any]
@@ -128,6 +138,7 @@ class Call:
     functions: frozenset[str] = frozenset()
     in_turn: bool = False
     perhaps: bool = False
+    turns: int = 0
 
 
 class Node:
@@ -251,18 +262,32 @@ class Node:
     # Subgraphs.
 
     def call(
-        self, graph: Any, inputs: Mapping[str, Any], number: int | str, *, perhaps: bool = False
+        self,
+        graph: Any,
+        inputs: Mapping[str, Any],
+        number: int | str,
+        *,
+        perhaps: bool = False,
+        counted: bool = False,
     ) -> Call:
         """A run of a subgraph, for the walk: `results = yield node.call(...)`.
 
         number: of the turn, or "turn" for all turns of a loop. perhaps: only a run knows whether.
+        counted: only a run knows how many turns there are.
         """
         scope = Scope(self.call_site.scope)
         scope.values.update(inputs)
         site = self.call_site
         in_turn = site.in_turn or number == "turn"
-        site = replace(site, in_turn=in_turn, perhaps=site.perhaps or perhaps)
-        return self.importer.subgraph(graph, scope, site, f"{self.name}/{number}/")
+        turns = site.turns + counted
+        if turns > LOOPS:
+            raise self.unsupported(
+                f"it lies in {turns - 1} loops of which only the run knows the number of turns",
+                supported=f"{LOOPS} such loops inside each other",
+                next="make a number of turns constant: such a loop is unrolled",
+            )
+        site = replace(site, in_turn=in_turn, perhaps=site.perhaps or perhaps, turns=turns)
+        return self.importer.subgraph(graph, scope, site, nested(f"{self.name}/{number}"))
 
     # What is known at import.
 
@@ -386,18 +411,11 @@ class Node:
 
     def spend(self, steps: int) -> None:
         """Count unrolled steps as nodes of the graph. Raises ModelError beyond the limit."""
-        self.importer.spend(steps)
+        self.importer.spend(steps, self.label)
 
     def check_table(self, elements: int) -> None:
-        """Refuse to make a constant of so many elements."""
-        limit = self.importer.model.limits.table
-        if elements > limit:
-            raise ModelError(
-                self.label,
-                f"it needs a constant of {elements} elements",
-                id="model.limit",
-                supported=f"up to {limit} elements",
-            )
+        """Count the elements of a constant to make. Raises ModelError beyond the limit."""
+        self.importer.make(elements, self.label)
 
     def warn(self, text: str) -> None:
         self.importer.warn(f"{self.label}: {text}")

@@ -16,6 +16,7 @@ from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import flat_index
 from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.shapes import checked_shape
 
 
 @operator("GridSample", limits="fixed spatial sizes; cubic: 2 spatial axes")
@@ -148,6 +149,7 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     mode = node.text("mode", "avg")
     if ratio < 1:
         raise node.unsupported("sampling_ratio is 0", supported="a fixed sampling_ratio")
+    checked_shape(node, (rows, columns, ratio, ratio))
     if x.ndim != 4 or not all(isinstance(size, int) for size in x.shape[2:]):
         raise node.unsupported("a symbolic size", supported="fixed sizes")
     height, width = (int(size) for size in x.shape[2:])  # type: ignore[arg-type]

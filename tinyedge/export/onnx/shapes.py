@@ -143,10 +143,11 @@ def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
     if any(isinstance(want, int) and want < 0 for want in sizes):
         raise node.invalid(f"shape {shape_text(sizes)} has a negative size")
     if len(sizes) > limits.axes:
-        raise node.invalid(f"the result has {len(sizes)} axes, more than {limits.axes}")
+        raise limits.exceeded("axes", node.label, f"its result has {len(sizes)} axes")
     count = product(sizes)
     if isinstance(count, int) and count > limits.elements:
-        raise node.invalid(f"shape {shape_text(sizes)} has more than {limits.elements} elements")
+        because = f"shape {shape_text(sizes)} has {count} elements"
+        raise limits.exceeded("elements", node.label, because)
     return tuple(sizes)
 
 
@@ -198,7 +199,7 @@ def dropout(
         rate = 0.5 if ratio is None else float(node.constant_input(ratio, "ratio").reshape(-1)[0])
         if bool(on.reshape(-1)[0]) and rate:
             raise node.unsupported("training_mode is true", supported="inference")
-    return [x, Tensor.full(x.shape, True, dt.bool_)]
+    return [x, Tensor.full(x.shape, 1, dt.bool_ if node.opset >= 10 else x.dtype)]
 
 
 @operator("Expand", limits="a computed shape: below a bound")

@@ -47,6 +47,8 @@ def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None
     count = size if length is None else node.integers(length, "dft_length")[0]
     if not isinstance(count, int) or not isinstance(size, int):
         raise node.unsupported("a symbolic axis", supported="fixed sizes")
+    if count < 1 or size < 1:
+        raise node.invalid(f"a transform of {count} values, of {size}")
     if inverse and onesided:
         return _inverse_real(node, x, place, count if length is not None else 2 * (size - 1))
     x = _fitted(x, place, size, count)
@@ -130,20 +132,22 @@ def mel_weight_matrix(
         float(node.constant_input(t, name).reshape(-1)[0])
         for t, name in ((low, "lower_edge_hertz"), (high, "upper_edge_hertz"))
     ]
+    if count < 0 or size < 0 or hertz < 1 or not all(0 <= edge < np.inf for edge in edges):
+        raise node.invalid(f"{count} bins of {size} values, {edges} Hz of {hertz} Hz")
     mel_low, mel_high = (2595 * np.log10(1 + edge / 700) for edge in edges)
     spectrum = size // 2 + 1
+    node.check_table(spectrum * count + count + 2)
     mels = mel_low + np.arange(count + 2) * ((mel_high - mel_low) / (count + 2))
     places = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // hertz).astype(np.int64)
-    node.check_table(spectrum * count)
     result = np.zeros((spectrum, count))
     for i in range(count):
         first, centre, last = places[i : i + 3]
         if first == centre:
             result[min(centre, spectrum - 1), i] = 1
         else:
-            for j in range(first, min(centre + 1, spectrum)):
-                result[j, i] = (j - first) / (centre - first)
-        for j in range(centre, min(last, spectrum)):
-            if last != centre:
-                result[j, i] = (last - j) / (last - centre)
+            up = np.arange(first, min(centre + 1, spectrum))
+            result[up, i] = (up - first) / (centre - first)
+        if last != centre:
+            down = np.arange(centre, min(last, spectrum))
+            result[down, i] = (last - down) / (last - centre)
     return node.constant(result.astype(node.dtype("output_datatype", dt.float32).numpy))

@@ -1,0 +1,78 @@
+"""What a model may ask of the importer; beyond it the model is refused."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tinyedge.core.errors import InputError, ModelError
+
+LARGEST = (1 << 31) - 1  # elements that kernels can count, bytes of a protocol buffer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Each is an option, `--limit NAME=N`.
+
+    file_bytes: of the .onnx file; weights in files beside it are not counted.
+    nodes: that the file holds, those of subgraphs and functions included.
+    unrolled: nodes of subgraphs and functions as often as they are imported, once for each turn of
+    a loop and each call; steps that operators unroll.
+    elements: of any one tensor, at the largest sizes of the symbols.
+    axes: of any one tensor.
+    terms: of any one size, written out as an expression of the symbols.
+    nesting: subgraphs and functions inside each other.
+    made: elements of all constants that operators make (indices, weights of a transform), and of
+    sparse weights.
+    folded_bytes: a constant result up to this size (or up to the size of the weights it is made
+    of) is computed at import; a greater one is left to the compiled graph.
+    """
+
+    file_bytes: int = LARGEST
+    nodes: int = 50_000
+    unrolled: int = 10_000
+    elements: int = LARGEST
+    axes: int = 16
+    terms: int = 200
+    nesting: int = 64
+    made: int = 1 << 24
+    folded_bytes: int = 1 << 20
+
+    def exceeded(self, name: str, subject: str, because: str, unit: str = "") -> ModelError:
+        """The error for a model that asks for more than the limit of that name."""
+        limit = getattr(self, name)
+        if limit < GREATEST.get(name, LARGEST):
+            step = f"if that is meant, allow more: --limit {name}=N"
+        else:
+            step = "no limit allows more: make the model smaller"
+        supported = f"up to {limit} {unit or name}"
+        return ModelError(subject, because, id="model.limit", supported=supported, next=step)
+
+
+GREATEST = {"axes": 32, "nesting": 1000}  # what any option can allow; LARGEST for the others
+
+
+USUAL: dict[str, int] = asdict(Limits())
+
+
+def choose_limits(given: Mapping[str, Any] | None) -> Limits:
+    """The limits with some of them changed, by name. Raises InputError."""
+    usual = dict(USUAL)
+    for name, value in (given or {}).items():
+        subject = f"--limit {shlex.quote(f'{name}={value}')}"
+        if name not in usual:
+            raise InputError(
+                subject, "there is no such limit", id="option.limit", supported=", ".join(USUAL)
+            )
+        most = GREATEST.get(name, LARGEST)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise InputError(
+                subject,
+                "it is not a number that this limit can be",
+                id="option.limit",
+                supported=f"1 to {most}; {USUAL[name]} if it is not given",
+            )
+        usual[name] = value
+    return Limits(**usual)
