@@ -266,7 +266,12 @@ def _session(file: Path, plain: bool) -> Any:
 
 
 def expected(name: str, file: Path, size: tuple[int, ...] | None = None) -> list[Arrays]:
-    """What onnxruntime computes in each run, with the states by hand."""
+    """What onnxruntime computes in each run of `feeds(name, size)`."""
+    return reference(name, file, feeds(name, size))
+
+
+def reference(name: str, file: Path, runs: Sequence[Arrays]) -> list[Arrays]:
+    """What onnxruntime computes in consecutive runs, with the states by hand."""
     entry = ENTRIES[name]
     runner = _session(file, entry.plain)
     names = [port.name for port in runner.get_outputs()]
@@ -275,7 +280,7 @@ def expected(name: str, file: Path, size: tuple[int, ...] | None = None) -> list
     given = {n: np.array(v, kinds[ports[n].type]) for n, v in entry.constants.items()}
     states = {name: np.zeros((2, 1, 128), np.float32) for name in entry.states}
     made = []
-    for arrays in feeds(name, size):
+    for arrays in runs:
         outputs = dict(zip(names, runner.run(None, {**arrays, **given, **states}), strict=True))
         states = {state: outputs[entry.states[state].split(":")[0]] for state in states}
         made.append(outputs)

@@ -282,7 +282,12 @@ def _border(node: Node, x: Tensor, axis: int, before: Size, after: Size, mode: s
         parts = [first, x, cut(x, axis, ix.size_sub(end, after), end).flip(axis)]
     low = ix.bounds(as_node(length))[0]
     if mode != "edge" and max(before, after) >= low:
-        raise node.unsupported(f"pads of mode {mode!r} reach beyond the least size of the axis")
+        raise node.unsupported(
+            f"pads of mode {mode!r} reach beyond the least size of the axis: "
+            f"{max(before, after)} elements of {low}",
+            supported="pads smaller than every size of the axis",
+            next="where the size is open, give it a greater least one with --dim",
+        )
     return Tensor.concat(parts, axis)
 
 
