@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,15 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.agreement import Inputs, run
 from tinyedge.api import find_target
 from tinyedge.core.compile import compile_graph
 from tinyedge.core.device import Device
-from tinyedge.core.errors import InputError, RunError, UnsupportedOp
+from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
+from tinyedge.core.reference import evaluate
 from tinyedge.core.replay import Replay
+from tinyedge.export.onnx import import_model
+from tinyedge.export.onnx.shapes import ENDLESS, range_length
 from tinyedge.export.source import import_graph
 
 RNG = np.random.default_rng(4)
@@ -92,6 +98,99 @@ def test_more_than_the_bound(target: str, device: Device, tmp_path: Path) -> Non
     assert program is not None
     feed = {n: np.array(v) for n, v in (("start", 0), ("limit", 11), ("delta", 1))}
     with Replay(program, device) as replay, pytest.raises(RunError, match="11 entries") as caught:
+        replay.run(feed)
+    assert caught.value.id == "replay.count"
+
+
+# The length of a range. In floats: the difference rounded, its quotient by the step exact.
+
+
+def _length(start: Any, limit: Any, delta: Any) -> int:
+    with np.errstate(all="ignore"):
+        span = limit - start
+    if delta == 0 or (np.isinf(span) and np.isfinite(delta) and (span > 0) == (delta > 0)):
+        return ENDLESS
+    if not np.isfinite(span) or not np.isfinite(delta):
+        return 0
+    return min(ENDLESS, max(0, math.ceil(Fraction(float(span)) / Fraction(float(delta)))))
+
+
+def _triples(count: int) -> Any:
+    """Starts, limits and steps: limits at a multiple of the step or beside it, few and many."""
+    steps = RNG.normal(0, 1, count) * 10.0 ** RNG.integers(-6, 7, count)
+    numbers = np.floor(2.0 ** RNG.uniform(0, 30.5, count))
+    starts = np.where(RNG.random(count) < 0.5, 0, RNG.normal(0, 3, count))
+    starts, steps = starts.astype(np.float32), steps.astype(np.float32)
+    limits = (starts + numbers * steps).astype(np.float32)
+    beside = np.nextafter(limits, np.where(RNG.random(count) < 0.5, np.inf, -np.inf))
+    limits = np.where(RNG.random(count) < 0.6, limits, beside).astype(np.float32)
+    decimal = np.array([(0, 1, 0.1), (0.1, 1, 0.1), (0, 0.3, 0.1), (1, 0, -0.1), (-1, 1, 0.2)])
+    nan, inf = np.nan, np.inf
+    ends = [
+        *[(0, 1, 0.0), (0, 1, -0.0), (1, 0, 0.0), (2, 2, 0.0), (2, 2, -0.0), (2, 2, 1)],
+        *[(nan, 1, 1), (0, nan, 1), (0, 1, nan), (0, inf, 1), (0, -inf, 1), (0, 5, inf)],
+        *[(inf, inf, 1), (-inf, inf, 1), (inf, 0, -1), (0, inf, inf), (-3e38, 3e38, 1e38)],
+        *[(0, 3e38, 1e-30), (0, 1, 1e-7), (0, 2**30, 0.5), (0, 3e38, 2e38), (-2, 3e38, -1)],
+    ]
+    rows = np.stack([starts, limits, steps], 1)
+    return np.concatenate([rows, decimal, np.array(ends)]).astype(np.float32)
+
+
+def test_the_length_of_a_range_of_floats(target: str, device: Device) -> None:
+    rows = _triples(3000)
+    inputs = Inputs()
+    count = range_length(*(inputs.new(column) for column in rows.T.copy()))
+    got = run({"n": count}, inputs, target, device)["n"]
+    expected = np.array([_length(*row) for row in rows])
+    wrong = got != expected
+    assert not wrong.any(), [*zip(rows[wrong][:9], got[wrong], expected[wrong], strict=True)]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_the_length_of_a_range_of_integers(kind: Any, target: str, device: Device) -> None:
+    rows = [(0, 9, 2), (0, 9, 0), (3, 3, 0), (9, 0, -2), (0, 9, -2), (0, 2**30, 1), (5, -5, -1)]
+    inputs = Inputs()
+    columns = (inputs.new(np.array(column, kind)) for column in zip(*rows, strict=True))
+    got = run({"n": range_length(*columns)}, inputs, target, device)["n"]
+    assert got.tolist() == [5, ENDLESS, ENDLESS, 5, 0, 2**30, 10]
+
+
+def test_a_range_of_floats_as_long_as_in_onnxruntime(cpu_device: Device, tmp_path: Path) -> None:
+    cases = [(0, 1, 0.1), (0.1, 1, 0.1), (0, 0.3, 0.1), (-1, 1, 0.2), (0.3, 0.9, 0.2), (0, 49, 7)]
+    names = ("start", "limit", "delta")
+    numbers = [[np.array(number, np.float32) for number in case] for case in cases]
+    runs = [dict(zip(names, case, strict=True)) for case in numbers]
+    _compare(_range(tmp_path, np.float32), "cpu", cpu_device, runs, {"steps": 10})
+    for values in runs:
+        node = helper.make_node("Range", names, ["r"])
+        path = _save(tmp_path, [node], {}, ["r"], values)
+        _compare(path, "cpu", cpu_device, [{}])
+
+
+def test_a_range_of_halves_is_computed_in_floats(cpu_device: Device, tmp_path: Path) -> None:
+    """Above 2048 a half counts in twos; `stash_type` is 1 where it is not given."""
+    values = {"start": 0, "limit": 3000, "delta": 0.5}
+    inputs = {name: np.array(value, np.float16) for name, value in values.items()}
+    path = _save(tmp_path, [helper.make_node("Range", [*inputs], ["r"], "steps")], inputs, ["r"])
+    model = onnx.load(path)
+    model.opset_import[0].version = 27
+    model.ir_version = 13
+    onnx.save(model, path)
+    graph = import_graph(path, bounds={"steps": 6000})[0]
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None
+    with Replay(program, cpu_device) as replay:
+        got = replay.run(inputs)["r"]
+    np.testing.assert_array_equal(got, (np.arange(6000) / 2).astype(np.float16))
+
+
+@pytest.mark.parametrize("delta", [0.0, -0.0])
+def test_a_range_that_never_ends(delta: float, target: str, device: Device, tmp_path: Path) -> None:
+    graph = import_graph(_range(tmp_path, np.float32), bounds={"steps": 10})[0]
+    program = compile_graph(graph, find_target(target)).program
+    assert program is not None
+    feed = {"start": np.float32(0), "limit": np.float32(3), "delta": np.float32(delta)}
+    with Replay(program, device) as replay, pytest.raises(RunError, match="room for 10") as caught:
         replay.run(feed)
     assert caught.value.id == "replay.count"
 
@@ -233,6 +332,70 @@ def test_top_k(target: str, device: Device, tmp_path: Path) -> None:
     x = RNG.integers(0, 6, (3, 9)).astype(np.float32)
     path = _save(tmp_path, [node], {"x": x, "k": np.array([2])}, ["values", "places"])
     _compare(path, target, device, [{"x": x, "k": np.array([k])} for k in (1, 9, 4)])
+
+
+def test_top_k_of_fewer(target: str, device: Device, tmp_path: Path) -> None:
+    """A K above the length, which onnxruntime refuses, gives all elements; below 0 is refused."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["best", "places"]),
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("GatherND", ["x", "line"], ["there"]),
+        helper.make_node("Transpose", ["found"], ["line"]),
+        helper.make_node("TopK", ["there", "k"], ["some", "somewhere"]),
+        helper.make_node("TopK", ["there", "three"], ["three best", "three places"]),
+        helper.make_node("ReduceSum", ["three best"], ["sum"], keepdims=0),
+    ]
+    x = np.array([0, 2, 0, 5, 0], np.float32)
+    inputs = {"x": x, "k": np.array([2])}
+    names = ["best", "places", "some", "somewhere", "three best", "three places", "sum"]
+    path = _save(tmp_path, nodes, inputs, names, {"three": np.array([3])})
+    program = compile_graph(import_graph(path)[0], find_target(target)).program
+    assert program is not None
+    orders = {
+        (0, 2, 0, 5, 0): [3, 1, 0, 2, 4],
+        (0, 0, 7, 0, 0): [2, 0, 1, 3, 4],
+        (0, 0, 0, 0, 0): [0, 1, 2, 3, 4],
+    }
+    with Replay(program, device, poison=True) as replay:
+        for values, order in orders.items():
+            row = np.array(values, np.float32)
+            there = row[row != 0]
+            within = np.argsort(-there, kind="stable")
+            for k in (0, 1, 3, 5, 6, 2**30):
+                found = replay.run({"x": row, "k": np.array([k])})
+                assert found["places"].tolist() == order[:k]
+                assert found["best"].tolist() == row[order[:k]].tolist()
+                assert found["somewhere"].tolist() == within[:k].tolist()
+                assert found["some"].tolist() == there[within[:k]].tolist()
+                assert found["three places"].tolist() == within[:3].tolist()
+                assert found["three best"].tolist() == there[within[:3]].tolist()
+                assert found["sum"] == there.sum()
+        with pytest.raises(RunError, match="it has -1 entries, but room for 5") as caught:
+            replay.run({"x": x, "k": np.array([-1])})
+        assert caught.value.id == "replay.count"
+
+
+def test_top_k_of_an_open_size(tmp_path: Path) -> None:
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"])
+    path = _save(tmp_path, [node], {"x": np.zeros(3, np.float32)}, ["y"], {"k": np.array([3])})
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model = import_model(model.SerializeToString(), dims={"n": "1..9"})
+    for length, expected in ((1, [0]), (2, [1, 0]), (3, [2, 1, 0]), (9, [8, 7, 6])):
+        x = np.arange(length, dtype=np.float32)
+        (got,) = evaluate([model.outputs["y"].node], {"x": x}, {"n": length})
+        assert got.tolist() == expected
+
+
+@pytest.mark.parametrize(("k", "size"), [(-1, 5), (6, 5), (-1, "1..9"), (10, "1..9")])
+def test_a_k_that_is_none(k: int, size: Any, tmp_path: Path) -> None:
+    """Known at export it is refused, except that a K within an open size may be above it."""
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"], "top")
+    path = _save(tmp_path, [node], {"x": np.zeros(3, np.float32)}, ["y"], {"k": np.array([k])})
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    with pytest.raises(ModelError, match=f"K is {k} for an axis of {'n' if size == '1..9' else 5}"):
+        import_model(model.SerializeToString(), dims={"n": size})
 
 
 @pytest.mark.parametrize("centred", [0, 1])

@@ -452,6 +452,9 @@ def _quotient_atom(node: UOp, n: UOp) -> UOp:
 
 
 def minimum(a: UOp, b: UOp) -> UOp:
+    for one, other in ((a, b), (b, a)):
+        if one.op is ops.MIN and other in one.src:
+            return one
     if proves_nonnegative(_sum(terms(b), _scaled(terms(a), -1))):
         return a
     if proves_nonnegative(_sum(terms(a), _scaled(terms(b), -1))):
@@ -565,3 +568,15 @@ def size_floordiv(a: Size, b: Size) -> Size:
 
 def size_ceildiv(a: Size, b: Size) -> Size:
     return size_floordiv(size_add(a, b, -1), b)
+
+
+def size_min(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return as_size(minimum(as_node(a), as_node(b)))
+
+
+def size_max(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return as_size(maximum(as_node(a), as_node(b)))

@@ -133,17 +133,24 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
 
 @operator("TopK", limits="a computed K: below a bound")
 def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
-    """Equal elements by the lower index; a NaN is greater than every number, as in numpy's sort."""
+    """Equal elements by the lower index; a NaN is greater than every number, as in numpy's sort.
+
+    Where K or the length is known only to a run, there are at most as many as the length.
+    """
     axis = node.axis(-1, x.ndim)
     length = x.shape[axis]
     if k is None:
-        count: Size = node.integer("k", 0)
+        count: Size = node.integer("k", -1)
     elif node.unknown_sizes(k):
-        count = node.counted(k, node.bound(maximum(length)))
+        wanted = k.reshape(()).cast(dt.int64)
+        most = node.bound(maximum(length))
+        count = node.counted(wanted.minimum(Tensor.from_size(length, dt.int64)), most)
     else:
         (count,) = node.sizes(k, "K")
-    if isinstance(count, int) and isinstance(length, int) and not 0 <= count <= length:
+    least = count if isinstance(count, int) else 0
+    if not 0 <= least <= maximum(length):
         raise node.invalid(f"K is {show(count)} for an axis of {show(length)}")
+    count = ix.size_min(count, length)
     values = x.transpose(axis, -1)
     places = order_of(values, count, descending=bool(node.integer("largest", 1)))
     picked = take_at(values, along(node, values, places, values.ndim - 1))
@@ -157,7 +164,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
 def non_zero(node: Node, x: Tensor) -> Tensor:
     value = node.known(x)
     if value is not None:
-        return node.constant(np.asarray(np.nonzero(value), np.int64))
+        return node.constant(np.argwhere(value).T.astype(np.int64))
     bound = node.bound(maximum(x.size))
     found, count = counted.non_zero(x, max(1, bound))
     return cut(found, 1, 0, node.counted(count, bound))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from tinyedge.core.uop import Size, UOp, product
 from tinyedge.export.onnx.equality import shape_text, unequal
 from tinyedge.export.onnx.registry import Node, operator
 
+ENDLESS = 2**31 - 1  # more elements than any bound
+MANY = 4096
 
 @operator("Shape")
 def shape(node: Node, x: Tensor) -> Tensor:
@@ -64,42 +67,58 @@ def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
 @operator("Range", limits="a computed length: below a bound")
 def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     dtype = start.dtype
+    wide = dtype.is_float and dtype.bits == 16 and node.integer("stash_type", 1) == 1
+    kind = dt.float32 if wide else dtype
+    first, last, step = (t.reshape(()).cast(kind) for t in (start, limit, delta))
+    count: Size
     if any(node.unknown_sizes(t) for t in (start, limit, delta)):
-        return _counted_range(node, start, limit, delta)
-    if dtype.is_float:
-        first, last, step = (
-            float(node.constant_input(t, name).reshape(-1)[0])
+        count = node.counted(range_length(first, last, step), node.bound(None))
+    elif dtype.is_float:
+        known = [
+            np.asarray(node.constant_input(t, name).reshape(-1)[0]).astype(kind.numpy)
             for t, name in ((start, "start"), (limit, "limit"), (delta, "delta"))
-        )
-        if step == 0:
-            raise node.invalid("delta is 0")
-        count: Size = max(0, math.ceil((last - first) / step))
+        ]
+        with np.errstate(all="ignore"):
+            span, by = float(known[1] - known[0]), float(known[2])
+        if by == 0 or not math.isfinite(span) or not math.isfinite(by):
+            raise node.invalid(f"a range of {span} in steps of {by}")
+        count = max(0, math.ceil(Fraction(span) / Fraction(by)))
     else:
         (begin,), (end,) = node.sizes(start, "start"), node.sizes(limit, "limit")
-        (by,) = node.integers(delta, "delta")
-        if by == 0:
+        (each,) = node.integers(delta, "delta")
+        if each == 0:
             raise node.invalid("delta is 0")
-        span = ix.size_sub(end, begin) if by > 0 else ix.size_sub(begin, end)
-        count = ix.size_ceildiv(span, abs(by))
+        length = ix.size_sub(end, begin) if each > 0 else ix.size_sub(begin, end)
+        count = ix.size_ceildiv(length, abs(each))
         if isinstance(count, int):
             count = max(0, count)
     checked_shape(node, [count])
-    place = Tensor.arange(count, dtype if not dtype.is_float else dt.int32).cast(dtype)
-    return start.reshape(()) + place * delta.reshape(())
+    place = Tensor.arange(count, dt.int32 if dtype.is_float else dtype)
+    return (first + place.cast(kind) * step).cast(dtype)
 
 
-def _counted_range(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    """A range of which only the run knows the length, below a bound."""
-    first, last, step = (t.reshape(()) for t in (start, limit, delta))
-    wide = dt.float64 if start.dtype.is_float else dt.int64
-    span, by = (last - first).cast(wide), step.cast(wide)
-    if wide is dt.float64:
-        length = (-((-span / by).floor())).cast(dt.int64)
-    else:
-        length = -((-span) // by)
-    n = node.counted(length.maximum(0), node.bound(None))
-    place = Tensor.arange(n, dt.int32 if start.dtype.is_float else start.dtype)
-    return first + place.cast(start.dtype) * step
+def range_length(first: Tensor, last: Tensor, step: Tensor) -> Tensor:
+    """max(0, ceil((last - first) / step)) of scalars, an int64 of at most ENDLESS, which also a
+    step of 0 gives.
+
+    Of floats the difference is rounded, as any of its type is, the quotient is not: whole numbers
+    up to it are found by remainders, which are exact on every target. NaN gives 0.
+    """
+    if not first.dtype.is_float:
+        span, by = last.cast(dt.int64) - first.cast(dt.int64), step.cast(dt.int64)
+        count = (-((-span) // by.eq(0).where(1, by))).maximum(0).minimum(ENDLESS)
+        return by.eq(0).where(ENDLESS, count)
+    span, by = last - first, step.abs()
+    size, many = span.abs(), by * float(MANY)
+    low, high = size.fmod(by), size.fmod(many)
+    # Multiples of `many` and of `by`, too few for a quotient's rounding to reach a half.
+    whole = ((size - high) / many).round(), ((high - low) / by).round()
+    beyond = size.isinf() | (whole[0] >= ENDLESS // MANY)
+    count = whole[0].cast(dt.int32) * MANY + whole[1].cast(dt.int32) + low.ne(0).cast(dt.int32)
+    count = beyond.where(ENDLESS, count)
+    away = span.eq(0) | ((span < 0) ^ (step < 0)) | by.isinf()
+    unknown = span.isnan() | by.isnan()
+    return by.eq(0).where(ENDLESS, (away | unknown).where(0, count)).cast(dt.int64)
 
 
 @operator("Reshape", limits="a shape from constants and shapes")
