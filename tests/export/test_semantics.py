@@ -142,6 +142,8 @@ resized("linear to one, align_corners", FOUR, np.array([1, 1, 1, 0.25], F),
 resized("linear to one, pytorch_half_pixel", FOUR, np.array([1, 1, 1, 0.25], F),
         f(1).reshape(1, 1, 1, 1), mode="linear",
         coordinate_transformation_mode="pytorch_half_pixel")
+resized("cubic to one, pytorch_half_pixel", FOUR, np.array([1, 1, 1, 0.25], F),
+        f(1).reshape(1, 1, 1, 1), mode="cubic", coordinate_transformation_mode="pytorch_half_pixel")
 # Between two elements Keys' kernel with a = -0.75 is -3, 19, 19, -3 of 32; beyond the ends it takes
 # the last element, or leaves it out.
 resized("cubic", FOUR, HALVES, f(45 / 32, 5 - 45 / 32).reshape(1, 1, 1, 2), mode="cubic")
@@ -274,10 +276,21 @@ for mode, pads, expected in (
     ("edge", [2, 1], f(1, 1, 1, 2, 3, 3)),
     ("wrap", [2, 1], f(2, 3, 1, 2, 3, 1)),
     ("wrap", [4, 5], f(3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2)),
+    ("reflect", [4, 5], f(1, 2, 3, 2, 1, 2, 3, 2, 1, 2, 3, 2)),
+    ("reflect", [0, 9], f(1, 2, 3, 2, 1, 2, 3, 2, 1, 2, 3, 2)),
+    ("edge", [4, 5], f(1, 1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3)),
+    ("constant", [-4, 4], f(0, 0, 0)),
+    ("constant", [3, -5], f(0)),
+    ("edge", [-4, 4], f(3, 3, 3)),
+    ("wrap", [-1, 4], f(2, 3, 1, 2, 3, 1)),
+    ("reflect", [-2, 3], f(3, 2, 1, 2)),
     ("reflect", [-1, 1], f(2, 3, 2)),
     ("edge", [-1, 2], f(2, 3, 3, 3)),
 ):
     row(f"pad {mode} {pads}", "Pad", [THREE, np.array(pads, L)], expected, constants=(1,),
+        mode=mode)
+for mode in ("reflect", "edge", "wrap"):
+    row(f"pad {mode} of one", "Pad", [f(7), np.array([2, 3], L)], f(*[7] * 6), constants=(1,),
         mode=mode)
 row("pad along a negative axis", "Pad",
     [GRID[:2, :2], np.array([0, 1], L), F(7), np.array([-1], L)], f([0, 1, 7], [4, 5, 7]),

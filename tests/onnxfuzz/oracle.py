@@ -287,11 +287,16 @@ def _exactly(node: Any) -> bool:
 def _within(node: Any, feeds: dict[str, Array]) -> float:
     """How great the numbers are that a node's results are differences of."""
     if node.op_type in ("InstanceNormalization", "GroupNormalization"):
-        x, scale = (float(np.abs(feeds[name]).max(initial=0.0)) for name in node.input[:2])
+        x, scale = (_greatest(feeds[name]) for name in node.input[:2])
         return x * scale / float(np.sqrt(attributes(node).get("epsilon", 1e-5)))
     if node.op_type in ("Gelu", "Swish", "Mish"):
-        return float(np.abs(feeds[node.input[0]]).max(initial=0.0))
+        return _greatest(feeds[node.input[0]])
     return WITHIN.get(node.op_type, 0.0)
+
+
+def _greatest(array: Array) -> float:
+    """The greatest finite magnitude."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def _huge(array: Array) -> bool:

@@ -80,7 +80,11 @@ def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UO
 
 
 def _contract(node: UOp, operands: Sequence[Array]) -> Array:
-    """sum(a * b) by einsum over views in which repeated axes have size 1."""
+    """sum(a * b) by einsum over views in which repeated axes have size 1.
+
+    einsum takes a factor that stays out of a sum. With infinities that gives another result
+    (inf * 3 - inf * 1 is NaN, inf * (3 - 1) is not): they are added up product by product.
+    """
     subscripts = []
     arrays = []
     for operand in operands:
@@ -92,6 +96,9 @@ def _contract(node: UOp, operands: Sequence[Array]) -> Array:
         key = tuple(slice(None) if axis in axes else 0 for axis in range(operand.ndim))
         arrays.append(operand[key])
         subscripts.append(axes)
+    alone = set(node.arg[1]) - (set(subscripts[0]) & set(subscripts[1]))
+    if alone and not all(np.isfinite(array).all() for array in arrays):
+        return np.asarray((operands[0] * operands[1]).sum(node.arg[1]))
     out = [axis for axis in range(operands[0].ndim) if axis not in node.arg[1]]
     covered = set(subscripts[0]) | set(subscripts[1])
     scale = 1

@@ -99,6 +99,7 @@ def scatter_nd(g: Builder, op: str) -> Made:
     if reduction in (None, "none"):
         sizes = [g.least(x, a) for a in range(depth)]
         count = g.integer(1, int(np.prod(sizes)))
+        count -= count == g.open  # which would be another number in the second world
 
         def distinct(rng, s):
             chosen = rng.permutation(int(np.prod(sizes)))[:count]

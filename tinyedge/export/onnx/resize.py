@@ -228,7 +228,7 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
         adjustment = target / exact
         return length / 2 * (1 - adjustment) + (place + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (place + 0.5) / scale - 0.5 if exact > 1 else np.full(target, -0.5)
+        return (place + 0.5) / scale - 0.5 if exact > 1 else np.zeros(target)
     if mode == "align_corners":
         return place * ((length - 1) / (exact - 1)) if exact != 1 else np.zeros(target)
     if mode == "asymmetric":
