@@ -327,6 +327,25 @@ def test_unique(
     _compare(path, target, device, [{"x": run.astype(np.int64)} for run in runs])
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known", "computed"])
+def test_non_zero_of_a_scalar(known: bool, target: str, device: Device, tmp_path: Path) -> None:
+    """It has no axes: 0 rows, and as many columns as there are elements that are not 0."""
+    for value in (0, 5):
+        x = {"x": np.array(value, np.float32)}
+        inputs: Arrays = {} if known else x
+        nodes = [
+            helper.make_node("NonZero", ["x"], ["y"]),
+            helper.make_node("Shape", ["y"], ["shape"]),
+        ]
+        path = _save(tmp_path, nodes, inputs, ["y", "shape"], x if known else None)
+        program = compile_graph(import_graph(path)[0], find_target(target)).program
+        assert program is not None
+        with Replay(program, device, poison=True) as replay:
+            found = replay.run(inputs)
+        assert found["y"].shape == (0, int(value != 0)) and found["y"].dtype == np.int64
+        assert found["shape"].tolist() == [0, int(value != 0)]
+
+
 def test_top_k(target: str, device: Device, tmp_path: Path) -> None:
     node = helper.make_node("TopK", ["x", "k"], ["values", "places"], axis=1)
     x = RNG.integers(0, 6, (3, 9)).astype(np.float32)

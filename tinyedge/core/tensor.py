@@ -518,7 +518,10 @@ class Tensor:
 
     def pad(self, pads: Sequence[tuple[Size, Size]], value: Scalar = 0) -> Tensor:
         """Elements added before and after each axis; negative amounts remove them."""
+        if any(isinstance(amount, UOp) and _least(amount) < 0 for pair in pads for amount in pair):
+            return self._fit(pads, value)
         if any(_negative(amount) for pair in pads for amount in pair):
+            pads = [_removing(size, *pair) for size, pair in zip(self.shape, pads, strict=True)]
             cut = [
                 (-min(_known(lo), 0), ix.size_add(size, min(_known(hi), 0)))
                 for (lo, hi), size in zip(pads, self.shape, strict=True)
@@ -534,6 +537,15 @@ class Tensor:
         inside = Tensor.full(self.shape, True, dt.bool_)
         mask = Tensor(UOp(ops.PAD, dt.bool_, (inside.node,), amounts))
         return mask.where(padded, value)
+
+    def _fit(self, pads: Sequence[tuple[Size, Size]], value: Scalar) -> Tensor:
+        """`pad` by amounts of which only the run knows whether they add or remove elements."""
+        grown = [(ix.size_max(lo, 0), ix.size_max(hi, 0)) for lo, hi in pads]
+        region: list[tuple[Size, Size]] = []
+        for size, (lo, hi) in zip(self.shape, pads, strict=True):
+            start = ix.size_max(ix.size_sub(0, lo), 0)
+            region.append((start, ix.size_add(start, size, lo, hi)))
+        return self.pad(grown, value).shrink(region)
 
     def shrink(self, bounds: Sequence[tuple[Size, Size]]) -> Tensor:
         """Elements [start, end) of each axis."""
@@ -684,13 +696,13 @@ class Tensor:
     def gather_elements(self, axis: int, indices: Tensor) -> Tensor:
         """out[i, j, ..] = self[.., indices[i, j, ..] in place of the axis' index, ..]."""
         axis %= self.ndim
-        flat = indices.cast(dt.int32) * _fixed(_stride(self.shape, axis))
+        flat = indices.cast(dt.int32) * _factor(_stride(self.shape, axis))
         for other in range(self.ndim):
             if other != axis:
                 position = Tensor.arange(indices.shape[other]).reshape(
                     [-1 if a == other else 1 for a in range(self.ndim)]
                 )
-                flat = flat + position * _fixed(_stride(self.shape, other))
+                flat = flat + position * _factor(_stride(self.shape, other))
         return self.reshape((self.size,)).gather(0, flat)
 
     def put(self, position: Tensor, row: Tensor) -> Tensor:
@@ -1005,6 +1017,26 @@ def _negative(size: Size) -> bool:
 def _known(size: Size) -> int:
     """A size that is an int; 0 for a symbolic one, which is never negative."""
     return size if isinstance(size, int) else 0
+
+
+def _removing(size: Size, low: Size, high: Size) -> tuple[Size, Size]:
+    """Pads of which none removes more than there is, for a result of the same size."""
+    if isinstance(size, int) and isinstance(low, int) and isinstance(high, int):
+        if low < -size:
+            return -size, high + low + size
+        if high < -size:
+            return low + high + size, -size
+    return low, high
+
+
+def _least(size: Size) -> int | float:
+    """The least value that a size can take."""
+    return ix.bounds(size)[0] if isinstance(size, UOp) else size
+
+
+def _factor(size: Size) -> int | Tensor:
+    """What an int32 tensor can be multiplied by."""
+    return Tensor.from_size(size, dt.int32) if isinstance(size, UOp) else size
 
 
 def _fixed(size: Size) -> int:
