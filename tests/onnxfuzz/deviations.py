@@ -98,6 +98,10 @@ def _no_turns(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[0] is not None and int(inputs[0]) == 0
 
 
+def _grouped_bias(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return len(inputs) > 2 and attributes(node).get("group", 1) > 1
+
+
 def _same_strides(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     given = attributes(node)
     kernel = inputs[1].shape[2:] if inputs[1] is not None else ()
@@ -187,6 +191,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         Deviation(engine, "ConvTranspose", "strides above the kernel: not SAME", _same_strides)
         for engine in (ORT, ONNX)
     ),
+    Deviation(ONNX, "ConvTranspose", "every group has the first's bias", _grouped_bias),
     Deviation(ORT, "Resize", "antialias with pytorch_half_pixel to a size of 1", _one_pixel),
     Deviation(ONNX, "Resize", "cubic with pytorch_half_pixel to a size of 1", _cubic_pixel),
     Deviation(ORT, "Resize", "align_corners of the rounded size, not scale * length", _fractional),

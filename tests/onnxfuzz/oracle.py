@@ -107,7 +107,7 @@ class Oracle:
             raise Jumps
         exact = all(_exactly(node) for node in step.nodes)
         within = max(_within(node, feeds) for node in step.nodes)
-        units = 0.0 if exact else UNITS
+        units = 0.0 if exact else max(UNITS, _terms(step, feeds, arrays) / 16)
         if any(node.op_type in STASHED for node in step.nodes):
             units *= 2.0**29 if "float64" in {a.dtype.name for a in feeds.values()} else 1.0
         return self._measured(run, arrays, feeds, values, seed, units, within)
@@ -292,6 +292,14 @@ def _within(node: Any, feeds: dict[str, Array]) -> float:
     if node.op_type in ("Gelu", "Swish", "Mish"):
         return _greatest(feeds[node.input[0]])
     return WITHIN.get(node.op_type, 0.0)
+
+
+def _terms(step: Step, feeds: dict[str, Array], results: dict[str, Array]) -> float:
+    """How many numbers a loss or a reduction may add up one after the other."""
+    if not all(node.op_type.startswith("Reduce") or "Loss" in node.op_type for node in step.nodes):
+        return 0.0
+    most = max(array.size for array in feeds.values())
+    return most / max(1, min(array.size for array in results.values()))
 
 
 def _greatest(array: Array) -> float:
