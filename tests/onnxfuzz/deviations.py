@@ -208,7 +208,11 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for engine in (ORT, ONNX)
     ),
     Deviation(ORT, "Clip", "without a limit, infinity becomes the greatest number", _infinite),
-    *(Deviation(ORT, op, "NaN is passed over", _scattered_nan) for op in SCATTERED),
+    *(
+        Deviation(engine, op, "NaN is passed over", _scattered_nan)
+        for op in SCATTERED
+        for engine in (ORT, ONNX)
+    ),
     Deviation(ONNX, "Loop", "numbers that turns give become rows of one", _always),
     *(
         Deviation(ORT, op, "the least integer by -1 ends the process", _least_by_minus_one)
@@ -221,6 +225,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for op in ("GlobalMaxPool", "MaxPool")
         for engine in (ORT, ONNX)
     ),
+    Deviation(ORT, "MaxPool", "-inf becomes the least number", _infinite),
     Deviation(ORT, "Slice", "INT_MAX as an end is the first entry, backwards", _backwards_to_max),
     Deviation(ORT, "RoiAlign", "the greatest of weighted corners", _attribute("mode", b"max")),
 )

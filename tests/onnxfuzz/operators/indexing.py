@@ -67,8 +67,9 @@ def scatter_elements(g: Builder, op: str) -> Made:
     reduction = _reduction(g, kind)
     shape = [g.integer(1, g.least(x, a)) for a in range(g.array(x).ndim)]
     if reduction in (None, "none"):
-        shape[axis] = g.integer(1, size)
-        wanted = shape[axis]
+        wanted = g.integer(1, size)
+        wanted -= wanted == g.open  # which would be another number in the second world
+        shape[axis] = wanted
 
         def distinct(rng, s):
             order = np.argsort(rng.random((*s, size)), -1)[..., 0]
@@ -99,7 +100,7 @@ def scatter_nd(g: Builder, op: str) -> Made:
     if reduction in (None, "none"):
         sizes = [g.least(x, a) for a in range(depth)]
         count = g.integer(1, int(np.prod(sizes)))
-        count -= count == g.open  # which would be another number in the second world
+        count -= count == g.open  # as above
 
         def distinct(rng, s):
             chosen = rng.permutation(int(np.prod(sizes)))[:count]

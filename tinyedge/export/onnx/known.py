@@ -124,7 +124,8 @@ class Knowledge:
         if node.op is ops.BUFFER:
             return node.arg[0].data
         if node.op is ops.CONST:
-            return np.asarray(node.arg, node.dtype.numpy)
+            with np.errstate(over="ignore"):  # a number too great for its type is infinite
+                return np.asarray(node.arg, node.dtype.numpy)
         if node.op is ops.SYMBOL:
             return _objects(node)
         operands = [self._values[source] for source in node.src]
