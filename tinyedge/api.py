@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
+from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.compile import Compilation, Graphs, compile_graph
 from tinyedge.core.errors import DeviceError, InputError, RunError
@@ -23,8 +24,8 @@ from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.core.target import Target
-from tinyedge.core.uop import toposort
-from tinyedge.export.limits import choose_limits
+from tinyedge.core.uop import maximum, product, toposort
+from tinyedge.export.limits import Limits, choose_limits
 from tinyedge.given import check_name, checked
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ NAMES = 8  # that a warning lists
 NO_GOLDEN = (
     "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
     "is needed to make one"
+)
+
+NO_MEMORY = (
+    "no golden case, so the bundle cannot be verified: it takes more memory than there is ({}); "
+    "export where there is more, or compare with the model by verify --against"
 )
 
 NO_OUTPUTS = (
@@ -238,6 +244,8 @@ def export_onnx(
     from tinyedge.export.source import source_of
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
+    allowed = choose_limits(limits)
+    options = replace(options, folded_work=allowed.folded_work)
     place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
     check_place(place)
     given = _arrays("golden input", golden_inputs, "golden.file")
@@ -267,6 +275,7 @@ def export_onnx(
         golden=golden,
         golden_steps=golden_steps,
         given=given,
+        limits=allowed,
         force=force,
         progress=report,
         warn=warn,
@@ -291,6 +300,7 @@ def export_function(
     state_init: Mapping[str, Any] | None = None,
     entries: Mapping[str, Entry] | None = None,
     slices: Specs | None = None,
+    limits: Mapping[str, int] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -299,13 +309,16 @@ def export_function(
 
     function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
     arrays whose dtypes and shapes the inputs get, by parameter name or in order.
-    states, state_init, entries, slices and golden_steps as for `export_onnx`; in order, inputs are
-    called input_0, input_1, .. and outputs output_0, output_1, .., a single Tensor output.
+    states, state_init, entries, slices and golden_steps as for `export_onnx`, limits too, of which
+    those of models do nothing; in order, inputs are called input_0, input_1, .. and outputs
+    output_0, output_1, .., a single Tensor output.
     Raises InputError for the options, the arrays and what the function returns.
     """
     from tinyedge.export.source import source_of
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
+    allowed = choose_limits(limits)
+    options = replace(options, folded_work=allowed.folded_work)
     first = _arrays("initial value of state", state_init, "state.file")
     source, assumed, record = source_of(
         (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
@@ -319,6 +332,7 @@ def export_function(
         options,
         golden=golden,
         golden_steps=golden_steps,
+        limits=allowed,
         force=force,
         progress=progress or _silent,
         warn=warn,
@@ -335,6 +349,7 @@ def export_graph(
     golden: bool = True,
     golden_steps: int | None = None,
     given: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
     force: bool = False,
     progress: Progress = lambda *_: None,
     warn: Warn | None = None,
@@ -342,7 +357,7 @@ def export_graph(
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
-    record: more of what the bundle was made with, for its manifest's `options`.
+    limits: what the golden cases may take. record: more of what the bundle was made with, for its manifest's `options`.
     """
     from tinyedge.export.bundle import kernel_file
     from tinyedge.export.package import check_place, write_bundle
@@ -378,12 +393,7 @@ def export_graph(
     goldens = []
     if golden:
         progress("golden")
-        goldens = make_goldens(source, program, steps, given)
-        silent = [entry.name for entry in program.entries if not entry.outputs]
-        if not goldens and len(silent) < len(program.entries):
-            (warn or _log.warning)(NO_GOLDEN)
-        for name in silent:
-            (warn or _log.warning)(NO_OUTPUTS.format(name))
+        goldens = make_goldens(source, program, steps, given, limits, warn)
     progress("write")
     return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
 
@@ -391,7 +401,8 @@ def export_graph(
 def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
     """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
     yield from _narrowed(source, target)
-    yield from _beyond(largest, caps)
+    if largest > caps.binding_bytes:
+        yield _beyond(source, target, largest, caps)
 
 
 def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
@@ -408,41 +419,78 @@ def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
             if dtypes.float64 in (node.dtype, *(s.dtype for s in node.src)) and node in graph.names:
                 names[graph.names[node]] = None
     if names:
-        shown = ", ".join(repr(name) for name in list(names)[:NAMES])
-        more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
         yield (
-            f"{target.name} has no doubles: {shown}{more} computed in float32; "
+            f"{target.name} has no doubles: {_shown(names)} computed in float32; "
             "`tinyedge verify` says how far from double precision the results are"
         )
 
 
-def _beyond(bytes: int, caps: Caps) -> Iterator[str]:
-    """What a program's largest buffer needs beyond what every device of its kind guarantees."""
-    if bytes > caps.binding_bytes:
-        yield (
-            f"a tensor takes {bytes} bytes at most; not every device binds more than "
-            f"{caps.binding_bytes}, and those that do not will refuse the bundle"
-        )
+def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
+    """What buffers need beyond what every device of their kind guarantees. largest: of them all."""
+    large: dict[str, None] = {}
+    for graph in source.entries.values():
+        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
+        for node in toposort(roots):
+            if node.op is ops.BUFFER and node.arg[0].kind == "weight":
+                narrow = target.narrow.get(node.dtype.held.name, node.dtype.held.name)
+                kept = dtypes.by_name(target.storage.get(narrow, narrow))
+                if maximum(product(node.shape)) * kept.itemsize > caps.binding_bytes:
+                    large[node.arg[0].name] = None
+    what = f"{_shown(large)}: a weight" if large else "a result"
+    return (
+        f"{what} takes {largest} bytes; not every {target.name} device binds more than "
+        f"{caps.binding_bytes}, and those that do not will refuse the bundle"
+    )
+
+
+def _shown(names: Collection[str]) -> str:
+    """Names for a warning, of many only some."""
+    shown = ", ".join(repr(name) for name in list(names)[:NAMES])
+    return shown + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 def make_goldens(
-    source: Graphs, program: Program, steps: int = 1, given: Mapping[str, Any] | None = None
+    source: Graphs,
+    program: Program,
+    steps: int = 1,
+    given: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    warn: Warn | None = None,
 ) -> list[Golden]:
     """A case for each entry that has outputs: what plain C kernels in double precision give after
-    `steps` runs from the initial states. None without a C compiler.
+    `steps` runs from the initial states.
+
+    Warns of an entry that has none: without outputs, or where the case takes more than the limits
+    or this machine's memory allow, and of all of them without a C compiler.
     """
-    compiled = compile_graph(source, find_target("cpu"), Options(optimize=False, wide=True))
+    from tinyedge.export.estimate import beyond
+
+    say, allowed = warn or _log.warning, limits or Limits()
+    options = Options(optimize=False, wide=True, folded_work=allowed.folded_work)
+    compiled = compile_graph(source, find_target("cpu"), options)
     assert compiled.program is not None
+    names = []
+    for entry in program.entries:
+        reason = beyond(compiled, entry.name, steps, allowed)
+        if not entry.outputs or reason:
+            say(reason if entry.outputs else NO_OUTPUTS.format(entry.name))
+        else:
+            names.append(entry.name)
+    if not names:
+        return []
     try:
         device = open_device(compiled.program)
     except DeviceError:
+        say(NO_GOLDEN)
         return []
-    with Replay(compiled.program, device) as replay:
-        return [
-            _golden(program, replay, entry.name, steps, given)
-            for entry in program.entries
-            if entry.outputs
-        ]
+    try:
+        with Replay(compiled.program, device) as replay:
+            return [_golden(program, replay, name, steps, given) for name in names]
+    except (DeviceError, MemoryError) as error:
+        if isinstance(error, DeviceError) and error.id != "device.memory":
+            raise
+        say(NO_MEMORY.format(error.because if isinstance(error, DeviceError) else error))
+        return []
 
 
 def _golden(
@@ -598,6 +646,7 @@ def compile_model(
 
     check_options(target, options)
     graph, _ = import_graph(path, dims, bounds, outputs, constants, limits)
+    options = replace(options, folded_work=choose_limits(limits).folded_work)
     return compile_graph(graph, find_target(target), options, **more)
 
 
@@ -620,13 +669,15 @@ def inspect_model(
     from tinyedge.export.onnx import inspect_model
 
     check_options(target, options)
+    allowed = choose_limits(limits)
+    options = replace(options, folded_work=allowed.folded_work)
     found = inspect_model(
         path,
         dims=dims,
         bounds=bounds,
         outputs=outputs,
         constants=constants,
-        limits=choose_limits(limits),
+        limits=allowed,
     )
     if not found.remaining.outputs:
         return found, None

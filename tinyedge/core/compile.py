@@ -40,6 +40,7 @@ from tinyedge.core.schedule.kernels import (
 from tinyedge.core.schedule.memory import Lifetime, plan
 from tinyedge.core.schedule.packing import pack
 from tinyedge.core.schedule.sharing import Signature, share
+from tinyedge.core.schedule.splitting import split_weights
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
 from tinyedge.core.tensor import Tensor
@@ -247,7 +248,7 @@ def _shifted(state: State, old: UOp | None, new: UOp) -> UOp:
 
 def _fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
-    done = fold_constants(state.roots)
+    done = fold_constants(state.roots, state.options.folded_work)
     for entry in state.entries:
         entry.follow(done)
     check_tensor(state.roots)
@@ -257,6 +258,9 @@ def _schedule(state: Compilation) -> None:
     """Tensors to kernels and buffers."""
     halves = state.options.precision == "fp16"
     storage = _types(state)[1]
+    if done := split_weights(state.roots, state.caps, storage, halves):
+        for entry in state.entries:
+            entry.follow(done)
     for entry in state.entries:
         entry.schedule = schedule(
             {str(number): root for number, root in enumerate(entry.roots)},
