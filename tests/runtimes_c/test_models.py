@@ -107,9 +107,11 @@ def test_the_program(tmp_path: Path, cpu_device: Device) -> None:
     assert re.search(r"us .* add +Add_0$", said, re.M)
     assert re.search(r"^c float32 \[4, 64\] ", said, re.M)
 
-    def code(*words: object) -> int:
+    def code(*words: object, stdout: Any = subprocess.DEVNULL) -> int:
         command = [str(word) for word in (program, *words)]
-        return subprocess.run(command, capture_output=True, check=False).returncode
+        return subprocess.run(
+            command, stdout=stdout, stderr=subprocess.DEVNULL, check=False
+        ).returncode
 
     assert code(folder, "--bogus") == 2
     assert code(folder, "--input", "a=missing.npy") == 2
@@ -117,6 +119,14 @@ def test_the_program(tmp_path: Path, cpu_device: Device) -> None:
     assert code(folder, "--input", f"a={tmp_path / 'short.npy'}") == 2
     np.save(tmp_path / "double.npy", np.zeros((4, 64)))
     assert code(folder, "--input", f"a={tmp_path / 'double.npy'}") == 2
+    assert code(folder, "--input", f"a={tmp_path}") == 2
+    np.save(tmp_path / "fits.npy", np.zeros((4, 64), np.float32))
+    for option, name in (("--input", "a "), ("--input", "c"), ("--output", "a"), ("--symbol", "a")):
+        assert code(folder, option, f"{name}={tmp_path / 'fits.npy'}") == 2, name
+    assert code(folder, "--hz", 20) == 2
+    with open("/dev/full", "w") as full:
+        for options in ([], ["--self-test"]):
+            assert code(folder, *options, stdout=full) == 2
     assert code(folder, "--entry", "none") == 2
     assert code(tmp_path) == 3
     golden = next(folder.glob("golden*"))

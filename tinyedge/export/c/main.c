@@ -15,6 +15,7 @@ well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuse
 #include "tinyedge.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,7 @@ static arguments parse(int count, char **words) {
             else stop(USAGE, "no such option: see --help", word);
         }
     }
+    if (a.hz > 0 && !a.loop) stop(USAGE, "it needs --loop", "--hz");
     return a;
 }
 
@@ -159,6 +161,7 @@ static array read_array(const char *name, te_dtype dtype) {
     if (!file) stop(USAGE, strerror(errno), name);
     if (fseek(file, 0, SEEK_END)) stop(USAGE, strerror(errno), name);
     const long bytes = ftell(file);
+    if (bytes == LONG_MAX) stop(USAGE, "it is no file", name); /* a folder */
     rewind(file);
     result.bytes = bytes > 0 ? (size_t)bytes : 0;
     result.data = take(result.bytes);
@@ -206,6 +209,30 @@ static size_t bytes_of(te_dtype dtype, int rank, const int64_t *shape) {
     size_t bytes = te_dtype_bytes(dtype);
     for (int axis = 0; axis < rank; axis++) bytes *= (size_t)shape[axis];
     return bytes;
+}
+
+/* Names of the command line must be of the entry: another one is a slip. */
+static void check_names(const te_model *model, int entry, te_group group, const pair *pairs,
+                        int count) {
+    for (int i = 0; i < count; i++) {
+        const int port = te_find_port(model, group, pairs[i].name);
+        bool found = false;
+        for (int at = 0; te_entry_port(model, entry, group, at) >= 0; at++) {
+            found = found || te_entry_port(model, entry, group, at) == port;
+        }
+        if (!found) {
+            stop(USAGE, group == TE_INPUTS ? "no such input" : "no such output", pairs[i].name);
+        }
+    }
+}
+
+static int find_symbol(const te_model *model, const char *name) {
+    te_symbol_info info;
+    for (int i = 0; te_symbol(model, i, &info); i++) {
+        if (!strcmp(info.name, name)) return i;
+    }
+    stop(USAGE, "no such symbol", name);
+    return -1;
 }
 
 /* A symbol's size: as given by --symbol, else its maximum. */
@@ -339,6 +366,11 @@ static void print_profile(const te_context *context) {
     }
 }
 
+/* What was printed has arrived. */
+static void check_printed(void) {
+    if (fflush(stdout) || ferror(stdout)) stop(USAGE, "it cannot be written", "standard output");
+}
+
 static int self_test(const te_model *model, const te_context_options *options) {
     te_test_report report;
     te_error error;
@@ -372,16 +404,17 @@ int main(int count, char **words) {
     if (a.self_test) {
         const int wrong = self_test(model, &options);
         te_close(model);
+        check_printed();
         return wrong;
     }
     const int entry = a.entry ? te_find_entry(model, a.entry) : 0;
     if (entry < 0) stop(USAGE, "the bundle has no such entry", a.entry);
+    check_names(model, entry, TE_INPUTS, a.inputs, a.input_count);
+    check_names(model, entry, TE_OUTPUTS, a.outputs, a.output_count);
     if (te_create(model, &options, &context, &error)) stop(REFUSED, error.text, a.folder);
-    for (int i = 0; i < te_symbol_count(model); i++) {
-        te_symbol_info info;
-        te_symbol(model, i, &info);
-        if (!chosen(a.symbols, a.symbol_count, info.name)) continue;
-        check(context, te_set_symbol(context, i, symbol_size(model, &a, i)));
+    for (int i = 0; i < a.symbol_count; i++) {
+        const int symbol = find_symbol(model, a.symbols[i].name);
+        check(context, te_set_symbol(context, symbol, symbol_size(model, &a, symbol)));
     }
     te_entry_info info;
     te_entry(model, entry, &info);
@@ -401,5 +434,6 @@ int main(int count, char **words) {
     te_close(model);
     for (int i = 0; i < info.inputs; i++) free(memory[i]);
     free(memory);
+    check_printed();
     return 0;
 }
