@@ -137,7 +137,7 @@ def test_a_tensor_that_not_every_device_can_bind(tmp_path: Path) -> None:
         golden=False,
         warn=said.append,
     )
-    assert len(said) == 1 and "a result takes 167772160 bytes" in said[0]
+    assert len(said) == 1 and "a tensor takes 167772160 bytes" in said[0]
 
 
 def test_doubles_that_a_target_lacks_are_named(tmp_path: Path) -> None:

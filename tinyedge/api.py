@@ -434,9 +434,9 @@ def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
             if node.op is ops.BUFFER and node.arg[0].kind == "weight":
                 narrow = target.narrow.get(node.dtype.held.name, node.dtype.held.name)
                 kept = dtypes.by_name(target.storage.get(narrow, narrow))
-                if maximum(product(node.shape)) * kept.itemsize > caps.binding_bytes:
+                if maximum(product(node.shape)) * kept.itemsize == largest:
                     large[node.arg[0].name] = None
-    what = f"{_shown(large)}: a weight" if large else "a result"
+    what = f"{_shown(large)}: a weight" if large else "a tensor"
     return (
         f"{what} takes {largest} bytes; not every {target.name} device binds more than "
         f"{caps.binding_bytes}, and those that do not will refuse the bundle"
