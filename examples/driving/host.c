@@ -200,6 +200,7 @@ static bool read_frame(const camera *c, int file) {
         while (left) {
             const ssize_t got = read(file, to, left);
             if (got < 0 && errno == EINTR && !stopped) continue;
+            if (got < 0 && !stopped) stop(USAGE, "--raw", strerror(errno));
             if (got <= 0) return false;
             to += got;
             left -= (size_t)got;
@@ -363,6 +364,7 @@ int main(int count, char **words) {
         if (end > began + period * (double)(frame + 1)) missed++;
         if (frame % second == 0) show_slices(frame);
     }
+    if (!frame && !stopped) stop(USAGE, a.raw, "it has no whole frame of both cameras");
     if (frame) {
         show_slices(frame - 1);
         report("preprocessing", &warps);
@@ -377,5 +379,6 @@ int main(int count, char **words) {
     }
     te_destroy(context);
     te_close(model);
+    if (fflush(stdout) || ferror(stdout)) stop(USAGE, "standard output", "it cannot be written");
     return 0;
 }

@@ -374,11 +374,17 @@ def test_the_program_refuses(built: Path, tmp_path: Path) -> None:
     for words in (["--bogus"], ["--hz"], ["--hz", "fast"], ["--desire", "8"], ["--turn", "1"]):
         host(built, *words, code=2)
     host(built, "--raw", tmp_path / "missing", code=2)
+    assert "directory" in host(built, "--raw", tmp_path, code=2)
+    (tmp_path / "short").write_bytes(bytes(1000))
+    assert "no whole frame" in host(built, "--raw", tmp_path / "short", code=2)
     host(built, "--stride", "100", code=2)
     words = [str(built / "build" / "host"), str(tmp_path)]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 3
     assert "bundle.manifest.missing" in result.stderr
+    with open("/dev/full", "w") as full:
+        words = [str(built / "build" / "host"), str(built), "--frames", "1"]
+        assert subprocess.run(words, stdout=full, check=False).returncode == 2
 
 
 def test_the_program_allocates_nothing_while_it_drives(built: Path, tmp_path: Path) -> None:
