@@ -837,7 +837,7 @@ def stored_array(storage: Storage) -> Array:
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
         data = np.clip(data, -LARGEST_HALF, LARGEST_HALF)
-    data = data.astype(storage.dtype.numpy)
+    data = data.astype(storage.dtype.numpy, copy=False)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]
