@@ -118,14 +118,11 @@ def _sorted_rows(table: Tensor) -> Tensor:
         return Tensor.arange(table.shape[0])
     if columns == 1:
         return order_of(table.squeeze(1))
-    if not isinstance(columns, int):
-        raise ValueError("rows of a symbolic length are not compared")
-
     def turn(left: Tensor, order: Tensor) -> Sequence[Tensor]:
         column = table.gather(1, left).gather(0, order)
         return left - 1, order.gather(0, order_of(column))
 
-    first = [Tensor(columns - 1, dt.int32), Tensor.arange(table.shape[0])]
+    first = [Tensor.from_size(columns, dt.int32) - 1, Tensor.arange(table.shape[0])]
     return Tensor.loop(first, turn, trips=columns)[1]
 
 

@@ -17,10 +17,10 @@ from tinyedge.core.uop import Size, UOp, as_node, as_size
 
 @dataclass(frozen=True)
 class Quotient:
-    """size * numerator / denominator, the value of a symbolic size in float arithmetic."""
+    """size / denominator, the value of symbolic sizes in float arithmetic; denominator > 0."""
 
-    size: UOp
-    denominator: int
+    size: Size
+    denominator: Size
 
 
 Element = Union[bool, int, float, UOp, Quotient]
@@ -50,9 +50,11 @@ def _times(a: Size, b: Size) -> Size:
     return ix.size_mul(a, b)
 
 
-def _quotient(size: Size, denominator: int) -> Element:
-    """size / denominator in lowest terms."""
+def _quotient(size: Size, denominator: Size) -> Element:
+    """size / denominator, where both are integers in lowest terms."""
     size = _checked(size)
+    if isinstance(denominator, UOp):
+        return _open_quotient(size, _checked(denominator))
     if isinstance(size, int):
         return size / denominator if size % denominator else size // denominator
     common = math.gcd(ix.divisor(size), denominator)
@@ -68,7 +70,15 @@ def _quotient(size: Size, denominator: int) -> Element:
     return Quotient(size, denominator)
 
 
-def _parts(value: Element) -> tuple[Size, int]:
+def _open_quotient(size: Size, denominator: Size) -> Element:
+    if size == denominator:
+        return 1
+    if as_size(ix.mod(as_node(size), as_node(denominator))) == 0:
+        return ix.size_floordiv(size, denominator)
+    return Quotient(size, denominator)
+
+
+def _parts(value: Element) -> tuple[Size, Size]:
     """An element as size / denominator; floats that are no small fraction are not representable."""
     if isinstance(value, Quotient):
         return value.size, value.denominator
@@ -95,7 +105,7 @@ def caster(dtype: DType) -> Callable[[Element], Element]:
 
 def _add(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(ix.size_add(ix.size_mul(x, q), ix.size_mul(y, p)), p * q)
+    return _quotient(ix.size_add(_times(x, q), _times(y, p)), _times(p, q))
 
 
 def _subtract(a: Element, b: Element) -> Element:
@@ -109,7 +119,7 @@ def _negative(a: Element) -> Element:
 
 def _multiply(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(_times(x, y), p * q)
+    return _quotient(_times(x, y), _times(p, q))
 
 
 def _divide(a: Element, b: Element) -> Element:
@@ -118,15 +128,19 @@ def _divide(a: Element, b: Element) -> Element:
         if y == 0:
             raise NotKnown
         sign = -1 if y < 0 else 1
-        return _quotient(ix.size_mul(x, q * sign), p * abs(y))
-    top, bottom = as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
-    if ix.bounds(bottom)[0] <= 0:
+        return _quotient(_times(x, ix.size_mul(q, sign)), ix.size_mul(p, abs(y)))
+    bottom = _times(y, p)
+    if ix.bounds(as_node(bottom))[0] <= 0:
         raise NotKnown
-    if top is bottom:
-        return 1
-    if as_size(ix.mod(top, bottom)) == 0:
-        return as_size(ix.floordiv(top, bottom))
-    raise NotKnown
+    return _quotient(_times(x, q), bottom)
+
+
+def steps_between(first: Element, last: Element, step: Element) -> Size:
+    """ceil((last - first) / step). Raises NotKnown."""
+    (x, p), (y, q) = _parts(_subtract(last, first)), _parts(step)
+    if not isinstance(y, int) or y == 0:
+        raise NotKnown
+    return ix.size_ceildiv(_times(x, ix.size_mul(q, 1 if y > 0 else -1)), ix.size_mul(p, abs(y)))
 
 
 def _floor(a: Element) -> Element:
@@ -190,7 +204,7 @@ def _decided(node: UOp) -> bool:
 
 def _compare(a: Element, b: Element) -> tuple[UOp, UOp]:
     (x, p), (y, q) = _parts(a), _parts(b)
-    return as_node(ix.size_mul(x, q)), as_node(ix.size_mul(y, p))
+    return as_node(_times(x, q)), as_node(_times(y, p))
 
 
 def _equal(a: Element, b: Element) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum
+from tinyedge.core.uop import Size, as_node, as_size, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
+
+FAR = dt.int32.limits[1]  # beyond every size
 
 
 @operator("Transpose")
@@ -39,7 +42,7 @@ def concat(node: Node, *parts: Tensor) -> Tensor:
     return Tensor.concat(parts, axis)
 
 
-@operator("Split", limits="parts from constants and shapes; a symbolic axis: provably equal parts")
+@operator("Split", limits="parts from constants and shapes")
 def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
     axis = node.axis(0, x.ndim)
     length = x.shape[axis]
@@ -50,26 +53,27 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
         count = node.integer("num_outputs", len(node.outputs))
         if count != len(node.outputs):
             raise node.invalid(f"num_outputs is {count}")
-        if not isinstance(length, int):
-            part: Size = ix.size_floordiv(length, count)
-            if ix.size_mul(part, count) != length:
-                raise node.unsupported(f"a symbolic axis is not provably a multiple of {count}")
-            given = [part] * count
-        else:
-            chunk = -(-length // count)
-            given = [max(0, min(chunk, length - i * chunk)) for i in range(count)]
-    negative = any(isinstance(size, int) and size < 0 for size in given)
-    if negative or ix.size_add(*given) != length or len(given) != len(node.outputs):
-        raise node.invalid(
-            f"an axis of {show(length)} cannot be split into {len(node.outputs)} outputs"
-        )
-    parts = []
-    start: Size = 0
-    for size in given:
-        end = ix.size_add(start, size)
-        parts.append(cut(x, axis, start, end))
-        start = end
-    return parts
+        edges = _even_edges(length, count)
+    else:
+        edges = [0]
+        for size in given:
+            edges.append(ix.size_add(edges[-1], size))
+        negative = any(isinstance(size, int) and size < 0 for size in given)
+        if negative or edges[-1] != length or len(given) != len(node.outputs):
+            raise node.invalid(
+                f"an axis of {show(length)} cannot be split into {len(node.outputs)} outputs"
+            )
+    return [cut(x, axis, *pair) for pair in pairwise(edges)]
+
+
+def _even_edges(length: Size, count: int) -> list[Size]:
+    """Where so many parts begin and end that are equal, except for the last ones."""
+    chunk = ix.size_ceildiv(length, count)
+    edges = [ix.size_mul(chunk, number) for number in range(count)]
+    least = length if isinstance(length, int) else ix.bounds(length)[0]
+    if least < (count - 1) ** 2:  # some parts may be shorter, or empty
+        edges = [ix.size_min(edge, length) for edge in edges]
+    return [*edges, length]
 
 
 def cut(x: Tensor, axis: int, start: Size, end: Size) -> Tensor:
@@ -105,7 +109,7 @@ def slice_(
     for axis, start, end, step in zip(places, first, last, by, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
-        x = _sliced(node, x, axis, start, end, _step(step, x.shape[axis]))
+        x = _sliced(x, axis, start, end, _step(step, x.shape[axis]))
     return x
 
 
@@ -149,7 +153,7 @@ def _step(step: int, length: Size) -> int:
     return max(-most, min(step, most))
 
 
-def _sliced(node: Node, x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:
+def _sliced(x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:
     length = x.shape[axis]
     if isinstance(start, int) and isinstance(end, int) and isinstance(length, int):
         low = start + length if start < 0 else start
@@ -163,43 +167,40 @@ def _sliced(node: Node, x: Tensor, axis: int, start: Size, end: Size, step: int)
             return cut(x, axis, 0, 0)
         last = low + (count - 1) * step
         return cut(x, axis, last, low + 1).flip(axis).stride(axis, -step)
-    if step < 0:
-        whole = start == -1 and isinstance(end, int) and end <= -dt.int32.limits[1]
-        if not whole:
-            raise node.unsupported("a symbolic axis is sliced backwards", supported="[::-1]")
-        return x.flip(axis).stride(axis, -step)
-    low_size, high_size = _clamped(node, start, length), _clamped(node, end, length)
-    return cut(x, axis, low_size, _greater(low_size, high_size)).stride(axis, step)
+    first, beyond = _from_start(start, length), _from_start(end, length)
+    if step > 0:
+        first, beyond = (_limited(place, 0, length) for place in (first, beyond))
+        return cut(x, axis, first, ix.size_max(first, beyond)).stride(axis, step)
+    most = ix.size_sub(length, 1)
+    first = ix.size_add(_limited(first, 0, most), 1)
+    beyond = ix.size_add(_limited(beyond, -1, most), 1)
+    return cut(x, axis, ix.size_min(beyond, first), first).flip(axis).stride(axis, -step)
 
 
-def _clamped(node: Node, place: Size, length: Size) -> Size:
-    """A place counted from the end where it is negative, limited to 0..length."""
+def _from_start(place: Size, length: Size) -> Size:
+    """A place counted from the end where it is negative."""
     if isinstance(place, int):
-        if place >= 0:
-            return _lesser(place, length) if place < dt.int32.limits[1] else length
-        if place <= -dt.int32.limits[1]:
-            return 0
-        return _greater(ix.size_add(length, place), 0)
+        return place if place >= 0 else ix.size_add(length, max(place, -FAR))
     low, high = ix.bounds(place)
     if low >= 0:
-        return _lesser(place, length)
+        return place
     if high < 0:
-        return _greater(ix.size_add(length, place), 0)
-    raise node.unsupported("the sign of a bound depends on a symbolic size")
+        return ix.size_add(length, place)
+    negative = ix.size_max(ix.size_min(ix.size_sub(0, place), 1), 0)  # 1 or 0
+    return ix.size_add(place, ix.size_mul(length, negative))
 
 
-def _lesser(a: Size, b: Size) -> Size:
+def _limited(place: Size, low: int, high: Size) -> Size:
+    if isinstance(place, int) and place >= FAR:
+        return high
+    return ix.size_max(ix.size_min(place, high), low)
+
+
+def lesser(a: Size, b: Size) -> Size:
     return as_size(ix.minimum(as_node(a), as_node(b)))
 
 
-def _greater(a: Size, b: Size) -> Size:
-    return as_size(ix.maximum(as_node(a), as_node(b)))
-
-
-@operator(
-    "Pad",
-    limits="pads from constants and shapes; reflect, edge, wrap: within every size of an axis",
-)
+@operator("Pad", limits="pads from constants and shapes")
 def pad(
     node: Node,
     x: Tensor,
@@ -251,48 +252,37 @@ def _constant_pad(
 def _border(node: Node, x: Tensor, axis: int, before: Size, after: Size, mode: str) -> Tensor:
     """Values outside the axis taken from inside it."""
     length = x.shape[axis]
-    if not isinstance(before, int) or not isinstance(after, int):
-        raise node.unsupported(f"mode {mode!r} with symbolic pads", supported="constant pads")
-    if isinstance(length, int):
-        node.check_table(before + length + after)
-        if length == 0:
-            raise node.invalid(f"mode {mode!r} needs a non-empty axis")
-        place = np.arange(-before, length + after)
-        if mode == "edge":
-            place = np.clip(place, 0, length - 1)
-        elif mode == "wrap":
-            place = place % length
-        elif length == 1:
-            place = np.zeros_like(place)
-        else:
-            period = 2 * (length - 1)
-            place = np.abs((place + length - 1) % period - (length - 1))
-        return x.gather(axis, node.constant(place.astype(np.int32)))
-    if before < 0 or after < 0:
-        raise node.unsupported("negative pads of a symbolic axis")
+    if not isinstance(length, int) or not isinstance(before, int) or not isinstance(after, int):
+        return _open_border(x, axis, before, after, mode)
+    node.check_table(before + length + after)
+    if length == 0:
+        raise node.invalid(f"mode {mode!r} needs a non-empty axis")
+    place = np.arange(-before, length + after)
     if mode == "edge":
-        parts = [_repeat(cut(x, axis, 0, 1), axis, before), x]
-        last = ix.size_sub(length, 1)
-        parts.append(_repeat(cut(x, axis, last, length), axis, after))
+        place = np.clip(place, 0, length - 1)
     elif mode == "wrap":
-        parts = [cut(x, axis, ix.size_sub(length, before), length), x, cut(x, axis, 0, after)]
+        place = place % length
+    elif length == 1:
+        place = np.zeros_like(place)
     else:
-        first = cut(x, axis, 1, before + 1).flip(axis)
-        end = ix.size_sub(length, 1)
-        parts = [first, x, cut(x, axis, ix.size_sub(end, after), end).flip(axis)]
-    low = ix.bounds(as_node(length))[0]
-    if mode != "edge" and max(before, after) >= low:
-        raise node.unsupported(
-            f"pads of mode {mode!r} reach beyond the least size of the axis: "
-            f"{max(before, after)} elements of {low}",
-            supported="pads smaller than every size of the axis",
-            next="where the size is open, give it a greater least one with --dim",
-        )
-    return Tensor.concat(parts, axis)
+        period = 2 * (length - 1)
+        place = np.abs((place + length - 1) % period - (length - 1))
+    return x.gather(axis, node.constant(place.astype(np.int32)))
 
 
-def _repeat(x: Tensor, axis: int, count: int) -> Tensor:
-    return x.expand([count if a == axis else size for a, size in enumerate(x.shape)])
+def _open_border(x: Tensor, axis: int, before: Size, after: Size, mode: str) -> Tensor:
+    """The same where a size is open: the places are computed in a run."""
+    total = ix.size_add(before, x.shape[axis], after)
+    place = Tensor.arange(total) - Tensor.from_size(before, dt.int32)
+    length = Tensor.from_size(x.shape[axis], dt.int32)
+    last = length - 1
+    if mode == "edge":
+        place = place.clip(0, last)
+    elif mode == "wrap":
+        place = place % length
+    else:
+        place = ((place + last) % (last * 2).maximum(1) - last).abs()
+    return x.gather(axis, place)
 
 
 @operator("Tile", limits="repeats from constants and shapes")
@@ -370,23 +360,19 @@ def reverse_sequence(node: Node, x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather_elements(time, wide)
 
 
-@operator("CenterCropPad", limits="fixed sizes")
+@operator("CenterCropPad", limits="sizes from constants and shapes")
 def center_crop_pad(node: Node, x: Tensor, target: Tensor) -> Tensor:
-    sizes = node.integers(target, "shape")
+    sizes = node.sizes(target, "shape")
     axes = node.integer_list("axes")
     places = list(range(x.ndim)) if axes is None else [node.wrap(a, x.ndim) for a in axes]
     if len(places) != len(sizes):
         raise node.invalid(f"{len(sizes)} sizes for {len(places)} axes")
     for axis, want in zip(places, sizes, strict=True):
-        have = x.shape[axis]
-        if isinstance(have, UOp):
-            raise node.unsupported("a symbolic axis", supported="fixed sizes")
-        if have > want:
-            start = (have - want) // 2
-            x = cut(x, axis, start, start + want)
-        else:
-            before = (want - have) // 2
-            x = x.pad(
-                [(before, want - have - before) if a == axis else (0, 0) for a in range(x.ndim)]
-            )
+        more = ix.size_sub(want, x.shape[axis])
+        room = ix.size_max(more, 0)
+        before = ix.size_floordiv(room, 2)
+        start = ix.size_floordiv(ix.size_sub(room, more), 2)
+        pads: list[tuple[Size, Size]] = [(0, 0)] * x.ndim
+        pads[axis] = (before, ix.size_sub(room, before))
+        x = cut(x.pad(pads), axis, start, ix.size_add(start, want))
     return x

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, as_node, maximum
+from tinyedge.core.uop import Size
 from tinyedge.export.onnx.convolution import pads_of, spatial_attribute
 from tinyedge.export.onnx.elementwise import absolute_power
 from tinyedge.export.onnx.registry import Node, operator
@@ -64,28 +63,24 @@ def windows_of(node: Node, x: Tensor) -> Windows:
     if node.integer("ceil_mode", 0):
         for axis in range(spatial):
             span = (kernel[axis] - 1) * dilations[axis] + 1
-            tail[axis] = _tail(node, sizes[axis], pads[axis], span, strides[axis])
+            tail[axis] = _tail(sizes[axis], pads[axis], span, strides[axis])
     return Windows(kernel, strides, dilations, pads, tail)
 
 
-def _tail(node: Node, size: Size, pads: tuple[Size, Size], span: int, stride: int) -> Size:
-    """Room for a last partial window, unless it would begin after data and leading padding."""
+def _tail(size: Size, pads: tuple[Size, Size], span: int, stride: int) -> Size:
+    """Room for a last partial window, unless it would begin after data and leading padding.
+
+    Of an open size it may be less than 0: padding in which no window ends.
+    """
     padded = ix.size_add(size, *pads)
     last = ix.size_ceildiv(ix.size_sub(padded, span), stride)
-    start = ix.size_mul(last, stride)
-    beyond = ix.less(as_node(start), as_node(ix.size_add(size, pads[0])))
-    if beyond is ix.FALSE:
-        start = ix.size_sub(start, stride)
-    elif beyond is not ix.TRUE:
-        raise node.unsupported(
-            "ceil_mode over a symbolic axis whose last window cannot be decided",
-            next="give the axis a step with --dim",
-        )
+    begins = ix.size_floordiv(ix.size_add(size, pads[0], -1), stride)
+    start = ix.size_mul(ix.size_min(last, begins), stride)
     more = ix.size_sub(ix.size_add(start, span), padded)
     return max(0, more) if isinstance(more, int) else more
 
 
-@operator("MaxPool", limits="indices: fixed sizes")
+@operator("MaxPool")
 def max_pool(node: Node, x: Tensor) -> list[Tensor]:
     windows = windows_of(node, x)
     lowest = -np.inf if x.dtype.is_float else x.dtype.limits[0]
@@ -98,15 +93,11 @@ def max_pool(node: Node, x: Tensor) -> list[Tensor]:
 
 def _max_indices(node: Node, x: Tensor, windows: Windows, values: Tensor, spread: Tensor) -> Tensor:
     """For every window the place of its greatest element (the first) in the flat input."""
-    if not all(isinstance(size, int) for size in x.shape):
-        raise node.unsupported("the indices of a symbolic size", supported="fixed sizes")
     order = list(range(x.ndim))
     if node.integer("storage_order", 0):
         order = [0, 1, *reversed(order[2:])]
-    moved = [maximum(x.shape[axis]) for axis in order]
-    node.check_table(math.prod(moved))
-    numbers = np.arange(math.prod(moved), dtype=np.int32).reshape(moved)
-    places = node.constant(np.ascontiguousarray(numbers.transpose(np.argsort(order))))
+    numbers = Tensor.arange(x.size).reshape([x.shape[axis] for axis in order])
+    places = numbers.permute([order.index(axis) for axis in range(x.ndim)])
     far = dt.int32.limits[1]
     inside = windows.over(Tensor.full(x.shape, True, dt.bool_), False)
     at = windows.over(places, 0)

@@ -24,6 +24,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, maximum, product
+from tinyedge.export.onnx.elements import Element
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.ports import LOOPS
@@ -381,6 +382,14 @@ class Node:
         if not all(isinstance(item, (int, UOp)) for item in items):
             raise self.invalid(f"the input {what!r} does not hold integers")
         return [int(item) if isinstance(item, int) else item for item in items]
+
+    def element(self, tensor: Tensor, what: str) -> Element:
+        """The value of a scalar input that is computed from constants and sizes."""
+        value = self.importer.knowledge.value(tensor)
+        if value is None:
+            self.constant_input(tensor, what)
+        found: Element = value.reshape(-1).tolist()[0]
+        return found
 
     def integers(self, tensor: Tensor, what: str) -> list[int]:
         """As `sizes`, where every one must be an int."""

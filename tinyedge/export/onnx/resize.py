@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,34 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size
+from tinyedge.core.uop import Size, UOp
+from tinyedge.export.onnx import interpolation
 from tinyedge.export.onnx.elements import Quotient
+from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
 OUTWARD = "floor, ceil when shrinking"  # how operator sets before 11 rounded
+MANY_SIZES = 1 << 16  # of which each is tried
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One resized axis. scale: out / in as ONNX counts it; None where only the sizes are known."""
+    """One resized axis. scale: out / in as ONNX counts it; None where only a run knows it.
+
+    ratio: the scale as a quotient; None where that is target / length.
+    """
 
     axis: int
     length: Size
     target: Size
     scale: float | None
     roi: tuple[float, float] = (0.0, 1.0)
+    ratio: interpolation.Ratio | None = None
+
+    @property
+    def open(self) -> bool:
+        return isinstance(self.length, UOp) or isinstance(self.target, UOp)
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class Options:
     antialias: bool
 
 
-@operator("Resize", limits="symbolic axes: nearest by a whole factor")
+@operator("Resize", limits="open sizes: not tf_crop_and_resize, keep_aspect_ratio_policy")
 def resize(
     node: Node,
     x: Tensor,
@@ -101,24 +113,47 @@ def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[An
         raise node.invalid(f"{len(scales)} scales for {len(places)} axes")
     result = []
     for axis, scale in zip(places, scales, strict=True):
-        if isinstance(scale, Quotient) or not isinstance(scale, (int, float)):
-            raise node.unsupported(
-                "a scale depends on a symbolic size", supported="constant scales"
-            )
+        length = x.shape[axis]
+        if isinstance(scale, (UOp, Quotient)):
+            result.append(_by_quotient(axis, length, scale))
+            continue
         if not math.isfinite(scale) or scale <= 0:
             raise node.invalid(f"a scale is {scale}")
-        length = x.shape[axis]
         if isinstance(length, int):
             target: Size = math.floor(np.float32(length) * np.float32(scale))
-        else:
-            numerator, denominator = float(scale).as_integer_ratio()
-            if denominator > 1 << 12:
-                raise node.unsupported(
-                    f"a symbolic axis is scaled by {scale}", supported="scales such as 2 or 0.5"
-                )
-            target = ix.size_floordiv(ix.size_mul(length, numerator), denominator)
-        result.append(Axis(axis, length, target, float(scale)))
+            result.append(Axis(axis, length, target, float(scale)))
+            continue
+        ratio = _ratio(float(scale), length)
+        if ratio is None:
+            raise node.unsupported(
+                f"an axis of {show(length)} elements is scaled by {scale}",
+                supported="open sizes scaled by a fraction of small numbers, such as 2, 0.5 or 1.7",
+                next="fix the size with --dim, or give `sizes` instead of `scales`",
+            )
+        target = ix.size_floordiv(ix.size_mul(length, ratio[0]), ratio[1])
+        result.append(Axis(axis, length, target, float(scale), ratio=ratio))
     return _checked(node, x, result)
+
+
+def _by_quotient(axis: int, length: Size, scale: UOp | Quotient) -> Axis:
+    """By a scale that is computed from sizes."""
+    a, b = (scale.size, scale.denominator) if isinstance(scale, Quotient) else (scale, 1)
+    return Axis(axis, length, ix.size_floordiv(ix.size_mul(length, a), b), None, ratio=(a, b))
+
+
+def _ratio(scale: float, length: UOp) -> tuple[int, int] | None:
+    """The simplest fraction that is the scale in float32 and rounds no size otherwise, if any."""
+    low, high = ix.bounds(length)
+    sizes = np.arange(max(low, 0), min(high, MANY_SIZES) + 1)
+    targets = np.floor(sizes.astype(np.float32) * np.float32(scale))
+    for digits in range(13):
+        fraction = Fraction(scale).limit_denominator(1 << digits)
+        if np.float32(fraction) == np.float32(scale):
+            top, bottom = fraction.as_integer_ratio()
+            exact = high <= MANY_SIZES or fraction == scale
+            if exact and (sizes * top // bottom == targets).all():
+                return top, bottom
+    return None
 
 
 def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size]) -> list[Axis]:
@@ -130,7 +165,11 @@ def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size
     if policy != "stretch":
         lengths = [x.shape[axis] for axis in places]
         if not all(isinstance(s, int) for s in [*lengths, *targets]):
-            raise node.unsupported(f"{policy} of a symbolic size", supported="fixed sizes")
+            raise node.unsupported(
+                f"keep_aspect_ratio_policy {policy!r} of open sizes {show([*lengths, *targets])}",
+                supported="'stretch'",
+                next="fix the sizes with --dim",
+            )
         ratios = [t / n for t, n in zip(targets, lengths, strict=True)]  # type: ignore[operator]
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         targets = [math.floor(n * ratio + 0.5) for n in lengths]  # type: ignore[operator]
@@ -142,7 +181,8 @@ def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size
             scale = target / length if length else 1.0
         elif scale is None:
             scale = _known_ratio(target, length)
-        result.append(Axis(axis, length, target, scale))
+        known = None if scale is None else Fraction(scale).as_integer_ratio()
+        result.append(Axis(axis, length, target, scale, ratio=known))
     return _checked(node, x, result)
 
 
@@ -170,10 +210,7 @@ def _with_regions(node: Node, axes: list[Axis], roi: Tensor | None) -> list[Axis
     values = node.constant_input(roi, "roi").reshape(-1).tolist()
     if len(values) != 2 * len(axes):
         raise node.invalid(f"{len(values)} values of roi for {len(axes)} axes")
-    return [
-        Axis(item.axis, item.length, item.target, item.scale, (values[i], values[i + len(axes)]))
-        for i, item in enumerate(axes)
-    ]
+    return [replace(item, roi=(values[i], values[i + len(axes)])) for i, item in enumerate(axes)]
 
 
 def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tensor:
@@ -202,7 +239,10 @@ def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tenso
                 beyond.reshape([-1 if a == item.axis else 1 for a in range(x.ndim)])
             )
             outside = mask if outside is None else outside | mask
-        x = modes[options.mode](node, x, item, options)
+        if item.open and options.mode != "nearest":
+            x = _interpolated(node, x, item, options)
+        else:
+            x = modes[options.mode](node, x, item, options)
     if outside is not None:
         x = outside.where(options.extrapolation, x)
     return x
@@ -213,8 +253,8 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
     length, target, scale = item.length, item.target, item.scale
     if not isinstance(length, int) or not isinstance(target, int):
         raise node.unsupported(
-            f"mode {options.mode!r} with {options.coordinates!r} along a symbolic axis",
-            supported="repetition by an integer scale",
+            f"{options.coordinates!r} from {show(length)} to {show(target)} elements",
+            supported="fixed sizes",
             next="fix the size with --dim",
         )
     assert scale is not None
@@ -271,7 +311,8 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
             bounds = [(0, s) for s in x.shape]
             bounds[axis] = (0, ix.size_mul(count, every))
             return x.shrink(bounds).stride(axis, every)
-    place = _source(node, item, options)
+    if item.open and options.nearest == OUTWARD:
+        return interpolation.outward(x, _places(node, item, options))
     rounding: dict[str, Callable[[Any], Any]] = {
         "round_prefer_floor": lambda p: np.ceil(p - 0.5),
         "round_prefer_ceil": lambda p: np.floor(p + 0.5),
@@ -283,44 +324,56 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
         chosen = "ceil" if item.scale is not None and item.scale < 1 else "floor"
     if chosen not in rounding:
         raise node.invalid(f"nearest_mode is {chosen!r}")
+    if item.open:
+        return interpolation.nearest(x, _places(node, item, options), chosen)
+    place = _source(node, item, options)
     nearest = np.clip(rounding[chosen](place), 0, item.length - 1)  # type: ignore[operator]
     return x.gather(axis, node.constant(nearest.astype(np.int32)))
+
+
+def _places(node: Node, item: Axis, options: Options) -> interpolation.Places:
+    """The places along an axis of open size."""
+    ratio = (item.target, item.length) if item.ratio is None else item.ratio
+    try:
+        found = interpolation.places(
+            options.coordinates, item.axis, item.length, item.target, ratio
+        )
+    except interpolation.TooLarge:
+        raise node.unsupported(
+            f"{show(item.length)} elements are resized to {show(item.target)}",
+            supported="open sizes whose product is below 2**28",
+            next="give the size a smaller greatest one with --dim, or fix it",
+        ) from None
+    if found is None:
+        _source(node, item, options)
+        raise node.invalid(f"coordinate_transformation_mode is {options.coordinates!r}")
+    return found
+
+
+def _interpolated(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
+    """Linear or cubic along an axis of open size."""
+    at = _places(node, item, options)
+    source = x if x.dtype.is_float else x.cast(dt.float32)
+    smooth = options.antialias and (item.scale is None or item.scale < 1)
+    if options.mode != "cubic" and not smooth:
+        return interpolation.linear(source, at).cast(x.dtype)
+    kernel: interpolation.Kernel = interpolation.triangle
+    if options.mode == "cubic":
+        kernel = interpolation.cubic(options.cubic)
+    radius = 2 if options.mode == "cubic" else 1
+    resize = interpolation.filtered if smooth else interpolation.weighted
+    result = resize(source, at, kernel, radius, exclude=options.exclude_outside)
+    return result if x.dtype.is_float else result.round().cast(x.dtype)
 
 
 def _linear(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
     if options.antialias and item.scale is not None and item.scale < 1:
         return _filtered(node, x, item, options, _triangle, 1.0)
-    if not isinstance(item.length, int):
-        return _linear_symbolic(node, x, item, options)
+    assert isinstance(item.length, int)
     place = np.clip(_source(node, item, options), 0, item.length - 1)
     low = np.floor(place)
     high = np.minimum(low + 1, item.length - 1)
     return _blend(node, x, item.axis, [low, high], [1 - (place - low), place - low])
-
-
-def _linear_symbolic(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
-    """The same in the graph, in float32: coordinates depend on sizes known at run time."""
-    scale = item.scale
-    if scale is None or options.coordinates not in (
-        "half_pixel",
-        "asymmetric",
-        "pytorch_half_pixel",
-    ):
-        _source(node, item, options)
-    assert scale is not None
-    kind = dt.float64 if x.dtype is dt.float64 else dt.float32
-    place = Tensor.arange(item.target).cast(kind)
-    half = 0.0 if options.coordinates == "asymmetric" else 0.5
-    source = (place + half) * (1 / scale) - half
-    last = Tensor.from_size(ix.size_sub(item.length, 1), kind)
-    source = source.maximum(0.0).minimum(last)
-    low = source.floor()
-    high = (low + 1.0).minimum(last)
-    shape = [-1 if a == item.axis else 1 for a in range(x.ndim)]
-    weight = (source - low).cast(x.dtype).reshape(shape)
-    below = x.gather(item.axis, low.cast(dt.int32))
-    above = x.gather(item.axis, high.cast(dt.int32))
-    return below * (1.0 - weight) + above * weight
 
 
 def _blend(

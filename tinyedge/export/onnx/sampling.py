@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Union
 
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import product
+from tinyedge.core.uop import Size, product
 from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import flat_index
@@ -19,7 +21,7 @@ from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
 
-@operator("GridSample", limits="fixed spatial sizes; cubic: 2 spatial axes")
+@operator("GridSample", limits="cubic: 2 spatial axes")
 def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     """x [N, C, *S], grid [N, *O, len(S)] with coordinates last axis first -> [N, C, *O]."""
     mode = node.text("mode", "bilinear" if node.opset < 20 else "linear")
@@ -29,9 +31,7 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     spatial = x.ndim - 2
     if grid.shape[-1] != spatial or grid.ndim != x.ndim:
         raise node.invalid(f"{show(grid)} for {show(x)}")
-    if not all(isinstance(size, int) for size in x.shape[2:]):
-        raise node.unsupported("a symbolic size", supported="fixed sizes")
-    sizes = [int(size) for size in x.shape[2:]]  # type: ignore[arg-type]
+    sizes = [_number(size, grid.dtype) for size in x.shape[2:]]
     places = []
     for axis, size in enumerate(sizes):
         unit = grid[..., spatial - 1 - axis]
@@ -57,17 +57,23 @@ def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
         ]
     else:
         raise node.invalid(f"mode is {mode!r}")
-    return _interpolated(x, taps, sizes)
+    return _interpolated(x, taps)
 
 
 Tap = tuple[Tensor, Tensor | None]  # a whole place along an axis, and its weight
+Number = Union[float, Tensor]
 
 
-def _interpolated(x: Tensor, taps: Sequence[Sequence[Tap]], sizes: list[int]) -> Tensor:
+def _number(size: Size, dtype: DType) -> Number:
+    """A size to reckon with: a scalar tensor where it is open."""
+    return float(size) if isinstance(size, int) else Tensor.from_size(size, dtype)
+
+
+def _interpolated(x: Tensor, taps: Sequence[Sequence[Tap]]) -> Tensor:
     """x [N, C, *S] as sums over the taps [N, *O] of each spatial axis -> [N, C, *O]; 0 outside."""
     total: Tensor | None = None
     for choice in itertools.product(*taps):
-        value = _taken(x, [place for place, _ in choice], sizes)
+        value = _taken(x, [place for place, _ in choice])
         for _, weight in choice:
             if weight is not None:
                 value = value * weight.unsqueeze(1).cast(x.dtype)
@@ -97,35 +103,38 @@ def _cubic_taps(place: Tensor) -> list[Tap]:
     return taps
 
 
-def _bordered(node: Node, place: Tensor, size: int, border: str, align: bool) -> Tensor:
+def _bordered(node: Node, place: Tensor, size: Number, border: str, align: bool) -> Tensor:
     """A coordinate moved inside, for `border` and `reflection`."""
     if border == "zeros":
         return place
     if border == "border":
-        return place.clip(0.0, float(size - 1))
+        return place.clip(0.0, size - 1.0)
     if border != "reflection":
         raise node.invalid(f"padding_mode is {border!r}")
-    low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
-    span = high - low
-    if span == 0:
+    low = 0.0 if align else -0.5
+    span = size - 1.0 if align else size
+    if isinstance(span, Tensor):
+        span = span.maximum(1.0)  # of one element, which is all that there is to read
+    elif span == 0:
         return place * 0.0
     offset = (place - low).abs()
     turns = (offset / span).floor()
     rest = offset - turns * span
     odd = turns - (turns * 0.5).floor() * 2.0
     back = odd.eq(1.0).where(span - rest, rest) + low
-    return back.clip(0.0, float(size - 1))
+    return back.clip(0.0, size - 1.0)
 
 
-def _taken(x: Tensor, places: list[Tensor], sizes: list[int]) -> Tensor:
+def _taken(x: Tensor, places: list[Tensor]) -> Tensor:
     """x [N, C, *S] at whole coordinates [N, *O]; 0 outside."""
-    batch, channels = x.shape[:2]
+    batch, channels, *sizes = x.shape
     inside: Tensor | None = None
     whole = []
     for place, size in zip(places, sizes, strict=True):
-        good = (place >= 0.0) & (place <= float(size - 1))
+        last = _number(size, place.dtype) - 1.0
+        good = (place >= 0.0) & (place <= last)
         inside = good if inside is None else inside & good
-        whole.append(place.clip(0.0, float(size - 1)).cast(dt.int32))
+        whole.append(place.clip(0.0, last).cast(dt.int32))
     assert inside is not None
     spot = flat_index(tuple(sizes), whole)
     area = product(sizes)
@@ -138,7 +147,7 @@ def _taken(x: Tensor, places: list[Tensor], sizes: list[int]) -> Tensor:
     return picked.permute([0, picked.ndim - 1, *range(1, picked.ndim - 1)])
 
 
-@operator("RoiAlign", limits="fixed spatial sizes, a given sampling_ratio")
+@operator("RoiAlign", limits="a given sampling_ratio")
 def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     """Every output bin is the mean (or maximum) of sampling_ratio^2 bilinear samples."""
     half = node.opset >= 16 and (
@@ -150,35 +159,34 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     if ratio < 1:
         raise node.unsupported("sampling_ratio is 0", supported="a fixed sampling_ratio")
     checked_shape(node, (rows, columns, ratio, ratio))
-    if x.ndim != 4 or not all(isinstance(size, int) for size in x.shape[2:]):
-        raise node.unsupported("a symbolic size", supported="fixed sizes")
-    height, width = (int(size) for size in x.shape[2:])  # type: ignore[arg-type]
+    if x.ndim != 4:
+        raise node.invalid(f"regions of {show(x)}")
+    height, width = (_number(size, x.dtype) for size in x.shape[2:])
     box = rois * scale - (0.5 if half else 0.0)
     places = []
-    for low, high, count, size in (
-        (box[:, 1], box[:, 3], rows, height),
-        (box[:, 0], box[:, 2], columns, width),
-    ):
+    for low, high, count in ((box[:, 1], box[:, 3], rows), (box[:, 0], box[:, 2], columns)):
         extent = high - low if half else (high - low).maximum(1.0)
         step = Tensor.arange(count * ratio).cast(x.dtype) + 0.5
         place = low.unsqueeze(1) + step * (1.0 / (count * ratio)) * extent.unsqueeze(1)
-        places.append((place, size))
-    (y, _), (z, _) = places
+        places.append(place)
+    y, z = places
     roi_count = rois.shape[0]
     y = y.unsqueeze(2).expand((roi_count, rows * ratio, columns * ratio))
     z = z.unsqueeze(1).expand((roi_count, rows * ratio, columns * ratio))
-    outside = (y < -1.0) | (y > float(height)) | (z < -1.0) | (z > float(width))
-    y, z = y.clip(0.0, float(height - 1)), z.clip(0.0, float(width - 1))
+    outside = (y < -1.0) | (y > height) | (z < -1.0) | (z > width)
+    y, z = y.clip(0.0, height - 1.0), z.clip(0.0, width - 1.0)
     low_y, low_z = y.floor(), z.floor()
     image = batch.cast(dt.int32).reshape((-1, 1, 1))
     flat = x.permute((0, 2, 3, 1)).reshape((product(x.shape[:1] + x.shape[2:]), x.shape[1]))
     parts = []
     for dy, dz in itertools.product((0, 1), (0, 1)):
-        at_y = (low_y + float(dy)).minimum(float(height - 1))
-        at_z = (low_z + float(dz)).minimum(float(width - 1))
+        at_y = (low_y + float(dy)).minimum(height - 1.0)
+        at_z = (low_z + float(dz)).minimum(width - 1.0)
         wy = y - low_y if dy else 1.0 - (y - low_y)
         wz = z - low_z if dz else 1.0 - (z - low_z)
-        spot = (image * height + at_y.cast(dt.int32)) * width + at_z.cast(dt.int32)
+        spot = flat_index(
+            x.shape[:1] + x.shape[2:], [image, at_y.cast(dt.int32), at_z.cast(dt.int32)]
+        )
         value = flat.gather(0, spot) * (wy * wz).unsqueeze(3)
         parts.append(outside.unsqueeze(3).where(0.0, value))
     if mode == "avg":
@@ -192,7 +200,7 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     return pooled.permute((0, 3, 1, 2))
 
 
-@operator("DeformConv", limits="fixed channels and spatial sizes")
+@operator("DeformConv", limits="fixed channels")
 def deform_conv(
     node: Node,
     x: Tensor,
@@ -209,9 +217,9 @@ def deform_conv(
     """
     options = conv_options(node, x, weight)
     groups, kinds = options["groups"], node.integer("offset_group", 1)
-    if not all(isinstance(size, int) for size in x.shape[1:]):
-        raise node.unsupported("a symbolic size", supported="fixed channels and spatial sizes")
-    channels, *sizes = (int(size) for size in x.shape[1:])  # type: ignore[arg-type]
+    channels, *sizes = x.shape[1:]
+    if not isinstance(channels, int):
+        raise node.unsupported(f"{show(channels)} channels", supported="a fixed number of channels")
     filters, each, *kernel = (int(size) for size in weight.shape)  # type: ignore[arg-type]
     batch, out, spatial, taps = x.shape[0], offset.shape[2:], len(sizes), math.prod(kernel)
     fits = offset.ndim == x.ndim and offset.shape[1] == kinds * taps * spatial
@@ -229,7 +237,7 @@ def deform_conv(
         place = fixed.cast(wide) + shifts[(slice(None),) * (1 + spatial) + (axis,)]
         places.append(place.reshape((many, taps, *out)))
     images = x.reshape((many, channels // kinds, *sizes))
-    read = _interpolated(images, [_linear_taps(place) for place in places], sizes)
+    read = _interpolated(images, [_linear_taps(place) for place in places])
     if mask is not None:
         read = read * mask.reshape((many, 1, taps, *out))
     left = read.reshape((batch, groups, 1, each, taps, *out))

@@ -9,24 +9,23 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, product
+from tinyedge.core.uop import Size, product
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import along, columns_of, flat_index, take_at, wrapped
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 
 
-@operator("ScatterElements", limits="fixed sizes")
-@operator("Scatter", limits="fixed sizes")
+@operator("ScatterElements")
+@operator("Scatter")
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     if indices.ndim != x.ndim or indices.shape != updates.shape:
         raise node.invalid(f"{show(indices)} and {show(updates)} for {show(x)}")
     if indices.size == 0:
         return x
-    _fixed(node, x, indices)
     index = wrapped(node, indices, x.shape[axis])
-    if node.known(index) is not None:
+    if node.known(index) is not None and isinstance(x.size, int):
         flat = flat_index(x.shape, along(node, x, index, axis))
         return _scattered(node, x, node.folded(flat.broadcast_to(index.shape)), updates)
     # Only updates in the same line can meet an element: compare along the axis alone.
@@ -43,12 +42,11 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
     return result.permute(np.argsort(moved).tolist())
 
 
-@operator("ScatterND", limits="fixed sizes")
+@operator("ScatterND", limits="a fixed index depth")
 def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     depth = indices.shape[-1]
     if not isinstance(depth, int) or not 1 <= depth <= x.ndim:
         raise node.invalid(f"{show(indices)} for {show(x)}")
-    _fixed(node, x, indices)
     if indices.size == 0:
         return x
     lead, rest = x.shape[:depth], x.shape[depth:]
@@ -70,8 +68,8 @@ def _scattered(node: Node, x: Tensor, flat: Tensor, updates: Tensor) -> Tensor:
 def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     """rows [R, *rest] with updates [K, *rest] combined in at positions at [K]."""
     reduction = node.text("reduction", "none")
-    known = node.known(node.folded(at))
     count = rows.shape[0]
+    known = node.known(node.folded(at)) if isinstance(count, int) else None
     if known is not None and (reduction == "none" or len(np.unique(known)) == len(known)):
         source = np.full(count, -1, np.int32)  # type: ignore[arg-type]
         source[known] = np.arange(len(known), dtype=np.int32)
@@ -139,15 +137,9 @@ def _reducer(node: Node, name: str) -> Callable[[Tensor, Tensor], Tensor]:
     return reducers[name]
 
 
-def _fixed(node: Node, *tensors: Tensor) -> None:
-    if any(isinstance(size, UOp) for tensor in tensors for size in tensor.shape):
-        raise node.unsupported("a symbolic size", supported="fixed sizes", next="fix it with --dim")
-
-
-@operator("MaxUnpool", limits="fixed sizes")
+@operator("MaxUnpool")
 def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = None) -> Tensor:
     """Zeros, with the values at the places that MaxPool reported."""
-    _fixed(node, x)
     spatial = x.ndim - 2
     kernel = node.integer_list("kernel_shape") or []
     strides = node.integer_list("strides") or [1] * spatial

@@ -13,11 +13,13 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, product
+from tinyedge.export.onnx.elements import NotKnown, steps_between
 from tinyedge.export.onnx.equality import shape_text, unequal
 from tinyedge.export.onnx.registry import Node, operator
 
 ENDLESS = 2**31 - 1  # more elements than any bound
 MANY = 4096
+LIMITS = ("start", "limit", "delta")
 
 @operator("Shape")
 def shape(node: Node, x: Tensor) -> Tensor:
@@ -73,10 +75,20 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     count: Size
     if any(node.unknown_sizes(t) for t in (start, limit, delta)):
         count = node.counted(range_length(first, last, step), node.bound(None))
+    elif dtype.is_float and any(node.unknown(t) for t in (start, limit, delta)):
+        parts = [node.element(t, w) for t, w in zip((start, limit, delta), LIMITS, strict=True)]
+        try:
+            count = ix.size_max(steps_between(*parts), 0)
+        except NotKnown:
+            raise node.unsupported(
+                "how many numbers it has is no quotient of sizes",
+                supported="limits and steps that are sizes, or fractions of small numbers",
+                next="fix the sizes it depends on with --dim",
+            ) from None
     elif dtype.is_float:
         known = [
             np.asarray(node.constant_input(t, name).reshape(-1)[0]).astype(kind.numpy)
-            for t, name in ((start, "start"), (limit, "limit"), (delta, "delta"))
+            for t, name in zip((start, limit, delta), LIMITS, strict=True)
         ]
         with np.errstate(all="ignore"):
             span, by = float(known[1] - known[0]), float(known[2])
@@ -89,9 +101,7 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         if each == 0:
             raise node.invalid("delta is 0")
         length = ix.size_sub(end, begin) if each > 0 else ix.size_sub(begin, end)
-        count = ix.size_ceildiv(length, abs(each))
-        if isinstance(count, int):
-            count = max(0, count)
+        count = ix.size_max(ix.size_ceildiv(length, abs(each)), 0)
     checked_shape(node, [count])
     place = Tensor.arange(count, dt.int32 if dtype.is_float else dtype)
     return (first + place.cast(kind) * step).cast(dtype)

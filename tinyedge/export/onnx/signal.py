@@ -1,30 +1,61 @@
-"""Fourier transforms as products with constant matrices, and spectral weights."""
+"""Fourier transforms as products with matrices, which of fixed sizes are constants; and spectral
+weights.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size, maximum
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 
 
-def _matrices(node: Node, length: int, bins: int, kind: Any, sign: float) -> tuple[Tensor, Tensor]:
-    """cos and sin of 2 pi n k / length, [length, bins]; n k is reduced as an integer."""
-    node.check_table(length * bins)
-    turns = np.outer(np.arange(length), np.arange(bins)) % length
-    angle = 2 * np.pi * turns / length
-    cosine, sine = np.cos(angle), sign * np.sin(angle)
-    return node.constant(cosine.astype(kind)), node.constant(sine.astype(kind))
+def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of 2 pi n k / length, [rows, columns]; n k is reduced as an integer."""
+    if isinstance(rows, int) and isinstance(columns, int) and isinstance(length, int):
+        node.check_table(rows * columns)
+        turns = np.outer(np.arange(rows), np.arange(columns)) % length
+        angle = 2 * np.pi * turns / length
+        kind = x.dtype.numpy
+        return node.constant(np.cos(angle).astype(kind)), node.constant(np.sin(angle).astype(kind))
+    if maximum(rows) * maximum(columns) > dt.int32.limits[1]:
+        raise node.unsupported(
+            f"a transform of {show(length)} values",
+            supported="transforms of an open size up to 46340",
+            next="give the size a smaller greatest one with --dim, or fix it",
+        )
+    return _open_waves(rows, columns, length, x)
 
 
-def _transform(node: Node, x: Tensor, length: int, bins: int, sign: float) -> tuple[Tensor, Tensor]:
+def _open_waves(rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same in a run: of n k, quarters of a turn are taken out as integers, so that what is left
+    for a float is small.
+    """
+    wide = dt.float64 if x.dtype is dt.float64 else dt.float32
+    count = Tensor.from_size(length, dt.int32)
+    part = Tensor.arange(rows).unsqueeze(1) * Tensor.arange(columns) % count
+    quarter = (part * 8 + count) // (count * 2)
+    rest = (part * 4 - quarter * count).cast(wide) / Tensor.from_size(length, wide)
+    angle = rest * (math.pi / 2)
+    swapped, turned = (quarter & 1).eq(1), (quarter & 2).eq(2)
+    cosine, sine = angle.cos(), angle.sin()
+    across, along = swapped.where(-sine, cosine), swapped.where(cosine, sine)
+    across, along = turned.where(-across, across), turned.where(-along, along)
+    return across.cast(x.dtype).realise(), along.cast(x.dtype).realise()
+
+
+def _transform(
+    node: Node, x: Tensor, length: Size, bins: Size, sign: float
+) -> tuple[Tensor, Tensor]:
     """x [.., length, 1 or 2] -> real and imaginary parts [.., bins]."""
-    cosine, sine = _matrices(node, length, bins, x.dtype.numpy, sign)
+    cosine, sine = _waves(node, length, bins, length, x)
+    sine = node.folded(sine * sign)
     real = x[..., 0]
     re, im = real.matmul(cosine), real.matmul(sine)
     if x.shape[-1] == 2:
@@ -33,7 +64,7 @@ def _transform(node: Node, x: Tensor, length: int, bins: int, sign: float) -> tu
     return re, im
 
 
-@operator("DFT", limits="fixed sizes")
+@operator("DFT", limits="open sizes: up to 46340")
 def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
     if node.opset < 20:
         place = node.axis(1, x.ndim)
@@ -44,51 +75,45 @@ def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None
         raise node.invalid(f"axis {place} of {show(x)}")
     size = x.shape[place]
     inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
-    count = size if length is None else node.integers(length, "dft_length")[0]
-    if not isinstance(count, int) or not isinstance(size, int):
-        raise node.unsupported("a symbolic axis", supported="fixed sizes")
-    if count < 1 or size < 1:
-        raise node.invalid(f"a transform of {count} values, of {size}")
+    count = size if length is None else node.sizes(length, "dft_length")[0]
+    if any(isinstance(n, int) and n < 1 for n in (count, size)):
+        raise node.invalid(f"a transform of {show(count)} values, of {show(size)}")
     if inverse and onesided:
-        return _inverse_real(node, x, place, count if length is not None else 2 * (size - 1))
-    x = _fitted(x, place, size, count)
+        whole = ix.size_mul(ix.size_sub(size, 1), 2) if length is None else count
+        return _inverse_real(node, x, place, whole)
+    x = _fitted(x, place, count)
     order = [a for a in range(x.ndim - 1) if a != place] + [place, x.ndim - 1]
-    bins = count // 2 + 1 if onesided else count
+    bins = ix.size_add(ix.size_floordiv(count, 2), 1) if onesided else count
     re, im = _transform(node, x.permute(order), count, bins, 1.0 if inverse else -1.0)
     result = Tensor.stack([re, im], re.ndim)
     if inverse:
-        result = result / float(count)
+        result = result / Tensor.from_size(count, x.dtype)
     return result.permute(np.argsort(order).tolist())
 
 
-def _fitted(x: Tensor, axis: int, size: int, count: int) -> Tensor:
+def _fitted(x: Tensor, axis: int, count: Size) -> Tensor:
     """Zeros appended, or the end cut off."""
-    if count < size:
-        return cut(x, axis, 0, count)
-    return x.pad([(0, count - size if a == axis else 0) for a in range(x.ndim)])
+    more = ix.size_sub(count, x.shape[axis])
+    return x.pad([(0, more if a == axis else 0) for a in range(x.ndim)])
 
 
-def _inverse_real(node: Node, x: Tensor, axis: int, count: int) -> Tensor:
-    """The real signal of which x holds the first count // 2 + 1 bins."""
-    size = x.shape[axis]
-    assert isinstance(size, int)
-    bins = count // 2 + 1
-    x = _fitted(x, axis, size, bins)
+def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
+    """The real signal of which x holds the first count // 2 + 1 bins.
+
+    Bins other than the first stand for their mirror images too; the one in the middle has none.
+    """
+    bins = ix.size_add(ix.size_floordiv(count, 2), 1)
+    x = _fitted(x, axis, bins)
     order = [a for a in range(x.ndim - 1) if a != axis] + [axis, x.ndim - 1]
     moved = x.permute(order)
-    node.check_table(bins * count)
-    turns = np.outer(np.arange(bins), np.arange(count)) % count
-    angle = 2 * np.pi * turns / count
-    twice = np.full((bins, 1), 2.0)
-    twice[0] = 1.0
-    if count % 2 == 0:
-        twice[-1] = 1.0
-    kind = x.dtype.numpy
-    cosine = node.constant((twice * np.cos(angle) / count).astype(kind))
-    sine = node.constant((twice * np.sin(angle) / count).astype(kind))
-    real = moved[..., 0].matmul(cosine)
+    cosine, sine = _waves(node, bins, count, count, x)
+    number = Tensor.arange(bins)
+    alone = number.eq(0) | (number * 2).eq(Tensor.from_size(count, dt.int32))
+    share = alone.where(1.0, Tensor.full((bins,), 2.0, x.dtype)) / Tensor.from_size(count, x.dtype)
+    share = share.unsqueeze(1)
+    real = moved[..., 0].matmul(node.folded(cosine * share))
     if moved.shape[-1] == 2:
-        real = real - moved[..., 1].matmul(sine)
+        real = real - moved[..., 1].matmul(node.folded(sine * share))
     return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
 
 
@@ -109,7 +134,11 @@ def stft(
     else:
         given = signal.shape[1] if window is None else window.shape[0]
         if not isinstance(given, int):
-            raise node.unsupported("a symbolic frame_length", supported="fixed sizes")
+            raise node.unsupported(
+                f"a frame_length of {show(given)}",
+                supported="a fixed frame_length",
+                next="fix the size with --dim, or give the node a constant frame_length",
+            )
         size = given
     if stride < 1 or size < 1:
         raise node.invalid(f"frame_step {stride}, frame_length {size}")

@@ -1,0 +1,509 @@
+"""Operators over open sizes: one program at the least, a middle and the greatest of them.
+
+Each model is written in onnx's own text. What it gives is compared with onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import compose, helper, parser
+
+from tests.agreement import find_target
+from tinyedge.core.compile import Graphs, compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.reference import evaluate
+from tinyedge.core.replay import Replay
+from tinyedge.export.onnx import ImportedModel, import_model
+
+Arrays = dict[str, Any]
+OPSET = 21
+SIZES = {
+    "N": range(1, 5),
+    "T": range(1, 10),
+    "L": range(3, 13),
+    "H": range(4, 14),
+    "W": range(5, 11),
+    "M": range(2, 8),
+    "E": range(2, 11, 2),
+}
+RESIZES = {
+    "linear": 'mode = "linear"',
+    "asymmetric": 'mode = "linear", coordinate_transformation_mode = "asymmetric"',
+    "corners": 'mode = "linear", coordinate_transformation_mode = "align_corners"',
+    "torch": 'mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel"',
+    "symmetric": 'mode = "linear", coordinate_transformation_mode = "half_pixel_symmetric"',
+    "cubic": 'mode = "cubic", cubic_coeff_a = -0.75',
+    "cubic corners": 'mode = "cubic", coordinate_transformation_mode = "align_corners"',
+    "cubic inside": 'mode = "cubic", exclude_outside = 1',
+    "nearest": 'mode = "nearest"',
+    "nearest floor": 'mode = "nearest", coordinate_transformation_mode = "asymmetric",'
+    ' nearest_mode = "floor"',
+    "nearest ceil": 'mode = "nearest", nearest_mode = "ceil"',
+    "nearest corners": 'mode = "nearest", coordinate_transformation_mode = "align_corners",'
+    ' nearest_mode = "round_prefer_ceil"',
+    "antialias": 'mode = "linear", antialias = 1',
+    "cubic antialias": 'mode = "cubic", antialias = 1',
+}
+SIZES_OF_Z = """
+  s = Shape(z)
+  i = Constant<value_ints = [2, 3]>()
+  hw = Gather(s, i)
+  nc = Shape<end = 2>(x)
+  sizes = Concat<axis = 0>(nc, hw)
+"""
+
+
+def _resize(options: str) -> str:
+    return (
+        f"float[N,2,H,W] x, float[N,5,L,M] z => y: {SIZES_OF_Z} y = Resize<{options}>(x, , , sizes)"
+    )
+
+
+MODELS: dict[str, str] = {
+    # Sampling.
+    **{f"Resize {name} to another's size": _resize(options) for name, options in RESIZES.items()},
+    "Resize linear by 2": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [1.0, 1.0, 2.0, 2.0]>()
+        y = Resize<mode = "linear">(x, , f)""",
+    "Resize linear by 1.7": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [1.7, 0.6]>()
+        y = Resize<mode = "linear", axes = [2, 3]>(x, , f)""",
+    "Resize cubic by 0.4": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [0.4, 1.3]>()
+        y = Resize<mode = "cubic", axes = [2, 3]>(x, , f)""",
+    "Resize corners by 2": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [2.0, 3.0]>()
+        y = Resize<mode = "linear", coordinate_transformation_mode = "align_corners", axes = [2, 3]>
+            (x, , f)""",
+    "Resize nearest by 1.5": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [1.5, 0.7]>()
+        y = Resize<mode = "nearest", axes = [2, 3]>(x, , f)""",
+    "Resize to a fixed size": """float[N,2,H,W] x => y:
+        f = Constant<value_ints = [6, 7]>()
+        y = Resize<mode = "linear", axes = [2, 3]>(x, , , f)""",
+    "Resize cubic to a fixed size": """float[N,2,H,W] x => y:
+        f = Constant<value_ints = [6, 7]>()
+        y = Resize<mode = "cubic", axes = [2, 3]>(x, , , f)""",
+    "Resize of a fixed size": """float[N,2,5,6] x, float[N,1,H,W] z => y:
+        hw = Shape<start = 2>(z)
+        y = Resize<mode = "linear", axes = [2, 3]>(x, , , hw)""",
+    "Resize antialias by 0.5": """float[N,2,H,W] x => y:
+        f = Constant<value_floats = [0.5, 0.5]>()
+        y = Resize<mode = "linear", antialias = 1, axes = [2, 3]>(x, , f)""",
+    "Resize of half a size": """float[N,2,H,W] x => y:
+        hw = Shape<start = 2>(x)
+        two = Constant<value_ints = [2]>()
+        half = Div(hw, two)
+        small = Resize<mode = "linear", axes = [2, 3]>(x, , , half)
+        y = Resize<mode = "linear", axes = [2, 3]>(small, , , hw)""",
+    "Resize by a quotient of sizes": """float[N,2,H,W] x, float[N,5,L,M] z => y:
+        a = Shape<start = 2>(x)
+        b = Shape<start = 2>(z)
+        af = Cast<to = 1>(a)
+        bf = Cast<to = 1>(b)
+        f = Div(bf, af)
+        y = Resize<mode = "linear", axes = [2, 3]>(x, , f)""",
+    "GridSample": "float[N,2,H,W] x, float[N,L,M,2] g => y: y = GridSample(x, g)",
+    "GridSample corners": """float[N,2,H,W] x, float[N,L,M,2] g => y:
+        y = GridSample<align_corners = 1, padding_mode = "border">(x, g)""",
+    "GridSample reflection": """float[N,2,H,W] x, float[N,L,M,2] g => y:
+        y = GridSample<padding_mode = "reflection", mode = "cubic">(x, g)""",
+    "GridSample nearest": """float[N,2,H,W] x, float[N,L,M,2] g => y:
+        y = GridSample<mode = "nearest">(x, g)""",
+    "AffineGrid": """float[N,2,3] t, float[N,2,H,W] x => y:
+        s = Shape(x)
+        g = AffineGrid(t, s)
+        y = GridSample(x, g)""",
+    "RoiAlign": """float[N,2,H,W] x, float[M,4] roi, int64[M] batch => y:
+        y = RoiAlign<output_height = 2, output_width = 3, sampling_ratio = 2>(x, roi, batch)""",
+    "MaxRoiPool": """float[N,2,H,W] x, float[M,5] rois => y:
+        y = MaxRoiPool<pooled_shape = [2, 2]>(x, rois)""",
+    "DeformConv": """float[N,2,H,W] x, float[3,2,3,3] w, float[N,18,H,W] o => y:
+        y = DeformConv<pads = [1, 1, 1, 1]>(x, w, o)""",
+    # Movement.
+    "Slice by 2": """float[N,L] x => y:
+        a = Constant<value_ints = [1]>() e = Constant<value_ints = [9223372036854775807]>()
+        s = Constant<value_ints = [2]>()
+        y = Slice(x, a, e, a, s)""",
+    "Slice by -2": """float[N,L] x => y:
+        b = Constant<value_ints = [-1]>() e = Constant<value_ints = [-9223372036854775807]>()
+        a = Constant<value_ints = [1]>() s = Constant<value_ints = [-2]>()
+        y = Slice(x, b, e, a, s)""",
+    "Slice by -3 from the middle": """float[N,L] x => y:
+        b = Constant<value_ints = [-2]>() e = Constant<value_ints = [0]>()
+        a = Constant<value_ints = [1]>() s = Constant<value_ints = [-3]>()
+        y = Slice(x, b, e, a, s)""",
+    "Slice backwards from the start": """float[N,L] x => y:
+        b = Constant<value_ints = [4]>() e = Constant<value_ints = [-20]>()
+        a = Constant<value_ints = [1]>() s = Constant<value_ints = [-1]>()
+        y = Slice(x, b, e, a, s)""",
+    "Slice by 3 between": """float[N,L] x => y:
+        b = Constant<value_ints = [-8]>() e = Constant<value_ints = [-1]>()
+        a = Constant<value_ints = [1]>() s = Constant<value_ints = [3]>()
+        y = Slice(x, b, e, a, s)""",
+    "Slice by computed ends": """float[N,L] x, float[M] z => y:
+        e = Shape(z) b = Constant<value_ints = [0]>() a = Constant<value_ints = [1]>()
+        y = Slice(x, b, e, a)""",
+    "Slice an end of either sign": """float[N,L] x, float[M] z => y:
+        m = Shape(z) l = Shape<start = 1>(x) e = Sub(l, m)
+        b = Constant<value_ints = [0]>() a = Constant<value_ints = [1]>()
+        y = Slice(x, b, e, a)""",
+    "Pad by computed": """float[N,2,H,W] x => y:
+        hw = Shape<start = 2>(x) m = Constant<value_ints = [4]>()
+        t = Neg(hw) p = Mod(t, m)
+        zero = Constant<value_ints = [0, 0]>() a = Constant<value_ints = [2, 3]>()
+        pads = Concat<axis = 0>(zero, p)
+        y = Pad(x, pads, , a)""",
+    "Pad reflect by computed": """float[N,2,H,W] x => y:
+        hw = Shape<start = 2>(x) m = Constant<value_ints = [4]>()
+        t = Neg(hw) p = Mod(t, m)
+        zero = Constant<value_ints = [0, 0]>() a = Constant<value_ints = [2, 3]>()
+        pads = Concat<axis = 0>(zero, p)
+        y = Pad<mode = "reflect">(x, pads, , a)""",
+    "Pad edge by computed": """float[N,2,H,W] x => y:
+        hw = Shape<start = 2>(x) m = Constant<value_ints = [32]>()
+        t = Neg(hw) p = Mod(t, m)
+        zero = Constant<value_ints = [0, 0]>() a = Constant<value_ints = [2, 3]>()
+        pads = Concat<axis = 0>(p, zero)
+        y = Pad<mode = "edge">(x, pads, , a)""",
+    "Pad wrap": """float[N,2,H,W] x => y:
+        pads = Constant<value_ints = [0, 0, 2, 3, 0, 0, 1, 3]>()
+        y = Pad<mode = "wrap">(x, pads)""",
+    "Pad reflect": """float[N,2,H,W] x => y:
+        pads = Constant<value_ints = [0, 0, 2, 3, 0, 0, 1, 3]>()
+        y = Pad<mode = "reflect">(x, pads)""",
+    "Pad reflect with a cut": """float[N,2,H,W] x => y:
+        pads = Constant<value_ints = [0, 0, -1, 2, 0, 0, 1, -1]>()
+        y = Pad<mode = "edge">(x, pads)""",
+    "Pad to a length": """float[N,L] x => y:
+        l = Shape<start = 1>(x) full = Constant<value_ints = [20]>() r = Sub(full, l)
+        zero = Constant<value_ints = [0, 0, 0]>()
+        pads = Concat<axis = 0>(zero, r) v = Constant<value_float = 2.5>()
+        y = Pad(x, pads, v)""",
+    "Pad or cut to a length": """float[N,L] x => y:
+        l = Shape<start = 1>(x) full = Constant<value_ints = [7]>() r = Sub(full, l)
+        zero = Constant<value_ints = [0, 0, 0]>()
+        pads = Concat<axis = 0>(zero, r)
+        y = Pad(x, pads)""",
+    "CenterCropPad": """float[N,L,M] x => y:
+        s = Constant<value_ints = [6, 5]>()
+        y = CenterCropPad<axes = [1, 2]>(x, s)""",
+    "CenterCropPad to another's size": """float[N,L,M] x, float[H,W] z => y:
+        s = Shape(z)
+        y = CenterCropPad<axes = [1, 2]>(x, s)""",
+    "Reshape -1": """float[N,T,6] x => y:
+        s = Constant<value_ints = [0, -1, 2, 3]>() y = Reshape(x, s)""",
+    "Reshape computed": """float[N,H,W,4] x => y:
+        n = Shape<end = 1>(x) m = Constant<value_ints = [-1]>() c = Constant<value_ints = [4]>()
+        s = Concat<axis = 0>(n, m, c) y = Reshape(x, s)""",
+    "Expand": """float[N,1,3] x, float[N,T,1] z => y: s = Shape(z) y = Expand(x, s)""",
+    "Tile": """float[N,L] x, float[M] z => y:
+        m = Shape(z) o = Constant<value_ints = [1]>() r = Concat<axis = 0>(o, m)
+        y = Tile(x, r)""",
+    "Split into computed parts": """float[N,L] x, float[M] z => y, y2:
+        m = Constant<value_ints = [2]>() l = Shape<start = 1>(x) r = Sub(l, m)
+        parts = Concat<axis = 0>(m, r)
+        y, y2 = Split<axis = 1>(x, parts)""",
+    "Split into halves": "float[N,L] x => y, y2: y, y2 = Split<axis = 1, num_outputs = 2>(x)",
+    "Split into thirds": """float[N,L] x => y, y2, y3:
+        y, y2, y3 = Split<axis = 1, num_outputs = 3>(x)""",
+    "Chunks by sizes": """float[N,L] x => y, y2:
+        l = Shape<start = 1>(x) two = Constant<value_ints = [2]>() h = Div(l, two) r = Sub(l, h)
+        parts = Concat<axis = 0>(h, r)
+        y, y2 = Split<axis = 1>(x, parts)""",
+    "Concat": """float[N,L,2] x, float[N,T,2] z => y: y = Concat<axis = 1>(x, z, x)""",
+    "Transpose": """float[N,L,M] x => y: y = Transpose<perm = [2, 0, 1]>(x)""",
+    "DepthToSpace": """float[N,8,H,W] x => y: y = DepthToSpace<blocksize = 2>(x)""",
+    "SpaceToDepth": """float[N,2,H,4] x => y:
+        s = Constant<value_ints = [-1, 2, 4, 4]>() r = Constant<value_ints = [1, 1, 2, 1]>()
+        t = Tile(x, r) y = SpaceToDepth<blocksize = 2>(t)""",
+    "Flatten": "float[N,L,M] x => y: y = Flatten<axis = 2>(x)",
+    "Trilu": "float[N,L,L] x => y: y = Trilu<upper = 0>(x)",
+    "Trilu of a mask": """float[N,L] x => y:
+        l = Shape<start = 1>(x) ll = Concat<axis = 0>(l, l)
+        o = ConstantOfShape<value = float[1] {1.0}>(ll) y = Trilu<upper = 1>(o)""",
+    "EyeLike": "float[H,W] x => y: y = EyeLike<k = 1>(x)",
+    "ReverseSequence": """float[N,L,M] x, int64[N] lengths3 => y:
+        y = ReverseSequence<batch_axis = 0, time_axis = 1>(x, lengths3)""",
+    "Where": "bool[N,1,L] c, float[1,T,1] x, float[N,1,1] z => y: y = Where(c, x, z)",
+    "Broadcast": "float[N,1,L] x, float[T,1] z => y: y = Add(x, z)",
+    "Compress": "float[N,L] x, bool[L] c => y: y = Compress<axis = 1>(x, c)",
+    # Indexing.
+    "Gather": "float[N,L,M] x, int64[T] index3 => y: y = Gather<axis = 1>(x, index3)",
+    "Gather last": """float[N,L,M] x => y:
+        i = Constant<value_int = -1>() y = Gather<axis = 1>(x, i)""",
+    "GatherElements": """float[N,L] x, int64[N,T] index3 => y:
+        y = GatherElements<axis = 1>(x, index3)""",
+    "GatherND": "float[N,L,M] x, int64[N,T,1] index3 => y: y = GatherND<batch_dims = 1>(x, index3)",
+    "ScatterElements": """float[N,L] x, int64[N,3] order3, float[N,3] u => y:
+        y = ScatterElements<axis = 1>(x, order3, u)""",
+    "ScatterElements open": """float[N,L] x, float[N,L] z => y:
+        k = Shape<start = 1>(x) v, i = TopK(z, k)
+        y = ScatterElements<axis = 1>(x, i, z)""",
+    "ScatterElements add": """float[N,L] x, int64[N,T] index3, float[N,T] u => y:
+        y = ScatterElements<axis = 1, reduction = "add">(x, index3, u)""",
+    "ScatterElements of one column": """float[N,L] x, float[N,1] u => y:
+        i = ArgMax<axis = 1>(x)
+        y = ScatterElements<axis = 1, reduction = "max">(x, i, u)""",
+    "ScatterElements at a constant": """float[N,L] x, float[1,2] u => y:
+        i = Constant<value = int64[1,2] {0, -1}>()
+        y = ScatterElements<axis = 1>(x, i, u)""",
+    "ScatterND": """float[L,M] x, int64[3,1] order3, float[3,M] u => y:
+        y = ScatterND(x, order3, u)""",
+    "ScatterND add": """float[L,M] x, int64[T,1] index3, float[T,M] u => y:
+        y = ScatterND<reduction = "add">(x, index3, u)""",
+    "ScatterND of a column": """float[N,L,4] x, float[N,L] u => y:
+        s = Shape(x) z = Constant<value_int = 0>() one = Constant<value_int = 1>()
+        n0 = Gather(s, z) l0 = Gather(s, one)
+        n = Range(z, n0, one) l = Range(z, l0, one)
+        a1 = Constant<value_ints = [1]>() a0 = Constant<value_ints = [0]>()
+        nn = Unsqueeze(n, a1) ll = Unsqueeze(l, a0)
+        two = Constant<value = int64[1,1] {2}>()
+        nl = Add(nn, ll) zero = Sub(nl, nl)
+        ni = Add(zero, nn) li = Add(zero, ll) ci = Add(zero, two)
+        am = Constant<value_ints = [2]>()
+        c0 = Unsqueeze(ni, am) c1 = Unsqueeze(li, am) c2 = Unsqueeze(ci, am)
+        i = Concat<axis = 2>(c0, c1, c2)
+        y = ScatterND(x, i, u)""",
+    "ScatterND at a constant": """float[L,M] x, float[2,M] u => y:
+        i = Constant<value = int64[2,1] {0, 2}>()
+        y = ScatterND(x, i, u)""",
+    "OneHot": """int64[N,T] index3, float[M] z => y:
+        d = Shape(z) v = Constant<value_floats = [0.5, 2.0]>() y = OneHot(index3, d, v)""",
+    "TopK": """float[N,L] x => y, i:
+        k = Constant<value_ints = [3]>() y, i = TopK(x, k)""",
+    "TopK of all": "float[N,L] x => y, i: k = Shape<start = 1>(x) y, i = TopK<axis = 1>(x, k)",
+    "ArgMax": "float[N,L] x => y: y = ArgMax<axis = 1>(x)",
+    "NonZero": "float[N,L] x => y: c = Relu(x) y = NonZero(c)",
+    "Unique rows": """float[N,T] x => y, i:
+        z = Constant<value_float = 0.0>() g = Greater(x, z) f = Cast<to = 1>(g)
+        y, a, i = Unique<axis = 0>(f)""",
+    # Sums.
+    "CumSum": """float[N,L] x => y: a = Constant<value_int = 1>() y = CumSum(x, a)""",
+    "ReduceMean": """float[N,L,M] x => y:
+        a = Constant<value_ints = [1, 2]>() y = ReduceMean<keepdims = 0>(x, a)""",
+    "ReduceLogSumExp": """float[N,L,M] x => y:
+        a = Constant<value_ints = [1]>() y = ReduceLogSumExp(x, a)""",
+    "Softmax": "float[N,L] x => y: y = Softmax<axis = 1>(x)",
+    "LayerNormalization": """float[N,L,8] x, float[8] s, float[8] b => y:
+        y = LayerNormalization(x, s, b)""",
+    "LayerNormalization over open axes": """float[N,L,M] x, float[L,M] s => y:
+        y = LayerNormalization<axis = 1>(x, s)""",
+    "InstanceNormalization": """float[N,3,H,W] x, float[3] s, float[3] b => y:
+        y = InstanceNormalization(x, s, b)""",
+    "GroupNormalization": """float[N,4,H,W] x, float[4] s, float[4] b => y:
+        y = GroupNormalization<num_groups = 2>(x, s, b)""",
+    "Einsum": """float[N,T,4] x, float[N,L,4] z => y:
+        y = Einsum<equation = "bqd,bkd->bqk">(x, z)""",
+    "MatMul": "float[N,T,L] x, float[N,L,M] z => y: y = MatMul(x, z)",
+    "Gemm": """float[L,N] x, float[M,L] z, float[M] b => y:
+        y = Gemm<transA = 1, transB = 1>(x, z, b)""",
+    "Attention over a past": """float[N,2,T,4] q, float[N,2,T,4] k, float[N,2,T,4] v,
+        float[N,2,L,4] pastk, float[N,2,L,4] pastv => y, presentk:
+        presentk = Concat<axis = 2>(pastk, k) allv = Concat<axis = 2>(pastv, v)
+        kt = Transpose<perm = [0, 1, 3, 2]>(presentk) s = MatMul(q, kt)
+        p = Softmax<axis = -1>(s) y = MatMul(p, allv)""",
+    # Windows.
+    "Conv SAME": """float[N,2,H,W] x, float[3,2,3,3] w => y:
+        y = Conv<auto_pad = "SAME_UPPER", strides = [2, 2]>(x, w)""",
+    "Conv SAME_LOWER": """float[N,2,H,W] x, float[3,2,2,4] w => y:
+        y = Conv<auto_pad = "SAME_LOWER", strides = [2, 3]>(x, w)""",
+    "ConvTranspose": """float[N,2,H,W] x, float[2,3,3,3] w => y:
+        y = ConvTranspose<strides = [2, 2], pads = [1, 1, 1, 1], output_padding = [1, 1]>(x, w)""",
+    "ConvTranspose SAME": """float[N,2,H,W] x, float[2,3,3,3] w => y:
+        y = ConvTranspose<strides = [2, 2], auto_pad = "SAME_UPPER">(x, w)""",
+    "ConvTranspose to a size": """float[N,2,H,4] x, float[2,3,3,3] w => y:
+        y = ConvTranspose<strides = [1, 2], output_shape = [5, 9]>(x, w)""",
+    "MaxPool ceil": """float[N,2,H,W] x => y:
+        y = MaxPool<kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1>(x)""",
+    "MaxPool ceil with pads": """float[N,2,H,W] x => y:
+        y = MaxPool<kernel_shape = [2, 3], strides = [3, 2], pads = [1, 1, 1, 1], ceil_mode = 1>(x)
+        """,
+    "AveragePool ceil": """float[N,2,H,W] x => y:
+        y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 0, 1, 1],
+            ceil_mode = 1>(x)""",
+    "AveragePool ceil and pads": """float[N,2,H,W] x => y:
+        y = AveragePool<kernel_shape = [2, 3], strides = [3, 2], pads = [1, 1, 1, 1],
+            ceil_mode = 1, count_include_pad = 1>(x)""",
+    "MaxPool with indices": """float[N,2,H,W] x => y, i:
+        y, i = MaxPool<kernel_shape = [2, 3], strides = [2, 1]>(x)""",
+    "MaxUnpool": """float[N,2,E,E] x => y:
+        v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) s = Shape(x)
+        y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(v, i, s)""",
+    "MaxUnpool alone": """float[N,2,L,E] x => y:
+        v, i = MaxPool<kernel_shape = [1, 2], strides = [1, 2]>(x)
+        y = MaxUnpool<kernel_shape = [1, 2], strides = [1, 2]>(v, i)""",
+    "GlobalAveragePool": "float[N,2,H,W] x => y: y = GlobalAveragePool(x)",
+    "LRN": "float[N,5,H,W] x => y: y = LRN<size = 3>(x)",
+    "AveragePool to one": "float[N,2,H,W] x => y: y = GlobalMaxPool(x)",
+    # Recurrent.
+    "LSTM": """float[T,N,3] x, float[1,8,3] w, float[1,8,2] r => y, h, c:
+        y, h, c = LSTM<hidden_size = 2>(x, w, r)""",
+    "GRU both ways": """float[T,N,3] x, float[2,6,3] w, float[2,6,2] r, int32[N] steps => y, h:
+        y, h = GRU<hidden_size = 2, direction = "bidirectional">(x, w, r, , steps)""",
+    # Signal.
+    "STFT": """float[N,L,1] x, float[3] window => y:
+        s = Constant<value_int = 1>() y = STFT(x, s, window)""",
+    "DFT": "float[N,L,1] x => y: y = DFT(x)",
+    "DFT onesided": """float[N,L,2,1] x => y:
+        a = Constant<value_int = 1>() y = DFT<onesided = 1>(x, , a)""",
+    "DFT inverse": "float[N,L,2] x => y: y = DFT<inverse = 1>(x)",
+    "DFT of a fixed length": """float[N,L,1] x => y:
+        n = Constant<value_int = 8>() y = DFT(x, n)""",
+    # Shapes.
+    "Range": """float[N,L] x => y:
+        z = Constant<value_int = 0>() one = Constant<value_int = 1>()
+        two = Constant<value_int = 2>()
+        s = Shape(x) l = Gather(s, one) y = Range(z, l, two)""",
+    "Range below": """float[L] x, float[M] z => y:
+        s = Shape(x) t = Shape(z) i = Constant<value_int = 0>() one = Constant<value_int = 1>()
+        l = Gather(s, i) m = Gather(t, i) y = Range(l, m, one)""",
+    "ConstantOfShape": "float[N,L] x => y: s = Shape(x) y = ConstantOfShape(s)",
+    "Positions": """float[N,L] x => y:
+        z = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>()
+        i = Constant<value_int = 1>() s = Shape(x) l = Gather(s, i) f = Cast<to = 1>(l)
+        y = Range(z, f, one)""",
+}
+
+
+def build(text: str) -> Any:
+    """A model of `inputs => outputs: nodes`."""
+    head, body = text.split(":", 1)
+    inputs, outputs = head.split("=>")
+    results = ", ".join(f"float {name.strip()}" for name in outputs.split(","))
+    program = (
+        f'<ir_version: 10, opset_import: ["" : {OPSET}]> g ({inputs}) => ({results}) {{{body}}}'
+    )
+    model = parser.parse_model(program)
+    for value in model.graph.output:
+        value.type.Clear()
+    return model
+
+
+def bounds_of(model: Any) -> dict[str, str]:
+    """--dim of every size that a model leaves open."""
+    shapes = [value.type.tensor_type.shape for value in model.graph.input]
+    used = {dim.dim_param for shape in shapes for dim in shape.dim if dim.dim_param}
+    return {name: f"{r[0]}..{r[-1]}:{r.step}" for name, r in SIZES.items() if name in used}
+
+
+def feeds_of(model: Any, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+    """Random inputs. index3: from -3 to 2; order3: 0, 1 and 2 along each line; others as named."""
+    made = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in tensor.shape.dim]
+        kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        made[value.name] = _contents(value.name.split("/")[-1], shape, kind, sizes, rng)
+    return made
+
+
+def _contents(
+    name: str, shape: Sequence[int], kind: Any, sizes: Mapping[str, int], rng: np.random.Generator
+) -> Any:
+    if name == "index3":
+        return rng.integers(-3 if len(shape) < 3 else 0, 2, shape).astype(kind)
+    if name == "order3":
+        lines = rng.permuted(np.broadcast_to(np.arange(3), (shape[0], 3)), axis=1)
+        return (lines if shape[0] != 3 or shape[1] != 1 else lines[0][:, None]).astype(kind)
+    if name == "lengths3":
+        return rng.integers(1, 4, shape).astype(kind)
+    if name == "steps":
+        return rng.integers(1, sizes["T"] + 1, shape).astype(kind)
+    if name == "batch":
+        return rng.integers(0, sizes["N"], shape).astype(kind)
+    if name in ("roi", "rois"):
+        corner = rng.uniform(0, 3, (shape[0], 2))
+        found = np.concatenate([corner, corner + rng.uniform(1, 5, (shape[0], 2))], 1)
+        if name == "rois":
+            found = np.concatenate([rng.integers(0, sizes["N"], (shape[0], 1)), found], 1)
+        return found.astype(kind)
+    if kind == np.bool_:
+        return rng.random(shape) < 0.5
+    return rng.standard_normal(shape).astype(kind)
+
+
+def expected(model: bytes, feeds: Arrays) -> Arrays:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+@dataclass
+class Opened:
+    """A model with open sizes."""
+
+    model: Any
+    imported: ImportedModel
+
+    @staticmethod
+    def of(name: str, prefix: str = "") -> Opened:
+        model = compose.add_prefix(build(MODELS[name]), prefix)
+        source = model.SerializeToString()
+        return Opened(model, import_model(source, dims=bounds_of(model)))
+
+    def worlds(self) -> Iterator[tuple[dict[str, int], Arrays, Arrays]]:
+        """Sizes, inputs and what they must give: at the least, a middle and the greatest sizes."""
+        for number, pick in enumerate((min, lambda r: r[len(r) // 2], max)):
+            sizes = {name: pick(values) for name, values in SIZES.items()}
+            feeds = feeds_of(self.model, sizes, np.random.default_rng(number))
+            yield sizes, feeds, expected(self.model.SerializeToString(), feeds)
+
+
+def check(got: Arrays, wanted: Arrays, label: str) -> None:
+    for name, array in wanted.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-4, err_msg=label)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_at_every_size(name: str) -> None:
+    """By the reference evaluator."""
+    opened = Opened.of(name)
+    outputs = opened.imported.outputs
+    for sizes, feeds, wanted in opened.worlds():
+        nodes = [tensor.node for tensor in outputs.values()]
+        found = evaluate(nodes, feeds, sizes, opened.imported.counts.nodes)
+        check(dict(zip(outputs, found, strict=True)), wanted, f"{name} {sizes}")
+
+
+MECHANISMS = (
+    "Resize linear to another's size",
+    "Resize nearest to another's size",
+    "Resize cubic antialias to another's size",
+    "Slice by -3 from the middle",
+    "Slice an end of either sign",
+    "Pad reflect by computed",
+    "Pad or cut to a length",
+    "CenterCropPad to another's size",
+    "Split into thirds",
+    "ScatterElements add",
+    "ScatterND",
+    "GridSample reflection",
+    "MaxPool ceil with pads",
+    "MaxPool with indices",
+    "DFT onesided",
+)
+OTHERS = [name for name in MODELS if name not in MECHANISMS]
+GROUPS = {
+    "mechanisms": list(MECHANISMS),
+    **{OTHERS[first]: OTHERS[first : first + 10] for first in range(0, len(OTHERS), 10)},
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_program(group: str, target: str, device: Device) -> None:
+    """Compiled: several models are entries of one program."""
+    some = {name: Opened.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])}
+    graphs = Graphs({name: opened.imported.graph() for name, opened in some.items()})
+    program = compile_graph(graphs, find_target(target)).program
+    assert program is not None
+    with Replay(program, device, poison=True) as replay:
+        for name, opened in some.items():
+            for sizes, feeds, wanted in opened.worlds():
+                check(replay.run(feeds, name), wanted, f"{name} {sizes}")
