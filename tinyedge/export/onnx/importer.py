@@ -28,6 +28,10 @@ from tinyedge.export.onnx.reader import Model, canonical_domain
 from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find, nested
 from tinyedge.export.onnx.selection import Left, select
 
+NEXT = {  # for an operator that is not there, by its domain
+    "com.microsoft": "export the model again without onnxruntime's optimiser, or open an issue",
+}
+
 
 @dataclass(frozen=True)
 class ModelInput:
@@ -506,7 +510,7 @@ class Importer:
                 f"tinyedge has no {domain + '.' if domain else ''}{proto.op_type}",
                 id="model.unsupported",
                 supported="the operators listed by `tinyedge inspect`",
-                next="replace the operator in the model, or open an issue",
+                next=NEXT.get(domain, "replace the operator in the model, or open an issue"),
             )
         if any(value is REFUSED for value in inputs):
             return None
