@@ -357,7 +357,8 @@ def export_graph(
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
-    limits: what the golden cases may take. record: more of what the bundle was made with, for its manifest's `options`.
+    limits: what the golden cases may take. record: more of what the bundle was made with, for its
+    manifest's `options`.
     """
     from tinyedge.export.bundle import kernel_file
     from tinyedge.export.package import check_place, write_bundle

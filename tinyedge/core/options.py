@@ -12,7 +12,9 @@ class Options:
 
     precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32
     in double precision, for reference values. architectures: what kernels are compiled for at
-    export, where they are; none: the target's default ones.
+    export, where they are; none: the target's default ones. folded_work: operations on elements
+    that computing constants may take, beside what the weights allow; what takes more is left to the
+    run.
     """
 
     optimize: bool = True
@@ -20,3 +22,4 @@ class Options:
     precision: str = "fp32"
     wide: bool = False
     architectures: tuple[str, ...] = ()
+    folded_work: int = 1 << 28

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.compile import Compilation, placed
 from tinyedge.core.schedule.kernels import Launch, Turns
-from tinyedge.core.uop import UOp, toposort
+from tinyedge.core.uop import UOp, as_size, maximum, product, toposort
+from tinyedge.export.limits import Limits
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
+
+GENERATED = 32  # bytes that generating an element of an input takes, at most
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,60 @@ def _flops(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
             total += item.bound * _flops(state, item.launches)
         else:
             total += state.kernels[item.sink].flops
+    return total
+
+
+def beyond(state: Compilation, entry: str, steps: int, limits: Limits) -> str:
+    """Why an entry has no golden case of so many steps, if it takes more than the limits allow.
+
+    state: a whole compilation, of the program that makes the case.
+    """
+    assert state.program is not None
+    (chosen,) = (each for each in state.entries if each.name == entry)
+    ports = (*chosen.graph.inputs, *chosen.graph.outputs)
+    held = sum(arena.bytes for arena in state.program.arenas)
+    held += sum(weight.bytes for weight in state.program.weights)
+    held += GENERATED * sum(maximum(product(port.shape)) for port in ports)
+    taken = {
+        "golden_work": (steps * _work(state, chosen.schedule.launches), "operations"),
+        "golden_bytes": (held, "bytes of memory"),
+    }
+    for name, (count, unit) in taken.items():
+        if count > getattr(limits, name):
+            return (
+                f"no golden case checks entry {entry!r}: it would take {count} {unit}; allow that "
+                f"by --limit {name}={count}, or compare with the model by verify --against"
+            )
+    return ""
+
+
+def _work(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
+    """What plain kernels do at the greatest sizes, in all turns of loops."""
+    total = 0
+    for item in launches:
+        if isinstance(item, Turns):
+            total += item.bound * _work(state, item.launches)
+        else:
+            total += _work_of(item.sink)
+    return total
+
+
+def _work_of(sink: UOp) -> int:
+    """Of one kernel: its stores, its folds, and the operations on values between, by their cost.
+
+    Each is done anew for every element that is stored.
+    """
+    total = 0
+    around = frozenset[UOp]().union(*(store.ranges for store in sink.src))
+    for node in toposort((sink,)):
+        if node.op is ops.FOLD:
+            inside = node.src[0].ranges | {*node.src[1:]}
+        elif node.op is ops.STORE or (node.op.elementwise and node.dtype is not dt.index):
+            inside = node.ranges
+        else:
+            continue
+        turns = math.prod(maximum(as_size(each.src[0])) for each in inside | around)
+        total += node.op.cost * turns
     return total
 
 

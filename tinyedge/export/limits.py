@@ -28,6 +28,10 @@ class Limits:
     sparse weights.
     folded_bytes: a constant result up to this size (or up to the size of the weights it is made
     of) is computed at import; a greater one is left to the compiled graph.
+    folded_work: operations on elements that computing constants may take, beside what the weights
+    allow; what takes more is left to the run.
+    golden_work, golden_bytes: operations on elements, and bytes of memory, that the golden case of
+    an entry may take; one that takes more is not made.
     """
 
     file_bytes: int = LARGEST
@@ -39,6 +43,9 @@ class Limits:
     nesting: int = 64
     made: int = 1 << 24
     folded_bytes: int = 1 << 20
+    folded_work: int = 1 << 28
+    golden_work: int = 1 << 38
+    golden_bytes: int = 1 << 32
 
     def exceeded(self, name: str, subject: str, because: str, unit: str = "") -> ModelError:
         """The error for a model that asks for more than the limit of that name."""
@@ -51,7 +58,9 @@ class Limits:
         return ModelError(subject, because, id="model.limit", supported=supported, next=step)
 
 
-GREATEST = {"axes": 32, "nesting": 1000}  # what any option can allow; LARGEST for the others
+# What any option can allow; LARGEST for the others.
+GREATEST = {"axes": 32, "nesting": 1000}
+GREATEST |= dict.fromkeys(("folded_work", "golden_work", "golden_bytes"), 1 << 62)
 
 
 USUAL: dict[str, int] = asdict(Limits())
