@@ -170,8 +170,7 @@ def test_code_size_on_arm64(tmp_path: Path, target: str) -> None:
 
 
 @needs_arm64
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["pnet", "magika"])
+@pytest.mark.parametrize("model", ["pnet", slow("magika")])
 def test_arm64(tmp_path: Path, model: str) -> None:
     folder = cases.export(model, tmp_path / model, target="cpu", golden=True)
     program = build_bundle(folder, f"CC={ARM64}", "LDFLAGS=-static")

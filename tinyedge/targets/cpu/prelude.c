@@ -234,7 +234,7 @@ TE_NARROWS(8)
         return x;                                                                                   \
     }                                                                                               \
     TE_INLINE void te_store_##h(void *p, h x) { memcpy(p, &x, sizeof x); }                          \
-    TE_INLINE h te_splat_##h(_Float16 x) { return x - (h){0}; }                                     \
+    TE_INLINE h te_splat_##h(_Float16 x) { TE_EACH(h, lanes, x); }                                  \
     TE_INLINE h te_##f##_to_##h(f x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
     TE_INLINE h te_##m##_to_##h(m x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
     TE_INLINE h te_##u##_to_##h(u x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
