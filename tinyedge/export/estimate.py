@@ -17,6 +17,7 @@ from tinyedge.export.limits import Limits
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
 
+THREADS = ("grid", "local")  # kinds of ranges of which each position is one thread
 GENERATED = 32  # bytes that generating an element of an input takes, at most
 
 
@@ -111,25 +112,26 @@ def _work(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
         if isinstance(item, Turns):
             total += item.bound * _work(state, item.launches)
         else:
-            total += _work_of(item.sink)
+            total += _work_of(state.kernels[item.sink].moved)
     return total
 
 
 def _work_of(sink: UOp) -> int:
-    """Of one kernel: its stores, its folds, and the operations on values between, by their cost.
+    """Of one kernel after its moves: stores, folds and the operations on values between.
 
-    Each is done anew for every element that is stored.
+    Each is done in every thread, and there in every turn of the loops that it depends on.
     """
+    nodes = toposort((sink,))
+    threads = {node for node in nodes if node.op is ops.RANGE and node.arg[1] in THREADS}
     total = 0
-    around = frozenset[UOp]().union(*(store.ranges for store in sink.src))
-    for node in toposort((sink,)):
+    for node in nodes:
         if node.op is ops.FOLD:
             inside = node.src[0].ranges | {*node.src[1:]}
         elif node.op is ops.STORE or (node.op.elementwise and node.dtype is not dt.index):
             inside = node.ranges
         else:
             continue
-        turns = math.prod(maximum(as_size(each.src[0])) for each in inside | around)
+        turns = math.prod(maximum(as_size(each.src[0])) for each in inside | threads)
         total += node.op.cost * turns
     return total
 

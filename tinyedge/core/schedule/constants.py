@@ -171,6 +171,8 @@ def _need(node: UOp, needs: Mapping[UOp, Need], users: Mapping[UOp, Sequence[UOp
         return total + (Need(size, _bytes(node)) if copied else Need())
     if op is ops.REDUCE:
         return total + Need(_elements(node.src[0]) + NODE, _bytes(node))
+    if op is ops.GATHER and _scattered(node.src[0]):  # which numpy copies as a whole
+        total += Need(_elements(node.src[0]), _bytes(node.src[0]))
     cost = op.cost if op.elementwise else 4
     return total + Need(cost * size + NODE, _bytes(node))
 

@@ -71,6 +71,7 @@ def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Te
     count = rows.shape[0]
     known = node.known(node.folded(at)) if isinstance(count, int) else None
     if known is not None and (reduction == "none" or len(np.unique(known)) == len(known)):
+        node.check_table(count)  # type: ignore[arg-type]
         source = np.full(count, -1, np.int32)  # type: ignore[arg-type]
         source[known] = np.arange(len(known), dtype=np.int32)
         written = node.constant((source >= 0).reshape((-1,) + (1,) * (rows.ndim - 1)))
