@@ -314,6 +314,22 @@ def test_compress(axis: int | None, target: str, device: Device, tmp_path: Path)
     _compare(path, target, device, [{"x": x, "mask": mask} for mask in masks])
 
 
+def test_what_was_found_backwards(target: str, device: Device, tmp_path: Path) -> None:
+    """Also of nothing: then nothing is before its end."""
+    limits = {n: np.array([v]) for n, v in (("last", -1), ("far", -(2**63)), ("axis", 0))}
+    nodes = [
+        helper.make_node("Compress", ["x", "chosen"], ["found"], axis=0),
+        helper.make_node("Slice", ["found", "last", "far", "axis", "last"], ["y"]),
+    ]
+    chosen = np.array([True, False, True, True])
+    inputs = {"x": RNG.normal(size=(4, 3)).astype(np.float32), "chosen": chosen}
+    path = _save(tmp_path, nodes, inputs, ["y"], limits)
+    runs = [
+        {**inputs, "chosen": chosen & keep} for keep in (True, [False, False, True, True], False)
+    ]
+    _compare(path, target, device, runs)
+
+
 @pytest.mark.parametrize("axis", [None, 0, -1])
 @pytest.mark.parametrize("ascending", [0, 1])
 def test_unique(

@@ -87,11 +87,16 @@ def _infinite(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[0] is not None and not np.isfinite(inputs[0]).all()
 
 
-def _infinite_diagonal(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
-    """Whether an operand's diagonal meets another's infinity: which is summed first shows."""
-    terms = attributes(node)["equation"].decode().split("->")[0].replace(" ", "").split(",")
-    repeated = any(len(set(t.strip("."))) < len(t.strip(".")) for t in terms)
-    return repeated and any(a is not None and not np.isfinite(a).all() for a in inputs)
+def _infinite_alone(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    """Whether a label that is summed is not in every operand, and infinities show the order."""
+    equation = attributes(node)["equation"].decode().replace(" ", "").replace(".", "")
+    terms, arrow, out = equation.partition("->")
+    parts = terms.split(",")
+    once = {label for label in terms if terms.count(label) == 1}
+    kept = set(out) if arrow else once
+    alone = any(label not in part for part in parts for label in set(terms) - kept - {","})
+    repeated = any(len(set(part)) < len(part) for part in parts)
+    return (alone or repeated) and any(a is not None and not np.isfinite(a).all() for a in inputs)
 
 
 def _no_turns(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
@@ -116,10 +121,11 @@ def _one_pixel(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return bool(given.get("antialias")) and mode == b"pytorch_half_pixel"
 
 
-def _cubic_pixel(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+def _beyond_pixel(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     given = attributes(node)
     mode = given.get("coordinate_transformation_mode")
-    return given.get("mode") == b"cubic" and mode == b"pytorch_half_pixel"
+    beyond = given.get("mode") == b"cubic" or bool(given.get("antialias"))
+    return beyond and mode == b"pytorch_half_pixel"
 
 
 def _fractional(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
@@ -180,7 +186,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     *(Deviation(ORT, op, "NaN is sometimes passed over", _nan(0)) for op in REDUCED),
     Deviation(ORT, "LRN", "one NaN or infinity spoils the channels after it", _infinite),
     *(
-        Deviation(engine, "Einsum", "an operand's sum comes before products", _infinite_diagonal)
+        Deviation(engine, "Einsum", "an operand's sum comes before products", _infinite_alone)
         for engine in (ORT, ONNX)
     ),
     Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
@@ -193,7 +199,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(ONNX, "ConvTranspose", "every group has the first's bias", _grouped_bias),
     Deviation(ORT, "Resize", "antialias with pytorch_half_pixel to a size of 1", _one_pixel),
-    Deviation(ONNX, "Resize", "cubic with pytorch_half_pixel to a size of 1", _cubic_pixel),
+    Deviation(
+        ONNX, "Resize", "pytorch_half_pixel to a size of 1: its place is -0.5", _beyond_pixel
+    ),
     Deviation(ORT, "Resize", "align_corners of the rounded size, not scale * length", _fractional),
     Deviation(ORT, "Resize", "tf_crop_and_resize does not crop an axis of scale 1", _cubic_crop),
     *(

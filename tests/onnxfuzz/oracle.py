@@ -318,7 +318,7 @@ def _moved(
     array: Array, error: Array | None, units: float, rng: np.random.Generator, turn: int
 ) -> Array:
     """The array, each element moved by its error and by some units of its last place: all up, all
-    down, each as it comes."""
+    down, each as it comes; then what may be 0 is 0."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(all="ignore"):
@@ -326,7 +326,10 @@ def _moved(
         room = np.where(np.isfinite(room), room, 0) + (0 if error is None else error)
         mixed = rng.integers(0, 2, array.shape) * 2 - 1
         signs = {0: 1, 1: -1}.get(turn, mixed)
-        return np.asarray(array + signs * room).astype(array.dtype)
+        there = array + signs * room
+        if turn > 1:
+            there = np.where((np.abs(array) <= room) & (mixed > 0), 0, there)
+        return np.asarray(there).astype(array.dtype)
 
 
 def _change(array: Array, other: Array) -> Array:

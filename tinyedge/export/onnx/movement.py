@@ -172,7 +172,7 @@ def _sliced(x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:
         first, beyond = (_limited(place, 0, length) for place in (first, beyond))
         return cut(x, axis, first, ix.size_max(first, beyond)).stride(axis, step)
     most = ix.size_sub(length, 1)
-    first = ix.size_add(_limited(first, 0, most), 1)
+    first = ix.size_min(ix.size_add(_limited(first, 0, most), 1), length)
     beyond = ix.size_add(_limited(beyond, -1, most), 1)
     return cut(x, axis, ix.size_min(beyond, first), first).flip(axis).stride(axis, -step)
 
