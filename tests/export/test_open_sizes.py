@@ -17,6 +17,7 @@ from onnx import compose, helper, parser
 from tests.agreement import find_target
 from tinyedge.core.compile import Graphs, compile_graph
 from tinyedge.core.device import Device
+from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.reference import evaluate
 from tinyedge.core.replay import Replay
 from tinyedge.export.onnx import ImportedModel, import_model
@@ -507,3 +508,76 @@ def test_one_program(group: str, target: str, device: Device) -> None:
         for name, opened in some.items():
             for sizes, feeds, wanted in opened.worlds():
                 check(replay.run(feeds, name), wanted, f"{name} {sizes}")
+
+
+TOO_SMALL = {
+    "Conv": ("float[1,2,L] x, float[3,2,5] w => y: y = Conv(x, w)", "L - 4 is -1", "L=4..12"),
+    "Pad": (
+        """float[1,L] x => y:
+            p = Constant<value_ints = [0, 0, 0, -5]>() y = Pad(x, p)""",
+        "L - 5 is -2",
+        "L=5..12",
+    ),
+    "Gather": (
+        "float[1,L] x => y: i = Constant<value_int = -6>() y = Gather<axis = 1>(x, i)",
+        "L is 3",
+        "L=6..12",
+    ),
+    "GatherElements": (
+        """float[1,L] x => y: i = Constant<value = int64[1,2] {0, 4}>()
+            y = GatherElements<axis = 1>(x, i)""",
+        "L is 3",
+        "L=5..12",
+    ),
+    "Split": (
+        """float[1,L] x, float[M] z => y, y2:
+            m = Shape(z) l = Shape<start = 1>(x) r = Sub(l, m) p = Concat<axis = 0>(m, r)
+            y, y2 = Split<axis = 1>(x, p)""",
+        "L - M is -4",
+        "other bounds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_SMALL)
+def test_sizes_that_do_not_fit_are_refused(name: str) -> None:
+    """What would have fewer than no elements at some of the sizes, with the sizes that it takes."""
+    text, because, advice = TOO_SMALL[name]
+    model = build(text)
+    with pytest.raises(InputError) as caught:
+        import_model(model.SerializeToString(), dims=bounds_of(model))
+    assert name in caught.value.subject and caught.value.id == "input.sizes"
+    assert because in caught.value.because and advice in caught.value.next
+    if "=" in advice:
+        key, value = advice.split("=")
+        assert import_model(model.SerializeToString(), dims={**bounds_of(model), key: value})
+
+
+REFUSED = {
+    "Resize by 1/3 of a float": """float[1,1,H,W] x => y:
+        f = Constant<value_floats = [1.234567, 1.0]>()
+        y = Resize<axes = [2, 3]>(x, , f)""",
+    "Resize keeps its aspect": """float[1,1,H,W] x, float[L,M] z => y:
+        s = Shape(z)
+        y = Resize<axes = [2, 3], keep_aspect_ratio_policy = "not_larger">(x, , , s)""",
+    "Resize of long signals": """float[1,1,Long] x, float[Other] z => y:
+        s = Shape(z)
+        y = Resize<mode = "linear", axes = [2]>(x, , , s)""",
+    "DFT of long signals": "float[1,Long,1] x => y: y = DFT(x)",
+    "STFT of open frames": """float[1,L,1] x, float[M] window => y:
+        s = Constant<value_int = 1>() y = STFT(x, s, window)""",
+    "GatherND of an open depth": "float[L,M,H] x, int64[1,N] i => y: y = GatherND(x, i)",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_open_sizes_cannot_be_is_refused(name: str) -> None:
+    model = build(REFUSED[name])
+    dims = {**bounds_of(model), "Long": "1..480000", "Other": "1..480000"}
+    used = {dim.dim_param for i in model.graph.input for dim in i.type.tensor_type.shape.dim}
+    with pytest.raises(UnsupportedOp) as caught:
+        import_model(
+            model.SerializeToString(), dims={key: dims[key] for key in used if key in dims}
+        )
+    error = caught.value
+    assert name.split()[0] in error.subject and error.supported and "--dim" in error.next

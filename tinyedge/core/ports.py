@@ -162,7 +162,17 @@ def size_of(expression: Expression, values: Mapping[str, int], subject: str) -> 
 
 
 def shape_of(shape: tuple[Expression, ...], named: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(size_of(size, named, "an output's shape") for size in shape)
+    """A shape at the sizes of a run. Raises RunError where they are too small for it."""
+    result = tuple(size_of(size, named, "an output's shape") for size in shape)
+    if min(result, default=0) < 0:
+        sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
+        raise RunError(
+            "an output's shape",
+            f"it is {list(result)} where {sizes}",
+            id="run.shape",
+            next="give greater inputs",
+        )
+    return result
 
 
 def elements_of(shape: tuple[int, ...]) -> int:

@@ -296,7 +296,16 @@ class Replay:
     def _active(self, block: _Straight, sizes: Sizes) -> list[Launch | Copy]:
         """The steps that do something at these sizes: no empty launch, no empty copy."""
         named = self._named(sizes)
-        return [step for step in block.steps if _amount(step, named)]
+        amounts = [_amount(step, named) for step in block.steps]
+        if min(amounts, default=0) < 0:
+            said = ", ".join(f"{name} = {size}" for name, size in named.items())
+            raise RunError(
+                "the sizes of this run",
+                f"something in the model has fewer than 0 elements where {said}",
+                id="run.shape",
+                next="give greater inputs",
+            )
+        return [step for step, amount in zip(block.steps, amounts, strict=True) if amount]
 
     def _command(self, step: Launch | Copy, named: Mapping[str, int]) -> Command:
         if isinstance(step, Launch):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tinyedge.core import ops
 from tinyedge.core.errors import InputError
 from tinyedge.core.reference import size_value
+from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, toposort
 
 _STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
-_INFIX = {ops.ADD: "+", ops.SUB: "-", ops.MUL: "*", ops.FLOORDIV: "//", ops.MOD: "%"}
+_INFIX = {ops.MUL: "*", ops.FLOORDIV: "//", ops.MOD: "%"}
 
 
 def text(size: Size) -> str:
@@ -35,12 +38,19 @@ def _part(node: UOp, operands: list[tuple[str, bool]]) -> tuple[str, bool]:
         return f"({inner}) // {step}" if offset else f"{inner} // {step}", True
     if node.op is ops.CONST:
         return str(node.arg), node.arg < 0
+    if node.op in (ops.ADD, ops.SUB):
+        (a, _), (b, b_weak) = operands
+        if node.op is ops.SUB:
+            return f"{a} - {f'({b})' if b_weak else b}", True
+        if a.startswith("-") and not b.startswith("-"):
+            a, b = b, a
+        return (f"{a} - {b[1:]}" if b.startswith("-") else f"{a} + {b}"), True
     if node.op in _INFIX:
-        weak = node.op in (ops.ADD, ops.SUB)
         (a, a_weak), (b, b_weak) = operands
-        left = f"({a})" if a_weak and not weak else a
-        right = f"({b})" if b_weak and not (weak and node.op is ops.ADD) else b
-        return f"{left} {_INFIX[node.op]} {right}", True
+        left = f"({a})" if a_weak else a
+        if node.op is ops.MUL and b.startswith("-"):
+            return f"-{left}" if b == "-1" else f"-{left} * {b[1:]}", True
+        return f"{left} {_INFIX[node.op]} {f'({b})' if b_weak else b}", True
     return f"{node.op.name}({', '.join(part for part, _ in operands)})", False
 
 
@@ -83,6 +93,52 @@ def unequal(subject: str, a: Size, b: Size) -> InputError:
         supported="sizes that are equal whatever the symbols' values",
         next=_suggestion(a, b, symbols),
     )
+
+
+def too_small(subject: str, size: Size, least: int, counts: Container[str]) -> InputError | None:
+    """The error for a size that is below `least` at some ends of its symbols' ranges, if there are
+    any. counts: symbols that only a run knows, which are left to it.
+    """
+    if isinstance(size, int) or ix.bounds(size)[0] >= least:
+        return None
+    symbols = [node for node in toposort((size,)) if node.op is ops.SYMBOL]
+    if len(symbols) > MANY_SYMBOLS or any(node.arg[0] in counts for node in symbols):
+        return None
+    for ends in itertools.product(*(_values(node) for node in symbols)):
+        at = {node.arg[0]: end[0] for node, end in zip(symbols, ends, strict=True)}
+        value = size_value(size, at)
+        if value < least:
+            where = " and ".join(f"{name} is {number}" for name, number in at.items())
+            return InputError(
+                subject,
+                f"the size {text(size)} is {value} where {where}",
+                id="input.sizes",
+                supported=f"sizes of at least {least}",
+                next=_least_suggestion(size, least, symbols),
+            )
+    return None
+
+
+MANY_SYMBOLS = 6  # of a size, whose ends are not all tried
+
+
+def _values(symbol: UOp) -> list[range]:
+    """The values of a symbol, from both ends."""
+    _, low, high, step, offset = symbol.arg
+    values = range(low * step + offset, high * step + offset + 1, step)
+    return [values, values[::-1]]
+
+
+def _least_suggestion(size: Size, least: int, symbols: Sequence[UOp]) -> str:
+    if len(symbols) == 1:
+        name, *_, step, _ = symbols[0].arg
+        values = _values(symbols[0])[0]
+        if size_value(size, {name: values[-1]}) >= least:
+            first = bisect_left(values, least, key=lambda v: size_value(size, {name: v}))
+            rest = f":{step}" if step > 1 else ""
+            bounds = f"{values[first]}..{values[-1]}{rest}"
+            return f"give it a greater least one: --dim '{name}={bounds}'"
+    return "choose other bounds with --dim, or fix the sizes"
 
 
 def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:

@@ -20,7 +20,7 @@ from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx.counts import Counts
-from tinyedge.export.onnx.equality import mismatch, show, unequal
+from tinyedge.export.onnx.equality import mismatch, show, too_small, unequal
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
@@ -133,7 +133,7 @@ class Importer:
         self.left = Left() if outputs is None else select(model.proto.graph, outputs)
         self.bounds = dict(bounds or {})
         self.bounded: set[str] = set()
-        self.knowledge = Knowledge(model.limits.folded_bytes)
+        self.knowledge = Knowledge(model.limits)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}
         self.warnings: dict[str, None] = {}
@@ -181,7 +181,8 @@ class Importer:
             raise self.model.limits.exceeded(
                 "unrolled",
                 subject,
-                "subgraphs and functions hold too many nodes, counted once for each turn and call",
+                "too many nodes of subgraphs and functions, counted once for each turn and call, "
+                "steps that operators unroll, or results of one node",
                 "nodes",
             )
 
@@ -426,7 +427,8 @@ class Importer:
         for position, proto in enumerate(call.nodes):
             domain = canonical_domain(proto.domain)
             name = call.prefix + name_of(proto, position)
-            self.spend(1, f"ONNX node {name!r} ({proto.op_type})")
+            self.knowledge.subject = subject = f"ONNX node {name!r} ({proto.op_type})"
+            self.spend(1 + max(0, len(proto.output) - FREE), subject)
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
@@ -594,6 +596,9 @@ class Importer:
                     supported=f"expressions of up to {limits.terms} terms",
                     next="fix a size with --dim, or give it a step that keeps halves whole",
                 )
+            error = too_small(subject, size, 0, self.counts.made)
+            if error is not None:
+                raise error
         count = product(shape)
         try:
             most = maximum(count)
@@ -685,6 +690,7 @@ class Importer:
         return nodes
 
 
+FREE = 64  # results of a node that count as one
 COPIED = 4096  # bytes of a function's node that count as much as a node
 
 

@@ -25,6 +25,8 @@ def wrapped(node: Node, indices: Tensor, length: Size, what: str = "index") -> T
         if known.size and known.min() < 0:
             return node.constant(np.where(known < 0, known + length, known))
         return indices
+    if known is not None and known.size:
+        node.needs(length, max(-int(known.min()), int(known.max()) + 1))
     if indices.dtype.kind == "u":
         return indices
     if known is not None and (not known.size or known.min() >= 0):
@@ -43,6 +45,7 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         start = ix.size_add(length, place) if place < 0 else place
         if isinstance(length, int) and isinstance(start, int) and not 0 <= start < length:
             raise node.invalid(f"index {int(known)} of an axis of {show(length)}")
+        node.needs(length, max(-place, place + 1))
         bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
         bounds[axis] = (start, ix.size_add(start, 1))
         return x.shrink(bounds).reshape(x.shape[:axis] + x.shape[axis + 1 :])
@@ -92,7 +95,11 @@ def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     batch = node.integer("batch_dims", 0)
     depth = indices.shape[-1]
     if not isinstance(depth, int):
-        raise node.unsupported("its index depth is symbolic", supported="a fixed depth")
+        raise node.unsupported(
+            f"its index depth is {show(depth)}",
+            supported="a fixed depth",
+            next="fix the size with --dim",
+        )
     if not 0 <= batch < min(x.ndim, indices.ndim):
         raise node.invalid(f"batch_dims is {batch} for {x.ndim} and {indices.ndim} axes")
     if not 1 <= depth <= x.ndim - batch:

@@ -25,6 +25,7 @@ from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, maximum, product
 from tinyedge.export.onnx.elements import Element
+from tinyedge.export.onnx.equality import too_small
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.ports import LOOPS
@@ -421,6 +422,12 @@ class Node:
     def spend(self, steps: int) -> None:
         """Count unrolled steps as nodes of the graph. Raises ModelError beyond the limit."""
         self.importer.spend(steps, self.label)
+
+    def needs(self, size: Size, least: int) -> None:
+        """Raise InputError where an open size may be less than `least`."""
+        error = too_small(self.label, size, least, self.importer.counts.made)
+        if error is not None:
+            raise error
 
     def check_table(self, elements: int) -> None:
         """Count the elements of a constant to make. Raises ModelError beyond the limit."""
