@@ -118,6 +118,7 @@ def _sorted_rows(table: Tensor) -> Tensor:
         return Tensor.arange(table.shape[0])
     if columns == 1:
         return order_of(table.squeeze(1))
+
     def turn(left: Tensor, order: Tensor) -> Sequence[Tensor]:
         column = table.gather(1, left).gather(0, order)
         return left - 1, order.gather(0, order_of(column))

@@ -21,6 +21,7 @@ ENDLESS = 2**31 - 1  # more elements than any bound
 MANY = 4096
 LIMITS = ("start", "limit", "delta")
 
+
 @operator("Shape")
 def shape(node: Node, x: Tensor) -> Tensor:
     end = node.integer("end", x.ndim)
