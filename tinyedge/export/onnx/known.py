@@ -22,18 +22,26 @@ from tinyedge.core.reference import cast_array, evaluate
 from tinyedge.core.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, as_size, product, toposort
+from tinyedge.export.limits import Limits
 from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
 
 # How many times the size of a folded constant may be kept, and computed, beside what weights allow.
 HELD, DONE = 64, 1024
 TRIFLE = 4096  # bytes that are not counted
+WIDEST = 256  # elements of an array with sizes in it; wider ones are left to the run
 
 
 class Knowledge:
-    """Values of tensor nodes that depend on no model input, only perhaps on input sizes."""
+    """Values of tensor nodes that depend on no model input, only perhaps on input sizes.
 
-    def __init__(self, folded_bytes: int) -> None:
-        self._limit = folded_bytes
+    subject: what asks for them. sized: elements that were computed of arrays with sizes in them.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.subject = ""
+        self.sized = 0
+        self._limits = limits
+        self._limit = limits.folded_bytes
         self._values: dict[UOp, Any] = {}  # None: not known
         self._held = 0  # bytes of values that were computed
         self._done = 0  # bytes that were read and made to compute them
@@ -120,6 +128,17 @@ class Knowledge:
         self._done += work
         return self._done <= DONE * self._limit + 64 * self._weights
 
+    def _count_sized(self, elements: int) -> None:
+        """Count arithmetic on sizes, each an expression. Raises ModelError beyond the limit."""
+        self.sized += elements
+        if self.sized > self._limits.sizes:
+            raise self._limits.exceeded(
+                "sizes",
+                self.subject,
+                "the model does too much arithmetic on open sizes",
+                "sizes computed",
+            )
+
     def _evaluate(self, node: UOp, largest: int) -> Any:
         if node.op is ops.BUFFER:
             return node.arg[0].data
@@ -140,8 +159,9 @@ class Knowledge:
             return None
         try:
             if any(operand.dtype == object for operand in operands):
-                if count > 4096:
+                if count > WIDEST:
                     return None
+                self._count_sized(count)
                 return _tidy(_symbolic(node, operands), node.dtype)
             return _numeric(node, operands)
         except (NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
