@@ -23,7 +23,7 @@ from tinyedge.core.replay import Replay
 from tinyedge.export.onnx import ImportedModel, import_model
 
 Arrays = dict[str, Any]
-OPSET = 21
+NEW = ("Attention", "RotaryEmbedding", "RMSNormalization")  # of operator set 23
 SIZES = {
     "N": range(1, 5),
     "T": range(1, 10),
@@ -357,6 +357,73 @@ MODELS: dict[str, str] = {
     "DFT inverse": "float[N,L,2] x => y: y = DFT<inverse = 1>(x)",
     "DFT of a fixed length": """float[N,L,1] x => y:
         n = Constant<value_int = 8>() y = DFT(x, n)""",
+    "HannWindow": "float[L] x => y: l = Shape(x) s = Squeeze(l) y = HannWindow<periodic = 0>(s)",
+    # Attention.
+    "Attention": """float[N,T,8] q, float[N,T,8] k, float[N,T,8] v, float[N,2,L,4] pastk,
+        float[N,2,L,4] pastv => y, pk, pv:
+        y, pk, pv = Attention<q_num_heads = 2, kv_num_heads = 2, is_causal = 1>
+            (q, k, v, , pastk, pastv)""",
+    "Attention with a mask": """float[N,4,T,8] q, float[N,2,L,8] k, float[N,2,L,8] v,
+        float[T,L] mask => y: y = Attention(q, k, v, mask)""",
+    "RotaryEmbedding": """float[N,2,T,8] x, float[N,T,4] c, float[N,T,4] s => y:
+        y = RotaryEmbedding(x, c, s)""",
+    "RMSNormalization": "float[N,T,8] x, float[8] s => y: y = RMSNormalization(x, s)",
+    "A causal mask of sizes": """float[N,T,4] x, float[N,L,4] past => y:
+        all = Concat<axis = 1>(past, x) s = Shape(x) a = Shape(all)
+        one = Constant<value_int = 1>() zero = Constant<value_int = 0>()
+        t = Gather(s, one) l = Gather(a, one) p = Sub(l, t)
+        rows = Range(p, l, one) columns = Range(zero, l, one)
+        i = Constant<value_ints = [1]>() r = Unsqueeze(rows, i)
+        later = Greater(columns, r) low = Constant<value_float = -1000.0>()
+        nought = Constant<value_float = 0.0>() mask = Where(later, low, nought)
+        at = Transpose<perm = [0, 2, 1]>(all) scores = MatMul(x, at) masked = Add(scores, mask)
+        p2 = Softmax(masked) y = MatMul(p2, all)""",
+    # Control flow and sequences.
+    "Loop over an open number of turns": """float[N,T] x => y:
+        s = Shape(x) one = Constant<value_int = 1>() t = Gather(s, one)
+        yes = Constant<value = bool {1}>() zero = Constant<value_int = 0>()
+        first = Gather<axis = 1>(x, zero)
+        y = Loop(t, yes, first) <body = b (int64 i, bool c, float[N] a) => (bool d, float[N] e) {
+            row = Gather<axis = 1>(x, i) e = Add(a, row) d = Identity(c)
+        }>""",
+    "Scan": """float[N] first, float[T,N] x => last, y:
+        last, y = Scan<num_scan_inputs = 1, body = b (float[N] a, float[N] r) =>
+            (float[N] e, float[N] o) { e = Add(a, r) o = Mul(e, r) }>(first, x)""",
+    "SplitToSequence": """float[N,6,L] x => y:
+        s = SplitToSequence<axis = 1>(x) i = Constant<value_int = 2>() y = SequenceAt(s, i)""",
+    "NonMaxSuppression": """float[1,L,4] boxes, float[1,M,L] scores => y:
+        k = Constant<value_int = 3>() o = Constant<value_float = 0.4>()
+        y = NonMaxSuppression(boxes, scores, k, o)""",
+    # What a run counts.
+    "Scatter of what is counted": """float[L,M] x => y:
+        z = Constant<value_ints = [0]>() a = Constant<value_ints = [1]>()
+        m = ReduceSum<keepdims = 0>(x, a) c = Relu(m) i = NonZero(c)
+        it = Transpose(i) f = Squeeze(i, z) rows = Gather<axis = 0>(x, f)
+        double = Add(rows, rows) y = ScatterND(x, it, double)""",
+    "Resize of what is counted": """float[1,2,L,4] x, bool[L] keep => y:
+        k = Compress<axis = 2>(x, keep) s = Constant<value_ints = [5, 6]>()
+        y = Resize<mode = "linear", axes = [2, 3]>(k, , , s)""",
+    "Slice of what is counted": """float[N,L] x, bool[L] keep => y:
+        k = Compress<axis = 1>(x, keep)
+        b = Constant<value_ints = [-1]>() e = Constant<value_ints = [-9223372036854775807]>()
+        a = Constant<value_ints = [1]>() s = Constant<value_ints = [-2]>()
+        y = Slice(k, b, e, a, s)""",
+    "Pad of what is counted": """float[N,L] x, bool[L] keep => y:
+        k = Compress<axis = 1>(x, keep)
+        l = Shape<start = 1>(k) full = Constant<value_ints = [6]>() r = Sub(full, l)
+        zero = Constant<value_ints = [0, 0, 0]>() pads = Concat<axis = 0>(zero, r)
+        y = Pad(k, pads)""",
+    # com.microsoft.
+    "SkipLayerNormalization": """float[N,T,8] x, float[N,T,8] z, float[8] s, float[8] b => y:
+        y = com.microsoft.SkipLayerNormalization(x, z, s, b)""",
+    "BiasGelu": "float[N,T,8] x, float[8] b => y: y = com.microsoft.BiasGelu(x, b)",
+    "FusedMatMul": """float[N,T,L] x, float[N,M,L] z => y:
+        y = com.microsoft.FusedMatMul<transB = 1, alpha = 0.5>(x, z)""",
+    # Windows that are put together.
+    "Col2Im": """float[N,12,L] x => y:
+        i = Constant<value_ints = [1]>() l = Shape<start = 2>(x) h = Add(l, i)
+        w = Constant<value_ints = [3]>() image = Concat<axis = 0>(h, w)
+        block = Constant<value_ints = [2, 3]>() y = Col2Im(x, image, block)""",
     # Shapes.
     "Range": """float[N,L] x => y:
         z = Constant<value_int = 0>() one = Constant<value_int = 1>()
@@ -378,9 +445,9 @@ def build(text: str) -> Any:
     head, body = text.split(":", 1)
     inputs, outputs = head.split("=>")
     results = ", ".join(f"float {name.strip()}" for name in outputs.split(","))
-    program = (
-        f'<ir_version: 10, opset_import: ["" : {OPSET}]> g ({inputs}) => ({results}) {{{body}}}'
-    )
+    opset = 23 if any(f"{name}(" in body or f"{name}<" in body for name in NEW) else 21
+    sets = f'["" : {opset}, "com.microsoft" : 1]'
+    program = f"<ir_version: 10, opset_import: {sets}> g ({inputs}) => ({results}) {{{body}}}"
     model = parser.parse_model(program)
     for value in model.graph.output:
         value.type.Clear()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
@@ -176,6 +179,7 @@ def _transposed_pads(
         full = ix.size_add(ix.size_mul(ix.size_sub(size, 1), strides[axis]), span, extra[axis])
         target = ix.size_mul(size, strides[axis]) if wanted is None else wanted[axis]
         total = ix.size_sub(full, target)
+        node.needs(total, 0)
         if isinstance(total, int) and total < 0:
             extra[axis] -= total
             total = 0
@@ -203,34 +207,28 @@ def conv_integer(
     return left.conv(right, **options)
 
 
-@operator("Col2Im", limits="constant image_shape and block_shape")
+@operator("Col2Im", limits="a constant block_shape")
 def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     """The sum of overlapping blocks: a transposed convolution whose weights pick one tap each."""
-    import numpy as np
-
-    shape, kernel = node.integers(image, "image_shape"), node.integers(block, "block_shape")
+    shape, kernel = node.sizes(image, "image_shape"), node.integers(block, "block_shape")
     spatial = len(shape)
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     flat = node.integer_list("pads") or [0] * (2 * spatial)
-    pads = [(flat[a], flat[a + spatial]) for a in range(spatial)]
-    taps = int(np.prod(kernel))
+    taps = math.prod(kernel)
     n, columns, _ = x.shape
     channels = ix.size_floordiv(columns, taps)
-    counts, extra = [], []
+    counts: list[Size] = []
+    around: list[tuple[Size, Size]] = []
     for axis, size in enumerate(shape):
         span = (kernel[axis] - 1) * dilations[axis] + 1
-        room = size + sum(pads[axis]) - span
-        counts.append(room // strides[axis] + 1)
-        extra.append(room % strides[axis])
+        room = ix.size_add(size, flat[axis], flat[axis + spatial], -span)
+        turns = ix.size_floordiv(room, strides[axis])
+        left = ix.size_sub(room, ix.size_mul(turns, strides[axis]))
+        counts.append(ix.size_add(turns, 1))
+        around.append((-flat[axis], ix.size_sub(left, flat[axis + spatial])))
     node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)
     images = x.reshape((ix.size_mul(n, channels), taps, *counts))
-    result = images.conv_transpose(
-        node.constant(weight),
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        output_padding=extra,
-    )
-    return result.reshape((n, channels, *shape))
+    whole = images.conv_transpose(node.constant(weight), strides=strides, dilations=dilations)
+    return whole.pad([(0, 0), (0, 0), *around]).reshape((n, channels, *shape))
