@@ -72,6 +72,19 @@ def _same_and_dilated(node: NodeProto, inputs: list[Array | None], opset: int) -
     return same and any(d != 1 for d in given.get("dilations", ()))
 
 
+def _longer(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    """Whether a window is longer than its padded axis."""
+    given, sizes = attributes(node), inputs[0].shape[2:] if inputs[0] is not None else ()
+    pads = given.get("pads", [0] * 2 * len(sizes))
+    dilations = given.get("dilations", [1] * len(sizes))
+    return any(
+        size + pads[axis] + pads[axis + len(sizes)] < (length - 1) * dilation + 1
+        for axis, (size, length, dilation) in enumerate(
+            zip(sizes, given["kernel_shape"], dilations, strict=True)
+        )
+    )
+
+
 def _single_corners(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return bool(attributes(node).get("align_corners")) and 1 in np.asarray(inputs[1])[2:]
 
@@ -168,6 +181,10 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for op in ("AveragePool", "LpPool", "MaxPool")
         for engine in (ORT, ONNX)
     ),
+    *(
+        Deviation(ORT, op, "windows longer than their axis may be one", _longer)
+        for op in ("AveragePool", "LpPool", "MaxPool")
+    ),
     Deviation(ORT, "AffineGrid", "a single place between aligned corners is 0", _single_corners),
     *(
         Deviation(engine, "HardSwish", "1/6 is a float32 also for doubles", _kind("float64"))
@@ -189,6 +206,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         Deviation(engine, "Einsum", "an operand's sum comes before products", _infinite_alone)
         for engine in (ORT, ONNX)
     ),
+    Deviation(ORT, "Sign", "halves: NaN's is 0", _nan(0)),
+    Deviation(ORT, "LayerNormalization", "the mean with an infinity is NaN", _infinite),
     Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
     Deviation(ORT, "MeanVarianceNormalization", "no epsilon: 0 / 0 where all is equal", _always),
     Deviation(ONNX, "LRN", "NaN is passed over", _nan(0)),
