@@ -57,6 +57,7 @@ Record = Mapping[str, Any]
 
 # The language of a target's kernels, as the suffix of their file.
 SUFFIXES = {"webgpu": "wgsl", "qcom": "cl", "cuda": "cu", "cpu": "c"}
+LONG = 1024  # characters of a name, the most
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -259,13 +260,19 @@ def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
     if data.nbytes % 4:
         data = np.concatenate([data, np.zeros(-data.nbytes % 4, np.uint8)])
     return {
-        "name": weight.name,
+        "name": _label(weight.name),
         "dtype": dtypes.written(weight.dtype),
         "storage": weight.storage,
         "shape": [integer(size) for size in weight.shape],
         "bytes": data.nbytes,
         "segments": files.place(data, whole=False),
     }
+
+
+def _label(name: str) -> str:
+    """A name that is only shown, as a manifest may hold it."""
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return (text if len(text) <= LONG else f"{text[: LONG - 3]}...") or "unnamed"
 
 
 def kernel_file(program: Program) -> str:

@@ -52,6 +52,11 @@ BACKENDS = {
 }
 
 
+# What `model.h` defines of each.
+PORT = ("NAME", "DTYPE", "CODES", "RANK", "SHAPE", "ELEMENTS", "BYTES")
+SLICE = ("AXIS", "START", "SIZE", "OFFSET")
+
+
 def runtime_files(program: Program) -> dict[str, Path | bytes]:
     """Name -> file or content of all that a bundle of `program` carries beside its own files."""
     backend = BACKENDS[program.target]
@@ -135,9 +140,9 @@ def _backend(backend: Backend) -> Iterator[str]:
 
 
 def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Iterator[str]:
-    yield from _enumeration(group, ports)
+    yield from _enumeration(group, ports, PORT)
     maxima = {symbol.name: symbol.max for symbol in program.symbols}
-    for port, name in zip(ports, _identifiers([port.name for port in ports]), strict=True):
+    for port, name in zip(ports, _identifiers([port.name for port in ports], PORT), strict=True):
         prefix = f"MODEL_{group}_{name}"
         shape = [evaluate(size, maxima) for size in port.shape]
         elements = math.prod(shape)
@@ -153,7 +158,7 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
         yield f"#define {prefix}_BYTES {elements * by_name(port.dtype).itemsize}"
         parts = port.slices if isinstance(port, Port) else ()
         for number, (part, label) in enumerate(
-            zip(parts, _identifiers([part.name for part in parts]), strict=True)
+            zip(parts, _identifiers([part.name for part in parts], SLICE), strict=True)
         ):
             place = f"{prefix}_SLICE_{label}"
             yield f"#define {place} {number}"
@@ -166,8 +171,10 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
         yield ""
 
 
-def _enumeration(group: str, records: Sequence[Port | State | Entry | Symbol]) -> Iterator[str]:
-    names = _identifiers([record.name for record in records])
+def _enumeration(
+    group: str, records: Sequence[Port | State | Entry | Symbol], facts: Sequence[str] = ()
+) -> Iterator[str]:
+    names = _identifiers([record.name for record in records], facts)
     yield f"#define MODEL_{group}_COUNT {len(names)}"
     if names:
         yield "enum {"
@@ -176,17 +183,20 @@ def _enumeration(group: str, records: Sequence[Port | State | Entry | Symbol]) -
     yield ""
 
 
-def _identifiers(names: Sequence[str]) -> list[str]:
-    """Names as capitals, digits and underscores; those that fall together get a number."""
-    used: set[str] = {"COUNT"}
+def _identifiers(names: Sequence[str], facts: Sequence[str] = ()) -> list[str]:
+    """Names as capitals, digits and underscores. Those that fall together get a number, also where
+    one falls together with a fact of another, such as its `_SHAPE`; none looks like a slice.
+    """
+    taken = {"COUNT"}
     result = []
     for name in names:
         plain = re.sub("[^A-Z0-9]+", "_", name.upper()).strip("_") or "UNNAMED"
+        plain = plain.replace("_SLICE_", "_SLICE")
         unique, number = plain, 1
-        while unique in used:
+        while not taken.isdisjoint(own := {unique, *(f"{unique}_{fact}" for fact in facts)}):
             number += 1
             unique = f"{plain}_{number}"
-        used.add(unique)
+        taken |= own
         result.append(unique)
     return result
 
