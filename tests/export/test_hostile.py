@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from tests.export.fuzz import fuzz
-from tests.export.hostile import CASES, NAMES, info, model, node
+from tests.export.hostile import CASES, NAMES, OPEN, OPTIONS, info, model, node
 from tests.export.hostile.confined import Server
 from tests.export.hostile.graphs import squares
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
@@ -20,8 +20,17 @@ from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model, inspect_model
 
 SECONDS = 2.0
+COMMAND_SECONDS = 4.0
 MEMORY = 512 << 20
 SUBJECT = r"/|model\.onnx|ONNX node '|(input|output|initialiser|value|function) '|the (sub)?graph"
+
+# What an inspection finds, where an import finds something else.
+INSPECTED = {
+    "no file": {"inspect.missing"},
+    "a folder": {"bundle.manifest.missing"},
+    "open size": {"imported"},
+    "negative input": {"imported"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +49,23 @@ def test_answered(name: str, tmp_path: Path, server: Server) -> None:
     if answer.id != "imported":
         assert answer.because and answer.next
         assert re.match(SUBJECT, answer.subject), answer.subject
+
+
+@pytest.mark.parametrize("command", ["inspect", "export"])
+@pytest.mark.parametrize("name", [*CASES, *OPEN])
+def test_commands(name: str, command: str, tmp_path: Path, server: Server) -> None:
+    """The whole of a command takes little more: what the importer lets through is compiled."""
+    build, ids, dims = OPEN[name] if name in OPEN else (*CASES[name], [])
+    options = [option for size in dims for option in ("--dim", size)]
+    options += OPTIONS if command == "export" else ()
+    answer = server.answer(build(tmp_path), tmp_path, command, options)
+    allowed = {ids} if isinstance(ids, str) else {*ids}
+    if command == "inspect":
+        allowed |= INSPECTED.get(name, {"refused"} if allowed != {"imported"} else set())
+    assert answer.id in allowed, answer
+    assert answer.cpu < COMMAND_SECONDS and answer.peak < MEMORY
+    if answer.id not in ("imported", "refused"):
+        assert answer.because
 
 
 def test_sizes_that_grow_without_end() -> None:

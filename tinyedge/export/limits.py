@@ -19,7 +19,7 @@ class Limits:
     file_bytes: of the .onnx file; weights in files beside it are not counted.
     nodes: that the file holds, those of subgraphs and functions included.
     unrolled: nodes of subgraphs and functions as often as they are imported, once for each turn of
-    a loop and each call; steps that operators unroll; of a node's results those after the 64th.
+    a loop and each call; steps that operators unroll; a node's operands and results after the 64th.
     elements: of any one tensor, at the largest sizes of the symbols.
     axes: of any one tensor.
     terms: of any one size, written out as an expression of the symbols.
@@ -41,7 +41,7 @@ class Limits:
     elements: int = LARGEST
     axes: int = 16
     terms: int = 200
-    sizes: int = 1 << 15
+    sizes: int = 1 << 14
     nesting: int = 64
     made: int = 1 << 24
     folded_bytes: int = 1 << 20

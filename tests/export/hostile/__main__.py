@@ -6,18 +6,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.export.hostile import CASES
+from tests.export.hostile import CASES, OPEN, OPTIONS
 from tests.export.hostile.confined import Server
 
 
 def main(parts: list[str]) -> None:
+    command = parts.pop(0) if parts and parts[0] in ("import", "inspect", "export") else "import"
     print(f"{'model':36} {'answer':22} {'CPU s':>6} {'MiB':>5}  what is said")
     with Server() as server:
-        for name, (build, ids) in CASES.items():
+        everything = {name: (*case, []) for name, case in CASES.items()}
+        for name, (build, ids, dims) in {**everything, **OPEN}.items():
             if parts and not any(part in name for part in parts):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                found = server.answer(build(Path(folder)), Path(folder))
+                given = [*(OPTIONS if command == "export" else ())]
+                given += [option for size in dims for option in ("--dim", size)]
+                found = server.answer(build(Path(folder)), Path(folder), command, given)
             expected = found.id in ((ids,) if isinstance(ids, str) else ids)
             mark = " " if expected else "!"
             said = " | ".join(t[:70] for t in (found.subject, found.because, found.next))

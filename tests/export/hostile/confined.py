@@ -1,4 +1,4 @@
-"""An import in a process of its own, with its time and memory limited and measured.
+"""An import, or a whole command, in a process of its own, whose time and memory are limited.
 
 A server, started once, has imported everything; for each request it forks a process, so that what
 is measured is the model's doing alone.
@@ -6,12 +6,16 @@ is measured is the model's doing alone.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +23,8 @@ from typing import Any
 
 from onnx import ModelProto
 
-from tests.export.hostile.build import Source
+from tests.export.hostile.build import Source, model, node
+from tinyedge.cli import tinyedge
 from tinyedge.core.errors import InputError
 from tinyedge.export.onnx import import_model
 
@@ -32,8 +37,8 @@ MEMORY = 2 << 30  # bytes, beyond which it gets no more
 class Answer:
     """How an import ended.
 
-    id: the error's, "imported", or what else ended the process. text: the whole error. cpu: seconds
-    of processor time. peak: bytes of memory, the interpreter's own included.
+    id: the error's, "imported", or what else ended the process; "refused" of an inspection that
+    says so. cpu: seconds of processor time. peak: bytes of memory, the interpreter's own included.
     """
 
     id: str
@@ -53,15 +58,21 @@ class Server:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
-    def answer(self, source: Source, folder: Path) -> Answer:
-        """Import a model; one that is no file yet is given as bytes."""
+    def answer(
+        self, source: Source, folder: Path, command: str = "import", options: Sequence[str] = ()
+    ) -> Answer:
+        """Import a model; one that is no file yet is given as bytes.
+
+        command: "inspect" or "export" for these, of the command line and with these options.
+        """
         path = source
         if not isinstance(source, Path):
             path = folder / "given.bin"
             data = source.SerializeToString() if isinstance(source, ModelProto) else source
             path.write_bytes(data)
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(path), path is not source]) + "\n")
+        request = [str(path), path is not source, command, list(options)]
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return Answer(**json.loads(self.process.stdout.readline()))
 
@@ -80,9 +91,20 @@ class Server:
         self.process.stdout.close()
 
 
+def _load() -> None:
+    """Use everything once, so that no process has to import it."""
+    relu = model([node("Relu", ["x"])])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "relu.onnx"
+        path.write_bytes(relu.SerializeToString())
+        for command in ("inspect", "export"):
+            _command(path, command, [])
+
+
 def _serve() -> None:
+    _load()
     for line in sys.stdin:
-        path, as_bytes = json.loads(line)
+        path, as_bytes, command, options = json.loads(line)
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -91,7 +113,7 @@ def _serve() -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
             with os.fdopen(writer, "w") as stream:
-                json.dump(_imported(Path(path), as_bytes), stream)
+                json.dump(_done(Path(path), as_bytes, command, options), stream)
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as stream:
@@ -102,9 +124,12 @@ def _serve() -> None:
         print(json.dumps(facts), flush=True)
 
 
-def _imported(path: Path, as_bytes: bool) -> dict[str, Any]:
+def _done(path: Path, as_bytes: bool, command: str, options: list[str]) -> dict[str, Any]:
     try:
-        import_model(path.read_bytes() if as_bytes else path)
+        if command == "import":
+            import_model(path.read_bytes() if as_bytes else path)
+        elif refused := _command(path, command, options):
+            return {**_ended("refused"), "because": refused}
     except InputError as error:
         return {
             "id": error.id,
@@ -116,6 +141,16 @@ def _imported(path: Path, as_bytes: bool) -> dict[str, Any]:
     except BaseException as error:
         return _ended(f"{type(error).__name__}: {error}")
     return _ended("imported")
+
+
+def _command(path: Path, command: str, options: list[str]) -> str:
+    """Run a command on a model; what it printed where that says that something is refused."""
+    if command == "export":
+        options = [*options, "--out", str(path.with_name("bundle"))]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        code = tinyedge.main([command, str(path), "-t", "cpu", *options], standalone_mode=False)
+    return said.getvalue() if code else ""
 
 
 def _ended(how: object) -> dict[str, Any]:

@@ -282,8 +282,10 @@ CASES: Cases = {
     ),
     "input without shape": (lambda _: model([RELU], inputs=[info("x", None)]), "model.unsupported"),
     "open size": (lambda _: model([RELU], inputs=[info("x", [1, "n"])]), "input.open-dims"),
-    "20,000 inputs of a Concat": (lambda _: _wide("Concat", 20_000), ("imported", "model.limit")),
-    "20,000 inputs of a Sum": (lambda _: _wide("Sum", 20_000), ("imported", "model.limit")),
+    "20,000 inputs of a Concat": (lambda _: _wide("Concat", 20_000), "model.limit"),
+    "500 inputs of a Concat": (lambda _: _wide("Concat", 500), "imported"),
+    "20,000 inputs of a Sum": (lambda _: _wide("Sum", 20_000), "model.limit"),
+    "5,000 inputs of a Sum": (lambda _: _wide("Sum", 5_000), "imported"),
     "10,000 outputs": (
         lambda _: model(
             [node("Relu", ["x"], [f"y{i}"]) for i in range(10_000)],

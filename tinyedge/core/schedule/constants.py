@@ -113,9 +113,12 @@ def fold_constants(roots: tuple[UOp, ...], work: int) -> dict[UOp, UOp]:
     values = evaluate(boundary, {}) if boundary else []
     done: dict[UOp, UOp] = {}
     for node, value in zip(boundary, values, strict=True):
-        if node.shape:
-            source = ops.Source("weight", "constant", value.astype(node.dtype.numpy))
-            done[node] = UOp(ops.BUFFER, node.dtype, (), (source, node.shape))
+        if not node.shape and constant[node].cost < CHEAP:
+            continue  # kernels compute it
+        shape = node.shape or (1,)
+        source = ops.Source("weight", "constant", value.astype(node.dtype.numpy).reshape(shape))
+        weight = UOp(ops.BUFFER, node.dtype, (), (source, shape))
+        done[node] = weight if node.shape else UOp(ops.RESHAPE, node.dtype, (weight,), ())
     return replaced(roots, done)
 
 

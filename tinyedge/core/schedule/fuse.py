@@ -8,7 +8,7 @@ cuts what would exceed the device's bindings or grow without bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core import ops
@@ -85,6 +85,7 @@ class _Fusion:
         self.order = toposort(roots)
         self.users = consumers(self.order)
         self.rows = _row_shapes(self.order)
+        self.filled = _filled(self.order)
         self.cones = self._cones()
         self.realised: set[UOp] = {root for root in roots if not is_source(root)}
         for loop in (node for node in self.order if node.op is ops.OUTLINED):
@@ -108,7 +109,7 @@ class _Fusion:
                 constant = node.op is not ops.BUFFER or node.arg[0].data is not None
                 cones[node] = Cone(loads=int(_in_memory(node)), constant=constant)
                 continue
-            if op in (ops.REALISE, ops.OUTLINED) or _on_empty(node):
+            if op in (ops.REALISE, ops.OUTLINED) or node in self.filled:
                 cones[node] = Cone(loads=1)
                 continue
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
@@ -143,7 +144,7 @@ class _Fusion:
             found = self.contexts[node] = self._uses(node)
             if node not in self.realised and self._worth_keeping(node, found):
                 self.realised.add(node)
-            if node in self.realised and _on_empty(node):
+            if node in self.realised and node in self.filled:
                 if self._is_shuffle(node):
                     self.pulled.update(_chain(node))
                 elif self._is_ragged(node, caps.vector):
@@ -243,7 +244,7 @@ class _Fusion:
         op = node.op
         if op is ops.REALISE:
             return True
-        if op is ops.ASSIGN and _on_empty(node):
+        if op is ops.ASSIGN and node in self.filled:
             return node not in self.part_of and node not in self.pulled
         if op.group == "movement" or self._is_padding(node):
             return False
@@ -356,13 +357,13 @@ def _chain(top: UOp) -> list[UOp]:
     return chain
 
 
-def _on_empty(node: UOp) -> bool:
-    """Whether a chain of assignments starts on an empty tensor."""
-    if node.op is not ops.ASSIGN:
-        return False
-    while node.op is ops.ASSIGN:
-        node = node.src[0]
-    return node.op is ops.EMPTY
+def _filled(order: Sequence[UOp]) -> set[UOp]:
+    """The assignments of which the chain starts on an empty tensor."""
+    found: set[UOp] = set()
+    for node in order:
+        if node.op is ops.ASSIGN and (node.src[0].op is ops.EMPTY or node.src[0] in found):
+            found.add(node)
+    return found
 
 
 def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:

@@ -182,7 +182,7 @@ class Importer:
                 "unrolled",
                 subject,
                 "too many nodes of subgraphs and functions, counted once for each turn and call, "
-                "steps that operators unroll, or results of one node",
+                "steps that operators unroll, or operands and results of one node",
                 "nodes",
             )
 
@@ -428,7 +428,7 @@ class Importer:
             domain = canonical_domain(proto.domain)
             name = call.prefix + name_of(proto, position)
             self.knowledge.subject = subject = f"ONNX node {name!r} ({proto.op_type})"
-            self.spend(1 + max(0, len(proto.output) - FREE), subject)
+            self.spend(max(1, len(proto.input) + len(proto.output) - FREE), subject)
             key = (domain, proto.op_type)
             try:
                 values = yield from self._node(proto, domain, name, call)
@@ -599,7 +599,7 @@ class Importer:
             error = too_small(subject, size, 0, self.counts.made)
             if error is not None:
                 raise error
-        count = product(shape)
+        count = product(size for size in shape if size != 0)  # what is empty may be reshaped
         try:
             most = maximum(count)
         except ValueError:
@@ -690,7 +690,7 @@ class Importer:
         return nodes
 
 
-FREE = 64  # results of a node that count as one
+FREE = 64  # operands and results of a node that count as one
 COPIED = 4096  # bytes of a function's node that count as much as a node
 
 
