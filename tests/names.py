@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import keyword
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import ModelProto, helper, numpy_helper
+
+import tinyedge
 
 C = """
     auto break case char const continue default do double else enum extern float for goto if inline
@@ -62,3 +66,31 @@ def named_model(turn: int) -> tuple[ModelProto, dict[str, Any], dict[str, Any]]:
     )
     opset = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opset, ir_version=8), feeds, right
+
+
+def counter(path: Path, state: str, given: str, output: str) -> Path:
+    """output = state + given, which is the next state."""
+    nodes = [helper.make_node("Add", [state, given], [output], name=output)]
+    infos = [helper.make_tensor_value_info(name, 1, [2]) for name in (state, given, output)]
+    graph = helper.make_graph(nodes, state, infos[:2], infos[2:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def counters(folder: Path, target: str) -> tuple[list[str], Path]:
+    """A bundle in which states, entries and files have such names; the first entry is `main`."""
+    words = ["while", "__proto__", "constructor", "fn", "kernel", "</script>", "a.b", "a_b"]
+    paths = [
+        counter(folder / f"{word.replace('/', '')}.onnx", word, f"var {word}", f"new {word}")
+        for word in words
+    ]
+    bundle = tinyedge.export_onnx(
+        paths[0],
+        target=target,
+        out=folder / "__proto__",
+        entries=dict(zip(words[1:], paths[1:], strict=True)),
+        states={word: f"new {word}:keep" for word in words},
+        golden=False,
+    )
+    return words, bundle

@@ -13,22 +13,12 @@ import pytest
 from onnx import helper
 
 import tinyedge
-from tests.names import ALL, ROLES, WORDS, named_model
+from tests.names import ALL, ROLES, WORDS, counter, counters, named_model
 from tests.runtimes_c import build
 from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError
 from tinyedge.core.replay import Replay
 from tinyedge.export.bundle import read
-
-
-def _counter(path: Path, state: str, given: str, output: str) -> Path:
-    """output = state + given, which is the next state."""
-    nodes = [helper.make_node("Add", [state, given], [output], name=output)]
-    infos = [helper.make_tensor_value_info(name, 1, [2]) for name in (state, given, output)]
-    graph = helper.make_graph(nodes, state, infos[:2], infos[2:])
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
 
 
 @pytest.mark.parametrize("turn", range(ROLES))
@@ -48,19 +38,7 @@ def test_inputs_outputs_weights_and_nodes(
 
 
 def test_states_entries_and_files(target: str, device: Device, tmp_path: Path) -> None:
-    words = ["while", "__proto__", "constructor", "fn", "kernel", "</script>", "a.b", "a_b"]
-    paths = [
-        _counter(tmp_path / f"{word.replace('/', '')}.onnx", word, f"var {word}", f"new {word}")
-        for word in words
-    ]
-    bundle = tinyedge.export_onnx(
-        paths[0],
-        target=target,
-        out=tmp_path / "__proto__",
-        entries=dict(zip(words[1:], paths[1:], strict=True)),
-        states={word: f"new {word}:keep" for word in words},
-        golden=False,
-    )
+    words, bundle = counters(tmp_path, target)
     with Replay(read(bundle).program, device, poison=True) as replay:
         for run in range(1, 3):
             for word in words:
@@ -130,7 +108,7 @@ def test_long_names(role: str, length: int, fits: bool, tmp_path: Path) -> None:
     names = {"state": "s", "given": "x", "output": "y"} | {
         {"input": "given", "output": "output"}[role]: name
     }
-    path = _counter(tmp_path / "m.onnx", **names)
+    path = counter(tmp_path / "m.onnx", **names)
     if fits:
         bundle = tinyedge.export_onnx(path, target="cpu", out=tmp_path / "b", golden=False)
         assert name in (bundle / "manifest.json").read_text()

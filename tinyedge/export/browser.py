@@ -80,16 +80,14 @@ _RUN = (
     const loadTime = performance.now() - started;
     const results = [], times = [];
     for (const [i, inputs] of cases.entries()) {
-      const given = {};
-      for (const [name, value] of Object.entries(inputs)) given[name] = decode(value);
+      const given = Object.fromEntries(inputs.map(([name, value]) => [name, decode(value)]));
       const before = performance.now();
       const outputs = await model.run(given, {entry: entries[i] || undefined});
       times.push(performance.now() - before);
-      const encoded = Object.entries(outputs).map(([name, value]) => [name, encode(value)]);
-      results.push(Object.fromEntries(encoded));
+      results.push(Object.entries(outputs).map(([name, value]) => [name, encode(value)]));
     }
-    const states = {};
-    for (const {name} of model.states) states[name] = encode(await model.getState(name));
+    const states = [];
+    for (const {name} of model.states) states.push([name, encode(await model.getState(name))]);
     const stats = {...model.stats, loadTime, times, states};
     model.dispose();
     return {results, stats};
@@ -170,16 +168,14 @@ class Browser:
             _RUN,
             bundle,
             {
-                "cases": [{name: encode(value) for name, value in case.items()} for case in cases],
+                "cases": [[[n, encode(value)] for n, value in case.items()] for case in cases],
                 "entries": entries,
                 "options": dict(options or {}),
             },
         )
-        results = [
-            {name: decode(value) for name, value in result.items()} for result in answer["results"]
-        ]
+        results = [{name: decode(value) for name, value in result} for result in answer["results"]]
         stats = answer["stats"]
-        stats["states"] = {name: decode(value) for name, value in stats["states"].items()}
+        stats["states"] = {name: decode(value) for name, value in stats["states"]}
         return (results[0] if isinstance(inputs, Mapping) else results), stats
 
     def verify(

@@ -212,9 +212,9 @@ function showSettings() {
 
 async function givenInputs() {
   const example = model.example({entry: chosenEntry(), symbols: chosenSizes()}),
-    inputs = {};
-  for (const [name, source] of sources) inputs[name] = await source(example[name]);
-  return inputs;
+    inputs = [];
+  for (const [name, source] of sources) inputs.push([name, await source(example[name])]);
+  return Object.fromEntries(inputs);
 }
 
 // ---- outputs

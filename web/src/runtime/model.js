@@ -471,7 +471,7 @@ export class Model {
     this.#submit(run);
     stats.runs++;
     const bytes = end ? await this.#read(end) : new ArrayBuffer(0),
-      results = {},
+      results = [], // pairs: a name may be __proto__
       arrays = [];
     for (const {i, p, shape, offset, kept} of outputs)
       if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
@@ -482,14 +482,14 @@ export class Model {
       kept,
     } of outputs) {
       const shape = [...whole];
-      if (kept) results[name] = {name, dtype, storage, shape, gpu: kept};
+      if (kept) results.push([name, {name, dtype, storage, shape, gpu: kept}]);
       else {
         if (arrays[count]) {
           const n = Number(arrays[count]);
           if (n < 0 || n > shape[axis]) fail("replay.count", name, `it has ${n} elements`);
           shape[axis] = n;
         }
-        results[name] = {
+        const result = {
           name,
           dtype,
           shape,
@@ -498,9 +498,10 @@ export class Model {
             return cut(this, slices);
           },
         };
+        results.push([name, result]);
       }
     }
-    return results;
+    return Object.fromEntries(results);
   }
 
   /** Record steps [i, end). Only a branch, which must read its condition, waits. */
