@@ -90,8 +90,7 @@ def test_memory_beside_outputs(optimize: bool, target: str, device: Device) -> N
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
-def test_rows_beside_one_that_is_put(optimize: bool, target: str, device: Device) -> None:
+def test_rows_beside_one_that_is_put(target: str, device: Device) -> None:
     """The second and the last row are written: they begin and end within words of the others."""
     inputs = Inputs()
     tensors: dict[str, Tensor] = {}
@@ -103,7 +102,7 @@ def test_rows_beside_one_that_is_put(optimize: bool, target: str, device: Device
             turn = lambda t, y, row=row: (t + 2, y.put(t, row))  # noqa: E731
             tensors[f"{dtype}_{size}"] = Tensor.loop(first, turn, trips=2)[1]
     ports = graph(tensors, inputs)
-    program = compile_graph(ports, find_target(target), Options(optimize=optimize)).program
+    program = compile_graph(ports, find_target(target)).program
     assert program is not None
     with Replay(program, device, poison=True) as replay:
         found = replay.run(inputs.arrays)

@@ -34,6 +34,10 @@ FAST: dict[str, tuple[str, ...]] = {
     "unet.dynamo": ("cpu",),
     "detector.traced": ("cpu",),
     "detector.dynamo": ("cpu",),
+    "bvlc_alexnet": ("cpu",),
+    "inception_v1": ("cpu",),
+    "inception_v2": ("cpu",),
+    "resnet50": ("cpu",),
     "shufflenet": ("cpu",),
     "squeezenet": ("cpu",),
 }
