@@ -22,7 +22,7 @@ from tinyedge.core import ops
 from tinyedge.core.reference import size_value
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY
-from tinyedge.core.uop import UOp, as_node, const, substitute, symbol, toposort
+from tinyedge.core.uop import Size, UOp, as_node, as_size, const, substitute, symbol, toposort
 
 SYMBOLS = {
     "H": symbol("H", 32, 1280, 32),
@@ -362,3 +362,34 @@ def test_sizes_are_ints_or_expressions() -> None:
     eighth = ix.size_ceildiv(ix.size_add(H, 1), 8)
     for h in range(32, 1281, 32):
         assert size_value(eighth, {"H": h}) == -(-(h + 1) // 8)
+
+
+@examples(120)
+@given(expressions(), expressions(), st.sampled_from([2, 3, 8, 32]), st.sampled_from([-2, 1, 3]))
+def test_sizes_that_are_rounded_are_exact(
+    e: Expression, other: Expression, n: int, factor: int
+) -> None:
+    """A remainder, what is missing to a multiple, and both with what they came from."""
+    lower = ix.size_mul(ix.size_floordiv(as_size(e.node), n), n)
+    rest = as_size(ix.mod(e.node, const(n, dt.index)))
+    cases: list[tuple[Size, Callable[[int], int]]] = [
+        (ix.size_sub(as_size(e.node), lower), lambda v: v % n),
+        (ix.size_sub(rest, as_size(e.node)), lambda v: -(v // n * n)),
+        (ix.size_add(lower, rest), lambda v: v),
+    ]
+    for size, python in cases:
+        total = ix.size_add(as_size(other.node), ix.size_mul(size, factor))
+        for point in points(UOp(ops.ADD, dt.index, (e.plain, other.plain))):
+            expected = other.value(point) + factor * python(e.value(point))
+            assert value_of(as_node(total), point) == expected
+
+
+def test_sizes_that_are_rounded() -> None:
+    height = symbol("Height", 1, 99)
+    missing = as_size(ix.mod(as_node(ix.size_sub(0, height)), const(32, dt.index)))
+    padded = ix.size_add(height, missing)
+    assert ix.size_mul(ix.size_floordiv(padded, 32), 32) == padded
+    assert ix.size_sub(padded, missing) == height
+    half = ix.size_mul(ix.size_floordiv(height, 2), 2)
+    odd = ix.size_sub(height, half)
+    assert ix.bounds(as_node(odd)) == (0, 1) and ix.size_add(half, odd) == height

@@ -545,13 +545,36 @@ def size_add(*sizes: Size) -> Size:
     node = ZERO
     for size in sizes:
         node = add(node, as_node(size))
-    return as_size(node)
+    return as_size(_whole(node))
 
 
 def size_sub(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a - b
-    return as_size(sub(as_node(a), as_node(b)))
+    return as_size(_whole(sub(as_node(a), as_node(b))))
+
+
+def _whole(node: UOp) -> UOp:
+    """The size with x mod n for x - n * floor(x / n), n * floor(x / n) for x - x mod n, and x for
+    both together: as where sizes are rounded to a multiple, and filled up to what they were.
+    """
+    node = joined(node)
+    polynomial = terms(node)
+    for monomial, coefficient in polynomial.items():
+        if len(monomial) != 1 or monomial[0].op not in (ops.FLOORDIV, ops.MOD):
+            continue
+        atom = monomial[0]
+        x, n = atom.src
+        if n.op is not ops.CONST or (atom.op is ops.FLOORDIV and coefficient % n.arg):
+            continue
+        whole = atom.op is ops.FLOORDIV
+        factor = -coefficient // n.arg if whole else -coefficient
+        if any(polynomial.get(part) != value for part, value in _scaled(terms(x), factor).items()):
+            continue
+        rest = _sum(_sum(polynomial, {monomial: -coefficient}), _scaled(terms(x), -factor))
+        other = mod(x, n) if whole else mul(floordiv(x, n), n)
+        return _whole(build(_sum(rest, _scaled(terms(other), factor))))
+    return node
 
 
 def size_mul(a: Size, b: Size) -> Size:

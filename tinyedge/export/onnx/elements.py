@@ -150,14 +150,13 @@ def _floor(a: Element) -> Element:
 
 def _truncated(a: Element) -> Element:
     x, p = _parts(a)
-    if p == 1:
-        return x
-    low, high = (x, x) if isinstance(x, int) else ix.bounds(x)
-    if low >= 0:
-        return ix.size_floordiv(x, p)
-    if high <= 0:
-        return ix.size_mul(ix.size_floordiv(ix.size_mul(x, -1), p), -1)
-    raise NotKnown
+    return x if p == 1 else _toward_zero(x, p)
+
+
+def _toward_zero(x: Size, y: Size) -> Size:
+    """x / y for y > 0."""
+    up, down = ix.size_max(x, 0), ix.size_max(ix.size_sub(0, x), 0)
+    return ix.size_sub(ix.size_floordiv(up, y), ix.size_floordiv(down, y))
 
 
 def _floor_divide(a: Element, b: Element) -> Element:
@@ -168,10 +167,12 @@ def _floor_divide(a: Element, b: Element) -> Element:
 
 
 def _truncated_divide(a: Element, b: Element) -> Element:
-    (x, _), (_y, _) = _parts(a), _parts(b)
-    if (x if isinstance(x, int) else ix.bounds(x)[0]) < 0:
+    x, y = _size(a), _size(b)
+    if isinstance(y, int) and y < 0:
+        x, y = ix.size_sub(0, x), -y
+    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
         raise NotKnown
-    return _floor_divide(a, b)
+    return _toward_zero(x, y)
 
 
 def _remainder(a: Element, b: Element) -> Element:

@@ -9,11 +9,14 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, product
+from tinyedge.core.uop import Size, maximum, product
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import along, columns_of, flat_index, take_at, wrapped
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
+from tinyedge.export.onnx.sorting import order_of
+
+COMPARED = 1 << 22  # places with indices, each with each; more indices are sorted
 
 
 @operator("ScatterElements")
@@ -34,9 +37,7 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
     lines = [(0, size) for size in indices.permute(moved).shape[:-1]]
     index, update = index.permute(moved), updates.permute(moved)
     region = data.shrink([*lines, (0, data.shape[-1])])
-    place = Tensor.arange(data.shape[-1], index.dtype).unsqueeze(1)
-    hit = index.unsqueeze(-2).eq(place)
-    result = _combined(node, region, hit, update.unsqueeze(-2))
+    result = _combined(node, region, index, update)
     if result.shape != data.shape:
         result = data.assign([*lines, (0, data.shape[-1])], result)
     return result.permute(np.argsort(moved).tolist())
@@ -80,33 +81,52 @@ def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Te
             fresh = _reducer(node, reduction)(rows, fresh)
         return written.where(fresh, rows)
     tail = (1,) * (rows.ndim - 1)
-    place = Tensor.arange(count, at.dtype).unsqueeze(1)
-    hit = at.unsqueeze(0).eq(place)  # [R, K]
     if reduction == "none":
-        last = _last(hit)
+        last = _last(node, at, count)
         fresh = updates.gather(0, last)
         return (last >= 0).reshape((count, *tail)).where(fresh, rows)
     # [R, *rest, K]
     order = [*range(1, updates.ndim), 0]
     spread = updates.permute(order).unsqueeze(0)
-    mask = hit.reshape((count, *tail, at.shape[0]))
+    mask = _hits(at, count).reshape((count, *tail, at.shape[0]))
     return _reduced(node, rows, mask, spread)
 
 
-def _combined(node: Node, region: Tensor, hit: Tensor, update: Tensor) -> Tensor:
-    """region [.., L]; hit [.., L, K]; update [.., 1, K]."""
+def _combined(node: Node, region: Tensor, index: Tensor, update: Tensor) -> Tensor:
+    """region [.., L]; index and update [.., K]."""
     if node.text("reduction", "none") != "none":
-        return _reduced(node, region, hit, update)
-    last = _last(hit)
-    picked = update.squeeze(-2)
-    fresh = take_at(picked, along(node, picked, last.maximum(0), picked.ndim - 1))
+        return _reduced(node, region, _hits(index, region.shape[-1]), update.unsqueeze(-2))
+    last = _last(node, index, region.shape[-1])
+    fresh = take_at(update, along(node, update, last.maximum(0), update.ndim - 1))
     return (last >= 0).where(fresh, region)
 
 
-def _last(hit: Tensor) -> Tensor:
-    """Along the last axis the greatest place that is true, or -1."""
-    place = Tensor.arange(hit.shape[-1])
-    return hit.where(place, -1).max(-1)
+def _hits(index: Tensor, length: Size) -> Tensor:
+    """[.., length, K]: whether a place is one of index [.., K]."""
+    return index.unsqueeze(-2).eq(Tensor.arange(length, index.dtype).unsqueeze(1))
+
+
+def _last(node: Node, index: Tensor, length: Size) -> Tensor:
+    """int32 [.., length]: for every place where it is last in index [.., K]; -1 where it is not."""
+    count = index.shape[-1]
+    if maximum(length) * maximum(count) <= COMPARED:
+        return _hits(index, length).where(Tensor.arange(count), -1).max(-1)
+    order = order_of(index).realise()
+    ordered = take_at(index, along(node, index, order, index.ndim - 1)).realise()
+    place = Tensor.arange(length, index.dtype)
+    before = Tensor.full((*index.shape[:-1], length), 0, dt.int32)
+
+    def at(table: Tensor, position: Tensor) -> Tensor:
+        inside = position.maximum(0)
+        return take_at(table, along(node, table, inside, table.ndim - 1))
+
+    total = Tensor.from_size(count, dt.int32)
+    for half in reversed(range(maximum(count).bit_length())):
+        more = before + (1 << half)
+        up_to = (more <= total) & (at(ordered, more.minimum(total) - 1) <= place)
+        before = up_to.where(more, before)
+    found = (before > 0) & at(ordered, before - 1).eq(place)
+    return found.where(at(order, before - 1), -1)
 
 
 def _reduced(node: Node, region: Tensor, hit: Tensor, update: Tensor) -> Tensor:
