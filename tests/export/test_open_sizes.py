@@ -180,7 +180,10 @@ MODELS: dict[str, str] = {
     "Pad reflect": """float[N,2,H,W] x => y:
         pads = Constant<value_ints = [0, 0, 2, 3, 0, 0, 1, 3]>()
         y = Pad<mode = "reflect">(x, pads)""",
-    "Pad reflect with a cut": """float[N,2,H,W] x => y:
+    "Pad reflect beyond the axis": """float[N,2,H,W] x => y:
+        pads = Constant<value_ints = [0, 0, 3, 4, 0, 0, 3, 2]>()
+        y = Pad<mode = "reflect">(x, pads)""",
+    "Pad edge with a cut": """float[N,2,H,W] x => y:
         pads = Constant<value_ints = [0, 0, -1, 2, 0, 0, 1, -1]>()
         y = Pad<mode = "edge">(x, pads)""",
     "Pad to a length": """float[N,L] x => y:

@@ -10,7 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, as_node, as_size, maximum
+from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
@@ -30,16 +30,21 @@ def concat(node: Node, *parts: Tensor) -> Tensor:
     axis = node.axis(0, parts[0].ndim)
     first = parts[0]
     for part in parts:
-        same = part.ndim == first.ndim and all(
-            a == b
-            for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=True))
-            if i != axis
-        )
+        same = part.ndim == first.ndim
+        for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=False)):
+            if same and i != axis and a != b:
+                if _open(a, b):
+                    raise node.unequal(a, b, what=f"along axis {i}")
+                same = False
         if not same or part.dtype is not first.dtype:
             raise node.invalid(
                 f"{show(part)} cannot be joined with {show(first)} along axis {axis}"
             )
     return Tensor.concat(parts, axis)
+
+
+def _open(*sizes: Size) -> bool:
+    return any(isinstance(size, UOp) for size in sizes)
 
 
 @operator("Split", limits="parts from constants and shapes")
@@ -59,6 +64,8 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
         for size in given:
             edges.append(ix.size_add(edges[-1], size))
         negative = any(isinstance(size, int) and size < 0 for size in given)
+        if not negative and edges[-1] != length and _open(edges[-1], length):
+            raise node.unequal(length, edges[-1], what="whose parts are the whole")
         if negative or edges[-1] != length or len(given) != len(node.outputs):
             raise node.invalid(
                 f"an axis of {show(length)} cannot be split into {len(node.outputs)} outputs"
@@ -280,6 +287,8 @@ def _open_border(x: Tensor, axis: int, before: Size, after: Size, mode: str) -> 
         place = place.clip(0, last)
     elif mode == "wrap":
         place = place % length
+    elif ix.bounds(as_node(x.shape[axis]))[0] > max(maximum(before), maximum(after)):
+        place = last - (last - place.abs()).abs()
     else:
         place = ((place + last) % (last * 2).maximum(1) - last).abs()
     return x.gather(axis, place)
