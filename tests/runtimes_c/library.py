@@ -38,6 +38,14 @@ class Reader(c.Structure):
     _fields_ = [("size", c.c_void_p), ("read", c.c_void_p), ("user", c.c_void_p)]
 
 
+SIZE = c.CFUNCTYPE(c.c_int64, c.c_void_p, c.c_char_p)
+READ = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p, c.c_int64, c.c_void_p, c.c_size_t)
+
+
+class File(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("data", c.c_char_p), ("bytes", c.c_size_t)]
+
+
 class Open(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),

@@ -34,7 +34,7 @@ from tests.runtimes_c.library import (
 from tests.runtimes_c.opencl import OpenclLibrary, Shim
 from tests.runtimes_c.runs import RUNS
 from tests.runtimes_c.test_resources import Memory
-from tests.runtimes_c.test_runtime import cases, floats, refused, same
+from tests.runtimes_c.test_runtime import cases, check_from_anywhere, floats, refused, same
 from tests.targets import programs
 from tests.targets.test_qcom_device import images
 from tinyedge.core.device import Device
@@ -181,6 +181,14 @@ def test_self_test(library: Library, cpu_device: Device) -> None:
     report = opened.self_test(model)
     assert (report.cases, report.outputs, report.wrong, report.distinct) == (2, 2, 0, 0)
     opened.c.te_close(model)
+
+
+def test_a_bundle_from_anywhere(library: Library, cpu_device: Device) -> None:
+    """Weights and kernels are read by te_create."""
+    program = programs.counter("cpu")
+    with Replay(program, cpu_device) as replay:
+        made = cases(program, replay)
+    check_from_anywhere(library(programs.counter("qcom"), made))
 
 
 def test_profile(library: Library) -> None:

@@ -15,9 +15,14 @@ from tests.runtimes_c.library import (
     INPUTS,
     LOG,
     OUTPUTS,
+    READ,
+    SIZE,
     Context,
+    File,
+    Library,
     Logger,
     ProfileInfo,
+    Reader,
     RuntimeFailure,
     tensor,
 )
@@ -349,6 +354,51 @@ def test_self_test(library: Build, cpu_device: Device, program: Program) -> None
     assert report.outputs == sum(len(entry.outputs) for entry in program.entries)
     assert report.error == 0
     built.c.te_close(model)
+
+
+def check_from_anywhere(opened: Library) -> None:
+    """The bundle out of memory, and by functions that read it."""
+    found = {p.name.encode(): p.read_bytes() for p in opened.bundle.iterdir() if p.is_file()}
+    files = (File * len(found))(*(File(name, text, len(text)) for name, text in found.items()))
+    failing: set[bytes] = set()
+
+    def read(_: int, name: bytes, offset: int, into: int, count: int) -> int:
+        c.memmove(into, found[name][offset : offset + count], count)
+        return int(name in failing)
+
+    functions = SIZE(lambda _, name: len(found[name]) if name in found else -1), READ(read)
+    reader = Reader(*(c.cast(function, c.c_void_p) for function in functions), None)
+    given = {"files": c.cast(files, c.c_void_p), "file_count": len(found)}, {"reader": reader}
+    for fields in given:
+        options = opened.open_options(**fields)
+        options.folder = None
+        model = opened.open(options)
+        report = opened.self_test(model)
+        assert report.cases > 0 and (report.wrong, report.distinct) == (0, 0)
+        opened.c.te_close(model)
+
+    def whole() -> None:
+        model = opened.open(options)
+        try:
+            opened.self_test(model)
+        finally:
+            opened.c.te_close(model)
+
+    for name, id in ((b"weights-00000.bin", "bundle.file"), (b"golden-00000.bin", "bundle.file")):
+        failing = {name}
+        refused(f"{id}.missing", whole)
+        kept, failing = found.pop(name), set()
+        refused(f"{id}.missing", whole)
+        found[name] = kept[:-1]
+        refused(f"{id}.size", whole)
+        found[name] = kept
+    whole()
+
+
+def test_a_bundle_from_anywhere(library: Build, cpu_device: Device) -> None:
+    program = programs.counter("cpu")
+    with Replay(program, cpu_device) as replay:
+        check_from_anywhere(library(program, cases(program, replay)))
 
 
 def test_self_test_finds_a_wrong_output(library: Build, cpu_device: Device) -> None:
