@@ -53,6 +53,14 @@ _wide = _computed_in(lambda dtype: dtype.computed)  # one operation
 _accumulated = _computed_in(lambda dtype: dtype.accumulated)  # many
 
 
+class UnequalSizes(ValueError):
+    """`sizes` must be equal, and are not or not always."""
+
+    def __init__(self, message: str, sizes: tuple[Size, Size]) -> None:
+        super().__init__(message)
+        self.sizes = sizes
+
+
 class Tensor:
     """A lazy array over `node`, a graph of primitives.
 
@@ -476,7 +484,8 @@ class Tensor:
             rest = ix.size_floordiv(self.size, known)
             target = target[: unknown[0]] + (rest,) + target[unknown[0] + 1 :]
         if product(target) != self.size:
-            raise ValueError(f"reshape of {list(self.shape)} to {list(shape)}: the counts differ")
+            message = f"reshape of {list(self.shape)} to {list(shape)}: the counts differ"
+            raise UnequalSizes(message, (self.size, product(target)))
         source = self.node
         while source.op is ops.RESHAPE:
             source = source.src[0]

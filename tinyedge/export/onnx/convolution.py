@@ -11,7 +11,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, as_node, as_size
+from tinyedge.core.uop import Size, UOp, as_node, as_size
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import remember
 from tinyedge.export.onnx.registry import Node, operator
@@ -55,6 +55,14 @@ def pads_of(
         rest = ix.size_sub(total, half)
         result.append((half, rest) if mode == "SAME_UPPER" else (rest, half))
     return result
+
+
+def check_windows(
+    node: Node, padded: Sequence[Size], kernel: Sequence[int], dilations: Sequence[int]
+) -> None:
+    """Raise InputError where a window may be longer than its padded axis."""
+    for size, k, dilation in zip(padded, kernel, dilations, strict=True):
+        node.needs(size, (k - 1) * dilation + 1)
 
 
 def nonnegative(size: Size) -> Size:
@@ -102,11 +110,16 @@ def conv_options(node: Node, x: Tensor, weight: Tensor) -> dict[str, Any]:
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     groups = node.integer("group", 1)
     channels, filters = x.shape[1], weight.shape[0]
-    if groups < 1 or filters % groups or channels != ix.size_mul(weight.shape[1], groups):  # type: ignore[operator]
+    wanted = ix.size_mul(weight.shape[1], max(groups, 1))
+    if channels != wanted and (isinstance(channels, UOp) or isinstance(wanted, UOp)):
+        raise node.unequal(channels, wanted, what="of which the weight takes as many channels")
+    if groups < 1 or filters % groups or channels != wanted:  # type: ignore[operator]
         raise node.invalid(
             f"{show(channels)} channels and a weight of {show(weight.shape)} in {groups} groups"
         )
     pads = pads_of(node, x.shape[2:], kernel, strides, dilations)
+    padded = [ix.size_add(size, *pair) for size, pair in zip(x.shape[2:], pads, strict=True)]
+    check_windows(node, padded, kernel, dilations)
     return {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
 
 
@@ -117,6 +130,8 @@ def conv_transpose(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = 
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     groups = node.integer("group", 1)
+    if isinstance(x.shape[1], UOp) and x.shape[1] != weight.shape[0]:
+        raise node.unequal(x.shape[1], weight.shape[0], what="of which the weight takes as many")
     if groups < 1 or x.shape[1] != weight.shape[0] or weight.shape[0] % groups:  # type: ignore[operator]
         raise node.invalid(
             f"{show(x.shape[1])} channels and a weight of {show(weight.shape)} in {groups} groups"

@@ -17,13 +17,15 @@ from tinyedge.export.onnx.equality import show
 @dataclass
 class Counts:
     """The counted sizes of a model. made: the tensors that compute them, as they are and below the
-    most there is room for. taken: names of other sizes. bounded: the nodes of those that may be
-    above the most, because the caller said what that is; seen: those that an output tells.
+    most there is room for. labels: the nodes that they are of. taken: names of other sizes.
+    bounded: the nodes of those that may be above the most, because the caller said what that is;
+    seen: those that an output tells.
     """
 
     made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     bounded: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
 
     def add(self, label: str, count: Tensor, greatest: int, *, bounded: bool = False) -> Size:
@@ -37,6 +39,7 @@ class Counts:
         while name in self.made or name in self.taken:
             name += "'"
         self.made[name] = (exact, kept)
+        self.labels[name] = label
         if bounded:
             self.bounded[name] = label
         return symbol(name, 0, greatest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tinyedge.core import ops
@@ -14,6 +14,7 @@ from tinyedge.core.reference import size_value
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, toposort
+from tinyedge.export.onnx.causes import Causes, next_step
 
 _STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
 _INFIX = {ops.MUL: "*", ops.FLOORDIV: "//", ops.MOD: "%"}
@@ -82,7 +83,7 @@ def mismatch(shapes: Iterable[Sequence[Size]]) -> tuple[Size, Size] | None:
     return None
 
 
-def unequal(subject: str, a: Size, b: Size) -> InputError:
+def unequal(subject: str, a: Size, b: Size, causes: Causes) -> InputError:
     """The error for two sizes that must be equal and are not for every value of their symbols."""
     nodes = toposort([size for size in (a, b) if isinstance(size, UOp)])
     symbols = [node for node in nodes if node.op is ops.SYMBOL]
@@ -91,18 +92,16 @@ def unequal(subject: str, a: Size, b: Size) -> InputError:
         f"the sizes {text(a)} and {text(b)} must be equal, and are not for every size allowed",
         id="input.sizes",
         supported="sizes that are equal whatever the symbols' values",
-        next=_suggestion(a, b, symbols),
+        next=next_step(causes.of(symbols), _suggestion(a, b, symbols)),
     )
 
 
-def too_small(subject: str, size: Size, least: int, counts: Container[str]) -> InputError | None:
-    """The error for a size that is below `least` at some ends of its symbols' ranges, if there are
-    any. counts: symbols that only a run knows, which are left to it.
-    """
+def too_small(subject: str, size: Size, least: int, causes: Causes) -> InputError | None:
+    """The error for a size that is below `least` at some ends of its symbols' ranges, if any."""
     if isinstance(size, int) or ix.bounds(size)[0] >= least:
         return None
     symbols = [node for node in toposort((size,)) if node.op is ops.SYMBOL]
-    if len(symbols) > MANY_SYMBOLS or any(node.arg[0] in counts for node in symbols):
+    if len(symbols) > MANY_SYMBOLS:
         return None
     for ends in itertools.product(*(_values(node) for node in symbols)):
         at = {node.arg[0]: end[0] for node, end in zip(symbols, ends, strict=True)}
@@ -114,11 +113,12 @@ def too_small(subject: str, size: Size, least: int, counts: Container[str]) -> I
                 f"the size {text(size)} is {value} where {where}",
                 id="input.sizes",
                 supported=f"sizes of at least {least}",
-                next=_least_suggestion(size, least, symbols),
+                next=next_step(causes.of(symbols), _least_suggestion(size, least, symbols)),
             )
     return None
 
 
+TRIED = 4096  # values of a size
 MANY_SYMBOLS = 6  # of a size, whose ends are not all tried
 
 
@@ -155,6 +155,11 @@ def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:
         if len(ranges) == len({symbol.arg[0] for symbol in symbols}) and _equal(a, b, ranges):
             flags = [f"--dim '{name}={r[0]}..{r[-1]}:{r.step}'" for name, r in ranges.items()]
             return "give the size a step: " + " ".join(flags)
+    if len(symbols) == 1:
+        name = symbols[0].arg[0]
+        for value in itertools.islice(_values(symbols[0])[0], TRIED):
+            if size_value(a, {name: value}) == size_value(b, {name: value}):
+                return f"give the size this value: --dim '{name}={value}'"
     return "fix the size with --dim, or choose other bounds"
 
 

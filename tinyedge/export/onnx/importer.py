@@ -14,13 +14,14 @@ import numpy as np
 from tinyedge.core.compile import Graph, Port
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor import Tensor, UnequalSizes
 from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
+from tinyedge.export.onnx.causes import Causes, next_step
 from tinyedge.export.onnx.counts import Counts
-from tinyedge.export.onnx.equality import mismatch, show, too_small, unequal
+from tinyedge.export.onnx.equality import mismatch, show, too_small
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
@@ -147,6 +148,7 @@ class Importer:
         self.uses: Counter[str] = Counter()
         self.functions = _functions(model)
         self.counts = Counts()
+        self.causes = Causes(self.counts)
         self._count = 0
         self._made = 0
         self._bodies: dict[int, _Body] = {}
@@ -549,9 +551,11 @@ class Importer:
             AttributeError,
         ) as error:
             shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
-            sizes = mismatch(shapes) if isinstance(error, ValueError) else None
-            if sizes is not None:
-                raise unequal(node.label, *sizes) from error
+            sizes = error.sizes if isinstance(error, UnequalSizes) else None
+            if isinstance(error, ValueError) and sizes is None:
+                sizes = mismatch(shapes)
+            if sizes is not None and any(isinstance(size, UOp) for size in sizes):
+                raise node.unequal(*sizes) from error
             raise ModelError(
                 node.label, f"{error or type(error).__name__}", id="model.node"
             ) from error
@@ -594,9 +598,12 @@ class Importer:
                     "a size of its result is too complicated an expression of the open sizes",
                     id="model.limit",
                     supported=f"expressions of up to {limits.terms} terms",
-                    next="fix a size with --dim, or give it a step that keeps halves whole",
+                    next=next_step(
+                        self.causes.of((size,)),
+                        "fix a size with --dim, or give it a step that keeps halves whole",
+                    ),
                 )
-            error = too_small(subject, size, 0, self.counts.made)
+            error = too_small(subject, size, 0, self.causes)
             if error is not None:
                 raise error
         count = product(size for size in shape if size != 0)  # what is empty may be reshaped
@@ -608,7 +615,9 @@ class Importer:
             raise limits.exceeded("axes", subject, f"its result has {len(shape)} axes")
         if most > limits.elements:
             because = f"its shape {show(shape)} has up to {most} elements"
-            raise limits.exceeded("elements", subject, because)
+            error = limits.exceeded("elements", subject, because)
+            smaller = self.causes.smaller(shape)
+            raise error.with_next(smaller) if smaller else error
 
     def _terms_of(self, size: UOp) -> int:
         """How long a size is when written out."""

@@ -26,7 +26,7 @@ def wrapped(node: Node, indices: Tensor, length: Size, what: str = "index") -> T
             return node.constant(np.where(known < 0, known + length, known))
         return indices
     if known is not None and known.size:
-        node.needs(length, max(-int(known.min()), int(known.max()) + 1))
+        node.needs(length, max(-int(known.min()), int(known.max()) + 1), lenient=True)
     if indices.dtype.kind == "u":
         return indices
     if known is not None and (not known.size or known.min() >= 0):
@@ -45,7 +45,7 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         start = ix.size_add(length, place) if place < 0 else place
         if isinstance(length, int) and isinstance(start, int) and not 0 <= start < length:
             raise node.invalid(f"index {int(known)} of an axis of {show(length)}")
-        node.needs(length, max(-place, place + 1))
+        node.needs(length, max(-place, place + 1), lenient=True)
         bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
         bounds[axis] = (start, ix.size_add(start, 1))
         return x.shrink(bounds).reshape(x.shape[:axis] + x.shape[axis + 1 :])
@@ -98,7 +98,7 @@ def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         raise node.unsupported(
             f"its index depth is {show(depth)}",
             supported="a fixed depth",
-            next="fix the size with --dim",
+            next=node.remedy(depth),
         )
     if not 0 <= batch < min(x.ndim, indices.ndim):
         raise node.invalid(f"batch_dims is {batch} for {x.ndim} and {indices.ndim} axes")

@@ -6,6 +6,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import UOp
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import absorb
 from tinyedge.export.onnx.reader import DTYPES
@@ -84,6 +85,12 @@ def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -
 def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     groups = node.integer("num_groups", 0)
     channels = x.shape[1]
+    if groups > 0 and isinstance(channels, UOp):
+        raise node.unsupported(
+            f"it has {show(channels)} channels",
+            supported="a fixed number of channels",
+            next=node.remedy(channels),
+        )
     if groups < 1 or not isinstance(channels, int) or channels % groups:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)

@@ -12,7 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size
-from tinyedge.export.onnx.convolution import pads_of, spatial_attribute
+from tinyedge.export.onnx.convolution import check_windows, pads_of, spatial_attribute
 from tinyedge.export.onnx.elementwise import absolute_power
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -64,6 +64,10 @@ def windows_of(node: Node, x: Tensor) -> Windows:
         for axis in range(spatial):
             span = (kernel[axis] - 1) * dilations[axis] + 1
             tail[axis] = _tail(sizes[axis], pads[axis], span, strides[axis])
+    padded = [
+        ix.size_add(size, *pair, more) for size, pair, more in zip(sizes, pads, tail, strict=True)
+    ]
+    check_windows(node, padded, kernel, dilations)
     return Windows(kernel, strides, dilations, pads, tail)
 
 

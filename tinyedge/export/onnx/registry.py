@@ -21,11 +21,12 @@ import numpy as np
 
 import onnx
 from tinyedge.core.dtype import DType
-from tinyedge.core.errors import ModelError, UnsupportedOp
+from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, maximum, product
+from tinyedge.export.onnx.causes import next_step
 from tinyedge.export.onnx.elements import Element
-from tinyedge.export.onnx.equality import too_small
+from tinyedge.export.onnx.equality import show, too_small, unequal
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.ports import LOOPS
@@ -333,6 +334,8 @@ class Node:
             raise self.unsupported(
                 "each turn of a loop computes how many elements its result has",
                 supported="results of one size in every turn",
+                next="make the loop's number of turns constant, so that it is unrolled, or take a "
+                "result of fixed size: TopK of a constant K, or a mask and Where",
             )
         greatest = maximum(most)
         if not greatest:
@@ -348,7 +351,7 @@ class Node:
             raise self.unsupported(
                 f"the input {what!r} is computed at run time",
                 supported=f"a constant {what!r}",
-                next="fix the sizes it depends on with --dim, or make it a constant",
+                next=self.remedy(tensor, otherwise="fix the sizes it depends on with --dim"),
             )
         return value
 
@@ -356,7 +359,11 @@ class Node:
         """How many elements an input has, which must be known at import."""
         length = product(tensor.shape)
         if not isinstance(length, int):
-            raise self.unsupported(f"how many elements {what!r} has depends on an open size")
+            raise self.unsupported(
+                f"{what!r} has {show(length)} elements",
+                supported=f"a fixed number of elements of {what!r}",
+                next=self.remedy(length),
+            )
         return length
 
     def sizes(self, tensor: Tensor, what: str, *, counted: bool = False) -> list[Size]:
@@ -377,7 +384,7 @@ class Node:
             raise self.unsupported(
                 f"the input {what!r} is computed at run time",
                 supported=f"{what!r} computed from constants and shapes",
-                next="fix the sizes it depends on with --dim, or make it a constant",
+                next=self.remedy(tensor, otherwise="fix the sizes it depends on with --dim"),
             )
         items = value.reshape(-1).tolist()
         if not all(isinstance(item, (int, UOp)) for item in items):
@@ -397,9 +404,9 @@ class Node:
         items = self.sizes(tensor, what)
         if not all(isinstance(item, int) for item in items):
             raise self.unsupported(
-                f"the input {what!r} depends on a symbolic size",
+                f"the input {what!r} depends on sizes: {show(items)}",
                 supported=f"a constant {what!r}",
-                next="fix that size with --dim",
+                next=self.remedy(*items),
             )
         return items  # type: ignore[return-value]
 
@@ -423,9 +430,40 @@ class Node:
         """Count unrolled steps as nodes of the graph. Raises ModelError beyond the limit."""
         self.importer.spend(steps, self.label)
 
-    def needs(self, size: Size, least: int) -> None:
-        """Raise InputError where an open size may be less than `least`."""
-        error = too_small(self.label, size, least, self.importer.counts.made)
+    # Refusals.
+
+    def remedy(
+        self, *values: Tensor | Size, otherwise: str = "fix the size with --dim, to one number"
+    ) -> str:
+        """The next step where values or sizes must be known at export and are not.
+
+        otherwise: where they depend on open sizes only, which --dim changes.
+        """
+        nodes = [v.node if isinstance(v, Tensor) else v for v in values if not isinstance(v, int)]
+        return next_step(self.importer.causes.of(nodes), otherwise)
+
+    def smaller(self, *sizes: Size) -> str:
+        """The next step where sizes are too large: a smaller greatest one."""
+        return self.importer.causes.smaller(sizes) or (
+            "give the size a smaller greatest one with --dim, or fix it"
+        )
+
+    def unequal(self, a: Size, b: Size, *, what: str = "") -> InputError:
+        """The error for two sizes that must be equal and are not, whatever an open one is.
+
+        what: what the node does with them.
+        """
+        subject = f"{self.label}, {what}" if what else self.label
+        return unequal(subject, a, b, self.importer.causes)
+
+    def needs(self, size: Size, least: int, *, lenient: bool = False) -> None:
+        """Raise InputError where an open size may be less than `least`.
+
+        lenient: not where only a run knows it.
+        """
+        if lenient and isinstance(size, UOp) and self.importer.causes.of((size,)).count:
+            return
+        error = too_small(self.label, size, least, self.importer.causes)
         if error is not None:
             raise error
 
@@ -435,8 +473,6 @@ class Node:
 
     def warn(self, text: str) -> None:
         self.importer.warn(f"{self.label}: {text}")
-
-    # Refusals.
 
     def unsupported(self, because: str, *, supported: str = "", next: str = "") -> UnsupportedOp:
         """The error for a valid use that cannot be imported."""

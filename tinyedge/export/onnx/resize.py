@@ -128,7 +128,9 @@ def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[An
             raise node.unsupported(
                 f"an axis of {show(length)} elements is scaled by {scale}",
                 supported="open sizes scaled by a fraction of small numbers, such as 2, 0.5 or 1.7",
-                next="fix the size with --dim, or give `sizes` instead of `scales`",
+                next=node.remedy(
+                    length, otherwise="fix the size with --dim, or give `sizes` instead of `scales`"
+                ),
             )
         target = ix.size_floordiv(ix.size_mul(length, ratio[0]), ratio[1])
         result.append(Axis(axis, length, target, float(scale), ratio=ratio))
@@ -168,7 +170,7 @@ def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size
             raise node.unsupported(
                 f"keep_aspect_ratio_policy {policy!r} of open sizes {show([*lengths, *targets])}",
                 supported="'stretch'",
-                next="fix the sizes with --dim",
+                next=node.remedy(*lengths, *targets),
             )
         ratios = [t / n for t, n in zip(targets, lengths, strict=True)]  # type: ignore[operator]
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -255,7 +257,7 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
         raise node.unsupported(
             f"{options.coordinates!r} from {show(length)} to {show(target)} elements",
             supported="fixed sizes",
-            next="fix the size with --dim",
+            next=node.remedy(length, target),
         )
     assert scale is not None
     node.check_table(target)
@@ -342,7 +344,7 @@ def _places(node: Node, item: Axis, options: Options) -> interpolation.Places:
         raise node.unsupported(
             f"{show(item.length)} elements are resized to {show(item.target)}",
             supported="open sizes whose product is below 2**28",
-            next="give the size a smaller greatest one with --dim, or fix it",
+            next=node.smaller(item.length, item.target),
         ) from None
     if found is None:
         _source(node, item, options)

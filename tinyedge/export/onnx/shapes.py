@@ -14,7 +14,7 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, UOp, product
 from tinyedge.export.onnx.elements import NotKnown, steps_between
-from tinyedge.export.onnx.equality import shape_text, unequal
+from tinyedge.export.onnx.equality import shape_text
 from tinyedge.export.onnx.registry import Node, operator
 
 ENDLESS = 2**31 - 1  # more elements than any bound
@@ -84,7 +84,9 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
             raise node.unsupported(
                 "how many numbers it has is no quotient of sizes",
                 supported="limits and steps that are sizes, or fractions of small numbers",
-                next="fix the sizes it depends on with --dim",
+                next=node.remedy(
+                    start, limit, delta, otherwise="fix the sizes it depends on with --dim"
+                ),
             ) from None
     elif dtype.is_float:
         known = [
@@ -153,14 +155,19 @@ def resolved(node: Node, x: Tensor, sizes: Sequence[Size]) -> Tensor:
         raise node.invalid(f"shape {shape_text(sizes)} is not possible")
     target = list(sizes)
     if unknown:
-        known = product(want for axis, want in enumerate(sizes) if axis != unknown[0])
-        if known == 0:
+        known = [want for axis, want in enumerate(sizes) if axis != unknown[0]]
+        if product(known) == 0:
             raise node.invalid(f"shape {shape_text(sizes)} has a -1 beside a 0")
-        target[unknown[0]] = ix.size_floordiv(x.size, known)
+        left = [*x.shape]
+        for size in [want for want in known if isinstance(want, UOp) and want in left]:
+            if size in left:  # so that it may be 0
+                left.remove(size)
+                known.remove(size)
+        target[unknown[0]] = ix.size_floordiv(product(left), product(known))
     count = product(target)
     if count != x.size:
         if isinstance(count, UOp) or isinstance(x.size, UOp):
-            raise unequal(f"{node.label}, a reshape to {shape_text(target)}", x.size, count)
+            raise node.unequal(x.size, count, what=f"a reshape to {shape_text(target)}")
         raise node.invalid(
             f"{shape_text(x.shape)} has {x.size} elements, {shape_text(target)} has {count}"
         )
@@ -189,6 +196,8 @@ def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     drop = {node.wrap(axis, x.ndim) for axis in chosen}
     for axis in drop:
         if x.shape[axis] != 1:
+            if isinstance(x.shape[axis], UOp):
+                raise node.unequal(x.shape[axis], 1, what=f"which drops axis {axis}")
             raise node.invalid(f"axis {axis} has size {x.shape[axis]}, not 1")
     return x.reshape([s for axis, s in enumerate(x.shape) if axis not in drop])
 

@@ -28,7 +28,7 @@ def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tu
         raise node.unsupported(
             f"a transform of {show(length)} values",
             supported="transforms of an open size up to 46340",
-            next="give the size a smaller greatest one with --dim, or fix it",
+            next=node.smaller(length),
         )
     return _open_waves(rows, columns, length, x)
 
@@ -137,11 +137,15 @@ def stft(
             raise node.unsupported(
                 f"a frame_length of {show(given)}",
                 supported="a fixed frame_length",
-                next="fix the size with --dim, or give the node a constant frame_length",
+                next=node.remedy(
+                    given,
+                    otherwise="fix the size with --dim, or give the node a constant frame_length",
+                ),
             )
         size = given
     if stride < 1 or size < 1:
         raise node.invalid(f"frame_step {stride}, frame_length {size}")
+    node.needs(signal.shape[1], size)
     bins = size // 2 + 1 if node.integer("onesided", 1) else size
     frames = signal.window(1, size, stride).permute((0, 1, 3, 2))
     if window is not None:

@@ -1,0 +1,81 @@
+"""Why something is not known at export, and what a user can change about that."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinyedge.core import ops
+from tinyedge.core.uop import Size, UOp, toposort
+
+if TYPE_CHECKING:
+    from tinyedge.export.onnx.counts import Counts
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a value depends on: the first input whose values it takes, the first number that only a
+    run counts, and whether it changes from turn to turn of a loop.
+    """
+
+    input: str = ""
+    count: str = ""
+    turn: bool = False
+
+    def __or__(self, other: Cause) -> Cause:
+        return Cause(self.input or other.input, self.count or other.count, self.turn or other.turn)
+
+
+NOTHING = Cause()
+
+
+class Causes:
+    """Finds causes; what was found is kept. counts: the numbers that only a run knows."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._found: dict[UOp, Cause] = {}
+
+    def of(self, nodes: Iterable[UOp]) -> Cause:
+        """What values, or sizes, depend on."""
+        result = NOTHING
+        for root in nodes:
+            for node in toposort((root,), stop=lambda each: each in self._found):
+                if node not in self._found:
+                    cause = self._own(node)
+                    for source in node.src:
+                        cause |= self._found[source]
+                    self._found[node] = cause
+            result |= self._found[root]
+        return result
+
+    def smaller(self, sizes: Iterable[Size]) -> str:
+        """How to make sizes smaller where only a run knows them; nothing where it does not."""
+        count = self.of(size for size in sizes if isinstance(size, UOp)).count
+        if not count:
+            return ""
+        bound = shlex.quote(f"{self._counts.labels[count]}=N")
+        return f"give {count!r} a smaller bound: --bound {bound}"
+
+    def _own(self, node: UOp) -> Cause:
+        if node.op is ops.SYMBOL and node.arg[0] in self._counts.made:
+            return Cause(count=node.arg[0])
+        if node.op is ops.BUFFER and node.arg[0].data is None:
+            kind = node.arg[0].kind
+            return Cause(input=node.arg[0].name) if kind == "input" else Cause(turn=True)
+        return NOTHING
+
+
+def next_step(cause: Cause, otherwise: str) -> str:
+    """What to do about it. otherwise: where only open sizes matter, which --dim changes."""
+    before = "export what comes before this node: --outputs NAME"
+    if cause.count:
+        return f"only a run knows {cause.count!r}, which no --dim changes: {before}"
+    if cause.input:
+        fixed = f"--constant {shlex.quote(f'{cause.input}=NUMBER')}"
+        return f"it is computed from input {cause.input!r}: fix that by {fixed}, or {before}"
+    if cause.turn:
+        return "it changes from turn to turn of a loop: compute it before the loop"
+    return otherwise
