@@ -107,6 +107,10 @@ def test_every_cut_and_every_flipped_bit(fast_reader: Path, tmp_path: Path) -> N
         total = sum(path.stat().st_size for path in folder.iterdir())
         assert 2000 < total < 8000
         assert compare_mutations(fast_reader, folder, 1) == 9 * total
+        texts = list(mutations((folder / "manifest.json").read_bytes(), 1))
+        file = tmp_path / "texts"
+        file.write_bytes(joined(texts))
+        compare_javascript(file, texts, [python_id(text) for text in texts])
 
 
 def nasty_texts(tmp_path: Path, step: int) -> list[bytes]:
@@ -126,9 +130,14 @@ def nasty_texts(tmp_path: Path, step: int) -> list[bytes]:
     return texts
 
 
+def joined(texts: list[bytes]) -> bytes:
+    """As the programs read them: each after its length."""
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
 def compare_texts(reader: Path, texts: list[bytes], tmp_path: Path) -> None:
     file = tmp_path / "texts"
-    file.write_bytes(b"".join(struct.pack("<I", len(text)) + text for text in texts))
+    file.write_bytes(joined(texts))
     expected = [python_id(text) for text in texts]
     assert expected.count("") > 10
     # Past the manifest, the C reader finds no other file.
@@ -136,12 +145,16 @@ def compare_texts(reader: Path, texts: list[bytes], tmp_path: Path) -> None:
     stages = ["" if answer.startswith("bundle.file.") else answer for answer in answers]
     for text, answer, wanted in zip(texts, stages, expected, strict=True):
         assert answer == wanted, text
+    compare_javascript(file, texts, expected)
+
+
+def compare_javascript(file: Path, texts: list[bytes], expected: list[str]) -> None:
+    """file: the texts, each after its length."""
     if not shutil.which("node"):
         return
     script = Path(__file__).with_name("verdicts.mjs")
-    for text, answer, wanted in zip(
-        texts, build.run("node", script, file).split("\n"), expected, strict=False
-    ):
+    answers = build.run("node", script, file).removesuffix("\n").split("\n")
+    for text, answer, wanted in zip(texts, answers, expected, strict=True):
         # The JS runtime serves one target only, which has no images.
         foreign = ["bundle.feature"] if b'"images"' in text else []
         assert answer in (wanted, "bundle.target", *foreign), text
