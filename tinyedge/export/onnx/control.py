@@ -17,7 +17,11 @@ from tinyedge.export.onnx.registry import REFUSED, Call, Node, operator
 Steps = Generator[Call, list[Any], Any]
 
 
-@operator("If", limits="a computed condition: branches whose results have one shape and type")
+@operator(
+    "If",
+    limits="a computed condition: branches whose results have one shape and type; of what each "
+    "counts for itself they have two",
+)
 def if_(node: Node, condition: Tensor) -> Steps:
     """The branch of a known condition; else both branches, and a choice between their results."""
     known = node.known(condition)
@@ -39,16 +43,20 @@ def _chosen(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
         return [_chosen(node, condition, x, y) for x, y in zip(a, b, strict=True)]
     same = isinstance(a, Tensor) and isinstance(b, Tensor)
     if not same or a.shape != b.shape or a.dtype is not b.dtype:
+        counted = same and a.dtype is b.dtype and a.ndim == b.ndim
         raise node.unsupported(
             f"its condition is computed at run time, its branches give {show(a)}, {show(b)}",
             supported="branches whose results have one shape and type",
-            next="fix what the condition depends on: --constant INPUT=NUMBER",
+            next="fix what the condition depends on: --constant INPUT=NUMBER"
+            + (", or give both results one size in the model" if counted else ""),
         )
     return condition.where(a, b)
 
 
 @operator(
-    "Loop", limits="a computed number of turns: below a bound; what is carried keeps its shape"
+    "Loop",
+    limits="a computed number of turns: below a bound; what is carried keeps its shape, "
+    "nothing is counted in a turn",
 )
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
@@ -189,7 +197,11 @@ def scan_of_batches(node: Node, lengths: Tensor | None, *values: Tensor) -> Step
     reverse = node.integer_list("directions") or [0] * count
     batch, length = values[-1].shape[:2]
     if not isinstance(batch, int) or not isinstance(length, int):
-        raise node.unsupported("a symbolic size", supported="fixed sizes")
+        raise node.unsupported(
+            f"it scans {show(length)} elements of a batch of {show(batch)}",
+            supported="fixed sizes",
+            next=node.remedy(batch, length),
+        )
     if any(t.shape[0] != batch for t in values) or (lengths is not None and lengths.size != batch):
         raise node.invalid("its operands have batches of several sizes")
     turns = [length] * batch if lengths is None else node.integers(lengths, "sequence_lens")
@@ -304,7 +316,11 @@ def split_to_sequence(node: Node, x: Tensor, sizes: Tensor | None = None) -> lis
     axis = node.axis(0, x.ndim)
     length = x.shape[axis]
     if not isinstance(length, int):
-        raise node.unsupported("a symbolic axis", supported="fixed sizes")
+        raise node.unsupported(
+            f"an axis of {show(length)} elements",
+            supported="a fixed number",
+            next=node.remedy(length),
+        )
     node.spend(length)
     keep = True
     if sizes is None:
