@@ -70,9 +70,10 @@ def slow(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(
-    "model", ["pnet", slow("onet"), slow("magika"), slow("minilm"), slow("opennsfw")]
-)
+MODELS = [name if name == "pnet" else slow(name) for name in cases.CASES]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_fixed_sizes(tmp_path: Path, cpu_device: Device, model: str) -> None:
     folder = cases.export(model, tmp_path / model, target="cpu", golden=True)
     program = build_bundle(folder)
@@ -170,7 +171,7 @@ def test_code_size_on_arm64(tmp_path: Path, target: str) -> None:
 
 
 @needs_arm64
-@pytest.mark.parametrize("model", ["pnet", slow("magika")])
+@pytest.mark.parametrize("model", MODELS)
 def test_arm64(tmp_path: Path, model: str) -> None:
     folder = cases.export(model, tmp_path / model, target="cpu", golden=True)
     program = build_bundle(folder, f"CC={ARM64}", "LDFLAGS=-static")
