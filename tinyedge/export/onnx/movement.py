@@ -10,7 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum
+from tinyedge.core.uop import Size, UOp, as_node, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
@@ -201,10 +201,6 @@ def _limited(place: Size, low: int, high: Size) -> Size:
     if isinstance(place, int) and place >= FAR:
         return high
     return ix.size_max(ix.size_min(place, high), low)
-
-
-def lesser(a: Size, b: Size) -> Size:
-    return as_size(ix.minimum(as_node(a), as_node(b)))
 
 
 @operator("Pad", limits="pads from constants and shapes")
