@@ -381,6 +381,18 @@ def reduction_types(inputs: Inputs, limits: Limits) -> Iterator[Case]:
 
 
 @family
+def zero_divisors(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """What a compiler may see to be 0, and divide by as it likes."""
+    x = inputs.new(np.array([1, -2.5, 0, -0.0, np.inf, np.nan], np.float32))
+    yield "by_zero", x / 0.0, EXACT
+    yield "by_minus_zero", x / -0.0, EXACT
+    for count in (2, 40):
+        zeros = Tensor.full((count,), 0.0, dt.float32)
+        yield f"by_{count}_zeros", x / zeros.sum(), EXACT
+        yield f"{count}_zeros", zeros.sum() + x * 0.5, EXACT
+
+
+@family
 def indexing(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     data = inputs.new(floats(6, 5, seed=13))
     whole = inputs.new(np.arange(12, dtype=np.int32).reshape(4, 3))

@@ -289,6 +289,11 @@ def _within(node: Any, feeds: dict[str, Array]) -> float:
     if node.op_type in ("InstanceNormalization", "GroupNormalization"):
         x, scale = (_greatest(feeds[name]) for name in node.input[:2])
         return x * scale / float(np.sqrt(attributes(node).get("epsilon", 1e-5)))
+    if node.op_type == "MeanVarianceNormalization":  # the variance is a difference of squares
+        x, axes = feeds[node.input[0]].astype(np.float64), attributes(node).get("axes", (0, 2, 3))
+        with np.errstate(all="ignore"):
+            variance = np.nan_to_num(x.var(axis=tuple(axes)), nan=np.inf)
+        return _greatest(x) ** 2 / max(float(variance.min(initial=np.inf)), 1e-6)
     if node.op_type in ("Gelu", "Swish", "Mish"):
         return _greatest(feeds[node.input[0]])
     return WITHIN.get(node.op_type, 0.0)

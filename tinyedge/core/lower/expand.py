@@ -8,7 +8,7 @@ a range are one node.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
@@ -66,16 +66,26 @@ def _unroll(sink: UOp) -> UOp:
             total: UOp | None = None
             for coordinate in _coordinates(copied):
                 copy = SIMPLIFY.rewrite((body,), coordinate)[0]
-                total = copy if total is None else UOp(node.arg, copy.dtype, (total, copy))
+                fold = UOp(node.arg, copy.dtype, (total, copy)) if total is not None else copy
+                total = simplify(fold)
             assert total is not None
-            body = total
-            new = UOp(ops.FOLD, node.dtype, (body, *serial), node.arg) if serial else body
+            new = _of_zeros(UOp(ops.FOLD, node.dtype, (total, *serial), node.arg), serial)
             if threads:
                 new = UOp(ops.THREADS, node.dtype, (new, *threads), node.arg)
             done[node] = new
         else:
             done[node] = node if src == node.src else simplify(node.replace(src))
     return done[sink]
+
+
+def _of_zeros(fold: UOp, ranges: Sequence[UOp]) -> UOp:
+    """A fold without ranges is its body; a sum of zeros is 0, for what is computed of it."""
+    body = fold.src[0]
+    if not ranges:
+        return body
+    if fold.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
+        return const(0, fold.dtype)
+    return fold
 
 
 def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:

@@ -93,6 +93,12 @@ def _cast_chain(bindings: Bindings) -> UOp | None:
     return None
 
 
+def _over_zero(bindings: Bindings) -> UOp:
+    """x / 0 as x * infinity, which compilers that divide by constants as they like leave alone."""
+    x, zero = bindings["x"], bindings["root"].src[1]
+    return UOp(ops.MUL, x.dtype, (x, const(math.copysign(math.inf, zero.arg), zero.dtype)))
+
+
 RULES = [
     Rule("add-zero", of(ops.ADD, X, number(0)), X, _keeps_zero(-1.0)),
     Rule("sub-zero", of(ops.SUB, X, number(0)), X, _keeps_zero(1.0)),
@@ -101,6 +107,7 @@ RULES = [
     Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),
     Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X), _not_index),
     Rule("div-one", of(ops.DIV, X, number(1)), X),
+    Rule("div-zero", of(ops.DIV, X, number(0)), _over_zero),
     Rule("floordiv-one", of(ops.FLOORDIV, X, number(1)), X),
     Rule("truncdiv-one", of(ops.TRUNCDIV, X, number(1)), X),
     Rule("neg-neg", of(ops.NEG, of(ops.NEG, X)), X),

@@ -58,6 +58,13 @@ def _retyped(
         return node if dtype is node.dtype else _retyped_buffer(node, dtype, sources)
     if op is ops.CONST:
         return node if dtype is node.dtype else const(_fitting(node.arg, node.dtype, dtype), dtype)
+    if op is ops.NOT and node.dtype.kind == "u" and dtype.bits < node.dtype.bits:
+        raise InputError(
+            f"a complement (NOT) of type {node.dtype}",
+            f"the target computes {node.dtype} as {dtype}, which cannot hold it",
+            id="compile.integer.range",
+            next="use a target with 64-bit integers (cpu), or a narrower type in the model",
+        )
     if op is ops.CAST:
         if src[0].dtype.is_float and _narrower(node.dtype, dtype):
             return _saturated(src[0], node.dtype, dtype)
