@@ -163,7 +163,9 @@ def test_after_creation_no_allocation_and_no_file(
 # --- real models --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["pnet", "rnet", slow("onet"), slow("magika"), slow("opennsfw")])
+@pytest.mark.parametrize(
+    "model", [name if name in ("pnet", "rnet") else slow(name) for name in cases.CASES]
+)
 def test_real_models(fake: FakeCuda, tmp_path: Path, model: str) -> None:
     """Equal to onnxruntime within the tolerance, on both kinds of devices."""
     folder = cases.export(model, tmp_path / model, target="cuda", golden=True)
