@@ -636,6 +636,7 @@ def test_one_program(group: str, target: str, device: Device) -> None:
 
 
 TOO_SMALL = {
+    "Squeeze": ("float[N,1] x => y: y = Squeeze(x)", "N is 1", "N=2..4"),
     "Conv": ("float[1,2,L] x, float[3,2,5] w => y: y = Conv(x, w)", "L is 3", "L=5..12"),
     "Pad": (
         """float[1,L] x => y:
@@ -685,6 +686,11 @@ REFUSED = {
     "Resize keeps its aspect": """float[1,1,H,W] x, float[L,M] z => y:
         s = Shape(z)
         y = Resize<axes = [2, 3], keep_aspect_ratio_policy = "not_larger">(x, , , s)""",
+    "Resize of a region": """float[1,1,H,W] x => y:
+        r = Constant<value_floats = [0.0, 0.1, 1.0, 0.9]>()
+        s = Constant<value_ints = [5, 5]>()
+        y = Resize<axes = [2, 3], coordinate_transformation_mode = "tf_crop_and_resize">
+            (x, r, , s)""",
     "Resize of long signals": """float[1,1,Long] x, float[Other] z => y:
         s = Shape(z)
         y = Resize<mode = "linear", axes = [2]>(x, , , s)""",

@@ -255,7 +255,8 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
     length, target, scale = item.length, item.target, item.scale
     if not isinstance(length, int) or not isinstance(target, int):
         raise node.unsupported(
-            f"{options.coordinates!r} from {show(length)} to {show(target)} elements",
+            f"coordinate_transformation_mode {options.coordinates!r} along an axis that goes "
+            f"from {show(length)} to {show(target)} elements",
             supported="fixed sizes",
             next=node.remedy(length, target),
         )

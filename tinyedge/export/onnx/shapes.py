@@ -192,6 +192,9 @@ def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
 def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     chosen = node.listed("axes", axes)
     if chosen is None:
+        for size in x.shape:
+            if size != 1:
+                node.needs(size, 2, lenient=True)  # else the number of axes would depend on it
         return x.squeeze()
     drop = {node.wrap(axis, x.ndim) for axis in chosen}
     for axis in drop:
