@@ -96,6 +96,24 @@ def _backwards_to_max(node: NodeProto, inputs: list[Array | None], opset: int) -
     return bool((far & (inputs[4] < 0)).any())
 
 
+def _before_backwards(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    if len(inputs) < 5 or any(a is None for a in inputs):
+        return False
+    x, starts, _, axes, steps = (np.asarray(a) for a in inputs)
+    sizes = np.array(x.shape, np.int64)[axes]
+    return bool(((steps < 0) & (starts < -sizes)).any())
+
+
+def _beyond_integers(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    x, y = inputs
+    if x is None or y is None or x.dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(x.dtype)
+    with np.errstate(all="ignore"):
+        powers = x.astype(np.float64) ** y.astype(np.float64)
+    return bool(((powers > limits.max) | (powers < limits.min)).any())
+
+
 def _infinite(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[0] is not None and not np.isfinite(inputs[0]).all()
 
@@ -253,6 +271,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for engine in (ORT, ONNX)
     ),
     Deviation(ORT, "MaxPool", "-inf becomes the least number", _infinite),
+    Deviation(ONNX, "Slice", "nothing from before the axis, backwards", _before_backwards),
+    Deviation(ORT, "Pow", "integers beyond their range are the least", _beyond_integers),
     Deviation(ORT, "Slice", "INT_MAX as an end is the first entry, backwards", _backwards_to_max),
     Deviation(ORT, "RoiAlign", "the greatest of weighted corners", _attribute("mode", b"max")),
 )
