@@ -180,8 +180,8 @@ def _of_torch(name: str) -> dict[str, Entry]:
 # of a sum decides. Their tolerance is how far onnxruntime is from itself, on these inputs.
 # smart_turn: 2.6e-3, with its optimiser (which multiplies codes, not what they stand for) and
 # without; and 1.2e-3 if the last bits of its input change.
-# common_old, whose LSTM quantises the state anew in each of 40 steps: 1.6e-2 if its input changes by
-# a millionth, as sums in another order do.
+# common_old, whose LSTM quantises the state anew in each of 40 steps: 1.6e-2 if its input changes
+# by a millionth, as sums in another order do.
 # tests/export/test_models.py compares both part by part, each given what onnxruntime gives it,
 # within 1e-4.
 ENTRIES: dict[str, Entry] = {
