@@ -180,7 +180,7 @@ def _of_torch(name: str) -> dict[str, Entry]:
 # of a sum decides. Their tolerance is how far onnxruntime is from itself, on these inputs.
 # smart_turn: 2.6e-3, with its optimiser (which multiplies codes, not what they stand for) and
 # without; and 1.2e-3 if the last bits of its input change.
-# common_old, whose LSTM quantises the state anew in each of 40 steps: 1.6e-2 if its input changes
+# common_old, whose LSTM quantises the state anew in each of 40 steps: 2.6e-2 if its input changes
 # by a millionth, as sums in another order do.
 # tests/export/test_models.py compares both part by part, each given what onnxruntime gives it,
 # within 1e-4.
@@ -215,7 +215,7 @@ ENTRIES: dict[str, Entry] = {
         symbolic=Symbolic({"sequence_length": "1..32"}, ((20,), (1,), (7,))),
     ),
     "common": Entry(_stored("common"), **CAPTCHA),
-    "common_old": Entry(_stored("common_old"), tolerance=1.6e-2, chosen="387", **CAPTCHA),
+    "common_old": Entry(_stored("common_old"), tolerance=2.6e-2, chosen="387", **CAPTCHA),
     "slider": Entry(
         _stored("slider"),
         lambda: [{"images": draw.channels_first(draw.picture(640, 640)) / np.float32(255)}],
