@@ -381,6 +381,17 @@ def reduction_types(inputs: Inputs, limits: Limits) -> Iterator[Case]:
 
 
 @family
+def many_places(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """More computed places than a kernel has letters for: some names are those of types."""
+    data = inputs.new(floats(50, seed=21))
+    places = inputs.new((np.arange(120, dtype=np.int32) * 7 % 49).reshape(40, 3))
+    total = Tensor.full((3,), 0.0, dt.float32)
+    for place in (places[number] for number in range(40)):
+        total = total + data.gather(0, place + 0) * data.gather(0, place + 1)
+    yield "many_places", total, CLOSE
+
+
+@family
 def zero_divisors(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     """What a compiler may see to be 0, and divide by as it likes."""
     x = inputs.new(np.array([1, -2.5, 0, -0.0, np.inf, np.nan], np.float32))

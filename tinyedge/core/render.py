@@ -40,10 +40,12 @@ FUNCTIONS = {
 class Printer:
     """Prints one kernel. A target's printer overrides the spellings that differ from C's.
 
-    suffixes: of integer constants, by the type's name.
+    suffixes: of integer constants, by the type's name. reserved: names of the language that look like
+    those of values.
     """
 
     suffixes: ClassVar[Mapping[str, str]] = {}
+    reserved: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, kernel: KernelText) -> None:
         self.kernel = kernel
@@ -286,7 +288,8 @@ class Printer:
         letter = "x" if node.op is ops.LOAD else "i" if node.dtype is dt.index else "v"
         number = self.counters.get(letter, 0)
         self.counters[letter] = number + 1
-        return f"{letter}{number}"
+        name = f"{letter}{number}"
+        return name if name not in self.reserved else self.name(node)
 
     def bare(self, node: UOp) -> str:
         """An expression without parentheses around the whole."""

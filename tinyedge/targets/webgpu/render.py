@@ -52,6 +52,7 @@ class WgslPrinter(Printer):
     """The spellings of WGSL."""
 
     suffixes: ClassVar = {"uint32": "u"}
+    reserved: ClassVar = frozenset({"i32"})
 
     def short(self, dtype: DType) -> str:
         return short(dtype)
