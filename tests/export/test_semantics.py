@@ -1,7 +1,7 @@
 """What operators mean at their edges: values from ONNX's specification, on every target.
 
 Each row is one node. Its operands are inputs of a run unless they are named as constants; all rows
-are one program per target. Where onnxruntime says otherwise: docs/verification.md.
+are one program per target. Where onnxruntime says otherwise: docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -265,6 +265,13 @@ row("quantised to signed bytes", "QuantizeLinear", [QUANTISED, F(2), np.int8(-1)
     np.array([-1, 0, 0, -1, -2, 127, -128, 126], np.int8), constants=(1, 2))
 row("dequantised", "DequantizeLinear", [np.array([0, 3, 255], U8), F(0.5), U8(3)],
     f(-1.5, 0, 126), constants=(1, 2))
+row("a product of columns", "QLinearMatMul",
+    [np.array([[1, 2]], U8), F(1), U8(0), np.array([[3, 4], [5, 6]], U8), f(1, 2),
+     np.array([1, 2], U8), F(1), U8(0)], np.array([[10, 20]], U8))
+row("a product of rows and columns, twice", "QLinearMatMul",
+    [np.array([[[3, 4]], [[5, 6]]], U8), f([[1]], [[2]]), np.array([[[1]], [[2]]], U8),
+     np.array([[[1], [2]], [[3], [4]]], U8), f([[1]], [[3]]), np.zeros((2, 1, 1), U8),
+     F(1), U8(0)], np.array([[[8]], [[150]]], U8))
 
 # Padding.
 
@@ -355,6 +362,15 @@ row("variance around a large mean", "InstanceNormalization",
     [OFFSET.reshape(1, 1, 8), np.ones(1, F), np.zeros(1, F)],
     (STEPS / np.sqrt((STEPS**2).mean())).reshape(1, 1, 8).astype(F), constants=(1, 2),
     close=1e-3, epsilon=1e-12)
+
+# LSTM: what is clipped are the inputs of all activations, so also the cell before its last.
+
+GATE, CELL = 1 / (1 + np.exp(-1)), np.tanh(1)
+row("clip", "LSTM",
+    [np.zeros((1, 1, 1), F), *[np.zeros((1, 4, 1), F)] * 2, f([5, 5, 5, 5, 0, 0, 0, 0]), None,
+     np.zeros((1, 1, 1), F), np.full((1, 1, 1), 4, F)],
+    np.full((1, 1, 1, 1), GATE * CELL, F), np.full((1, 1, 1), GATE * CELL, F),
+    np.full((1, 1, 1), GATE * (4 + CELL), F), close=1e-6, hidden_size=1, clip=1.0)
 
 # Attention: 9 query heads share 3 key heads; softcap comes before the mask.
 

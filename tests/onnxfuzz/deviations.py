@@ -263,7 +263,10 @@ DEVIATIONS: tuple[Deviation, ...] = (
         Deviation(ORT, op, "the least integer by -1 ends the process", _least_by_minus_one)
         for op in ("Div", "Mod")
     ),
-    Deviation(ORT, "MatMulInteger", "no terms: the sum is what was in memory", _empty),
+    *(
+        Deviation(ORT, op, "no terms: the result is what was in memory", _empty)
+        for op in ("MatMulInteger", "QLinearMatMul")
+    ),
     Deviation(ONNX, "RoiAlign", "half_pixel also where there is no such attribute", _before(16)),
     *(
         Deviation(engine, op, "NaN is passed over", _nan(0))

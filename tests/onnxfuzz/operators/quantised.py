@@ -100,8 +100,10 @@ def conv_integer(g: Builder, op: str) -> Made:
 def qlinear_matmul(g: Builder, op: str) -> Made:
     kind = g.choice(BYTES)
     x = g.pick((kind,), 2, 3)
-    y = g.leaf(kind, (g.shape_of(x)[-1], g.integer(1, 5)))
-    sides = [x, _scale(g, ()), _zero(g, (), kind), y, _scale(g, ()), _zero(g, (), kind)]
+    columns = g.integer(1, 5)
+    y = g.leaf(kind, (g.shape_of(x)[-1], columns))
+    shape = g.choice(((), (columns,)))
+    sides = [x, _scale(g, ()), _zero(g, (), kind), y, _scale(g, shape), _zero(g, shape, kind)]
     return g.node(op, [*sides, _scale(g, ()), _zero(g, (), kind)])
 
 

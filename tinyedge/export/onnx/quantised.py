@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.rules import formats
@@ -78,13 +76,22 @@ def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None 
     return (whole.cast(wide) * _spread(node, scale, x).cast(wide)).cast(kind)
 
 
-def _shifted(x: Tensor, zero: Tensor | None, shape: Any = ()) -> Tensor:
+def _shifted(x: Tensor, zero: Tensor) -> Tensor:
     """x - zero point, in int32, or in float32 where x is of a float type."""
     whole = x.cast(x.dtype.computed if x.dtype.is_float else dt.int32)
-    if zero is None:
-        return whole
-    flat = zero.cast(whole.dtype)
-    return whole - flat.reshape(shape if flat.size != 1 else ())
+    return whole - zero.cast(whole.dtype)
+
+
+def _by_row(parameter: Tensor) -> Tensor:
+    """Of the first operand of a product: one for all, or one a row."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    return parameter.unsqueeze(1) if parameter.ndim == 1 else parameter
+
+
+def _by_column(parameter: Tensor) -> Tensor:
+    """Of the second operand: one for all, or one a column."""
+    return parameter.reshape(()) if parameter.size == 1 else parameter
 
 
 @operator("QLinearMatMul")
@@ -99,11 +106,8 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
-    rows = (-1, 1)
-    total = _shifted(a, a_zero, rows).matmul(_shifted(b, b_zero))
-    row_scale = a_scale.reshape(rows if a_scale.size != 1 else ())
-    column_scale = b_scale.reshape((-1,) if b_scale.size != 1 else ())
-    factor = row_scale.cast(dt.float32) * column_scale.cast(dt.float32)
+    total = _shifted(a, _by_row(a_zero)).matmul(_shifted(b, _by_column(b_zero)))
+    factor = _by_row(a_scale).cast(dt.float32) * _by_column(b_scale).cast(dt.float32)
     factor = factor / y_scale.reshape(()).cast(dt.float32)
     return saturated(total.cast(dt.float32) * factor, y_zero.reshape(()), y_zero.dtype)
 
@@ -123,8 +127,8 @@ def qlinear_conv(
 ) -> Tensor:
     options = conv_options(node, x, w)
     filters = (-1,) + (1,) * (w.ndim - 1)
-    channels = (-1,) + (1,) * (w.ndim - 2)
-    total = _shifted(x, x_zero).conv(_shifted(w, w_zero, filters), bias, **options)
-    scale = w_scale.reshape(channels if w_scale.size != 1 else ())
+    zero = w_zero.reshape(filters if w_zero.size != 1 else ())
+    total = _shifted(x, x_zero.reshape(())).conv(_shifted(w, zero), bias, **options)
+    scale = w_scale.reshape(filters[:-1] if w_scale.size != 1 else ())
     factor = x_scale.reshape(()) * scale / y_scale.reshape(())
     return saturated(total.cast(dt.float32) * factor, y_zero.reshape(()), y_zero.dtype)
