@@ -40,8 +40,8 @@ FUNCTIONS = {
 class Printer:
     """Prints one kernel. A target's printer overrides the spellings that differ from C's.
 
-    suffixes: of integer constants, by the type's name. reserved: names of the language that look like
-    those of values.
+    suffixes: of integer constants, by the type's name. reserved: names that the language has, but
+    values must not.
     """
 
     suffixes: ClassVar[Mapping[str, str]] = {}
