@@ -252,6 +252,14 @@ def test_resize(mode: str, coordinates: str, sizes: tuple[int, int]) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_resized_integers_are_rounded_once(kind: Any) -> None:
+    """Not after each axis."""
+    x = np.random.default_rng(1).integers(0, 127, (1, 2, 6, 5)).astype(kind)
+    compare("Resize", 13, [x, None, np.array([1, 1, 2, 4], np.float32)], constants=(2,),
+            mode="linear")  # fmt: skip
+
+
 def _windows(rng: random.Random, spatial: int) -> dict[str, Any]:
     attributes: dict[str, Any] = {"strides": [rng.randint(1, 3) for _ in range(spatial)]}
     padding = rng.choice(["NOTSET", "NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])

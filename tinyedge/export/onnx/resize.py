@@ -225,6 +225,7 @@ def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tenso
     if options.mode not in modes:
         raise node.invalid(f"mode is {options.mode!r}")
     outside = None
+    kind = x.dtype
     for item in axes:
         same = item.length == item.target and item.scale in (1.0, None)
         if options.coordinates != "tf_crop_and_resize" and same:
@@ -241,13 +242,17 @@ def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tenso
                 beyond.reshape([-1 if a == item.axis else 1 for a in range(x.ndim)])
             )
             outside = mask if outside is None else outside | mask
+        if options.mode != "nearest" and not x.dtype.is_float:
+            x = x.cast(dt.float32)  # back once: rounded after each axis, digits would be lost
         if item.open and options.mode != "nearest":
             x = _interpolated(node, x, item, options)
         else:
             x = modes[options.mode](node, x, item, options)
     if outside is not None:
         x = outside.where(options.extrapolation, x)
-    return x
+    if options.mode == "cubic" or options.antialias:
+        return x if kind.is_float else x.round().cast(kind)
+    return x.cast(kind)
 
 
 def _source(node: Node, item: Axis, options: Options) -> Any:
@@ -356,17 +361,15 @@ def _places(node: Node, item: Axis, options: Options) -> interpolation.Places:
 def _interpolated(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
     """Linear or cubic along an axis of open size."""
     at = _places(node, item, options)
-    source = x if x.dtype.is_float else x.cast(dt.float32)
     smooth = options.antialias and (item.scale is None or item.scale < 1)
     if options.mode != "cubic" and not smooth:
-        return interpolation.linear(source, at).cast(x.dtype)
+        return interpolation.linear(x, at)
     kernel: interpolation.Kernel = interpolation.triangle
     if options.mode == "cubic":
         kernel = interpolation.cubic(options.cubic)
     radius = 2 if options.mode == "cubic" else 1
     resize = interpolation.filtered if smooth else interpolation.weighted
-    result = resize(source, at, kernel, radius, exclude=options.exclude_outside)
-    return result if x.dtype.is_float else result.round().cast(x.dtype)
+    return resize(x, at, kernel, radius, exclude=options.exclude_outside)
 
 
 def _linear(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
@@ -384,16 +387,15 @@ def _blend(
 ) -> Tensor:
     """The sum of elements at places, each times a weight, along an axis."""
     shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-    source = x if x.dtype.is_float else x.cast(dt.float32)
     total: Tensor | None = None
     for place, weight in zip(places, weights, strict=True):
         if not weight.any():
             continue
-        taken = source.gather(axis, node.constant(place.astype(np.int32)))
-        part = taken * node.constant(weight.astype(source.dtype.numpy).reshape(shape))
+        taken = x.gather(axis, node.constant(place.astype(np.int32)))
+        part = taken * node.constant(weight.astype(x.dtype.numpy).reshape(shape))
         total = part if total is None else total + part
     assert total is not None
-    return total if x.dtype.is_float else total.cast(x.dtype)
+    return total
 
 
 def _cubic(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
@@ -455,8 +457,6 @@ def _weighted(
         np.add.at(matrix, (rows, np.clip(place, 0, length - 1).astype(np.int64)), kept)
     if options.exclude_outside:
         matrix = matrix / matrix.sum(axis=1, keepdims=True)
-    source = x if x.dtype.is_float else x.cast(dt.float32)
     order = [a for a in range(x.ndim) if a != item.axis] + [item.axis]
-    weight_tensor = node.constant(matrix.T.astype(source.dtype.numpy))
-    result = source.permute(order).matmul(weight_tensor).permute(np.argsort(order).tolist())
-    return result if x.dtype.is_float else result.round().cast(x.dtype)
+    weight_tensor = node.constant(matrix.T.astype(x.dtype.numpy))
+    return x.permute(order).matmul(weight_tensor).permute(np.argsort(order).tolist())
