@@ -5,6 +5,7 @@ With the command line, this is the only place that turns a target's name into a 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -58,6 +59,11 @@ NO_MEMORY = (
 NO_OUTPUTS = (
     "entry {!r} has no outputs, so no golden case checks it: keep an output that feeds a state by "
     ":keep, or compare with the model by verify --against"
+)
+
+PROVES_LITTLE = (
+    "the golden case of entry {!r} proves little of a device: of generated inputs, {} everywhere; "
+    "give real ones by --golden-input NAME=FILE.npy"
 )
 
 _log = logging.getLogger("tinyedge")
@@ -246,7 +252,7 @@ def export_onnx(
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     allowed = choose_limits(limits)
     options = replace(options, folded_work=allowed.folded_work)
-    place = Path(out) if out is not None else Path(Path(path).name).with_suffix(".tinyedge")
+    place = Path(out) if out is not None else Path(f"{Path(path).stem}.tinyedge")
     check_place(place)
     given = _arrays("golden input", golden_inputs, "golden.file")
     first = _arrays("initial value of state", state_init, "state.file")
@@ -459,16 +465,22 @@ def make_goldens(
     warn: Warn | None = None,
 ) -> list[Golden]:
     """A case for each entry that has outputs: what plain C kernels in double precision give after
-    `steps` runs from the initial states.
+    `steps` runs from the initial states, rounded to halves between kernels as in the bundle.
 
     Warns of an entry that has none: without outputs, or where the case takes more than the limits
-    or this machine's memory allow, and of all of them without a C compiler.
+    or this machine's memory allow, and of all of them without a C compiler. Warns of cases that
+    prove little, and where halves make a difference that is notable.
     """
+    from tinyedge.export import halves
     from tinyedge.export.estimate import beyond
 
     say, allowed = warn or _log.warning, limits or Limits()
-    options = Options(optimize=False, wide=True, folded_work=allowed.folded_work)
-    compiled = compile_graph(source, find_target("cpu"), options)
+    precision = program.options["precision"]
+    options = Options(False, precision=precision, wide=True, folded_work=allowed.folded_work)
+    cpu = find_target("cpu")
+    if precision == "fp16":
+        cpu = halves.reference(cpu, find_target(program.target).caps(program.options["profile"]))
+    compiled = compile_graph(source, cpu, options)
     assert compiled.program is not None
     names = []
     for entry in program.entries:
@@ -486,7 +498,12 @@ def make_goldens(
         return []
     try:
         with Replay(compiled.program, device) as replay:
-            return [_golden(program, replay, name, steps, given) for name in names]
+            cases = [_golden(program, replay, name, steps, given, say) for name in names]
+            if precision == "fp16":
+                for number, case in enumerate(cases):
+                    with _counted(case.entry):
+                        cases[number] = halves.expecting(program, compiled, replay, case, say)
+            return cases
     except (DeviceError, MemoryError) as error:
         if isinstance(error, DeviceError) and error.id != "device.memory":
             raise
@@ -495,7 +512,12 @@ def make_goldens(
 
 
 def _golden(
-    program: Program, replay: Replay, entry: str, steps: int, given: Mapping[str, Any] | None
+    program: Program,
+    replay: Replay,
+    entry: str,
+    steps: int,
+    given: Mapping[str, Any] | None,
+    say: Warn,
 ) -> Golden:
     """One entry's case, with generated integers that are small where others say nothing."""
     from tinyedge.export import golden
@@ -503,7 +525,7 @@ def _golden(
     half = program.options.get("precision") == "fp16" or golden.has_bfloat16(program)
     small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
     for ranges in ({}, small):
-        try:
+        with _counted(entry):
             case = golden.make(
                 program,
                 replay.run,
@@ -515,23 +537,46 @@ def _golden(
                 given=given,
                 reset=replay.reset,
             )
-        except RunError as error:
-            if error.id != "replay.count":
-                raise
-            raise InputError(
-                f"the golden case of entry {entry!r}",
-                f"of its inputs, {error.subject}: {error.because}",
-                id="golden.count",
-                next="give real inputs with --golden-input NAME=FILE.npy, or a greater --bound",
-            ) from error
-        if all(_says_something(np.asarray(output.data)) for output in case.outputs):
+        if all(_is_finite(np.asarray(output.data)) for output in case.outputs):
             break
+    found = zip(golden.find_entry(program, entry).outputs, case.outputs, strict=True)
+    constant = [f"{name!r} is {c}" for name, o in found if (c := _constant(o.data)) is not None]
+    if constant and any(record.data is None for record in case.inputs):
+        say(PROVES_LITTLE.format(entry, ", ".join(constant)))
     return case
 
 
-def _says_something(values: Any) -> bool:
+@contextlib.contextmanager
+def _counted(entry: str) -> Iterator[None]:
+    """Counts that do not fit, in a case's run, are the fault of its inputs."""
+    try:
+        yield
+    except RunError as error:
+        if error.id != "replay.count":
+            raise
+        raise InputError(
+            f"the golden case of entry {entry!r}",
+            f"of its inputs, {error.subject}: {error.because}",
+            id="golden.count",
+            next="give real inputs with --golden-input NAME=FILE.npy, or a greater --bound",
+        ) from error
+
+
+def _is_finite(values: Any) -> bool:
     """Whether expected values are not all NaN or infinite, as masks of odd values make them."""
     return values.dtype.kind != "f" or not values.size or bool(np.isfinite(values).any())
+
+
+def _constant(values: Any) -> str | None:
+    """What expected floats all are, if one value: a single one is only told where it is 0, NaN or
+    infinite.
+    """
+    if values.dtype.kind != "f" or not values.size:
+        return None
+    first = values.reshape(-1)[0]
+    same = np.array_equal(values, np.full_like(values, first), equal_nan=True)
+    telling = values.size == 1 and np.isfinite(first) and first != 0
+    return str(first) if same and not telling else None
 
 
 def runtime_files(program: Program) -> Mapping[str, Path | bytes]:

@@ -136,7 +136,10 @@ class Entry:
 
 @dataclass
 class Compilation:
-    """Everything between graphs and their program; stages fill it in, `explain` prints it."""
+    """Everything between graphs and their program; stages fill it in, `explain` prints it.
+
+    rounded: of reference values in "fp16", the buffers that hold in full what would be halves.
+    """
 
     source: Graphs
     target: Target
@@ -147,6 +150,7 @@ class Compilation:
     flat: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: program.Program | None = None
+    rounded: frozenset[int] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -271,6 +275,7 @@ def _schedule(state: Compilation) -> None:
             frozenset(state.full),
             frozenset(state.flat),
             {name: str(number) for number, name in enumerate(entry.counts)},
+            state.options.wide,
         )
     for sink in {launch.sink: None for launch in state.launches}:
         check_kernel(sink)
@@ -444,7 +449,9 @@ def _symbols(state: Compilation) -> dict[str, UOp]:
 
 def _assemble(state: Compilation) -> None:
     """Buffers to memory, launches to steps: the Program."""
-    state.program = _Assembler(state).assemble()
+    assembler = _Assembler(state)
+    state.program = assembler.assemble()
+    state.rounded = assembler.rounded()
 
 
 def placed(
@@ -592,6 +599,12 @@ class _Assembler:
                 **({"build": state.target.build} if state.target.build else {}),
             },
         )
+
+    def rounded(self) -> frozenset[int]:
+        """The buffers of reference values that would be halves."""
+        launches = self.state.launches
+        storages = {s for launch in launches for s in launch.storages if s.rounded}
+        return frozenset(self.numbers[self.sharing.home(s)] for s in storages)
 
     def _counters(
         self, kernels: Sequence[Kernel], entries: Sequence[program.Entry]

@@ -11,7 +11,8 @@ class Options:
     target.
 
     precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32
-    in double precision, for reference values. architectures: what kernels are compiled for at
+    in double precision, for reference values; with "fp16", what would be halves is kept in full and
+    named in `Compilation.rounded`. architectures: what kernels are compiled for at
     export, where they are; none: the target's default ones. folded_work: operations on elements
     that computing constants may take, beside what the weights allow; what takes more is left to the
     run.

@@ -8,7 +8,7 @@ piece of steps and set of sizes, so that a run with sizes seen before creates no
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Union
@@ -209,6 +209,24 @@ class Replay:
         self._run(self._blocks[chosen.name], sizes, timings)
         return timings
 
+    def observe(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str | None,
+        symbols: Mapping[str, int] | None,
+        after: Callable[[Launch, Range], None],
+    ) -> dict[str, Array]:
+        """`run`, with `after` called when each launch has run, and given what it wrote."""
+        chosen = self._entry(entry)
+        sizes = self._begin(chosen, inputs, symbols)
+        self._run(self._blocks[chosen.name], sizes, after=after)
+        return self._collect(chosen, sizes)
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """Where the program's buffers lie on the device."""
+        return self._ranges
+
     def time(
         self,
         inputs: Mapping[str, Any],
@@ -258,9 +276,17 @@ class Replay:
         blocks: tuple[_Block, ...],
         sizes: Sizes,
         timings: list[tuple[Launch | Copy, float]] | None = None,
+        after: Callable[[Launch, Range], None] | None = None,
     ) -> None:
         for block in blocks:
-            if isinstance(block, _Straight):
+            if isinstance(block, _Straight) and after is not None:
+                for step in self._active(block, sizes):
+                    self.device.replay(
+                        self.device.record([self._command(step, self._named(sizes))])
+                    )
+                    if isinstance(step, Launch):
+                        after(step, self._ranges[step.buffers[0]])
+            elif isinstance(block, _Straight):
                 recording = self._record(block, sizes)
                 if timings is None:
                     self.device.replay(recording)
@@ -269,12 +295,12 @@ class Replay:
                     timings.extend(zip(self._active(block, sizes), seconds, strict=True))
             elif isinstance(block, _Branch):
                 chosen = block.then if self._holds(block.condition) else block.otherwise
-                self._run(chosen, sizes, timings)
+                self._run(chosen, sizes, timings, after)
             else:
                 for _ in range(block.bound):
                     if not self._holds(block.condition):
                         break
-                    self._run(block.body, sizes, timings)
+                    self._run(block.body, sizes, timings, after)
 
     def _holds(self, condition: Range) -> bool:
         (content,) = self.device.read([condition])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,14 +183,21 @@ def make(
         else:
             inputs.append(GoldenInput(*(ranges or {}).get(name, default_range(port.dtype))))
     case = Golden(chosen.name, seed, steps, sizes, tolerance, made, tuple(inputs), ())
+    return expecting(program, case, run, reset)
+
+
+def expecting(
+    program: Program, case: Golden, run: Run, reset: Callable[[], None] | None = None
+) -> Golden:
+    """The case with the outputs that `run` gives."""
     outputs = play(program, case, run, reset)
     expected = []
-    for name in chosen.outputs:
+    for name in find_entry(program, case.entry).outputs:
         port = find_port(program.outputs, name)
-        whole = _whole(port, codes(outputs[name]), sizes)
+        whole = _whole(port, codes(outputs[name]), case.symbols)
         stride = sampling_stride(whole.size, whole.dtype.itemsize)
         expected.append(GoldenOutput(stride, whole.reshape(-1)[::stride].copy()))
-    return Golden(chosen.name, seed, steps, sizes, tolerance, made, tuple(inputs), tuple(expected))
+    return replace(case, outputs=tuple(expected))
 
 
 def play(

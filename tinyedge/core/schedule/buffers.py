@@ -118,7 +118,8 @@ class Storage:
     """One buffer of the program. role: input, output, weight, state or scratch.
 
     dtype is the element type in memory. node is the tensor it holds; data a weight's values. bits:
-    of each, where they are packed into words.
+    of each, where they are packed into words. rounded: of reference values, kept in full in place
+    of halves.
     """
 
     role: str
@@ -129,6 +130,7 @@ class Storage:
     node: UOp | None = None
     data: Any = field(default=None, repr=False)
     bits: int = 0
+    rounded: bool = False
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def schedule(
     full: frozenset[UOp] = frozenset(),
     flat: frozenset[UOp] = frozenset(),
     counts: Mapping[str, str] | None = None,
+    wide: bool = False,
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
@@ -104,8 +105,11 @@ def schedule(
     the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
     the nodes in `full`. The nodes in `flat` do not become images. counts: symbols of which the
     values are outputs, by their names; these come first, each after those that it depends on.
+    wide: for reference values; halves are only marked as `rounded`.
     """
-    scheduler = _Scheduler(outputs, caps, names, storage_types, halves, full, flat, {}, {}, (), {})
+    scheduler = _Scheduler(
+        outputs, caps, names, storage_types, halves, full, flat, {}, {}, (), {}, wide
+    )
     return scheduler.run(counts or {})
 
 
@@ -136,6 +140,7 @@ class _Scheduler:
         weights: dict[tuple[Storage, Layout], Storage],
         carried: Sequence[UOp],
         counts: dict[str, Storage],
+        wide: bool,
     ) -> None:
         """given: buffers that lie somewhere already: what a loop's body is given from outside.
 
@@ -144,6 +149,7 @@ class _Scheduler:
         counts: where the values of counted symbols lie; all bodies share them.
         """
         self.halves = halves
+        self.wide = wide
         self.flat = flat
         self.given = given
         outlined = outline(tuple(outputs.values()))
@@ -209,8 +215,8 @@ class _Scheduler:
         dtype = self._stored_type(node.dtype)
         large = maximum(product(shape)) > SMALL_WEIGHT
         halves = self.halves and large and node not in self.full
-        if halves and source.kind == "weight" and dtype is dt.float32:
-            dtype = dt.float16
+        rounded = halves and source.kind == "weight" and dtype is dt.float32
+        dtype = dt.float16 if rounded and not self.wide else dtype
         storage = Storage(
             source.kind,
             source.name,
@@ -220,6 +226,7 @@ class _Scheduler:
             node,
             source.data,
             packed_bits(source.data, dtype),
+            rounded and self.wide,
         )
         self.placed[node] = Placement(storage)
         if source.kind == "input":
@@ -337,6 +344,7 @@ class _Scheduler:
             self.weights,
             body.repeat.carried,
             self.counts,
+            self.wide,
         )
         turn = inner.run()
         nexts = [turn.outputs[str(number)] for number in range(len(homes))]
@@ -411,7 +419,8 @@ class _Scheduler:
             if not counted:
                 output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
             if self._as_halves(output):
-                output.dtype = dt.float16
+                output.dtype = dt.float32 if self.wide else dt.float16
+                output.rounded = self.wide
             if not counted:
                 axes = max(1, len(output.shape) - 2)
                 output.layout = self._as_image(output, output.layout, axes)
