@@ -25,7 +25,7 @@ from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
 from tinyedge.core.device import Device
-from tinyedge.core.errors import DeviceError, InternalError, RunError
+from tinyedge.core.errors import DeviceError, InputError, InternalError, RunError
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.export import golden
@@ -428,6 +428,17 @@ def test_export_chooses_a_name(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
     code, _, err = tinyedge("export", "folder/some.model.onnx", "--golden-input", "x=y.npy")
     assert code == 1
     assert "some.model.tinyedge [test]" in err
+
+
+@pytest.mark.parametrize("model", ["", ".", "..", "/"])
+def test_a_folder_where_a_model_belongs(tinyedge: Command, model: str) -> None:
+    import tinyedge as package
+
+    code, _, err = tinyedge("export", model)
+    assert code == 1 and "InputError" in err and "[input.file]" in err
+    with pytest.raises(InputError) as caught:
+        package.export_onnx(model)
+    assert caught.value.id == "input.file"
 
 
 def _memory(tmp_path: Path) -> None:

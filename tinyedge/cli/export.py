@@ -149,7 +149,7 @@ def command(
     profiles = find_target(target).profiles
     if profile is not None and profile not in profiles:
         raise click.BadParameter(f"choose one of {', '.join(profiles)}", param_hint="--profile")
-    place = out if out is not None else Path(model.name).with_suffix(".tinyedge")
+    place = out if out is not None else Path(f"{model.stem}.tinyedge")
     options: dict[str, Any] = {
         "target": target,
         "out": place,
