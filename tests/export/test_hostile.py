@@ -101,11 +101,15 @@ def test_all_unsupported_nodes_are_named_at_once() -> None:
     assert [op for op, entry in report.items() if entry.supported] == ["Add", "Relu"]
 
 
-def test_open_sizes_give_a_command_to_copy() -> None:
+def test_open_sizes_give_options_to_copy() -> None:
+    """They are to be added to what was typed, of which the importer does not know all."""
     source = model([node("Relu", ["x"])], inputs=[info("x", ["b", 3, None, "w 1"])])
     with pytest.raises(InputError) as caught:
         import_model(source.SerializeToString())
-    assert caught.value.next == "tinyedge export model.onnx --dim 'x[2]=224' --dim 'w 1=224'"
+    assert caught.value.next == "add --dim 'x[2]=224' --dim 'w 1=224'"
+    with pytest.raises(InputError) as caught:
+        import_model(source.SerializeToString(), dims={"w 1": 8})
+    assert caught.value.next == "add --dim 'x[2]=224'"
 
 
 def test_a_long_chain() -> None:

@@ -461,6 +461,9 @@ def test_wrong_architecture(discrete: FakeCuda, tmp_path: Path) -> None:
     assert failure.id == "device.arch"
     assert "the device is sm_75" in str(failure)
     assert "compiled for sm_87 sm_90: export again with --arch sm_75" in str(failure)
+    failure = refusal(discrete.open(bundle, capability=72))
+    assert "the device is sm_72" in str(failure) and "--arch" not in str(failure)
+    assert "export again for the target cpu, sm_75 is the oldest" in str(failure)
     nothing = cuda.write(programs.addition("cuda"), tmp_path / "nothing")
     failure = refusal(discrete.open(nothing))
     assert failure.id == "device.arch"

@@ -19,10 +19,11 @@ from tests.cuda.driver import CUresult, FakeDriver
 from tests.cuda.shim import Shim
 from tests.targets import programs
 from tinyedge.core.device import Range
-from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.errors import DeviceError, InputError, InternalError
 from tinyedge.core.program import Launch, Program
 from tinyedge.core.replay import Replay
 from tinyedge.export.bundle import kernel_file
+from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 
 ONES = np.ones((4, 64), np.float32)
@@ -106,6 +107,23 @@ def test_a_bundle_for_other_architectures(kernel_cache: Path) -> None:
     with pytest.raises(DeviceError, match="compiled for no architecture") as caught:
         Replay(programs.addition("cuda"), device)
     assert caught.value.next == "export again with --arch sm_86"
+
+
+def test_what_is_advised_is_possible(kernel_cache: Path) -> None:
+    """Whatever the device, the architecture that the error names compiles; else it names none."""
+    for capability in ((7, 2), (7, 5), (8, 6), (8, 7), (9, 0), (12, 0)):
+        device = cuda.CudaDevice(FakeDriver(Shim(kernel_cache), capability), 0)
+        with pytest.raises(DeviceError) as caught:
+            Replay(programs.addition("cuda"), device)
+        own = "sm_{}{}".format(*capability)
+        assert caught.value.id == "device.arch"
+        if capability < (7, 5):
+            assert "--arch" not in caught.value.next and "target cpu" in caught.value.next
+            with pytest.raises(InputError):
+                compiler.check([own])
+        else:
+            assert caught.value.next == f"export again with --arch {own}"
+            assert compiler.check([own]) == (own,)
 
 
 # No driver, no device.

@@ -418,6 +418,10 @@ static bool is_compiled(const te_file_record *file, bool *binary, int *capabilit
     return *binary || !strcmp(digit, ".ptx");
 }
 
+/* The exporter compiles for no older ones. */
+#define LEAST_ARCHITECTURE 75
+#define TOO_OLD "export again for the target cpu, sm_75 is the oldest"
+
 #define BINARY 1000000 /* what is compiled already comes before what the driver compiles */
 
 /* The best compiled file that suits the device and ranks below `rank`, which becomes its rank. */
@@ -479,16 +483,16 @@ static te_status load_file(const te_model *model, cuda *device, int32_t file, te
 static TE_APART te_status load_kernels(const te_model *model, cuda *device, te_error *error) {
     int64_t major, minor;
     int rank = 2 * BINARY;
-    char compiled[96];
+    char compiled[96], advice[40];
     if (!TOTAL(KERNELS)) return TE_OK;
     TE_TRY(fact(device, CAPABILITY_MAJOR, &major, error));
     TE_TRY(fact(device, CAPABILITY_MINOR, &minor, error));
     const int own = (int)(10 * major + minor);
     list_compiled(model, compiled, sizeof compiled);
+    snprintf(advice, sizeof advice, "export again with --arch sm_%d", own);
     te_status status = te_fail(error, TE_DEVICE_ARCH,
-                               "the device is sm_%d, the bundle's kernels are compiled for %s: "
-                               "export again with --arch sm_%d",
-                               own, compiled, own);
+                               "the device is sm_%d, the bundle's kernels are compiled for %s: %s",
+                               own, compiled, own < LEAST_ARCHITECTURE ? TOO_OLD : advice);
     while (status) {
         const int32_t file = next_file(model, own, &rank);
         if (file == -1) return status;

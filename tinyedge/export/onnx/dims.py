@@ -143,7 +143,7 @@ def resolve(
             shape.append(sizes[name])
         shapes.append(tuple(shape))
     if missing and open_bounds is None:
-        raise _open(inputs, missing, dims, model)
+        raise _open(inputs, missing, model)
     expressions = [size for size in sizes.values() if not isinstance(size, int)]
     symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
     still = tuple(names[position][axis] for position, axis in missing)
@@ -229,11 +229,9 @@ def _described(declared: Declared, axis: int) -> str:
 def _open(
     inputs: Sequence[Declared],
     missing: Sequence[tuple[int, int]],
-    dims: Mapping[str, int | str],
     model: str,
 ) -> InputError:
-    flags = [f"--dim {shlex.quote(f'{key}={value}')}" for key, value in dims.items()]
-    texts = []
+    flags, texts = [], []
     for position, axis in missing:
         declared = inputs[position]
         example = 224 if len(declared.dims) == 4 else 64
@@ -246,5 +244,5 @@ def _open(
         f"these input sizes are open: {', '.join(texts)}",
         id="input.open-dims",
         supported="a size (224), or a range (32..1280:32) for one bundle that serves many sizes",
-        next=f"tinyedge export {shlex.quote(model)} {' '.join(flags)}",
+        next=f"add {' '.join(flags)}",
     )

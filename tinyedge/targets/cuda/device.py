@@ -22,6 +22,7 @@ import numpy as np
 from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, choose
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Program
+from tinyedge.targets.cuda.compiler import LEAST_ARCHITECTURE
 
 # Most workgroups along each dimension, of every compute capability.
 GRID = (2**31 - 1, 65535, 65535)
@@ -204,8 +205,16 @@ class CudaDevice:
             f"the device {self.name}",
             f"it is {own}, and the bundle's kernels are compiled for {held or 'no architecture'}",
             id="device.arch",
-            next=f"export again with --arch {','.join(filter(None, (held.replace(' ', ''), own)))}",
+            next=self._advice([f"sm_{number}" for number in numbers]),
         )
+
+    def _advice(self, held: Sequence[str]) -> str:
+        """What to do about a bundle whose kernels are compiled for other architectures."""
+        major, minor = self.capability
+        if 10 * major + minor < LEAST_ARCHITECTURE:
+            least = f"sm_{LEAST_ARCHITECTURE}"
+            return f"{least} is the oldest GPU there is code for: export for the target cpu"
+        return f"export again with --arch {','.join((*held, f'sm_{major}{minor}'))}"
 
     def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
         """The arguments of a launch, made once."""
