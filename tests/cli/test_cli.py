@@ -651,3 +651,18 @@ def test_names_that_the_terminal_cannot_print(addition: Path) -> None:
         capture_output=True,
     )
     assert done.returncode == 0 and b"\\xfc.tinyedge: bundle for cpu" in done.stdout
+
+
+def test_a_cache_that_cannot_be_written_is_a_note(
+    tinyedge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error, once, and the command succeeds."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    _memory(tmp_path)
+    code, out, err = tinyedge("export", "push.onnx", "-t", "cpu")
+    assert code == 0 and out.startswith("push.tinyedge: 1 kernel")
+    assert err.startswith("note: kernels are compiled in every process: the cache folder ")
+    assert err.count("\n") == 1
+    code, out, err = tinyedge("verify", "push.tinyedge")
+    assert (code, err) == (0, "")

@@ -467,7 +467,7 @@ def test_what_a_cached_program_depends_on(library: Library, shim: Shim, tmp_path
 
 
 READ = c.CFUNCTYPE(c.c_int64, c.c_void_p, c.c_char_p, c.c_void_p, c.c_size_t)
-WRITE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_void_p, c.c_size_t)
+WRITE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p, c.c_void_p, c.c_size_t)
 
 
 def test_a_cache_of_the_callers(library: Library, shim: Shim) -> None:
@@ -481,8 +481,9 @@ def test_a_cache_of_the_callers(library: Library, shim: Shim) -> None:
             c.memmove(into, content, min(room, len(content)))
         return len(content)
 
-    def store(_: int, key: bytes, data: int, size: int) -> None:
+    def store(_: int, key: bytes, data: int, size: int) -> int:
         kept[key] = c.string_at(data, size)
+        return 0
 
     functions = READ(read), WRITE(store)
     cache = Cache(*(c.cast(function, c.c_void_p) for function in functions), None)
@@ -493,6 +494,26 @@ def test_a_cache_of_the_callers(library: Library, shim: Shim) -> None:
         assert shim.count("clCreateProgramWithSource") == number
     ((key, content),) = kept.items()
     assert len(key) == 64 and len(content) > 64
+
+
+def test_a_cache_that_keeps_nothing_is_told(library: Library, tmp_path: Path) -> None:
+    """Once for each context that had to compile; and nothing fails."""
+    said: list[tuple[str, str]] = []
+
+    def log(_: int, status: int, text: bytes) -> None:
+        said.append((opened.id(status), text.decode()))
+
+    opened = library(programs.addition("qcom"))
+    logger = Logger(LOG(log), None)
+    model = opened.open(opened.open_options(logger=logger))
+    (tmp_path / "file").write_text("")
+    for folder, notes in (("file/cache", 1), ("x" * 5000, 1), ("folder", 0), ("folder", 0)):
+        said.clear()
+        options = OpenCl(cache_folder=str(tmp_path / folder).encode())
+        opened.c.te_destroy(opened.create(model, opened.create_options(opencl=options)))
+        told = [text for id, text in said if id == "device.cache"]
+        assert len(told) == notes and all("will be compiled again" in text for text in told)
+    opened.c.te_close(model)
 
 
 def test_measured_memory_is_what_is_taken(library: Library, shim: Shim) -> None:

@@ -256,6 +256,14 @@ def test_wrong_calls(library: Build) -> None:
     refused("api.size", lambda: context.check(call.te_bind_input(inside, 0, c.byref(short))))
     refused("api.argument", lambda: context.check(call.te_wait(inside, c.c_int64(-1))))
     refused("run.output", lambda: context.read_slice(0, 1, (1, 64)))
+    for wrong in (-1, -2, -(2**31)):
+        with pytest.raises(RuntimeFailure, match=f"there is no slice {wrong} of "):
+            context.read_slice(0, wrong, (1, 64))
+    moved = tensor(floats(4, 64))
+    moved.offset = 4
+    with pytest.raises(RuntimeFailure, match="a: offset is for memory of a device") as caught:
+        context.check(call.te_bind_input(inside, 0, c.byref(moved)))
+    assert caught.value.id == "api.argument"
     options = built.create_options(backend=None)
     refused("api.argument", lambda: built.create(context.model, options))
     refused("api.argument", lambda: built.create(context.model, built.create_options(kernels=None)))

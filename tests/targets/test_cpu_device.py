@@ -107,6 +107,25 @@ def test_concurrent_users_of_one_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permission bits")
+def test_a_cache_that_cannot_be_used_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    for cache, why in (
+        (tmp_path / "file" / "kernels", "cannot be made: Not a directory"),
+        (open_to_all, "can be written by other users"),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            assert run_addition(cpu.open(cache=cache)) == 2
+        (record,) = caplog.records
+        assert record.name == "tinyedge" and record.levelname == "WARNING"
+        assert f"the cache folder {cache} {why}" in record.getMessage()
+
+
 def test_a_cache_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     cache = tmp_path / "kernels"
     cache.mkdir()

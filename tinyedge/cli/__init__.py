@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import logging
 import sys
 import tempfile
 import traceback
@@ -98,6 +99,9 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are printed, never raised."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    notes = _Notes(logging.WARNING)
+    log = logging.getLogger("tinyedge")
+    log.addHandler(notes)
     try:
         result: Any = tinyedge.main(given, prog_name="tinyedge", standalone_mode=False)
         return int(result) if isinstance(result, int) else OK
@@ -124,6 +128,15 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             "  next       report this bug with the model and the command; --debug shows where"
         )
         return _failed(error, text, BUG, debug)
+    finally:
+        log.removeHandler(notes)
+
+
+class _Notes(logging.Handler):
+    """The package's warnings, as notes on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(f"note: {record.getMessage()}")
 
 
 def code_of(error: TinyedgeError) -> int:

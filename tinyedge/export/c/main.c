@@ -381,9 +381,15 @@ static int self_test(const te_model *model, const te_context_options *options) {
     return status || !report.cases ? WRONG : 0;
 }
 
+/* Of what the runtime logs, what no call returns. */
+static void note(void *folder, te_status status, const char *text) {
+    if (status == TE_DEVICE_CACHE) fprintf(stderr, "note: %s: %s\n", (const char *)folder, text);
+}
+
 int main(int count, char **words) {
     const arguments a = parse(count, words);
-    const te_open_options open = {.size = sizeof open, .folder = a.folder};
+    const te_open_options open = {.size = sizeof open, .folder = a.folder,
+                                  .logger = {note, (void *)(uintptr_t)a.cache}};
     const te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
                                         .kernels = MODEL_KERNELS, .threads = a.threads,
                                         .profile = a.profile, .cuda = {.device = a.device},

@@ -43,6 +43,7 @@ const char *te_status_id(te_status status) {
                               "device.driver\0"
                               "device.threads\0"
                               "device.counts\0"
+                              "device.cache\0"
                               "run.entry\0"
                               "run.input\0"
                               "run.output\0"

@@ -103,6 +103,7 @@ typedef enum te_status {
     TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */
     TE_DEVICE_THREADS,    /* device.threads: a thread could not be started */
     TE_DEVICE_COUNTS,     /* device.counts: a grid that the device does not have */
+    TE_DEVICE_CACHE,      /* device.cache, only logged: compiled kernels could not be kept */
     /* a run */
     TE_RUN_ENTRY,         /* run.entry: no such entry */
     TE_RUN_INPUT,         /* run.input: no such input, or it is not bound */
@@ -138,7 +139,7 @@ typedef struct te_allocator {
     void *user;
 } te_allocator;
 
-/* Called with one line for every error and for what was opened and created. */
+/* Called with one line for every error, for what was opened and created, and with device.cache. */
 typedef struct te_logger {
     void (*log)(void *user, te_status status, const char *text);
     void *user;
@@ -279,11 +280,12 @@ typedef struct te_kernels {
 
 /* Programs as the driver compiled them, kept between runs of the program. read: fill `into` with
    at most `bytes` of what is kept under a key, and return how many that is, or -1; `into` NULL
-   asks for the number only. write: keep it; it may fail. Keys are 64 hexadecimal digits. What is
-   damaged or stale is found out, compiled again and written again. */
+   asks for the number only. write: keep it, and return 0; if it cannot, the logger is told
+   (device.cache). Keys are 64 hexadecimal digits. What is damaged or stale is found out, compiled
+   again and written again. */
 typedef struct te_cache {
     int64_t (*read)(void *user, const char *key, void *into, size_t bytes);
-    void (*write)(void *user, const char *key, const void *data, size_t bytes);
+    int (*write)(void *user, const char *key, const void *data, size_t bytes);
     void *user;
 } te_cache;
 
@@ -349,7 +351,7 @@ typedef struct te_tensor {
     size_t size;
     void *data;
     uint64_t device; /* instead of data: a cl_mem or a CUdeviceptr */
-    uint64_t offset; /* bytes from its start */
+    uint64_t offset; /* of a device's memory: bytes from its start; with data, 0 */
     size_t bytes;
     te_dtype dtype; /* 0, or the port's: there is no conversion */
     int rank;       /* of shape */

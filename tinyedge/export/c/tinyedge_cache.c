@@ -27,17 +27,19 @@ static bool write_all(int file, const unsigned char *data, size_t bytes) {
     return true;
 }
 
-static void cache_write(void *user, const char *key, const void *data, size_t bytes) {
+static int cache_write(void *user, const char *key, const void *data, size_t bytes) {
     const char *folder = user;
     char path[PATH_LIMIT], partial[PATH_LIMIT];
     const int length = snprintf(partial, sizeof partial, "%s/%s.%ld", folder, key, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof partial) return;
+    if (length < 0 || (size_t)length >= sizeof partial) return -1;
     snprintf(path, sizeof path, "%s/%s", folder, key);
     mkdir(folder, 0700); /* where it is there already, it stays */
     const int file = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file < 0) return;
+    if (file < 0) return -1;
     const bool whole = write_all(file, data, bytes);
-    if (close(file) || !whole || rename(partial, path)) unlink(partial);
+    if (!close(file) && whole && !rename(partial, path)) return 0;
+    unlink(partial);
+    return -1;
 }
 
 te_cache te_folder_cache(const char *folder) {

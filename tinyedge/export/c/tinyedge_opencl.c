@@ -492,7 +492,10 @@ static void keep_compiled(const opencl *device, const te_model *model, const te_
         char digits[DIGITS + 1];
         digest(binary, bytes, digits);
         memcpy(data, digits, DIGITS);
-        cache->write(cache->user, key, data, bytes + DIGITS);
+        if (cache->write(cache->user, key, data, bytes + DIGITS)) {
+            te_log(&model->logger, TE_DEVICE_CACHE,
+                   "the cache keeps nothing: the kernels will be compiled again next time");
+        }
     }
     te_release(&model->allocator, data);
 }

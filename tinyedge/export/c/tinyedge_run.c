@@ -118,6 +118,8 @@ static te_status check_tensor(const te_tensor *tensor, const te_port_record *por
     TE_NEED(tensor->size == sizeof *tensor, TE_API_SIZE, "te_tensor has another size");
     TE_NEED(tensor->data || tensor->device || !tensor->bytes, TE_API_ARGUMENT,
             "%s: data is NULL", name);
+    TE_NEED(tensor->device || !tensor->offset, TE_API_ARGUMENT,
+            "%s: offset is for memory of a device", name);
     TE_NEED(tensor->dtype == TE_DTYPE_OF_PORT || tensor->dtype == port->dtype, TE_RUN_DTYPE,
             "%s is %s, not %s", name, te_dtype_name(port->dtype), te_dtype_name(tensor->dtype));
     TE_NEED(!tensor->shape || tensor->rank == port->rank, TE_RUN_SHAPE, "%s has %d axes, not %d",
@@ -504,8 +506,8 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     return TE_OK;
 }
 
-/* Copy a port, or one slice of it unless that is -1, from or to the caller's memory. */
-static te_status move_port(te_context *context, te_group group, int index, int part,
+/* Copy a port, or one slice of it unless that is NULL, from or to the caller's memory. */
+static te_status move_port(te_context *context, te_group group, int index, const int *part,
                            const te_tensor *tensor, bool to_tensor) {
     te_error *error = &context->error;
     int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, start[TE_MAX_RANK] = {0};
@@ -514,12 +516,12 @@ static te_status move_port(te_context *context, te_group group, int index, int p
     TE_TRY(need_idle(context, error));
     const te_port_record *port = &context->model->ports[group][index];
     const te_status id = group == TE_STATES ? TE_RUN_STATE : TE_RUN_OUTPUT;
-    TE_NEED(part == -1 || within(part, port->slices), id, "there is no slice %d of %s", part,
+    TE_NEED(!part || within(*part, port->slices), id, "there is no slice %d of %s", *part,
             port->name.at);
     TE_TRY(check_tensor(tensor, port, error));
     TE_TRY(shape_of(context, group, index, whole, shape));
-    if (part != -1) {
-        const te_slice_record *slice = &context->model->slices[port->first_slice + (uint32_t)part];
+    if (part) {
+        const te_slice_record *slice = &context->model->slices[port->first_slice + (uint32_t)*part];
         const int64_t left = shape[slice->axis] - slice->start; /* a count may cut it */
         start[slice->axis] = left > 0 ? slice->start : 0;
         shape[slice->axis] = left <= 0 ? 0 : left < slice->size ? left : slice->size;
@@ -541,7 +543,7 @@ static te_status wait(te_context *context, int64_t timeout) {
         const int32_t number = model->listed[entry->first_output + i];
         const te_tensor tensor = tensor_of(context, number);
         if (!context->outputs[number].bound || tensor.device) continue;
-        status = move_port(context, TE_OUTPUTS, number, -1, &tensor, true);
+        status = move_port(context, TE_OUTPUTS, number, NULL, &tensor, true);
     }
     settle(context);
     return status;
@@ -568,20 +570,19 @@ te_status te_shape(te_context *context, te_group group, int index, int *rank, in
 }
 
 te_status te_read_output(te_context *context, int output, const te_tensor *tensor) {
-    return finish(context, move_port(context, TE_OUTPUTS, output, -1, tensor, true));
+    return finish(context, move_port(context, TE_OUTPUTS, output, NULL, tensor, true));
 }
 
 te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor) {
-    if (slice == -1) slice--; /* which would be all */
-    return finish(context, move_port(context, TE_OUTPUTS, output, slice, tensor, true));
+    return finish(context, move_port(context, TE_OUTPUTS, output, &slice, tensor, true));
 }
 
 te_status te_get_state(te_context *context, int state, const te_tensor *tensor) {
-    return finish(context, move_port(context, TE_STATES, state, -1, tensor, true));
+    return finish(context, move_port(context, TE_STATES, state, NULL, tensor, true));
 }
 
 te_status te_set_state(te_context *context, int state, const te_tensor *tensor) {
-    return finish(context, move_port(context, TE_STATES, state, -1, tensor, false));
+    return finish(context, move_port(context, TE_STATES, state, NULL, tensor, false));
 }
 
 /* --- times ----------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import shlex
@@ -30,6 +31,8 @@ DEFAULT_OPTIMISATION = ("-O2", "-march=native")
 
 # The cache is trimmed to this size, oldest use first, whenever something is added.
 CACHE_BYTES = 256 * 2**20
+
+_log = logging.getLogger("tinyedge")
 
 # A compiler's message is cut to this many lines in an error.
 MESSAGE_LINES = 20
@@ -114,9 +117,11 @@ def build(
     """Compile translation units, in parallel, and load them as one library.
 
     cache: a folder of libraries by content; safe with other processes that use it. None: no cache.
+    Warns, once, of a folder that cannot be one.
     Raises DeviceError with the compiler's message if the source does not compile.
     """
-    if cache is not None and not _private(cache):
+    if cache is not None and (unusable := _unusable(cache)):
+        _warn(f"kernels are compiled in every process: the cache folder {cache} {unusable}")
         cache = None
     flags = (*optimisation, *FLAGS)
     if cache is None:
@@ -156,16 +161,24 @@ def cache_folder() -> Path:
     return root / "tinyedge" / "kernels"
 
 
-def _private(folder: Path) -> bool:
-    """Whether only this user can write there: what lies in the folder is loaded and run."""
+def _unusable(folder: Path) -> str:
+    """Why a folder cannot be the cache, or nothing: only this user may write there, because what
+    lies in the folder is loaded and run.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.name != "posix":
-            return True
         status = folder.stat()
-        return status.st_uid == os.getuid() and not status.st_mode & 0o022
-    except OSError:
-        return False
+    except OSError as error:
+        return f"cannot be made: {error.strerror}"
+    if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+        return "can be written by other users"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written"
+
+
+@lru_cache
+def _warn(text: str) -> None:
+    """Warn of it once."""
+    _log.warning(text)
 
 
 def _key(units: Sequence[str], compiler: Compiler, flags: Sequence[str]) -> str:
