@@ -24,6 +24,7 @@ from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
+from tinyedge.core.rules.intervals import beyond
 from tinyedge.core.target import Target
 from tinyedge.core.uop import maximum, product, toposort
 from tinyedge.export.limits import Limits, choose_limits
@@ -408,6 +409,7 @@ def export_graph(
 def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
     """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
     yield from _narrowed(source, target)
+    yield from _beyond_bits(source, target)
     if largest > caps.binding_bytes:
         yield _beyond(source, target, largest, caps)
 
@@ -429,6 +431,20 @@ def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
         yield (
             f"{target.name} has no doubles: {_shown(names)} computed in float32; "
             "`tinyedge verify` says how far from double precision the results are"
+        )
+
+
+def _beyond_bits(source: Graphs, target: Target) -> Iterator[str]:
+    """What might need more bits than the target's integers have, by name."""
+    names: dict[str, None] = {}
+    for graph in source.entries.values():
+        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
+        for node in beyond(roots, graph.names, target.narrow):
+            names[graph.names[node]] = None
+    if names:
+        yield (
+            f"{target.name} has no 64-bit integers: {_shown(names)} computed in 32 bits, beyond "
+            "which values are wrong"
         )
 
 

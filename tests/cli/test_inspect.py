@@ -302,6 +302,26 @@ def test_doubles_are_noted(tinyedge: Command) -> None:
     assert _facts(tinyedge, "m.onnx", "-t", "cpu")[1]["notes"] == []
 
 
+def test_integers_beyond_32_bits_are_noted(tinyedge: Command) -> None:
+    """By name, unless the values are proved to fit, and where the target lacks such integers."""
+    _save(
+        model(
+            [
+                node("Mul", ["x", "x"], ["square"], name="/square"),
+                node("Mul", ["flags", "seven"], ["few"], name="/few"),
+                node("Cast", ["b"], ["flags"], to=TensorProto.INT64),
+                node("Add", ["square", "few"], name="/sum"),
+            ],
+            inputs=[info("x", [4], TensorProto.INT64), info("b", [4], TensorProto.BOOL)],
+            weights=[ints("seven", [7])],
+        )
+    )
+    (note,) = _facts(tinyedge, "m.onnx", "-t", "webgpu")[1]["notes"]
+    assert "no 64-bit integers: '/square', '/sum' computed in 32 bits" in note
+    for target in ("cpu", "qcom", "cuda"):
+        assert _facts(tinyedge, "m.onnx", "-t", target)[1]["notes"] == []
+
+
 # --outputs.
 
 

@@ -1,0 +1,99 @@
+"""Values that 32 bits cannot hold are found: random integer graphs beside what they compute."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core.reference import evaluate
+from tinyedge.core.rules.intervals import beyond
+from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import toposort
+
+NARROW = find_target("webgpu").narrow
+LEAST, MOST = dt.int32.limits
+
+
+def _beyond(*tensors: Tensor) -> list[Any]:
+    roots = [tensor.node for tensor in tensors]
+    return beyond(roots, set(toposort(tuple(roots))), NARROW)
+
+
+def _weight(rng: random.Random) -> Tensor:
+    most = rng.choice([1, 9, 1000, 2**20, MOST])
+    return Tensor(np.array([[rng.randint(-most, most) for _ in range(3)] for _ in range(2)]))
+
+
+def _grown(rng: random.Random, depth: int) -> Tensor:
+    if depth == 0:
+        return _weight(rng)
+    x, y = _grown(rng, depth - 1), _grown(rng, rng.randrange(depth))
+    place = Tensor(np.array([1, 0, 5], np.int64))
+    forms = (
+        lambda: x + y,
+        lambda: x - y,
+        lambda: x * y,
+        lambda: -x,
+        lambda: x.abs(),
+        lambda: x.maximum(y),
+        lambda: x.minimum(y),
+        lambda: (x < y).where(x, y),
+        lambda: x.sum(1, keepdims=True) + y,
+        lambda: x.gather(1, place),
+        lambda: x.pad(((1, 0), (0, 0)))[1:],
+        lambda: (x < y).cast(dt.int64),
+        lambda: x.cast(dt.int8).cast(dt.int64),
+        lambda: x.cast(dt.float32).cast(dt.int64),
+        lambda: x.prod(0, keepdims=True) + y,
+        lambda: x << (y & 7),
+    )
+    return rng.choice(forms)()
+
+
+def test_what_is_beyond_is_found() -> None:
+    """No value is beyond 32 bits where none is named; and often that is proved."""
+    proved = 0
+    for seed in range(400):
+        root = _grown(random.Random(seed), 4)
+        if _beyond(root):
+            continue
+        proved += 1
+        nodes = [n for n in toposort((root.node,)) if n.dtype is dt.int64]
+        for value in evaluate(nodes, {}):
+            assert not value.size or (value.min() >= LEAST and value.max() <= MOST), seed
+    assert proved >= 40
+
+
+I64 = Tensor.input("x", (1000,), dt.int64)
+U64 = Tensor.input("u", (4,), dt.uint64)
+I32 = Tensor.input("i", (4,), dt.int32).cast(dt.int64)
+FLAGS = Tensor.input("b", (1000,), dt.bool_)
+FLOATS = Tensor.input("f", (4,), dt.float32)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "fits"),
+    [
+        (I64, True),
+        (I64.maximum(I64), True),
+        (FLAGS.cast(dt.int64).sum(), True),
+        (FLAGS.cast(dt.int64) * 7 - 3, True),
+        (I64.clip(0, 40) * 1000, True),
+        (I64 * I64, False),
+        (I64 + 1, False),
+        (I64.sum(), False),
+        (I32 + I32, False),
+        (U64 - 1, False),
+        (U64.minimum(5) + 1, True),
+        (FLOATS.cast(dt.int64), False),
+        (FLOATS.cast(dt.int32) + 1, True),  # 32 bits are what the model asks for
+    ],
+)
+def test_what_is_proved(tensor: Tensor, fits: bool) -> None:
+    assert not _beyond(tensor) == fits
+    assert not beyond([tensor.node], [tensor.node], {})

@@ -1,0 +1,93 @@
+"""Between which values integers lie, for what a device computes in fewer bits than the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product as pairs
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.rules import index
+from tinyedge.core.uop import UOp, maximum, product, toposort
+
+Interval = tuple[float, float]
+
+
+def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, str]) -> list[UOp]:
+    """The named nodes whose values are not proved to fit the type that they are computed in.
+
+    narrow: what a type is computed as. Inputs fit: a run refuses others. What a node is found to
+    exceed counts once: the nodes after it take its values as they are kept.
+    """
+    known: dict[UOp, Interval] = {}
+    found = []
+    for node in toposort(tuple(roots)):
+        if node.dtype is dt.index or node.dtype.kind not in "biu":
+            continue
+        kept = dt.by_name(narrow.get(node.dtype.held.name, node.dtype.held.name))
+        low, high = _interval(node, kept, known)
+        least, greatest = kept.limits
+        if low < least or high > greatest:
+            if node in named and kept.bits < node.dtype.bits:
+                found.append(node)
+                low, high = max(low, least), min(high, greatest)
+            elif kept is node.dtype.held:
+                low, high = least, greatest  # it wraps as the model says
+        known[node] = low, high
+    return found
+
+
+def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval:
+    """Of a node's values, by those of its operands; of what is not followed, all that fit."""
+    op, arg = node.op, node.arg
+    if op is ops.CONST:
+        return int(arg), int(arg)
+    if op is ops.BUFFER:
+        data = arg[0].data
+        return kept.limits if data is None or not data.size else (int(data.min()), int(data.max()))
+    if op is ops.IOTA:
+        return 0, maximum(arg[0]) - 1
+    if op is ops.CAST and node.src[0].dtype is dt.index:
+        return index.bounds(node.src[0])
+    if op is ops.CAST and node.src[0].dtype.is_float:
+        return node.dtype.limits
+    operands = [known[source] for source in node.src if source in known]
+    if op is ops.CAST or op is ops.REALISE or op.group == "movement":
+        low, high = operands[0]
+        return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
+    if op is ops.REDUCE and arg[0] is ops.ADD:
+        low, high = operands[0]
+        terms = maximum(product(node.src[0].shape[axis] for axis in arg[1]))
+        return min(0, low * terms), max(0, high * terms)
+    if op is ops.REDUCE and arg[0] in (ops.MAX, ops.MIN):
+        return operands[0]
+    if op is ops.GATHER:
+        return min(operands[0][0], 0), max(operands[0][1], 0)
+    if op is ops.WHERE:
+        return _union(operands[1:])
+    if op in (ops.ASSIGN, ops.PUT):
+        return _union(operands[:2])
+    if op is ops.ADD:
+        return operands[0][0] + operands[1][0], operands[0][1] + operands[1][1]
+    if op is ops.SUB:
+        return operands[0][0] - operands[1][1], operands[0][1] - operands[1][0]
+    if op is ops.NEG:
+        return -operands[0][1], -operands[0][0]
+    if op is ops.ABS:
+        low, high = operands[0]
+        return max(0, low, -high), max(-low, high)
+    if op is ops.MUL:
+        corners = [a * b for a, b in pairs(*operands)]
+        return min(corners), max(corners)
+    if op in (ops.MAX, ops.MIN):
+        choose = max if op is ops.MAX else min
+        return choose(operands[0][0], operands[1][0]), choose(operands[0][1], operands[1][1])
+    if op in (ops.SHL, ops.POW) or (op is ops.REDUCE and arg[0] is ops.MUL):
+        return -math.inf, math.inf
+    return kept.limits
+
+
+def _union(intervals: Sequence[Interval]) -> Interval:
+    return min(low for low, _ in intervals), max(high for _, high in intervals)
