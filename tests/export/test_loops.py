@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from tinyedge.api import find_target
 from tinyedge.core.compile import compile_graph
@@ -223,3 +223,39 @@ def test_a_condition_that_a_loop_does_not_begin_with_is_ignored() -> None:
 def test_a_loop_that_collects_nothing() -> None:
     last, collected = _counting(0, "", collects=True)
     assert last.tolist() == [0, 0] and collected.shape == (0, 2)
+
+
+NAMESAKES = {
+    "the node's result": """y = If(c)
+        <then_branch = t () => (float[2] y) { y = Neg(x) },
+         else_branch = e () => (float[2] y) { y = Abs(x) }>""",
+    "a later result": """w = If(c)
+        <then_branch = t () => (float[2] z) { k = Neg(x) z = Abs(k) },
+         else_branch = e () => (float[2] z) { z = Exp(x) }>
+        k = Exp(w) y = Sub(k, w)""",
+    "a result of a body in a body": """y = If(c)
+        <then_branch = t () => (float[2] z) { z = If(c)
+            <then_branch = a () => (float[2] y) { y = Neg(x) },
+             else_branch = b () => (float[2] y) { y = Abs(x) }> },
+         else_branch = e () => (float[2] y) { y = Exp(x) }>""",
+    "inputs of a body": """n = Constant<value = int64 {2}>() k = Exp(x) y = Loop(n, c, k)
+        <body = b (int64 i, bool c, float[2] k) => (bool go, float[2] y) {
+            go = Identity(c) y = Mul(k, x) }>""",
+}
+
+
+@pytest.mark.parametrize("name", NAMESAKES)
+def test_bodies_have_names_of_their_own(name: str) -> None:
+    """A value of a subgraph may be called like one that the subgraph cannot see."""
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2] x, bool c) => (float[2] y)'
+        f"{{ {NAMESAKES[name]} }}"
+    )
+    onnx.checker.check_model(proto, full_check=True)
+    source = proto.SerializeToString()
+    imported = import_model(source)
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    for chosen in (True, False):
+        feeds = {"x": np.array([-1, 2], np.float32), "c": np.array(chosen)}
+        (found,) = evaluate([imported.outputs["y"].node], feeds, counts=imported.counts.nodes)
+        np.testing.assert_allclose(found, session.run(["y"], feeds)[0], rtol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tinyedge.core.errors import ModelError
@@ -20,10 +20,7 @@ def uses_of(graph: Any) -> Counter[str]:
             uses[output.name] += 1
         for node in current.node:
             uses.update(node.input)
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    stack.append(attribute.g)
-                stack.extend(attribute.graphs)
+            stack.extend(_graphs(node))
     return uses
 
 
@@ -65,17 +62,30 @@ def ordered(nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
 
 
 def used_names(node: Any) -> Iterable[str]:
-    """The names a node uses, also from inside its subgraphs."""
+    """The names a node uses, also from inside its subgraphs, without those that are made there."""
     used = [name for name in node.input if name]
-    stack = [a for a in node.attribute if a.HasField("g") or a.graphs]
+    stack = [(graph, frozenset[str]()) for graph in _graphs(node)]
     while stack:
-        attribute = stack.pop()
-        for graph in [attribute.g, *attribute.graphs]:
-            used.extend(output.name for output in graph.output)
-            for inner in graph.node:
-                used.extend(inner.input)
-                stack.extend(a for a in inner.attribute if a.HasField("g") or a.graphs)
+        graph, outside = stack.pop()
+        made = outside | _made(graph)
+        used.extend(output.name for output in graph.output if output.name not in made)
+        for inner in graph.node:
+            used.extend(name for name in inner.input if name not in made)
+            stack.extend((below, made) for below in _graphs(inner))
     return used
+
+
+def _graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _made(graph: Any) -> frozenset[str]:
+    values = [*graph.input, *graph.initializer, *(s.values for s in graph.sparse_initializer)]
+    results = (name for node in graph.node for name in node.output)
+    return frozenset(value.name for value in values).union(results)
 
 
 def name_of(proto: Any, position: int) -> str:
