@@ -561,7 +561,7 @@ def test_inspect_a_model(tinyedge: Command) -> None:
     code, out, err = tinyedge("inspect", models.path("pnet"))
     assert (code, err) == (0, "")
     assert "input    input_1 float32 [N, M1, M2, 3]" in out
-    assert "symbolic M1, M2, N" in out
+    assert "symbolic M1 open, M2 open, N 1\nopen     taken as 32..1024:32 here" in out
     assert re.search(r"^Conv +5 +yes", out, re.MULTILINE)
     facts = json.loads(tinyedge("inspect", models.path("pnet"), "--json")[1])
     assert facts["operators"]["PRelu"] == 3

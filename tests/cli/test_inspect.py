@@ -98,6 +98,23 @@ def test_open_sizes_leave_no_estimate(tinyedge: Command) -> None:
     assert "estimate none: M1, M2 are open" in out
 
 
+def test_a_size_that_is_given_is_not_open(tinyedge: Command) -> None:
+    _, out, _ = tinyedge("inspect", models.path("pnet"), "--dim", "M1=24")
+    assert "symbolic M1 24, M2 open, N 1\nopen     taken as 32..1024:32 here" in out
+
+
+def test_operators_count_over_operator_sets(tinyedge: Command) -> None:
+    """A function has its own; one name is one line."""
+    function = helper.make_function(
+        "local", "twice", ["a"], ["b"],
+        [node("Neg", ["a"], ["c"]), node("Neg", ["c"], ["b"])],
+        [helper.make_opsetid("", 13)],
+    )  # fmt: skip
+    call = helper.make_node("twice", ["n"], ["y"], domain="local")
+    _save(model([node("Neg", ["x"], ["n"]), call], functions=[function], domains=["local"]))
+    assert _facts(tinyedge, "m.onnx")[1]["operators"] == {"Neg": 3, "local.twice": 1}
+
+
 def test_a_loop_counts_with_all_its_turns(tinyedge: Command) -> None:
     """Launches once, as the bundle has them; operations at the bound."""
     body = helper.make_graph(

@@ -320,6 +320,8 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
 
 
 def _print_model(path: Path, found: Inspection, facts: Mapping[str, Any]) -> None:
+    from tinyedge.export.onnx.dims import ASSUMED
+
     opsets = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in found.model.opsets.items())
     proto = found.model.proto
     producer = f"{proto.producer_name} {proto.producer_version}".strip()
@@ -332,11 +334,11 @@ def _print_model(path: Path, found: Inspection, facts: Mapping[str, Any]) -> Non
             if value["shape"] is not None:
                 sizes = f"[{', '.join(map(str, value['shape']))}]"
             say(f"{kind:<8} {value['name']} {value['dtype']} {sizes}")
-    if found.open:
-        say(f"symbolic {', '.join(facts['symbols'])}: fix or bound each by --dim NAME=V")
-    elif facts["symbols"]:
-        sizes = ", ".join(f"{name} {facts['sizes'][name]}" for name in facts["symbols"])
+    if facts["symbols"]:
+        sizes = ", ".join(f"{name} {facts['sizes'].get(name, 'open')}" for name in facts["symbols"])
         say(f"symbolic {sizes}")
+    if found.open:
+        say(f"open     taken as {ASSUMED} here: fix or bound each by --dim NAME=V")
     say()
     rows = [
         (report.name, report.count, "yes" if report.supported else "NO")

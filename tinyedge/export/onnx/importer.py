@@ -140,7 +140,7 @@ class Importer:
         self.warnings: dict[str, None] = {}
         self.refusals: list[tuple[tuple[str, str] | None, str, InputError]] = []
         self.open: tuple[str, ...] = ()
-        self.seen: list[tuple[str, str, int]] = []
+        self.seen: list[tuple[str, str]] = []
         self.results: list[tuple[UOp, ...]] = []
         self.stored: set[str] = set()
         self.merged = 0
@@ -476,7 +476,7 @@ class Importer:
                 raise ModelError(subject, because, id="model.node")
         local = self.functions.get((domain, proto.op_type, proto.overload))
         opset = call.opsets.get(domain, 0)
-        self.seen.append((domain, proto.op_type, opset))
+        self.seen.append((domain, proto.op_type))
         if local is not None:
             if REFUSED in inputs:
                 return None

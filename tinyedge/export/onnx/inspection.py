@@ -30,7 +30,6 @@ class OperatorReport:
 
     domain: str
     op: str
-    opset: int
     count: int
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -125,8 +124,8 @@ def _operators(importer: Importer) -> tuple[OperatorReport, ...]:
     for operator, name, error in importer.refusals:
         refused.setdefault(operator, {}).setdefault(name, error.because)
     return tuple(
-        OperatorReport(domain, op, opset, count, refused.get((domain, op), {}))
-        for (domain, op, opset), count in sorted(Counter(importer.seen).items())
+        OperatorReport(domain, op, count, refused.get((domain, op), {}))
+        for (domain, op), count in sorted(Counter(importer.seen).items())
     )
 
 
