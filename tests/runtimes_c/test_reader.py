@@ -19,6 +19,8 @@ from tinyedge.export.bundle import read, write
 from tinyedge.export.check import check
 from tinyedge.export.manifest import decode
 
+VERDICTS = Path(__file__).with_name("verdicts.mjs")
+
 EXPECTED: dict[str, dict[str, str]] = json.loads(make.EXPECTED.read_text("ascii"))
 
 
@@ -61,15 +63,17 @@ def python_id(text: bytes) -> str:
     return ""
 
 
-def folder_id(folder: Path, name: str, data: bytes) -> str:
-    """Python's verdict on a bundle with another content of one file."""
+def folder_id(folder: Path, name: str, data: bytes, goldens: bool = False) -> str:
+    """Python's verdict on a bundle with another content of one file; goldens: of those, too."""
     if name == "manifest.json" and python_id(data):
         return python_id(data)
     path = folder / name
     original = path.read_bytes()
     path.write_bytes(data)
     try:
-        read(folder)
+        bundle = read(folder)
+        if goldens:
+            bundle.goldens()
     except BundleError as error:
         return error.id
     finally:
@@ -95,6 +99,27 @@ def test_cut_and_flipped_bytes(reader: Path, tmp_path: Path) -> None:
     program = programs.plain()
     write(program, tmp_path, goldens=programs.goldens(program)[:1])
     assert compare_mutations(reader, tmp_path, 31) > 500
+
+
+def test_cut_and_flipped_data_in_javascript(tmp_path: Path) -> None:
+    """Of kernels and weights when it loads them, of golden files when it verifies."""
+    if not shutil.which("node"):
+        return
+    program = programs.everything()
+    manifest = write(program, tmp_path, goldens=programs.goldens(program))
+    answers = iter(build.run("node", VERDICTS, "--mutations", tmp_path, 13).splitlines())
+    assert next(answers) == ""
+    kinds = set()
+    for name in (record["name"] for record in manifest["files"]):
+        kinds.add(name.split("-")[0].split(".")[0])
+        data = (tmp_path / name).read_bytes()
+        for number, changed in enumerate(mutations(data, 13)):
+            place = (name, number // 9 * 13, number % 9)
+            expected = folder_id(tmp_path, name, changed, goldens=True)
+            assert (place, next(answers)) == (place, expected)
+            assert expected in ("bundle.file.hash", "bundle.file.size")
+    assert next(answers, None) is None
+    assert kinds == {"golden", "kernels", "weights"}
 
 
 @pytest.mark.slow
@@ -152,8 +177,7 @@ def compare_javascript(file: Path, texts: list[bytes], expected: list[str]) -> N
     """file: the texts, each after its length."""
     if not shutil.which("node"):
         return
-    script = Path(__file__).with_name("verdicts.mjs")
-    answers = build.run("node", script, file).removesuffix("\n").split("\n")
+    answers = build.run("node", VERDICTS, "--texts", file).removesuffix("\n").split("\n")
     for text, answer, wanted in zip(texts, answers, expected, strict=True):
         # The JS runtime serves one target only, which has no images.
         foreign = ["bundle.feature"] if b'"images"' in text else []

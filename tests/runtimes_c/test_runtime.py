@@ -418,6 +418,12 @@ def test_self_test_finds_a_wrong_output(library: Build, cpu_device: Device) -> N
     model = built.open()
     refused("verify.differs", lambda: built.self_test(model))
     path = next(built.bundle.glob("golden*"))
-    path.write_bytes(path.read_bytes()[:-1] + b"\1")
-    refused("bundle.file.hash", lambda: built.self_test(model))
+    whole = path.read_bytes()
+    for position, bit in ((0, 0), (len(whole) // 2, 7), (len(whole) - 1, 3)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << bit
+        path.write_bytes(changed)
+        refused("bundle.file.hash", lambda: built.self_test(model))
+        path.write_bytes(whole[:position])
+        refused("bundle.file.size", lambda: built.self_test(model))
     built.c.te_close(model)
