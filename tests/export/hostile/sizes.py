@@ -55,6 +55,11 @@ def _image(op: str, *operands: Any, opset: int = 20, **attributes: Any) -> Model
     return result
 
 
+def _offsets(**attributes: Any) -> ModelProto:
+    weight, offset = np.ones((1, 4, 2, 2)), np.zeros((1, 8, 4, 4))
+    return _image("DeformConv", weight, offset, opset=22, **attributes)
+
+
 def _conv(op: str = "Conv", kernel: int = 3, **attributes: Any) -> ModelProto:
     return _image(op, np.ones((4, 4, kernel, kernel)), **attributes)
 
@@ -350,6 +355,12 @@ CASES: Cases = {
     "transpose": (lambda _: _op("Transpose", perm=[0, 0]), "model.node"),
     "squeeze": (lambda _: _op("Squeeze", [0]), "model.node"),
     "triangle at 2^63 - 1": (lambda _: _op("Trilu", FAR), "imported"),
+    "diagonal at 2^63 - 1": (lambda _: _op("EyeLike", k=FAR), "imported"),
+    "diagonal at -2^63": (lambda _: _op("EyeLike", k=-FAR - 1), "imported"),
+    "normalised over 2^63 - 1": (lambda _: _image("LRN", size=FAR), "imported"),
+    "offsets at strides of 2^63 - 1": (lambda _: _offsets(strides=[FAR, 1]), "model.node"),
+    "offsets at dilations of 2^63 - 1": (lambda _: _offsets(dilations=[FAR, 1]), "model.node"),
+    "offsets and padding of 2^63 - 1": (lambda _: _offsets(pads=[FAR, 0, 0, 0]), "model.node"),
     "division of integers by 0": (
         lambda _: model(
             [node("Div", ["a", "b"], ["c"]), node("Expand", ["x", "c"])],

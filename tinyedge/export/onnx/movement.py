@@ -350,7 +350,9 @@ def trilu(node: Node, x: Tensor, k: Tensor | None = None) -> Tensor:
 def eye_like(node: Node, x: Tensor) -> Tensor:
     rows = Tensor.arange(x.shape[0]).unsqueeze(1)
     columns = Tensor.arange(x.shape[1]).unsqueeze(0)
-    return (columns - rows).eq(node.integer("k", 0)).cast(node.dtype("dtype", x.dtype))
+    low, high = rows.dtype.limits  # no diagonal is as far away
+    diagonal = max(low, min(node.integer("k", 0), high))
+    return (columns - rows).eq(diagonal).cast(node.dtype("dtype", x.dtype))
 
 
 @operator("ReverseSequence")

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp
+from tinyedge.core.uop import UOp, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import absorb
 from tinyedge.export.onnx.reader import DTYPES
@@ -139,7 +139,8 @@ def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     if size < 1 or x.ndim < 2:
         raise node.invalid(f"size {size} over {x.ndim} axes")
     alpha, beta = node.number("alpha", 1e-4), node.number("beta", 0.75)
-    before = (size - 1) // 2
-    pads = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
-    squares = (x * x).pad(pads).window(1, size).sum(-1)
+    farthest = max(0, maximum(x.shape[1]) - 1)
+    before, after = min((size - 1) // 2, farthest), min(size // 2, farthest)
+    pads = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
+    squares = (x * x).pad(pads).window(1, before + 1 + after).sum(-1)
     return x / (squares * (alpha / size) + node.number("bias", 1.0)) ** beta

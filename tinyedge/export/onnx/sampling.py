@@ -225,6 +225,9 @@ def deform_conv(
     fits = offset.ndim == x.ndim and offset.shape[1] == kinds * taps * spatial
     if kinds < 1 or channels % kinds or not fits:
         raise node.invalid(f"offsets of {show(offset.shape)} in {kinds} groups for {show(x)}")
+    reach = itertools.chain(options["strides"], options["dilations"], *options["pads"])
+    if max(reach) > dt.int32.limits[1]:
+        raise node.invalid("strides, dilations or pads of 2^31 or more")
     many = ix.size_mul(batch, kinds)
     wide = dt.float64 if x.dtype is dt.float64 else dt.float32
     shifts = offset.cast(wide).reshape((many, *kernel, spatial, *out))
