@@ -148,11 +148,26 @@ def test_the_length_of_a_range_of_floats(target: str, device: Device) -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_the_length_of_a_range_of_integers(kind: Any, target: str, device: Device) -> None:
-    rows = [(0, 9, 2), (0, 9, 0), (3, 3, 0), (9, 0, -2), (0, 9, -2), (0, 2**30, 1), (5, -5, -1)]
+    least, most = -(2**31), 2**31 - 1  # further apart than an int32 says
+    rows = [
+        *[(0, 9, 2), (0, 9, 0), (3, 3, 0), (9, 0, -2), (0, 9, -2), (0, 2**30, 1), (5, -5, -1)],
+        *[(least, most, 2**30), (most, least, -(2**30)), (least, most, -5), (most, least, 5)],
+        *[(0, least, -(2**30)), (0, least, least), (0, least, -1), (least, most, 1)],
+    ]
     inputs = Inputs()
     columns = (inputs.new(np.array(column, kind)) for column in zip(*rows, strict=True))
     got = run({"n": range_length(*columns)}, inputs, target, device)["n"]
-    assert got.tolist() == [5, ENDLESS, ENDLESS, 5, 0, 2**30, 10]
+    ends = [4, 4, 0, 0, 2, 1, ENDLESS, ENDLESS]
+    assert got.tolist() == [5, ENDLESS, ENDLESS, 5, 0, 2**30, 10, *ends]
+
+
+def test_a_range_over_all_of_int64() -> None:
+    least, most = -(2**63), 2**63 - 1
+    rows = [(least, most, 2**62), (most, least, 1), (0, least, -(2**62)), (least, most, 1)]
+    inputs = Inputs()
+    columns = (inputs.new(np.array(column)) for column in zip(*rows, strict=True))
+    (got,) = evaluate([range_length(*columns).node], inputs.arrays)
+    assert got.tolist() == [4, 0, 2, ENDLESS]
 
 
 def test_a_range_of_floats_as_long_as_in_onnxruntime(cpu_device: Device, tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ ONCE_WRONG: list[tuple[str, int, list[Any], tuple[int, ...], dict[str, Any]]] = 
                             np.array([1, 0, 3], np.int8)], (1, 2), {"axis": 0, "block_size": 2}),
     ("NegativeLogLikelihoodLoss", 17, [floats(4, 3), np.array([2, 0, 1, 1])], (), {}),
     ("SoftmaxCrossEntropyLoss", 18, [floats(4, 3), np.array([2, 0, 1, 1])], (), {}),
+    ("Trilu", 14, [X, np.array(1 << 32)], (), {}),
+    ("Trilu", 14, [X, np.array(-(1 << 33) + 2)], (), {"upper": 0}),
     ("AffineGrid", 20, [floats(1, 2, 3), np.array([1, 2, 3, 4])], (1,), {}),
     ("AffineGrid", 20, [floats(2, 3, 4), np.array([2, 2, 3, 2, 4])], (1,), {"align_corners": 1}),
     ("Resize", 18, [floats(1, 1, 2, 3), None, None, np.array([3, 1])], (3,),

@@ -97,6 +97,21 @@ for fixed in ((), (1,)):
     row(f"scatter nd {kind}", "ScatterND",
         [GRID, np.array([[-1], [-3]], L), f([9] * 4, [8] * 4)],
         np.stack([f(8, 8, 8, 8), GRID[1], f(9, 9, 9, 9)]), constants=fixed)
+
+# Beyond an axis there is nothing, though in memory another row is there.
+
+OUTSIDE = np.array([[0, 4], [1, -5], [3, -1], [-1, -1]], L)
+row("gather elements outside", "GatherElements", [GRID, np.array([[4, -5, 3]] * 3, L)],
+    f([0, 0, 3], [0, 0, 7], [0, 0, 11]), axis=1)
+row("gather nd outside", "GatherND", [GRID, OUTSIDE], f(0, 0, 0, 11))
+row("gather nd outside of a batch", "GatherND", [GRID, np.array([[4], [-5], [-4]], L)],
+    f(0, 0, 8), batch_dims=1)
+LAST = np.concatenate([np.arange(11), [99]]).reshape(3, 4).astype(F)
+row("scatter nd outside", "ScatterND", [GRID, OUTSIDE, f(99, 99, 99, 99)], LAST)
+row("scatter nd outside, sums", "ScatterND", [GRID, OUTSIDE, f(88, 88, 88, 88)], LAST,
+    reduction="add")
+row("scatter elements outside", "ScatterElements",
+    [GRID, np.array([[4, -5]] * 3, L), np.full((3, 2), 99, F)], GRID, axis=1)
 row("one hot", "OneHot", [np.array([1, -1, -3, 7, -4], L), np.array(3, L), f(2, 5)],
     f([2, 5, 2], [2, 2, 5], [5, 2, 2], [2, 2, 2], [2, 2, 2]), constants=(1,))
 row("scatter, the last of equal places", "ScatterElements",

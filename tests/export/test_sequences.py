@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, save
+from onnx import TensorProto, helper, parser, save
 
 import tinyedge
 from tests.export.hostile import info, model
 from tinyedge.core.device import Device
-from tinyedge.core.errors import InputError
+from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.reference import evaluate
 from tinyedge.export.bundle import read
 from tinyedge.export.onnx import import_model
@@ -111,3 +111,32 @@ def test_identity_of_a_sequence() -> None:
     proto.graph.output[0].CopyFrom(info("y", [], TensorProto.INT64))
     outputs = import_model(proto.SerializeToString()).outputs
     assert evaluate([outputs["y"].node], {"x": X})[0] == 7
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_optional_of_a_value(many: bool) -> None:
+    """Of a tensor, or of a sequence; also chosen by a condition of the run."""
+    inside = "k = SequenceConstruct(x, x) o = Optional(k)" if many else "o = Optional(x)"
+    taken = "z = ConcatFromSequence<axis = 0>(e)" if many else "z = Identity(e)"
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x, bool c) => (float[n] y, bool there) {{
+            {inside} there = OptionalHasElement(o) e = OptionalGetElement(o) {taken}
+            p = If(c)<then_branch = t () => (optional(float[n]) a) {{ a = Optional(z) }},
+                else_branch = f () => (optional(float[n]) b) {{ w = Neg(z) b = Optional(w) }}>
+            y = OptionalGetElement(p) }}""")
+    imported = import_model(proto.SerializeToString())
+    x = np.array([1, -2], np.float32)
+    nodes = [tensor.node for tensor in imported.outputs.values()]
+    found, there = evaluate(nodes, {"x": x, "c": np.array(False)})
+    assert there and found.tolist() == [-1, 2] * (1 + many)
+
+
+def test_a_sequence_in_turns_of_the_run_is_refused() -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x, int64 n) => (float[k] y) {
+            t = Constant<value = bool {1}>() e = SequenceConstruct(x)
+            s = Loop(n, t, e)<body = b (int64 i, bool c, seq(float[k]) v)
+                => (bool go, seq(float[m]) w) { go = Identity(c) w = SequenceInsert(v, x) }>
+            y = ConcatFromSequence<axis = 0>(s) }""")
+    with pytest.raises(UnsupportedOp, match=r"Loop_2[\s\S]*carries a sequence"):
+        import_model(proto.SerializeToString(), bounds={"Loop_2": 5})

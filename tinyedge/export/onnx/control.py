@@ -119,6 +119,12 @@ def _repeated(
     condition: before the first turn; None where it is true. watched: whether those count that
     turns compute.
     """
+    if not all(isinstance(value, Tensor) for value in carried):
+        raise node.unsupported(
+            "only the run knows how many turns it takes, and it carries a sequence",
+            supported="sequences in loops whose number of turns is constant",
+            next="make the number of turns constant, or collect what turns make by a scan output",
+        )
     limit = None if trips is None or node.unknown_sizes(trips) else node.sizes(trips, "M")[0]
     bound = node.bound(None if limit is None else maximum(limit))
     if bound == 0 and len(body.output) == 1 + len(carried):

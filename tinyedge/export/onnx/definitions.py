@@ -130,7 +130,10 @@ def check_results(node: Node, schema: Schema, results: Sequence[Any]) -> None:
 
 
 def check_type(node: Node, formal: Formal, value: Any) -> None:
-    if isinstance(value, Tensor) and _type_text(value.dtype) not in formal.types:
+    if not isinstance(value, Tensor):
+        return
+    text = _type_text(value.dtype)
+    if text not in formal.types and f"optional({text})" not in formal.types:
         because = f"{formal.name!r} is {value.dtype}: not allowed in opset {node.opset}"
         raise node.invalid(because)
 

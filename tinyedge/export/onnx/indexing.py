@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tinyedge.core import dtype as dt
@@ -57,7 +59,11 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     if indices.ndim != x.ndim:
         raise node.invalid(f"{indices.ndim} axes of indices for {x.ndim}")
-    return take_at(x, along(node, x, wrapped(node, indices, x.shape[axis]), axis))
+    index = wrapped(node, indices, x.shape[axis])
+    flat = flat_index(x.shape, along(node, x, index, axis))
+    if x.ndim > 1:
+        flat = within(node, flat, [index], x.shape[axis : axis + 1])
+    return x.reshape((x.size,)).gather(0, flat)
 
 
 def along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
@@ -110,9 +116,12 @@ def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         place = Tensor.arange(x.shape[axis], indices.dtype)
         shape = [-1 if a == axis else 1 for a in range(len(outer))]
         coordinates.append(place.reshape(shape))
-    coordinates += columns_of(node, indices, x.shape[batch : batch + depth])
+    lengths = x.shape[batch : batch + depth]
+    columns = columns_of(node, indices, lengths)
     rest = x.shape[batch + depth :]
-    flat = flat_index(x.shape[: batch + depth], coordinates).broadcast_to(outer)
+    flat = flat_index(x.shape[: batch + depth], [*coordinates, *columns]).broadcast_to(outer)
+    if batch + depth > 1:
+        flat = within(node, flat, columns, lengths)
     return x.reshape((product(x.shape[: batch + depth]), *rest)).gather(0, flat)
 
 
@@ -123,6 +132,15 @@ def columns_of(node: Node, indices: Tensor, lengths: tuple[Size, ...]) -> list[T
         column = indices[..., position]
         columns.append(wrapped(node, node.folded(column), length))
     return columns
+
+
+def within(node: Node, flat: Tensor, columns: Sequence[Tensor], lengths: Sequence[Size]) -> Tensor:
+    """Flat places; -1 where one of the columns is beyond its axis, not a place in another row."""
+    for column, length in zip(columns, lengths, strict=True):
+        if node.known(column) is None:
+            inside = (column >= 0) & (column < Tensor.from_size(length, column.dtype))
+            flat = inside.where(flat, -1)
+    return flat
 
 
 @operator("OneHot", limits="a depth from constants and shapes")

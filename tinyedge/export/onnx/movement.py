@@ -338,9 +338,9 @@ def trilu(node: Node, x: Tensor, k: Tensor | None = None) -> Tensor:
     if k is not None:
         known = node.known(k)
         if known is None:
-            diagonal = k.reshape(()).cast(dt.int32)
+            diagonal = k.reshape(()).clip(-FAR, FAR).cast(dt.int32)
         else:
-            diagonal = int(np.clip(known.reshape(-1)[0], -(1 << 30), 1 << 30))
+            diagonal = int(np.clip(known.reshape(-1)[0], -FAR, FAR))
     offset = columns - rows
     keep = offset >= diagonal if node.integer("upper", 1) else offset <= diagonal
     return keep.where(x, False if x.dtype is dt.bool_ else 0)

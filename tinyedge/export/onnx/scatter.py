@@ -11,7 +11,7 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, maximum, product
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.indexing import along, columns_of, flat_index, take_at, wrapped
+from tinyedge.export.onnx.indexing import along, columns_of, flat_index, take_at, within, wrapped
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 from tinyedge.export.onnx.sorting import order_of
@@ -51,7 +51,9 @@ def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
     if indices.size == 0:
         return x
     lead, rest = x.shape[:depth], x.shape[depth:]
-    flat = node.folded(flat_index(lead, columns_of(node, indices, lead)))
+    columns = columns_of(node, indices, lead)
+    flat = flat_index(lead, columns)
+    flat = node.folded(within(node, flat, columns, lead) if depth > 1 else flat)
     if updates.shape != indices.shape[:-1] + rest:
         raise node.invalid(f"{show(updates)} for {show(indices)}")
     rows = x.reshape((product(lead), *rest))

@@ -118,9 +118,14 @@ def range_length(first: Tensor, last: Tensor, step: Tensor) -> Tensor:
     up to it are found by remainders, which are exact on every target. NaN gives 0.
     """
     if not first.dtype.is_float:
-        span, by = last.cast(dt.int64) - first.cast(dt.int64), step.cast(dt.int64)
-        count = (-((-span) // by.eq(0).where(1, by))).maximum(0).minimum(ENDLESS)
-        return by.eq(0).where(ENDLESS, count)
+        begin, end, by = (t.cast(dt.int64) for t in (first, last, step))
+        up = by > 0
+        span = up.where(end - begin, begin - end).cast(dt.uint64)  # may be above all of int64
+        stride = by.eq(0).where(1, up.where(by, 0 - by)).cast(dt.uint64)
+        count = span // stride + (span % stride).ne(0).cast(dt.uint64)
+        count = count.minimum(ENDLESS).cast(dt.int64)
+        away = up.where(begin >= end, begin <= end)
+        return by.eq(0).where(ENDLESS, away.where(0, count))
     span, by = last - first, step.abs()
     size, many = span.abs(), by * float(MANY)
     low, high = size.fmod(by), size.fmod(many)
