@@ -280,6 +280,7 @@ row("quantised to signed bytes", "QuantizeLinear", [QUANTISED, F(2), np.int8(-1)
     np.array([-1, 0, 0, -1, -2, 127, -128, 126], np.int8), constants=(1, 2))
 row("dequantised", "DequantizeLinear", [np.array([0, 3, 255], U8), F(0.5), U8(3)],
     f(-1.5, 0, 126), constants=(1, 2))
+row("zeros quantised", "DynamicQuantizeLinear", [f(0, 0)], np.zeros(2, U8), F(0), U8(0))
 row("a product of columns", "QLinearMatMul",
     [np.array([[1, 2]], U8), F(1), U8(0), np.array([[3, 4], [5, 6]], U8), f(1, 2),
      np.array([1, 2], U8), F(1), U8(0)], np.array([[10, 20]], U8))
@@ -325,6 +326,7 @@ row("relu of NaN", "Relu", [BAD], f(NAN, 0, INF, 0, 2))
 row("maximum with NaN", "Max", [BAD, f(0, NAN, 0, 0, 0)], f(NAN, NAN, INF, 0, 2))
 row("minimum with NaN", "Min", [BAD, f(0, NAN, 0, 0, 0)], f(NAN, NAN, 0, -INF, 0))
 row("clip of NaN", "Clip", [BAD, F(-0.5), F(1)], f(NAN, -0.5, 1, -0.5, 1), constants=(1, 2))
+row("clip by NaN", "Clip", [f(-5, 5), F(0), F(NAN)], f(NAN, NAN))
 row("clip, crossed", "Clip", [f(-5, 0, 5), F(3), F(1)], f(1, 1, 1), constants=(1, 2))
 row("clip, computed and crossed", "Clip", [f(-5, 0, 5), F(3), F(1)], f(1, 1, 1))
 row("clip below", "Clip", [f(-5, 0, 5), F(1)], f(1, 1, 5), constants=(1,))
