@@ -88,6 +88,13 @@ def test_a_failed_preparation_frees_everything() -> None:
     assert device.live == 0
 
 
+class Elsewhere:
+    """A tensor of another package, which numpy cannot read."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("use detach")
+
+
 @pytest.mark.parametrize(
     ("wrong", "id", "message"),
     [
@@ -103,6 +110,7 @@ def test_a_failed_preparation_frees_everything() -> None:
         ({"x": [[1, 2], [3]]}, "run.shape", "a regular array"),
         ({"x": [["a", "b"]]}, "run.dtype", "float32"),
         ({"x": {"a": 1}}, "run.dtype", "object"),
+        ({"x": Elsewhere()}, "run.input", "gives no array: use detach"),
     ],
 )
 def test_wrong_inputs(wrong: dict[str, Any], id: str, message: str) -> None:

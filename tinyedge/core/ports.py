@@ -60,7 +60,10 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
     """
     kind = dtypes.by_name(dtype)
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # of another package: a tensor of a GPU, one with gradients
+            raise RunError(subject, f"it gives no array: {error}", id="run.input") from error
         if array.dtype.name == dtype:
             array = dtypes.codes(array)
         elif kind.carrier and array.dtype == np.dtype(f"V{kind.itemsize}"):  # as .npy files hold it
