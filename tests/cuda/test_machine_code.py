@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 from tests.agreement import Inputs, compiled, find_target
 from tests.conformance.cases import FAMILIES
 from tests.cuda.sass import Code, disassemble
+from tests.examples.conftest import make
+from tests.examples.reference import EXAMPLE
 from tests.golden.test_golden import GRAPHS
 from tests.realmodels import cases
+from tests.runtimes_c import build
 from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.tensor import Tensor
@@ -36,6 +40,9 @@ def elementwise(inputs: Inputs) -> dict[str, Tensor]:
     x, y = (inputs.new(np.zeros((64, 128), np.float32)) for _ in range(2))
     return {"y": (x * 2.0 + y).relu().realise() + x.tanh() * y.exp() + x.sin()}
 
+
+# Models of which the kernels compile quickly; the others are slow tests.
+QUICK = ("minilm", "onet")
 
 BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {**GRAPHS, "elementwise": elementwise}
 
@@ -129,12 +136,30 @@ def test_a_reciprocal_is_one_instruction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("model", ["onet", "minilm"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(cases.CASES)
+    ],
+)
 def test_models(model: str, precision: str, tmp_path: Path) -> None:
-    """Every kernel of a real model, as its bundle holds them."""
+    """Every kernel of a real model, as its bundle holds them and for a data centre's GPU."""
     bundle = cases.export(model, tmp_path / "bundle", target="cuda", precision=precision)
+    check_bundle(bundle, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_driving_example(tmp_path: Path) -> None:
+    build.run(sys.executable, EXAMPLE / "model.py", tmp_path / "models")
+    check_bundle(make(tmp_path / "models", tmp_path / "bundle", "bundle", target="cuda"), tmp_path)
+
+
+def check_bundle(bundle: Path, folder: Path) -> None:
     program = read(bundle).program
-    assert program.kernels and not faults(program, dict(program.binaries), tmp_path)
+    assert program.kernels and not faults(program, dict(program.binaries), folder)
+    other = compiler.build(kernel_file(program), ["sm_90"], pytest.fail)
+    assert not faults(program, other, folder)
 
 
 SPILLING = """extern "C" __global__ void __launch_bounds__(1024) k0(

@@ -1,5 +1,5 @@
 // k0: split range=0 factor=4 outer=1; to range=2 kind=vector; to range=1 kind=local
-extern "C" __global__ void __launch_bounds__(36) k0(
+extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
     const int l1 = (int)threadIdx.x;
@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(36) k0(
 }
 
 // k1: split range=0 factor=4 outer=1; to range=2 kind=vector; to range=1 kind=local
-extern "C" __global__ void __launch_bounds__(27) k1(
+extern "C" __global__ void k1(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
     const int l1 = (int)threadIdx.x;
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(27) k1(
 }
 
 // k2: split range=0 factor=4 outer=1; to range=2 kind=vector; to range=1 kind=local
-extern "C" __global__ void __launch_bounds__(36) k2(
+extern "C" __global__ void k2(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
     const int l1 = (int)threadIdx.x;

@@ -1,5 +1,5 @@
 // k0: split range=2 factor=2 outer=6; to range=7 kind=vector; split range=0 factor=2 outer=8; to range=9 kind=upcast; to range=5 kind=unroll; to range=6 kind=local; split range=1 factor=7 outer=10; to range=11 kind=local; to range=8 kind=grid; to range=10 kind=grid
-extern "C" __global__ void __launch_bounds__(49) k0(
+extern "C" __global__ void k0(
     float2 *__restrict__ b0,
     const float *__restrict__ b1,
     const float *__restrict__ b2,

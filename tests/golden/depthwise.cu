@@ -1,5 +1,5 @@
 // k0: split range=2 factor=4 outer=5; to range=6 kind=vector; to range=4 kind=unroll; to range=5 kind=local; to range=1 kind=local; split range=0 factor=4 outer=7; to range=8 kind=local; to range=7 kind=grid
-extern "C" __global__ void __launch_bounds__(64) k0(
+extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float *__restrict__ b1,
     const float *__restrict__ b2) {

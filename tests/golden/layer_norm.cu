@@ -1,5 +1,5 @@
 // k0: split range=1 factor=4 outer=4; to range=5 kind=vector; split range=2 factor=4 outer=6; to range=7 kind=unroll; split range=6 factor=8 outer=8; to range=9 kind=threads; split range=3 factor=4 outer=10; to range=11 kind=unroll; split range=10 factor=8 outer=12; to range=13 kind=threads; split range=4 factor=8 outer=14; to range=15 kind=lane; to range=0 kind=local
-extern "C" __global__ void __launch_bounds__(56) k0(
+extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1,
     const float4 *__restrict__ b2) {

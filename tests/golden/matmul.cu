@@ -1,5 +1,5 @@
 // k0: split range=1 factor=4 outer=3; to range=4 kind=vector; split range=0 factor=2 outer=5; to range=6 kind=upcast; split range=2 factor=4 outer=7; to range=8 kind=unroll; to range=3 kind=local; split range=5 factor=4 outer=9; to range=10 kind=local; to range=9 kind=grid
-extern "C" __global__ void __launch_bounds__(48) k0(
+extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1,
     const float4 *__restrict__ b2,

@@ -1,5 +1,5 @@
 // k0: to range=4 kind=unroll; to range=2 kind=local; to range=1 kind=local; split range=0 factor=2 outer=5; to range=6 kind=local; to range=5 kind=grid
-extern "C" __global__ void __launch_bounds__(50) k0(
+extern "C" __global__ void k0(
     float *__restrict__ b0,
     const float *__restrict__ b1) {
     const int g5 = (int)blockIdx.x;
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(50) k0(
 }
 
 // k1: split range=0 factor=4 outer=2; to range=3 kind=vector; split range=1 factor=4 outer=4; to range=5 kind=unroll; to range=2 kind=local
-extern "C" __global__ void __launch_bounds__(2) k1(
+extern "C" __global__ void k1(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
     const int l2 = (int)threadIdx.x;

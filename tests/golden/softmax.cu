@@ -1,5 +1,5 @@
 // k0: split range=1 factor=4 outer=4; to range=5 kind=vector; split range=2 factor=4 outer=6; to range=7 kind=unroll; padto range=6 multiple=32; to range=6 kind=threads; split range=3 factor=4 outer=8; to range=9 kind=unroll; padto range=8 multiple=32; to range=8 kind=threads; padto range=4 multiple=32; to range=4 kind=lane; split range=0 factor=2 outer=10; to range=11 kind=local; to range=10 kind=grid
-extern "C" __global__ void __launch_bounds__(64) k0(
+extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1) {
     const int g10 = (int)blockIdx.x;

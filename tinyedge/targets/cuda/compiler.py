@@ -144,7 +144,9 @@ def _refusal(nvrtc: Nvrtc, text: str, architecture: str, log: str) -> InternalEr
     lines = [line for line in log.splitlines() if line.strip()]
     named = re.search(rf"^{re.escape(FILE)}\((\d+)\): error", log, re.MULTILINE)
     before = text.split("\n")[: int(named[1])] if named else []
-    kernels = re.findall(r"__global__ void [^(]*\(\d+\) (\w+)\(", "\n".join(before))
+    kernels = re.findall(
+        r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(", "\n".join(before)
+    )
     if len(lines) > MESSAGE_LINES:
         lines = [*lines[:MESSAGE_LINES], "..."]
     return InternalError(

@@ -13,6 +13,8 @@ from tinyedge.core.render import FUNCTIONS, LANES, Printer, bare, constant, floa
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp
 
+UNBOUNDED_THREADS = 256  # they share 65536 registers, of which a thread has at most 255
+
 TYPES = {
     "bool": "bool",
     "index": "int",
@@ -216,13 +218,22 @@ def render(kernel: KernelText) -> str:
         arguments.append(f"{qualifier}{dtype} *__restrict__ b{argument.param.arg.slot}")
     if kernel.symbols:
         arguments.append("const int *__restrict__ symbols")
-    lines = [f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}(']
+    lines = [f'extern "C" __global__ void {_bounds(x * y * z)}{kernel.name}(']
     lines.extend(f"    {argument}," for argument in arguments[:-1])
     lines.append(f"    {arguments[-1]}) {{")
     body = printer.body()
     for name, shared, size in printer.shared:
         lines.append(f"    __shared__ {printer.type(shared)} {name}[{size}];")
     return "\n".join([*lines, *body, "}", ""])
+
+
+def _bounds(threads: int) -> str:
+    """The threads of a workgroup, where these can have no 255 registers each.
+
+    Told of a smaller one, the compiler rather spills registers than let fewer of them share a
+    multiprocessor.
+    """
+    return f"__launch_bounds__({threads}) " if threads > UNBOUNDED_THREADS else ""
 
 
 def prelude() -> str:
