@@ -253,6 +253,17 @@ CASES: Cases = {
         lambda _: _on([1, 2, 3], "AffineGrid", [1, 1, HUGE, 2]),
         TOO_MUCH,
     ),
+    "crop to -3": (lambda _: _op("CenterCropPad", [-3, 3]), "model.node"),
+    "transposed and cut by 10": (
+        lambda _: _conv("ConvTranspose", pads=[10, 0, 0, 0]),
+        "model.node",
+    ),
+    "unpool to -3": (
+        lambda _: _image(
+            "MaxUnpool", np.zeros((1, 4, 5, 5), int), [1, 4, -3, 5], kernel_shape=[2, 2]
+        ),
+        "model.node",
+    ),
     "crop to 2^40": (lambda _: _op("CenterCropPad", [HUGE, 3]), TOO_MUCH),
     "random of 2^40": (lambda _: _free("RandomNormal", shape=[HUGE]), ("model.unsupported",)),
     "recurrence of 2^30 steps": (lambda _: _recurrent("RNN", SIZE, 1), TOO_MUCH),

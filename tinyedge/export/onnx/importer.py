@@ -591,6 +591,9 @@ class Importer:
 
     def _check_size(self, shape: Shape, subject: str) -> None:
         limits = self.model.limits
+        if any(isinstance(size, int) and size < 0 for size in shape):
+            because = f"its shape {show(shape)} has a negative size"
+            raise ModelError(subject, because, id="model.node")
         for size in shape:
             if isinstance(size, UOp) and self._terms_of(size) > limits.terms:
                 raise ModelError(
