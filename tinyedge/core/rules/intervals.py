@@ -79,7 +79,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         low, high = operands[0]
         return max(0, low, -high), max(-low, high)
     if op is ops.MUL:
-        corners = [a * b for a, b in pairs(*operands)]
+        corners = [a * b if a and b else 0 for a, b in pairs(*operands)]  # 0 * inf is 0
         return min(corners), max(corners)
     if op in (ops.MAX, ops.MIN):
         choose = max if op is ops.MAX else min
