@@ -76,6 +76,15 @@ FLAGS = Tensor.input("b", (1000,), dt.bool_)
 FLOATS = Tensor.input("f", (4,), dt.float32)
 
 
+def test_a_sum_inside_of_an_operator() -> None:
+    """Its name is that of what the operator makes of it, which fits again: a mean."""
+    total = I64.sum(0, keepdims=True)
+    mean = total // 1000
+    assert beyond([mean.node], [mean.node], NARROW) == [mean.node]
+    assert beyond([mean.node], [total.node, mean.node], NARROW) == [total.node]
+    assert not beyond([mean.node], [mean.node], {})
+
+
 @pytest.mark.parametrize(
     ("tensor", "fits"),
     [

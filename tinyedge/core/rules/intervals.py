@@ -19,10 +19,12 @@ def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, st
     """The named nodes whose values are not proved to fit the type that they are computed in.
 
     narrow: what a type is computed as. Inputs fit: a run refuses others. What a node is found to
-    exceed counts once: the nodes after it take its values as they are kept.
+    exceed counts once: the nodes after it take its values as they are kept. A sum without a name
+    counts for the first named node that uses it.
     """
     known: dict[UOp, Interval] = {}
     found = []
+    sums: set[UOp] = set()  # those that exceed and have no name yet, and what uses them
     for node in toposort(tuple(roots)):
         if node.dtype is dt.index or node.dtype.kind not in "biu":
             continue
@@ -30,11 +32,19 @@ def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, st
         low, high = _interval(node, kept, known)
         least, greatest = kept.limits
         if low < least or high > greatest:
+            if node.op is ops.REDUCE and kept.bits < node.dtype.bits:
+                sums.add(node)
             if node in named and kept.bits < node.dtype.bits:
+                sums.discard(node)
                 found.append(node)
                 low, high = max(low, least), min(high, greatest)
             elif kept is node.dtype.held:
                 low, high = least, greatest  # it wraps as the model says
+        if not sums.isdisjoint(node.src) and node not in found[-1:]:
+            if node in named:
+                found.append(node)
+            else:
+                sums.add(node)
         known[node] = low, high
     return found
 
