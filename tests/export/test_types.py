@@ -338,6 +338,14 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bundles")
 
 
+def test_outputs_of_another_type_than_declared() -> None:
+    wrong = model([node("Add", ["x", "x"], ["y"])], inputs=[info("x", [3])])
+    wrong.graph.output[0].CopyFrom(info("y", [3], TensorProto.INT64))
+    with pytest.raises(ModelError, match="says it is int64, its nodes make float32") as caught:
+        import_model(wrong.SerializeToString())
+    assert caught.value.id == "model.dtype"
+
+
 def exported(bundles: Path, target: str) -> Path:
     path = bundles / target
     if not path.exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -281,6 +281,7 @@ class Importer:
         self._count = -1 - len(call.nodes)
         values = self._execute(call)
         outputs = self._outputs(results, values)
+        self._check_types(graph.output, outputs)
         return ImportedModel(
             tuple(inputs),
             outputs,
@@ -317,6 +318,20 @@ class Importer:
                 self.warn(f"output {name!r} is a sequence: its tensors are outputs: {listed}")
             outputs.update(several)
         return outputs
+
+    def _check_types(self, declared: Iterable[Any], outputs: Mapping[str, Tensor]) -> None:
+        """Outputs have the types that the model says, where it says any."""
+        for value in declared:
+            code = _type(value).tensor_type.elem_type
+            made = outputs.get(value.name)
+            if code and made is not None and made.dtype is not reader.DTYPES.get(code):
+                wanted = reader.element_type(code, f"output {value.name!r}")
+                raise ModelError(
+                    f"output {value.name!r}",
+                    f"the model says it is {wanted}, its nodes make {made.dtype}",
+                    id="model.dtype",
+                    next="declare the type that the nodes make, or add a Cast",
+                )
 
     def _dims_of(
         self, declared: Sequence[sizes_of.Declared], dims: Mapping[str, int | str]
