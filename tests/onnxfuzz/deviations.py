@@ -170,10 +170,16 @@ def _fractional(node: NodeProto, inputs: list[Array | None], opset: int) -> bool
     return bool((np.array(lengths) * scales % 1 != 0).any())
 
 
-def _cubic_crop(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
-    given = attributes(node)
-    crop = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
-    return crop and given.get("mode") == b"cubic"
+def _kept_crop(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    """Whether an axis that keeps its length would be cropped."""
+    if attributes(node).get("coordinate_transformation_mode") != b"tf_crop_and_resize":
+        return False
+    x, _, scales, sizes = [*inputs, None, None, None][:4]
+    if x is None or attributes(node).get("mode") == b"cubic":
+        return True
+    if scales is not None and scales.size:
+        return bool((scales == 1).any())
+    return sizes is None or bool(np.isin(sizes, x.shape).any())
 
 
 def _scattered_nan(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
@@ -240,7 +246,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ONNX, "Resize", "pytorch_half_pixel to a size of 1: its place is -0.5", _beyond_pixel
     ),
     Deviation(ORT, "Resize", "align_corners of the rounded size, not scale * length", _fractional),
-    Deviation(ORT, "Resize", "tf_crop_and_resize does not crop an axis of scale 1", _cubic_crop),
+    Deviation(ORT, "Resize", "tf_crop_and_resize does not crop an axis of scale 1", _kept_crop),
     *(
         Deviation(engine, op, "computed in float32 also for doubles", _kind("float64"))
         for op in ("Gelu", "Shrink")
@@ -267,6 +273,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         Deviation(ORT, op, "no terms: the result is what was in memory", _empty)
         for op in ("MatMulInteger", "QLinearMatMul")
     ),
+    Deviation(ONNX, "RoiAlign", "NaN of a weight of 0 is passed over", _infinite),
     Deviation(ONNX, "RoiAlign", "half_pixel also where there is no such attribute", _before(16)),
     *(
         Deviation(engine, op, "NaN is passed over", _nan(0))
