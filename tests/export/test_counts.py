@@ -329,6 +329,36 @@ def test_compress(axis: int | None, target: str, device: Device, tmp_path: Path)
     _compare(path, target, device, [{"x": x, "mask": mask} for mask in masks])
 
 
+@pytest.mark.parametrize("ends", [(-5, 3), (-2, 6), (3, -1)])
+def test_most_in_the_middle(
+    ends: tuple[int, int], target: str, device: Device, tmp_path: Path
+) -> None:
+    """[-5:3] of at most 8 elements: 3 of 3, of fewer and of more there are fewer."""
+    limits = {n: np.array([v]) for n, v in (("start", ends[0]), ("end", ends[1]))}
+    nodes = [
+        helper.make_node("Compress", ["x", "chosen"], ["found"], axis=0),
+        helper.make_node("Slice", ["found", "start", "end"], ["y"]),
+        helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+    ]
+    inputs = {"x": RNG.normal(size=8).astype(np.float32), "chosen": np.ones(8, bool)}
+    path = _save(tmp_path, nodes, inputs, ["y", "total"], limits)
+    runs = [{**inputs, "chosen": np.arange(8) < count} for count in range(9)]
+    _compare(path, target, device, runs)
+
+
+def test_what_can_only_be_nothing(target: str, device: Device, tmp_path: Path) -> None:
+    """Of at most 3 elements, those behind the third, backwards: the size is open, but always 0."""
+    limits = {n: np.array([v]) for n, v in (("last", -1), ("far", 2), ("axis", 0))}
+    nodes = [
+        helper.make_node("Unique", ["x"], ["found"], axis=0),
+        helper.make_node("Slice", ["found", "last", "far", "axis", "last"], ["y"]),
+        helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+    ]
+    x = np.array([1, 2, 3], np.float32)
+    path = _save(tmp_path, nodes, {"x": x}, ["y", "total"], limits)
+    _compare(path, target, device, [{"x": x}, {"x": np.ones_like(x)}])
+
+
 def test_what_was_found_backwards(target: str, device: Device, tmp_path: Path) -> None:
     """Also of nothing: then nothing is before its end."""
     limits = {n: np.array([v]) for n, v in (("last", -1), ("far", -(2**63)), ("axis", 0))}

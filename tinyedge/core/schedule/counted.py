@@ -8,7 +8,12 @@ the most that the size can be, and what is beyond it is neither stored nor folde
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
@@ -17,7 +22,11 @@ from tinyedge.core.rules.algebra import SIMPLIFY
 from tinyedge.core.schedule.buffers import Param, Storage, plain
 from tinyedge.core.schedule.canonical import guard, make_range, mask_folds
 from tinyedge.core.spec import FOLD_KINDS
-from tinyedge.core.uop import Size, UOp, as_node, maximum, replaced, toposort
+from tinyedge.core.uop import Size, UOp, as_node, const, maximum, replaced, toposort
+
+# Operations that rise, or fall, with each operand (of a product: that is at least 0).
+MONOTONIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.FLOORDIV, ops.MIN, ops.MAX})
+TRIED = 1 << 16  # values of counts
 
 
 def is_counted(size: Size, counts: Collection[str]) -> bool:
@@ -28,12 +37,18 @@ def is_counted(size: Size, counts: Collection[str]) -> bool:
 
 
 def most(size: UOp, counts: Collection[str]) -> UOp:
-    """The most that a size can be, whatever its counts are; the other symbols stay in it.
+    """At least the most that a size can be, whatever its counts are.
 
-    A size that falls or rises with each count is greatest where every count is at an end.
+    Where every count is met once, by operations that only rise or only fall, the size is greatest
+    where each is at an end, and the other symbols stay in it. Else all counts are tried, or, of too
+    many or beside other symbols, intervals say what the size cannot exceed.
     """
+    order = toposort((size,))
+    symbols = [node for node in order if node.op is ops.SYMBOL and node.arg[0] in counts]
+    if not all(_is_monotonic(order, symbol) for symbol in symbols):
+        return const(_tried(order, symbols) or maximum(size), dt.index)
     ends: list[UOp] = [size]
-    for symbol in (n for n in toposort((size,)) if n.op is ops.SYMBOL and n.arg[0] in counts):
+    for symbol in symbols:
         ends = [
             SIMPLIFY.rewrite((end,), {symbol: as_node(value)})[0]
             for end in ends
@@ -43,6 +58,38 @@ def most(size: UOp, counts: Collection[str]) -> UOp:
     for end in ends[1:]:
         greatest = ix.maximum(greatest, end)
     return greatest
+
+
+def _is_monotonic(order: Sequence[UOp], symbol: UOp) -> bool:
+    """Whether the last of the nodes rises, or falls, with a symbol that is met once. Sizes are at
+    least 0, and what they are divided by too.
+    """
+    uses: Counter[UOp] = Counter()
+    reached = {symbol}
+    for node in order:
+        through = [source for source in node.src if source in reached]
+        if through:
+            reached.add(node)
+            uses.update(through)
+            if node.op not in MONOTONIC or (node.op is ops.FLOORDIV and node.src[1] in reached):
+                return False
+    return all(count == 1 for count in uses.values())
+
+
+def _tried(order: Sequence[UOp], symbols: Sequence[UOp]) -> int:
+    """The greatest value of the last of the nodes; 0 if there are other symbols or many values."""
+    spans = [np.arange(symbol.arg[1], symbol.arg[2] + 1) for symbol in symbols]
+    others = [node for node in order if node.op is ops.SYMBOL and node not in symbols]
+    if others or math.prod(len(span) for span in spans) > TRIED:
+        return 0
+    values: dict[UOp, Any] = dict(zip(symbols, np.ix_(*spans), strict=True))
+    for node in order:
+        if node.op is ops.CONST:
+            values[node] = np.int64(node.arg)
+        elif node not in values:
+            assert node.op.numpy is not None
+            values[node] = node.op.numpy(*(values[source] for source in node.src))
+    return max(0, int(np.max(values[order[-1]])))
 
 
 def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:

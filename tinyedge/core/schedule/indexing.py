@@ -14,7 +14,7 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import simplify
 from tinyedge.core.schedule.buffers import Param, Placement, Storage
 from tinyedge.core.schedule.canonical import fold_identity
-from tinyedge.core.uop import Shape, Size, UOp, as_node, const
+from tinyedge.core.uop import Shape, Size, UOp, as_node, const, maximum
 
 Indices = tuple[UOp, ...]
 Request = tuple[
@@ -132,7 +132,7 @@ class Indexer:
             inner.append(new)
             if new is not ix.ZERO:
                 ranges.append(new)
-        if any(size == 0 for size in source.shape):
+        if any(maximum(size) == 0 for size in source.shape):
             return const(fold_identity(op, node.dtype), node.dtype)
         value = yield (source, tuple(inner), valid)
         return UOp(ops.FOLD, node.dtype, (value, *ranges), op) if ranges else value

@@ -384,7 +384,7 @@ class _Scheduler:
 
     def _kernel(self, node: UOp, place: Placement, *, root: bool) -> None:
         storage = place.storage
-        if any(size == 0 for size in node.shape):
+        if any(maximum(size) == 0 for size in node.shape):
             return
         if root and self._puts_in_place(node):
             self._put(node, place)
