@@ -168,6 +168,9 @@ resized("linear, antialias", FOUR, HALVES,
         f(1.625, 3.375).reshape(1, 1, 1, 2),
         mode="linear", antialias=1)
 
+row("square roots by Pow", "Pow", [f(-np.inf, 4, 0), f(0.5)], f(np.inf, 2, 0))
+row("by square roots, Pow", "Pow", [f(-np.inf, 4, -0.0), f(-0.5)], f(0, 0.5, np.inf))
+
 # Pools.
 
 RUN = f(1, 2, 3, 4, 5).reshape(1, 1, 5)

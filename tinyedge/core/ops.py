@@ -61,6 +61,12 @@ def _quiet(function: Callable[..., Array]) -> Callable[..., Array]:
     return call
 
 
+def _power(a: Array, b: Array) -> Array:
+    """numpy takes a square root for an exponent that repeats 0.5, which differs for -inf."""
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+    return np.power(a, np.array(np.broadcast_to(b, shape), ndmin=1)).reshape(shape)
+
+
 def _truncated_quotient(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, 1, b)
     quotient = np.floor_divide(a, safe)
@@ -110,7 +116,7 @@ FLOORDIV = _row("floordiv", "binary", 2, numpy=_floored(np.floor_divide), cost=4
 MOD = _row("mod", "binary", 2, numpy=_floored(np.mod), cost=4)  # integers, sign of the divisor
 TRUNCDIV = _row("truncdiv", "binary", 2, numpy=_quiet(_truncated_quotient), c="({0} / {1})", cost=4)
 FMOD = _row("fmod", "binary", 2, numpy=_quiet(np.fmod), c="fmod({0}, {1})", cost=16)  # exact
-POW = _row("pow", "binary", 2, numpy=_quiet(np.power), c="pow({0}, {1})", cost=16)
+POW = _row("pow", "binary", 2, numpy=_quiet(_power), c="pow({0}, {1})", cost=16)
 MAX = _row(  # a NaN in either operand gives NaN
     "max",
     "binary",
