@@ -35,11 +35,14 @@ FAST: dict[str, tuple[str, ...]] = {
     "detector.traced": ("cpu",),
     "detector.dynamo": ("cpu",),
     "bvlc_alexnet": ("cpu",),
+    "densenet121": ("cpu",),
     "inception_v1": ("cpu",),
     "inception_v2": ("cpu",),
     "resnet50": ("cpu",),
     "shufflenet": ("cpu",),
     "squeezenet": ("cpu",),
+    "vgg19": ("cpu",),
+    "zfnet512": ("cpu",),
 }
 FAST_SYMBOLIC: dict[str, tuple[str, ...]] = {
     "silero_sequence": ("cpu",),
