@@ -168,14 +168,14 @@ def shape_of(shape: tuple[Expression, ...], named: Mapping[str, int]) -> tuple[i
     """A shape at the sizes of a run. Raises RunError where they are too small for it."""
     result = tuple(size_of(size, named, "an output's shape") for size in shape)
     if min(result, default=0) < 0:
-        sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
-        raise RunError(
-            "an output's shape",
-            f"it is {list(result)} where {sizes}",
-            id="run.shape",
-            next="give greater inputs",
-        )
+        raise sizes_error("an output's shape", f"it is {list(result)}", named)
     return result
+
+
+def sizes_error(subject: str, because: str, named: Mapping[str, int]) -> RunError:
+    """The error of sizes of a run that are too small for the model."""
+    sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
+    return RunError(subject, f"{because} where {sizes}", id="run.shape", next="give greater inputs")
 
 
 def elements_of(shape: tuple[int, ...]) -> int:

@@ -33,6 +33,7 @@ from tinyedge.core.ports import (
     raw,
     shape_of,
     size_of,
+    sizes_error,
 )
 from tinyedge.core.program import (
     Copy,
@@ -324,13 +325,8 @@ class Replay:
         named = self._named(sizes)
         amounts = [_amount(step, named) for step in block.steps]
         if min(amounts, default=0) < 0:
-            said = ", ".join(f"{name} = {size}" for name, size in named.items())
-            raise RunError(
-                "the sizes of this run",
-                f"something in the model has fewer than 0 elements where {said}",
-                id="run.shape",
-                next="give greater inputs",
-            )
+            because = "something in the model has fewer than 0 elements"
+            raise sizes_error("the sizes of this run", because, named)
         return [step for step, amount in zip(block.steps, amounts, strict=True) if amount]
 
     def _command(self, step: Launch | Copy, named: Mapping[str, int]) -> Command:

@@ -16,7 +16,7 @@ from tinyedge.core.ops import Primitive
 from tinyedge.core.rules import formats
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.loops import Repeat
-from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, maximum, product
+from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, maximum, minimum, product
 
 MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
 BLOCKS = (256, 4096)  # terms of a block
@@ -244,12 +244,13 @@ class Tensor:
             return self * self * self
         if exponent == 1.0:
             return self
-        if exponent == 0.5:
-            return self.sqrt()
+        if exponent == 0.5:  # a square root differs where a power is infinite, or 0
+            return self.eq(-math.inf).where(math.inf, self.sqrt())
         if exponent == -1.0:
             return 1.0 / self
         if exponent == -0.5:
-            return 1.0 / self.sqrt()
+            finite = self.eq(-math.inf).where(0.0, 1.0 / self.sqrt())
+            return self.eq(0).where(math.inf, finite)
         return None
 
     def __neg__(self) -> Tensor:
@@ -527,7 +528,7 @@ class Tensor:
 
     def pad(self, pads: Sequence[tuple[Size, Size]], value: Scalar = 0) -> Tensor:
         """Elements added before and after each axis; negative amounts remove them."""
-        if any(isinstance(amount, UOp) and _least(amount) < 0 for pair in pads for amount in pair):
+        if any(isinstance(amount, UOp) and minimum(amount) < 0 for pair in pads for amount in pair):
             return self._fit(pads, value)
         if any(_negative(amount) for pair in pads for amount in pair):
             pads = [_removing(size, *pair) for size, pair in zip(self.shape, pads, strict=True)]
@@ -1036,11 +1037,6 @@ def _removing(size: Size, low: Size, high: Size) -> tuple[Size, Size]:
         if high < -size:
             return low + high + size, -size
     return low, high
-
-
-def _least(size: Size) -> int | float:
-    """The least value that a size can take."""
-    return ix.bounds(size)[0] if isinstance(size, UOp) else size
 
 
 def _factor(size: Size) -> int | Tensor:

@@ -285,6 +285,13 @@ def _product(a: Size, b: Size) -> Size:
     return ix.size_mul(a, b)
 
 
+def minimum(size: Size) -> int | float:
+    """The least value a size can take."""
+    from tinyedge.core.rules import index as ix
+
+    return size if isinstance(size, int) else ix.bounds(size)[0]
+
+
 def maximum(size: Size) -> int:
     """The greatest value a size can take."""
     if isinstance(size, int):

@@ -66,10 +66,11 @@ def _unroll(sink: UOp) -> UOp:
             total: UOp | None = None
             for coordinate in _coordinates(copied):
                 copy = SIMPLIFY.rewrite((body,), coordinate)[0]
-                fold = UOp(node.arg, copy.dtype, (total, copy)) if total is not None else copy
-                total = simplify(fold)
+                if total is not None:
+                    copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
+                total = copy
             assert total is not None
-            new = _of_zeros(UOp(ops.FOLD, node.dtype, (total, *serial), node.arg), serial)
+            new = _folded(node, total, serial)
             if threads:
                 new = UOp(ops.THREADS, node.dtype, (new, *threads), node.arg)
             done[node] = new
@@ -78,14 +79,13 @@ def _unroll(sink: UOp) -> UOp:
     return done[sink]
 
 
-def _of_zeros(fold: UOp, ranges: Sequence[UOp]) -> UOp:
-    """A fold without ranges is its body; a sum of zeros is 0, for what is computed of it."""
-    body = fold.src[0]
+def _folded(fold: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
+    """A fold of a body: over no ranges the body, of zeros 0, for what is computed of their sum."""
     if not ranges:
         return body
     if fold.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
         return const(0, fold.dtype)
-    return fold
+    return UOp(ops.FOLD, fold.dtype, (body, *ranges), fold.arg)
 
 
 def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:

@@ -12,7 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index as ix
-from tinyedge.core.uop import Size, UOp, as_node, as_size
+from tinyedge.core.uop import Size, UOp, as_node, as_size, minimum
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _divide(a: Element, b: Element) -> Element:
         sign = -1 if y < 0 else 1
         return _quotient(_times(x, ix.size_mul(q, sign)), ix.size_mul(p, abs(y)))
     bottom = _times(y, p)
-    if ix.bounds(as_node(bottom))[0] <= 0:
+    if minimum(bottom) <= 0:
         raise NotKnown
     return _quotient(_times(x, q), bottom)
 
@@ -161,7 +161,7 @@ def _toward_zero(x: Size, y: Size) -> Size:
 
 def _floor_divide(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
-    if p != 1 or q != 1 or (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+    if p != 1 or q != 1 or minimum(y) <= 0:
         raise NotKnown
     return ix.size_floordiv(x, y)
 
@@ -170,14 +170,14 @@ def _truncated_divide(a: Element, b: Element) -> Element:
     x, y = _size(a), _size(b)
     if isinstance(y, int) and y < 0:
         x, y = ix.size_sub(0, x), -y
-    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+    if minimum(y) <= 0:
         raise NotKnown
     return _toward_zero(x, y)
 
 
 def _remainder(a: Element, b: Element) -> Element:
     x, y = _size(a), _size(b)
-    if (y if isinstance(y, int) else ix.bounds(y)[0]) <= 0:
+    if minimum(y) <= 0:
         raise NotKnown
     return as_size(ix.mod(as_node(x), as_node(y)))
 

@@ -105,12 +105,7 @@ def power(node: Node, a: Tensor, b: Tensor) -> Tensor:
     if exponent is not None and exponent.size == 1 and a.dtype.is_float:
         value = float(exponent.reshape(-1)[0])
         shape = broadcast(a, b.cast(a.dtype))[0].shape
-        result = a**value
-        if value in (0.5, -0.5):  # by a square root, which differs at the ends
-            result = a.eq(-math.inf).where(math.inf if value > 0 else 0.0, result)
-        if value == -0.5:
-            result = a.eq(0).where(math.inf, result)
-        return result.broadcast_to(shape)
+        return (a**value).broadcast_to(shape)
     if a.dtype.is_int:
         return _integer_power(node, a, b)
     return a ** b.cast(a.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, maximum
+from tinyedge.core.uop import Size, UOp, maximum, minimum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.registry import Node, operator
@@ -77,8 +77,7 @@ def _even_edges(length: Size, count: int) -> list[Size]:
     """Where so many parts begin and end that are equal, except for the last ones."""
     chunk = ix.size_ceildiv(length, count)
     edges = [ix.size_mul(chunk, number) for number in range(count)]
-    least = length if isinstance(length, int) else ix.bounds(length)[0]
-    if least < (count - 1) ** 2:  # some parts may be shorter, or empty
+    if minimum(length) < (count - 1) ** 2:  # some parts may be shorter, or empty
         edges = [ix.size_min(edge, length) for edge in edges]
     return [*edges, length]
 
@@ -283,7 +282,7 @@ def _open_border(x: Tensor, axis: int, before: Size, after: Size, mode: str) -> 
         place = place.clip(0, last)
     elif mode == "wrap":
         place = place % length
-    elif ix.bounds(as_node(x.shape[axis]))[0] > max(maximum(before), maximum(after)):
+    elif minimum(x.shape[axis]) > max(maximum(before), maximum(after)):
         place = last - (last - place.abs()).abs()
     else:
         place = ((place + last) % (last * 2).maximum(1) - last).abs()
