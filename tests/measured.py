@@ -1,4 +1,4 @@
-"""Python code in a process of its own, of which time and memory are limited."""
+"""Processor time: of Python code in a process of its own, and how much of it is too much."""
 
 from __future__ import annotations
 
@@ -6,7 +6,30 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+# What `_yardstick` takes on the machine whose seconds the limits of the tests are.
+YARDSTICK_SECONDS = 0.25
+
+
+def within(spent: float, seconds: float) -> bool:
+    """Whether processor time is below a limit, which a slower machine reaches later.
+
+    Machines differ, and so does one from minute to minute, where others share its processors. So
+    what is over the limit is compared with fixed work, measured at once.
+    """
+    return spent < seconds or spent < seconds * _yardstick() / YARDSTICK_SECONDS
+
+
+def _yardstick() -> float:
+    """The processor time of a fixed piece of work like a compiler's: tuples and a dictionary."""
+    start = time.process_time()
+    seen: dict[tuple[int, ...], int] = {}
+    for number in range(600_000):
+        key = (number % 65_521, number % 7, number % 3)
+        seen[key] = seen.get(key, 0) + len(key)
+    return time.process_time() - start
 
 
 def processor_seconds(code: str, *arguments: object, seconds: int, memory: int = 1 << 40) -> float:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.measured import processor_seconds
+from tests.measured import processor_seconds, within
 from tinyedge import load
 
 SECONDS = 60  # for 20,000 nodes
@@ -58,13 +58,13 @@ def _chain(folder: Path, length: int, layer: tuple[str, ...]) -> Path:
 def test_100_000_nodes_are_refused(tmp_path: Path) -> None:
     """Twice, by import and inspection; the interpreter's start and its imports count too."""
     path = _chain(tmp_path, 100_000, ("Neg",))
-    assert processor_seconds(IMPORT, path, seconds=20, memory=1 << 29) < 6
+    assert within(processor_seconds(IMPORT, path, seconds=20, memory=1 << 29), 6)
 
 
 @pytest.mark.slow
 def test_100_000_nodes_are_inspected_if_that_is_allowed(tmp_path: Path) -> None:
     path = _chain(tmp_path, 100_000, ("Neg",))
-    assert processor_seconds(INSPECT, path, seconds=120, memory=2 << 30) < 100
+    assert within(processor_seconds(INSPECT, path, seconds=240, memory=2 << 30), 60)
 
 
 def _expected(length: int) -> Any:
@@ -81,7 +81,7 @@ def _expected(length: int) -> Any:
 def _exported(folder: Path, length: int, target: str) -> None:
     path = _chain(folder, length, LAYER)
     allowed = SECONDS * length / 20_000 + 5  # the start, and what a compiler takes for the first
-    assert processor_seconds(EXPORT, path, folder / "b", target, seconds=200) < allowed
+    assert within(processor_seconds(EXPORT, path, folder / "b", target, seconds=200), allowed)
     if target == "cpu":
         with load(folder / "b") as loaded:
             y = loaded.run({"v0": np.ones((4, 4), np.float32)})[f"v{length}"]

@@ -144,17 +144,23 @@ def toposort(
     operands: what lies below a node; its `src` by default.
     """
     done: dict[UOp, None] = {}
-    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    stack: list[UOp | None] = [*roots]
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if ready or not node.src or (stop is not None and stop(node)):
-            done[node] = None
-            continue
-        below = node.src if operands is None else operands(node)
-        stack.append((node, True))
-        stack.extend((s, False) for s in reversed(below) if s not in done)
+        node = stack.pop()
+        if node is None:  # what lies below the next is done
+            done[stack.pop()] = None  # type: ignore[index]
+        elif node not in done:
+            below = node.src
+            if not below or (stop is not None and stop(node)):
+                done[node] = None
+                continue
+            if operands is not None:
+                below = operands(node)
+            stack += (node, None)
+            for source in reversed(below):
+                if source not in done:
+                    stack.append(source)
     return list(done)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from tinyedge.core import dtype as dt
@@ -289,10 +290,11 @@ def find(sink: UOp, number: int) -> UOp:
     raise IllegalMove(f"there is no range {number}")
 
 
-def ranges(sink: UOp) -> list[UOp]:
+@lru_cache(2)  # moves ask again and again
+def ranges(sink: UOp) -> tuple[UOp, ...]:
     """The kernel's ranges by number."""
     found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
-    return sorted(found, key=lambda r: r.arg[0])
+    return tuple(sorted(found, key=lambda r: r.arg[0]))
 
 
 def numbers(sink: UOp) -> list[int]:

@@ -11,7 +11,7 @@ import onnx
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import Tensor
-from tinyedge.export.onnx.reader import CODES
+from tinyedge.export.onnx.reader import CODES, graphs_of
 from tinyedge.export.onnx.registry import Node
 
 # Operators that take stored types as they are, and those that compute although they take strings.
@@ -226,13 +226,8 @@ def refers(node: Any) -> bool:
         for attribute in stack.pop().attribute:
             if attribute.ref_attr_name:
                 return True
-            stack.extend(inner for graph in subgraphs(attribute) for inner in graph.node)
+            stack.extend(inner for graph in graphs_of(attribute) for inner in graph.node)
     return False
-
-
-def subgraphs(attribute: Any) -> list[Any]:
-    """The graphs that an attribute holds."""
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
@@ -246,7 +241,7 @@ def with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
             attribute = current.attribute[place]
             name = attribute.name
             if not attribute.ref_attr_name:
-                stack.extend(inner for graph in subgraphs(attribute) for inner in graph.node)
+                stack.extend(inner for graph in graphs_of(attribute) for inner in graph.node)
             elif attribute.ref_attr_name in given:
                 attribute.CopyFrom(given[attribute.ref_attr_name])
                 attribute.name = name

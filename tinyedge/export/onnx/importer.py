@@ -24,7 +24,7 @@ from tinyedge.export.onnx.counts import Counts
 from tinyedge.export.onnx.equality import mismatch, show, too_small
 from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
-from tinyedge.export.onnx.ordering import duplicate, name_of, ordered, uses_of
+from tinyedge.export.onnx.ordering import Reads, duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Model, canonical_domain
 from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find, nested
 from tinyedge.export.onnx.selection import Left, select
@@ -152,6 +152,7 @@ class Importer:
         self._count = 0
         self._made = 0
         self._bodies: dict[int, _Body] = {}
+        self._reads = Reads()
         self._decoded: dict[int, tuple[Any, Tensor]] = {}
         self._written: dict[UOp, int] = {}
 
@@ -277,7 +278,9 @@ class Importer:
                 self.model.label, "two outputs have one name", id="model.duplicate-name"
             )
         self.uses = uses_of(graph)
-        call = Call(ordered(graph.node, scope, ""), scope, results, self.model.opsets, "")
+        call = Call(
+            ordered(graph.node, scope, "", self._reads), scope, results, self.model.opsets, ""
+        )
         self._count = -1 - len(call.nodes)
         values = self._execute(call)
         outputs = self._outputs(results, values)
@@ -356,7 +359,7 @@ class Importer:
             stored = self._stored(graph)
             for name, value in stored.items():
                 scope.values.setdefault(name, value)
-            nodes = ordered(graph.node, scope, f" in {prefix!r}")
+            nodes = ordered(graph.node, scope, f" in {prefix!r}", self._reads)
             body = self._bodies[id(graph)] = _Body(graph, nodes, stored)
         self.spend(len(body.stored), f"the subgraph {prefix!r}")
         for name, value in body.stored.items():
@@ -704,7 +707,8 @@ class Importer:
         """The nodes of a function for one call of it. again: there may be others."""
         body = self._bodies.get(id(function)) if again else None
         if body is None:
-            nodes = ordered(function.node, scope, f" in {name!r}")
+            reads = self._reads if again else Reads()
+            nodes = ordered(function.node, scope, f" in {name!r}", reads)
             body = _Body(function, nodes, refers=[definitions.refers(node) for node in nodes])
             if again:
                 self._bodies[id(function)] = body

@@ -17,7 +17,7 @@ from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader
 from tinyedge.export.onnx.importer import ImportedModel, Importer
-from tinyedge.export.onnx.ordering import used_names
+from tinyedge.export.onnx.ordering import Reads
 from tinyedge.export.onnx.reader import Model
 from tinyedge.export.onnx.registry import REFUSED
 from tinyedge.export.onnx.selection import stored_in
@@ -166,9 +166,10 @@ def _last_values(
     graph, values = importer.model.proto.graph, importer.scope.values
     made = {name: node for node in graph.node for name in node.output if name}
     last: dict[str, None] = {}
+    reads = Reads()
     seen, pending = {output}, [output] if output in made else []
     for name in pending:
-        for used in dict.fromkeys(used_names(made[name])):
+        for used in reads.of(made[name]):
             if used in seen or used not in made:
                 continue
             seen.add(used)

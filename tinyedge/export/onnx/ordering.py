@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tinyedge.core.errors import ModelError
+from tinyedge.export.onnx.reader import subgraphs
 from tinyedge.export.onnx.registry import Scope
 
 
@@ -20,11 +21,11 @@ def uses_of(graph: Any) -> Counter[str]:
             uses[output.name] += 1
         for node in current.node:
             uses.update(node.input)
-            stack.extend(_graphs(node))
+            stack.extend(subgraphs(node))
     return uses
 
 
-def ordered(nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
+def ordered(nodes: Iterable[Any], scope: Scope, where: str, reads: Reads) -> list[Any]:
     """The nodes, each after those whose results it uses. Raises ModelError for a cycle."""
     nodes = list(nodes)
     made: dict[str, int] = {}
@@ -35,7 +36,7 @@ def ordered(nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
             if name in made or name in scope.values:
                 raise duplicate("value", name)
             made[name] = position
-    needs = [{made[name] for name in used_names(node) if name in made} for node in nodes]
+    needs = [{made[name] for name in reads.of(node) if name in made} for node in nodes]
     if all(all(n < position for n in need) for position, need in enumerate(needs)):
         return nodes
     users: dict[int, list[int]] = {}
@@ -61,25 +62,35 @@ def ordered(nodes: Iterable[Any], scope: Scope, where: str) -> list[Any]:
     return [nodes[position] for position in order]
 
 
-def used_names(node: Any) -> Iterable[str]:
-    """The names a node uses, also from inside its subgraphs, without those that are made there."""
-    used = [name for name in node.input if name]
-    stack = [(graph, frozenset[str]()) for graph in _graphs(node)]
-    while stack:
-        graph, outside = stack.pop()
-        made = outside | _made(graph)
-        used.extend(output.name for output in graph.output if output.name not in made)
-        for inner in graph.node:
-            used.extend(name for name in inner.input if name not in made)
-            stack.extend((below, made) for below in _graphs(inner))
-    return used
+class Reads:
+    """The names that nodes use, also from inside their subgraphs, without those made there.
 
+    A subgraph is read once, whichever of the nodes around it are asked for.
+    """
 
-def _graphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+    def __init__(self) -> None:
+        self._of_graph: dict[int, tuple[Any, dict[str, None]]] = {}  # keeps the graphs, so ids last
+
+    def of(self, node: Any) -> dict[str, None]:
+        """The names, each once, in the order of their first uses."""
+        stack = subgraphs(node)
+        while stack:
+            graph = stack[-1]
+            inside = [g for inner in graph.node for g in subgraphs(inner)]
+            unread = [g for g in inside if id(g) not in self._of_graph]
+            if unread:
+                stack += unread
+                continue
+            stack.pop()
+            made = _made(graph)
+            used = dict.fromkeys(name for inner in graph.node for name in inner.input)
+            used |= self._of(inside)
+            used |= dict.fromkeys(output.name for output in graph.output)
+            self._of_graph[id(graph)] = graph, {n: None for n in used if n not in made}
+        return dict.fromkeys(name for name in node.input if name) | self._of(subgraphs(node))
+
+    def _of(self, graphs: Iterable[Any]) -> dict[str, None]:
+        return {name: None for graph in graphs for name in self._of_graph[id(graph)][1] if name}
 
 
 def _made(graph: Any) -> frozenset[str]:

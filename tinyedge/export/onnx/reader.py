@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -166,12 +166,14 @@ def _parse(data: Buffer, label: str) -> Any:
     return proto
 
 
-def _inner(node: Any) -> Iterator[Any]:
-    """The subgraphs of a node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+def graphs_of(attribute: Any) -> list[Any]:
+    """The graphs that an attribute holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def subgraphs(node: Any) -> list[Any]:
+    """The graphs that a node's attributes hold."""
+    return [graph for attribute in node.attribute for graph in graphs_of(attribute)]
 
 
 def _check_nodes(graphs: Sequence[Any], limits: Limits, label: str) -> None:
@@ -183,7 +185,7 @@ def _check_nodes(graphs: Sequence[Any], limits: Limits, label: str) -> None:
         if count > limits.nodes:
             raise limits.exceeded("nodes", label, f"it has {count} nodes or more")
         for node in graph.node:
-            stack.extend(_inner(node))
+            stack.extend(subgraphs(node))
 
 
 def _check_text(proto: Any, graphs: Sequence[Any], label: str) -> None:
@@ -203,7 +205,7 @@ def _check_text(proto: Any, graphs: Sequence[Any], label: str) -> None:
             texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
             for attribute in node.attribute:
                 texts += [attribute.name, attribute.ref_attr_name]
-            stack.extend(_inner(node))
+            stack.extend(subgraphs(node))
     for value in values:
         texts.append(value.name)
         texts += [dim.dim_param for dim in value.type.tensor_type.shape.dim]

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 from tinyedge.core.errors import InputError
-from tinyedge.export.onnx.ordering import name_of, ordered, used_names
+from tinyedge.export.onnx.ordering import Reads, name_of, ordered
 from tinyedge.export.onnx.registry import Scope
 
 SHOWN = 3  # names that an error lists
@@ -35,7 +35,8 @@ def select(graph: Any, outputs: str | Sequence[str]) -> Left:
     between them. Nodes keep the names by which messages call them. Raises InputError for a name
     that no value has, ModelError for a cycle.
     """
-    nodes = ordered(graph.node, Scope(), "")
+    reads = Reads()
+    nodes = ordered(graph.node, Scope(), "", reads)
     made = {name: position for position, node in enumerate(nodes) for name in node.output if name}
     wanted = _names(outputs, values_of(graph))
     needed, pending = set(wanted), [made[name] for name in wanted if name in made]
@@ -45,7 +46,7 @@ def select(graph: Any, outputs: str | Sequence[str]) -> Left:
         if position in kept:
             continue
         kept.add(position)
-        for name in used_names(nodes[position]):
+        for name in reads.of(nodes[position]):
             needed.add(name)
             if name in made:
                 pending.append(made[name])
