@@ -4,6 +4,8 @@
 export XDG_RUNTIME_DIR ?= /tmp
 
 PYTHON := .venv/bin/python
+# The tests of a file stay together: they share what is dear to make. WORKERS= runs one at a time.
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: help setup demo test test-all bench check format clean
 
@@ -27,11 +29,11 @@ check: setup
 	@scripts/check
 
 test: check
-	@$(PYTHON) -m pytest -m "not slow"
+	@$(PYTHON) -m pytest $(WORKERS) -m "not slow"
 
 test-all: check
 	@scripts/setup slow
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest $(WORKERS)
 
 bench: setup
 	@$(PYTHON) -m tests.bench $(MODELS) $(FLAGS)

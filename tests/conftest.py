@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tinyedge.core.device import Device
+from tinyedge.core.errors import DeviceError
+from tinyedge.export.browser import Browser, open_browser
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,6 +78,22 @@ def cuda_device(kernel_cache: Path, request: pytest.FixtureRequest) -> Iterator[
     device = open(Shim(kernel_cache, order, sanitize=sanitize))
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The one Chromium: playwright allows one of its drivers at a time in a thread.
+
+    Where there is none, tests are skipped, but not in CI.
+    """
+    try:
+        opened = open_browser()
+    except DeviceError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(params=["cpu", "webgpu", "qcom", "cuda"])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.chromium import opened
 from tests.examples import reference
 from tests.examples.conftest import CAMERA, NARROW, Bundles, make
 from tests.examples.reference import EXAMPLE, Array, Arrays
@@ -26,6 +25,7 @@ from tests.runtimes_c.library import STATES, Context, Library
 from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64
 from tinyedge.core.program import Launch, Program
 from tinyedge.core.replay import Replay
+from tinyedge.export.browser import Browser
 from tinyedge.export.bundle import read
 
 KERNELS = 123  # of openpilot's model, as tinygrad compiles it
@@ -253,15 +253,10 @@ def test_kernels(bundles: Bundles, target: str) -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from opened()
-
-
 @pytest.mark.slow
 @pytest.mark.browser
-def test_goldens_in_a_browser(bundles: Bundles, chromium: Any) -> None:
-    report = chromium.verify(bundles("webgpu"))
+def test_goldens_in_a_browser(bundles: Bundles, browser: Browser) -> None:
+    report = browser.verify(bundles("webgpu"))
     assert len(report["cases"]) == 3
     assert report["passed"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.chromium import opened
 from tests.export.backend.cases import cases
 from tests.export.backend.expectations import Expectations, load
 from tests.export.backend.runner import (
@@ -31,11 +30,6 @@ PASSES = {"cpu": 1960, "cuda": 1960, "webgpu": 1950, "chromium": 1950, "qcom": 1
 
 # Which of the cases: the first, and every so many from there on.
 EVERY_SIXTEENTH = {"webgpu": (0, 16), "qcom": (8, 16), "cuda": (12, 16)}
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    yield from opened()
 
 
 def test_the_list_is_whole() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chromium import opened
 from tests.realmodels import cases
 from tests.realmodels.inputs import Arrays
 from tinyedge.core.replay import Replay
@@ -49,17 +48,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return bundle
 
 
-# Of this folder, not of the session: playwright allows one of its drivers at a time in a thread.
-@pytest.fixture(scope="package")
-def chromium() -> Iterator[browsers.Browser]:
-    yield from opened()
-
-
 @pytest.fixture
 def run(place: str, request: pytest.FixtureRequest) -> Run:
     """Replay at `place`: in Python, on memory filled with NaN, or in Chromium."""
     if place == "chromium":
-        page: browsers.Browser = request.getfixturevalue("chromium")
+        page: browsers.Browser = request.getfixturevalue("browser")
         return lambda bundle, feeds: page.run_in_page(bundle, list(feeds))
     device = request.getfixturevalue({"wgpu": "webgpu_device"}.get(place, f"{place}_device"))
 

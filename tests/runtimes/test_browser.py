@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.targets import programs
+from tinyedge.core.errors import DeviceError
 from tinyedge.core.program import Program
 from tinyedge.export import golden
-from tinyedge.export.browser import Browser, BrowserRunError
+from tinyedge.export.browser import Browser, BrowserRunError, open_browser
 from tinyedge.export.package import write_bundle
 
 pytestmark = pytest.mark.browser
@@ -173,3 +174,10 @@ def test_goldens(browser: Browser, tmp_path: Path) -> None:
     report = browser.verify(write(program, tmp_path / "wrong", goldens=[good, wrong]))
     assert [case["passed"] for case in report["cases"]] == [True, False]
     assert not report["passed"]
+
+
+def test_a_second_browser_in_one_thread(browser: Browser) -> None:
+    """As in a notebook: playwright cannot start inside of a running event loop."""
+    with pytest.raises(DeviceError) as caught:
+        open_browser()
+    assert caught.value.id == "browser.start" and "thread" in caught.value.next

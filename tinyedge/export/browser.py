@@ -224,7 +224,15 @@ def open_browser(executable: str = "", *, software: bool = True) -> Browser:
             next="pip install playwright",
         ) from error
     found = executable or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    playwright = sync_playwright().start()
+    try:
+        playwright = sync_playwright().start()
+    except Error as error:
+        raise DeviceError(
+            "the browser",
+            f"playwright did not start: {str(error).splitlines()[0]}",
+            id="browser.start",
+            next="in a notebook or other asynchronous code, do this in a thread of its own",
+        ) from error
     try:
         chromium = playwright.chromium.launch(
             executable_path=found,
