@@ -22,7 +22,7 @@ BEGIN, END = "<!-- numbers -->\n", "<!-- /numbers -->\n"
 def main(measured: Path) -> None:
     result = json.loads(measured.read_text(encoding="utf-8"))
     if "chromium" in result:
-        page, table = ROOT / "README.md", report.markdown(result)
+        page, table = ROOT / "README.md", report.summary(result)
     else:
         page, table = ROOT / "docs" / "qcom.md", opencl_report.markdown(result)
     text = page.read_text(encoding="utf-8")

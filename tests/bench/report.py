@@ -230,8 +230,13 @@ def text(report: Result) -> str:
 
 
 def markdown(report: Result) -> str:
-    """For the README."""
+    """Everything, in Markdown."""
     return as_markdown(tables(report), _notes(report))
+
+
+def summary(report: Result) -> str:
+    """For the README: without the tables that say more of what the first one does."""
+    return as_markdown([_summary(report), _rates(report), _exports(report)], _notes(report))
 
 
 def as_text(tables: list[Table], notes: list[str]) -> str:
