@@ -14,7 +14,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops, program
 from tinyedge.core.caps import Caps
-from tinyedge.core.counters import kernel_counters, program_counters
+from tinyedge.core.counters import kernel_counters, program_counters, workgroup_bytes
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.lower.expand import expand, one_type_per_buffer
@@ -590,7 +590,11 @@ class _Assembler:
             entries=entries,
             images=tuple(self._images()),
             prelude=state.target.prelude,
-            requirements={},
+            requirements={
+                "workgroup_bytes": max(
+                    (workgroup_bytes(k.text) for k in kernels if k.text), default=0
+                )
+            },
             options={
                 "optimize": state.options.optimize,
                 "precision": state.options.precision,

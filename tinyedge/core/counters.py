@@ -1,7 +1,8 @@
-"""Facts about a program that need no device: what its launches read and move."""
+"""Facts about a program that need no device: what its launches read, move and share."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -39,3 +40,12 @@ def program_counters(
             total[name] += count
         total["bytes"] += sum(buffers[number].bytes for number in set(launch.buffers))
     return total
+
+
+def workgroup_bytes(text: KernelText) -> int:
+    """Memory that a kernel's workgroup shares, at most: a value of every thread for each fold over
+    threads.
+    """
+    threads = math.prod(text.geometry.workgroup)
+    folds = [node for node in toposort(text.linear.statements) if node.op is ops.THREADS]
+    return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in folds)
