@@ -36,8 +36,8 @@ def command(
 ) -> int:
     """Measure BUNDLE: latency, and time per kernel by the model's nodes.
 
-    Inputs that are not given are generated. Latency is from arrays to arrays on the host; the
-    kernels' times are the device's own where it has a clock.
+    Inputs that are not given are generated. Latency is from inputs that were handed to the device
+    to arrays on the host; the kernels' times are the device's own where it has a clock.
     """
     from tinyedge.export.bundle import read
 

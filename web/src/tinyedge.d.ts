@@ -72,7 +72,7 @@ export interface Port {
   dtype: DType;
   /** The element type in GPU buffers. */
   storage: DType;
-  /** Sizes; text such as "H" or "mul(H, 4)" where they vary. */
+  /** Sizes; text such as "H" or "mul H 4", operators first, where they vary. */
   shape: (number | string)[];
 }
 
