@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.export.hostile import info, ints, model, node
+from tests.export.hostile.files import sparse
 from tests.export.hostile.work import arithmetic, filled, spread
 from tinyedge import export_onnx, load
 from tinyedge.api import choose_options, compile_model
@@ -15,7 +16,7 @@ from tinyedge.core import ops
 from tinyedge.core.errors import ModelError
 from tinyedge.core.uop import toposort
 from tinyedge.export.bundle import read
-from tinyedge.export.onnx import import_model
+from tinyedge.export.onnx import import_model, inspect_model
 
 
 def _saved(folder: Path, source: object) -> Path:
@@ -42,6 +43,15 @@ def test_a_constant_that_takes_too_much_is_left_to_the_run(tmp_path: Path) -> No
         bundle = export_onnx(path, target="cpu", out=tmp_path / f"b{len(limits)}", limits=limits)
         with load(bundle) as loaded:
             np.testing.assert_allclose(loaded.run({"x": x})["y"], x + expected, rtol=1e-5)
+
+
+def test_a_negative_size_allows_nothing(tmp_path: Path) -> None:
+    """What a sparse weight is short of does not count for another one."""
+    nodes = [node("ReduceSum", [name], [f"{name} sum"], keepdims=0) for name in "ab"]
+    source = model(nodes, outputs=["a sum", "b sum"])
+    source.graph.sparse_initializer.extend([sparse(-(1 << 30), 0, "a"), sparse(1 << 25, 0, "b")])
+    found = inspect_model(source.SerializeToString())
+    assert sorted(error.id for error in found.refused.values()) == ["model.limit", "model.tensor"]
 
 
 def test_no_golden_case_beyond_the_limit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,12 @@ def _name_of_size(proto: ModelProto) -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "NAMENAME"
 
 
+def _size_of_optional(proto: ModelProto) -> None:
+    _name_of_size(proto)
+    kind = helper.make_optional_type_proto(proto.graph.input[0].type)
+    proto.graph.input[0].type.CopyFrom(kind)
+
+
 def _without_opset() -> ModelProto:
     result = model([RELU])
     del result.opset_import[:]
@@ -143,6 +150,16 @@ def _sparse(size: int, index: int) -> ModelProto:
     return result
 
 
+def _sparse_places(dims: list[int], shape: list[int]) -> ModelProto:
+    """A sparse weight of one value, and places of any shape."""
+    result = model([node("Sum", ["x", "w"])])
+    given = sparse(1, 0)
+    given.dims[:] = dims
+    given.indices.CopyFrom(tensor("i", shape, bytes(8 * math.prod(shape)), TensorProto.INT64))
+    result.graph.sparse_initializer.append(given)
+    return result
+
+
 def _many_sparse(count: int, size: int) -> ModelProto:
     """Files of a few bytes a weight, each of which is large when it is made dense."""
     names = [f"w{i}" for i in range(count)]
@@ -173,6 +190,13 @@ def _external(make: Callable[[Path], TensorProto]) -> Build:
         return path
 
     return build
+
+
+def _bad_place(folder: Path) -> Path:
+    path = _external(lambda _: external("NAMENAME"))(folder)
+    assert isinstance(path, Path)
+    path.write_bytes(path.read_bytes().replace(b"NAMENAME", b"\xff\xfe" * 4))
+    return path
 
 
 def _symlink(inside: Path) -> TensorProto:
@@ -247,6 +271,7 @@ CASES: Cases = {
     "bad UTF-8 in an output": (lambda _: _bad_utf8(_set("output.name")), "model.parse"),
     "bad UTF-8 in a weight": (lambda _: _bad_utf8(_set("initializer.name")), "model.parse"),
     "bad UTF-8 in a size": (lambda _: _bad_utf8(_name_of_size), "model.parse"),
+    "bad UTF-8 in a size of an optional": (lambda _: _bad_utf8(_size_of_optional), "model.parse"),
     "bad UTF-8 in a function": (lambda _: _bad_utf8(_name_of_function), "model.parse"),
     "bad UTF-8 in an attribute": (lambda _: _bad_utf8(_text_attribute), "model.node"),
     "bad UTF-8 in a comment": (lambda _: _bad_utf8(_set("doc_string")), "imported"),
@@ -282,6 +307,10 @@ CASES: Cases = {
     "sparse weight of 2^30": (lambda _: _sparse(1 << 30, 0), "model.limit"),
     "100 sparse weights of 2^22": (lambda _: _many_sparse(100, 1 << 22), "model.limit"),
     "sparse index": (lambda _: _sparse(3, 7), "model.tensor"),
+    "sparse places of no axis": (lambda _: _sparse_places([2, 3], [1, 0]), "model.tensor"),
+    "sparse places of three axes": (lambda _: _sparse_places([3], [1, 1, 1]), "model.tensor"),
+    "a single sparse place": (lambda _: _sparse_places([3], []), "model.tensor"),
+    "a sparse number": (lambda _: _sparse_places([], [1, 0]), "imported"),
     "negative sparse index": (lambda _: _sparse(3, -1), "model.tensor"),
     "string weight": (
         lambda _: _weight(helper.make_tensor("w", TensorProto.STRING, [1], [b"a"])),
@@ -317,6 +346,7 @@ CASES: Cases = {
     "external hard link": (_external(_hardlink), "model.external-data"),
     "external pipe": (_external(_fifo), "model.external-data"),
     "external folder": (_external(_folder), "model.external-data"),
+    "external with bad UTF-8": (_bad_place, "model.external-data"),
     "external without a place": (_external(lambda _: external("")), "model.external-data"),
     "external with NUL": (_external(lambda _: external("a\0b")), "model.external-data"),
     "external missing": (_external(lambda _: external("no.bin")), "model.external-data"),

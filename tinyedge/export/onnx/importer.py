@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -169,7 +168,7 @@ class Importer:
         self.stored.add(name)
         if id(proto) not in self._decoded:
             if sparse:
-                self.make(math.prod(proto.dims), subject)
+                self.make(reader.count_of(proto.dims, self.model.limits, subject), subject)
             read = reader.sparse_array if sparse else reader.array
             code = proto.values.data_type if sparse else proto.data_type
             array = read(proto, self.model, subject)

@@ -208,7 +208,8 @@ def _check_text(proto: Any, graphs: Sequence[Any], label: str) -> None:
             stack.extend(subgraphs(node))
     for value in values:
         texts.append(value.name)
-        texts += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+        for kind in (value.type, value.type.optional_type.elem_type):
+            texts += [dim.dim_param for dim in kind.tensor_type.shape.dim]
     for text in texts:
         if not isinstance(text, str):
             raise ModelError(label, f"the name {text!r} in the file is not UTF-8", id="model.parse")
@@ -268,7 +269,7 @@ def array(tensor: Any, model: Model, subject: str) -> Any:
     """
     dtype = element_type(tensor.data_type, subject)
     shape = tuple(tensor.dims)
-    count = _count(shape, model.limits, subject)
+    count = count_of(shape, model.limits, subject)
     if tensor.data_location == TensorProto.EXTERNAL:
         raw = _external(tensor, model, subject, _packed(count, dtype))
     else:
@@ -312,34 +313,25 @@ def _codes(raw: Buffer, dtype: DType, count: int) -> Any:
 
 def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
     """The values of a SparseTensorProto, as a dense array."""
-    count = _count(sparse.dims, model.limits, subject)
+    shape = tuple(sparse.dims)
+    count = count_of(shape, model.limits, subject)
     values = array(sparse.values, model, subject)
     indices = array(sparse.indices, model, subject)
-    dense = np.zeros(count, values.dtype)
-    shape = tuple(sparse.dims)
     if values.ndim != 1 or indices.dtype != np.int64:
         raise ModelError(
             subject, "a sparse tensor needs 1-D values, int64 indices", id="model.tensor"
         )
-    if indices.ndim == 2:
-        inside = indices.shape[1] == len(shape) and bool(
-            np.all((indices >= 0) & (indices < np.asarray(shape, np.int64)))
-        )
-        flat = (
-            np.ravel_multi_index(tuple(indices.T), shape)
-            if inside and len(indices)
-            else indices[:, 0]
-        )
-    else:
-        flat = indices
-        inside = bool(np.all((flat >= 0) & (flat < count)))
-    if not inside or len(flat) != len(values):
+    sizes, places = ((count,), indices[:, None]) if indices.ndim == 1 else (shape, indices)
+    fits = places.shape == (len(values), len(sizes))
+    if not fits or not np.all((places >= 0) & (places < np.asarray(sizes, np.int64))):
         raise ModelError(subject, "sparse indices do not match the shape", id="model.tensor")
-    dense[flat] = values
+    steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    dense = np.zeros(count, values.dtype)
+    dense[places @ np.array(steps, np.int64)] = values
     return dense.reshape(shape)
 
 
-def _count(dims: Sequence[int], limits: Limits, subject: str) -> int:
+def count_of(dims: Sequence[int], limits: Limits, subject: str) -> int:
     """The number of elements. Raises ModelError for a shape that no tensor can have."""
     if len(dims) > limits.axes:
         raise limits.exceeded("axes", subject, f"it has {len(dims)} axes")
@@ -423,7 +415,7 @@ def _place(text: Any, subject: str) -> int:
     return int(text)
 
 
-def _data_file(model: Model, location: str, subject: str) -> Buffer:
+def _data_file(model: Model, location: str | bytes, subject: str) -> Buffer:
     assert model.folder is not None
     try:
         path = _confined(model.folder, location, subject)
@@ -441,8 +433,10 @@ def _data_file(model: Model, location: str, subject: str) -> Buffer:
         ) from error
 
 
-def _confined(folder: Path, location: str, subject: str) -> Path:
+def _confined(folder: Path, location: str | bytes, subject: str) -> Path:
     """The path of a file in the folder or below it, without links on the way."""
+    if isinstance(location, bytes):  # as texts are that are no UTF-8
+        raise _outside(subject, location)
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or location.startswith(("/", "\\")) or ":" in parts[0]:
         raise _outside(subject, location)
@@ -458,7 +452,7 @@ def _confined(folder: Path, location: str, subject: str) -> Path:
     return path
 
 
-def _outside(subject: str, location: str) -> ModelError:
+def _outside(subject: str, location: str | bytes) -> ModelError:
     return ModelError(
         subject,
         f"its data file {location!r} is not a plain file inside the model's folder",
