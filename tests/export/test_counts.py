@@ -102,6 +102,27 @@ def test_more_than_the_bound(target: str, device: Device, tmp_path: Path) -> Non
     assert caught.value.id == "replay.count"
 
 
+@pytest.mark.parametrize("place", [2, -2, 9])
+def test_one_place_of_as_many_as_a_run_finds(
+    place: int, target: str, device: Device, tmp_path: Path
+) -> None:
+    """Where there are fewer, it is 0, as whatever is read from outside, and not what lies there."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Gather", ["found", "place"], ["y"], axis=1),
+    ]
+    inputs = {"x": np.zeros(4, np.float32)}
+    path = _save(tmp_path, nodes, inputs, ["found", "y"], {"place": np.array(place)})
+    program = compile_graph(import_graph(path)[0], find_target(target)).program
+    assert program is not None
+    with Replay(program, device, poison=True) as replay:
+        for values in ([1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]):
+            x = np.array(values, np.float32)
+            found = np.flatnonzero(x)
+            inside = -len(found) <= place < len(found)
+            assert replay.run({"x": x})["y"].tolist() == [found[place] if inside else 0]
+
+
 # The length of a range. In floats: the difference rounded, its quotient by the step exact.
 
 

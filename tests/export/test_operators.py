@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
-from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.registry import names
@@ -318,6 +318,31 @@ def test_random_pools(seed: int) -> None:
 def test_an_output_that_is_not_supported_is_refused() -> None:
     with pytest.raises(InputError):
         compare("BatchNormalization", 7, [X, *(floats(3) for _ in range(4))], outputs=5)
+    second = helper.make_node("BatchNormalization", ["x", *"abcd"], ["", "y"], training_mode=0)
+    weights = [numpy_helper.from_array(np.ones(3, np.float32), name) for name in "abcd"]
+    with pytest.raises(UnsupportedOp, match="only its first 1 outputs"):
+        import_model(model([second], weights=weights).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"pads": [-1, 0, 0, 0]}, {"pads": [1, 1]}, {"auto_pad": "SAME"}]
+)
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_paddings_that_there_are_not(op: str, attributes: dict[str, Any]) -> None:
+    """Less than none would be read from before the data."""
+    kernel = numpy_helper.from_array(floats(1, 1, 3, 3), "w")
+    node = helper.make_node(op, ["x", "w"], ["y"], **attributes)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 5, 5])
+    with pytest.raises(ModelError, match=f"{next(iter(attributes))} is"):
+        import_model(model([node], inputs=[x], weights=[kernel]).SerializeToString())
+
+
+def test_nothing_is_not_resized_to_something() -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [0, 3])
+    sizes = numpy_helper.from_array(np.array([2, 3]), "sizes")
+    with pytest.raises(ModelError, match=r"\[0, 3\] is resized to \[2, 3\]"):
+        import_model(model([node], inputs=[x], weights=[sizes]).SerializeToString())
 
 
 def test_a_layer_of_no_steps_is_refused() -> None:

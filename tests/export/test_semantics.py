@@ -112,6 +112,10 @@ row("scatter nd outside, sums", "ScatterND", [GRID, OUTSIDE, f(88, 88, 88, 88)],
     reduction="add")
 row("scatter elements outside", "ScatterElements",
     [GRID, np.array([[4, -5]] * 3, L), np.full((3, 2), 99, F)], GRID, axis=1)
+row("halves scaled by floats", "RMSNormalization", [np.array([[3, 4]], np.float16), f(1, 2)],
+    f([3, 8]) / np.sqrt(F(12.5)), opset=23, close=1e-4)
+row("one hot of bytes", "OneHot", [np.array([-1, 5], np.int8), np.array(300, L), f(0, 1)],
+    np.eye(300, dtype=F)[[299, 5]], constants=(1,))
 row("one hot", "OneHot", [np.array([1, -1, -3, 7, -4], L), np.array(3, L), f(2, 5)],
     f([2, 5, 2], [2, 2, 5], [5, 2, 2], [2, 2, 2], [2, 2, 2]), constants=(1,))
 row("scatter, the last of equal places", "ScatterElements",

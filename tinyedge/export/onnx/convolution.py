@@ -27,6 +27,21 @@ def spatial_attribute(node: Node, name: str, spatial: int, default: int) -> list
     return values
 
 
+def given_pads(node: Node, spatial: int) -> list[tuple[int, int]]:
+    """Padding before and after each spatial axis as `pads` says it; none by default."""
+    pads = node.integer_list("pads") or [0] * (2 * spatial)
+    if len(pads) != 2 * spatial or any(pad < 0 for pad in pads):
+        raise node.invalid(f"pads is {pads} for {spatial} spatial axes")
+    return [(pads[axis], pads[axis + spatial]) for axis in range(spatial)]
+
+
+def _auto_pad(node: Node) -> str:
+    mode = node.text("auto_pad", "NOTSET") or "NOTSET"
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.invalid(f"auto_pad is {mode!r}")
+    return mode
+
+
 def pads_of(
     node: Node,
     sizes: Sequence[Size],
@@ -35,17 +50,11 @@ def pads_of(
     dilations: Sequence[int],
 ) -> list[tuple[Size, Size]]:
     """Padding before and after each spatial axis, from `pads` or `auto_pad`."""
-    mode = node.text("auto_pad", "NOTSET")
-    spatial = len(sizes)
-    if mode in ("NOTSET", ""):
-        pads = node.integer_list("pads") or [0] * (2 * spatial)
-        if len(pads) != 2 * spatial or any(pad < 0 for pad in pads):
-            raise node.invalid(f"pads is {pads} for {spatial} spatial axes")
-        return [(pads[axis], pads[axis + spatial]) for axis in range(spatial)]
+    mode = _auto_pad(node)
+    if mode == "NOTSET":
+        return [*given_pads(node, len(sizes))]
     if mode == "VALID":
-        return [(0, 0)] * spatial
-    if mode not in ("SAME_UPPER", "SAME_LOWER"):
-        raise node.invalid(f"auto_pad is {mode!r}")
+        return [(0, 0)] * len(sizes)
     result: list[tuple[Size, Size]] = []
     for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         span = (k - 1) * dilation + 1
@@ -70,7 +79,7 @@ def nonnegative(size: Size) -> Size:
     return as_size(ix.maximum(as_node(size), ix.ZERO))
 
 
-def _kernel(node: Node, weight: Tensor, spatial: int) -> list[int]:
+def _kernel(node: Node, weight: Tensor) -> list[int]:
     kernel = weight.shape[2:]
     given = node.integer_list("kernel_shape")
     if not all(isinstance(k, int) and k > 0 for k in kernel):
@@ -105,7 +114,7 @@ def conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 def conv_options(node: Node, x: Tensor, weight: Tensor) -> dict[str, Any]:
     """strides, pads, dilations and groups of a convolution, checked."""
     spatial = _checked(node, x, weight)
-    kernel = _kernel(node, weight, spatial)
+    kernel = _kernel(node, weight)
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     groups = node.integer("group", 1)
@@ -126,7 +135,7 @@ def conv_options(node: Node, x: Tensor, weight: Tensor) -> dict[str, Any]:
 @operator("ConvTranspose")
 def conv_transpose(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     spatial = _checked(node, x, weight)
-    kernel = _kernel(node, weight, spatial)
+    kernel = _kernel(node, weight)
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     groups = node.integer("group", 1)
@@ -174,20 +183,16 @@ def _transposed_pads(
 ) -> list[tuple[Size, Size]]:
     """What is cut off each side: from pads, or so that the output has a wanted shape."""
     spatial = len(kernel)
-    mode = node.text("auto_pad", "NOTSET")
+    mode = _auto_pad(node)
     wanted = node.integer_list("output_shape")
     if wanted is not None:
         wanted = wanted[-spatial:]
         if len(wanted) != spatial or min(wanted) < 0:
             raise node.invalid(f"output_shape is {wanted} for {spatial} spatial axes")
-    same = mode in ("SAME_UPPER", "SAME_LOWER")
-    if wanted is None and not same:
-        pads = node.integer_list("pads") or [0] * (2 * spatial)
-        if len(pads) != 2 * spatial:
-            raise node.invalid(f"pads is {pads} for {spatial} spatial axes")
-        if mode == "VALID":
-            pads = [0] * (2 * spatial)
-        return [(pads[axis], pads[axis + spatial]) for axis in range(spatial)]
+    if wanted is None and mode == "NOTSET":
+        return [*given_pads(node, spatial)]
+    if wanted is None and mode == "VALID":
+        return [(0, 0)] * spatial
     result: list[tuple[Size, Size]] = []
     for axis, size in enumerate(x.shape[2:]):
         span = (kernel[axis] - 1) * dilations[axis] + 1
@@ -229,7 +234,7 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     spatial = len(shape)
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
-    flat = node.integer_list("pads") or [0] * (2 * spatial)
+    pads = given_pads(node, spatial)
     taps = math.prod(kernel)
     n, columns, _ = x.shape
     channels = ix.size_floordiv(columns, taps)
@@ -237,11 +242,11 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     around: list[tuple[Size, Size]] = []
     for axis, size in enumerate(shape):
         span = (kernel[axis] - 1) * dilations[axis] + 1
-        room = ix.size_add(size, flat[axis], flat[axis + spatial], -span)
+        room = ix.size_add(size, *pads[axis], -span)
         turns = ix.size_floordiv(room, strides[axis])
         left = ix.size_sub(room, ix.size_mul(turns, strides[axis]))
         counts.append(ix.size_add(turns, 1))
-        around.append((-flat[axis], ix.size_sub(left, flat[axis + spatial])))
+        around.append((-pads[axis][0], ix.size_sub(left, pads[axis][1])))
     node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)
     images = x.reshape((ix.size_mul(n, channels), taps, *counts))

@@ -580,7 +580,7 @@ class Importer:
             raise node.unsupported(f"its attributes {', '.join(node.unread)} are not supported")
         if isinstance(results, Tensor) or results is None:
             results = [results]
-        if len(results) < sum(1 for output in proto.output if output):
+        if any(proto.output[len(results) :]):
             raise node.unsupported(f"only its first {len(results)} outputs are supported")
         if schema is not None:
             results = definitions.rounded(schema, variables, results)

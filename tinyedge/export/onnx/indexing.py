@@ -18,12 +18,12 @@ from tinyedge.export.onnx.shapes import checked_shape
 from tinyedge.export.onnx.sorting import order_of
 
 
-def wrapped(node: Node, indices: Tensor, length: Size, what: str = "index") -> Tensor:
+def wrapped(node: Node, indices: Tensor, length: Size) -> Tensor:
     """Indices counted from the end where they are negative; checked where they are known."""
     known = node.known(indices)
     if known is not None and isinstance(length, int):
         if known.size and (known.min() < -length or known.max() >= length):
-            raise node.invalid(f"an {what} is out of range for an axis of {show(length)}")
+            raise node.invalid(f"an index is out of range for an axis of {show(length)}")
         if known.size and known.min() < 0:
             return node.constant(np.where(known < 0, known + length, known))
         return indices
@@ -42,12 +42,12 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
     known = node.known(indices)
     length = x.shape[axis]
-    if known is not None and known.ndim == 0:
+    if known is not None and known.ndim == 0 and not node.counts(length):
         place = int(known)
         start = ix.size_add(length, place) if place < 0 else place
         if isinstance(length, int) and isinstance(start, int) and not 0 <= start < length:
             raise node.invalid(f"index {int(known)} of an axis of {show(length)}")
-        node.needs(length, max(-place, place + 1), lenient=True)
+        node.needs(length, max(-place, place + 1))
         bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
         bounds[axis] = (start, ix.size_add(start, 1))
         return x.shrink(bounds).reshape(x.shape[:axis] + x.shape[axis + 1 :])
@@ -60,13 +60,13 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     if indices.ndim != x.ndim:
         raise node.invalid(f"{indices.ndim} axes of indices for {x.ndim}")
     index = wrapped(node, indices, x.shape[axis])
-    flat = flat_index(x.shape, along(node, x, index, axis))
+    flat = flat_index(x.shape, along(x, index, axis))
     if x.ndim > 1:
         flat = within(node, flat, [index], x.shape[axis : axis + 1])
     return x.reshape((x.size,)).gather(0, flat)
 
 
-def along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
+def along(x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
     """For every axis of x, the coordinate that an element of `indices` addresses."""
     coordinates = []
     for other in range(x.ndim):
@@ -77,12 +77,6 @@ def along(node: Node, x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
             shape = [-1 if a == other else 1 for a in range(indices.ndim)]
             coordinates.append(place.reshape(shape))
     return coordinates
-
-
-def take_at(x: Tensor, coordinates: list[Tensor]) -> Tensor:
-    """The elements of x at coordinates, one tensor an axis, broadcast together."""
-    flat = flat_index(x.shape, coordinates)
-    return x.reshape((x.size,)).gather(0, flat)
 
 
 def flat_index(shape: tuple[Size, ...], coordinates: list[Tensor]) -> Tensor:
@@ -137,7 +131,7 @@ def columns_of(node: Node, indices: Tensor, lengths: tuple[Size, ...]) -> list[T
 def within(node: Node, flat: Tensor, columns: Sequence[Tensor], lengths: Sequence[Size]) -> Tensor:
     """Flat places; -1 where one of the columns is beyond its axis, not a place in another row."""
     for column, length in zip(columns, lengths, strict=True):
-        if node.known(column) is None:
+        if node.known(column) is None or node.counts(length):
             inside = (column >= 0) & (column < Tensor.from_size(length, column.dtype))
             flat = inside.where(flat, -1)
     return flat
@@ -148,7 +142,7 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
     (size,) = node.sizes(depth.cast(dt.int64), "depth")
     axis = node.axis(-1, indices.ndim + 1)
     checked_shape(node, [*indices.shape, size])
-    kind = indices.dtype if indices.dtype.kind == "i" else dt.int64
+    kind = dt.int32 if indices.dtype is dt.int32 else dt.int64  # narrower ones may not hold depth
     whole = indices.cast(kind)
     wrapped_index = (whole < 0).where(whole + Tensor.from_size(size, kind), whole)
     place = Tensor.arange(size, kind).reshape([-1] + [1] * (indices.ndim - axis))
@@ -178,7 +172,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     count = ix.size_min(count, length)
     values = x.transpose(axis, -1)
     places = order_of(values, count, descending=bool(node.integer("largest", 1)))
-    picked = take_at(values, along(node, values, places, values.ndim - 1))
+    picked = values.gather_elements(-1, places)
     return [picked.transpose(axis, -1), places.cast(dt.int64).transpose(axis, -1)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, maximum
 from tinyedge.export.onnx.equality import show
@@ -50,13 +51,18 @@ def centred(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, T
     return difference, mean, 1.0 / (variance + epsilon).sqrt()
 
 
+def _stashed(node: Node, x: Tensor) -> tuple[Tensor, DType]:
+    """x in the type of `stash_type`, unless it has as many bits itself; and that type."""
+    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
+    return (x.cast(stash) if stash.bits > x.dtype.bits else x), stash
+
+
 @operator("LayerNormalization")
 def layer_normalization(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> list[Tensor]:
     axis = node.axis(-1, x.ndim)
-    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
-    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    wide, stash = _stashed(node, x)
     difference, mean, inverse = centred(
         wide, tuple(range(axis, x.ndim)), node.number("epsilon", 1e-5)
     )
@@ -68,10 +74,9 @@ def layer_normalization(
 @operator("RMSNormalization")
 def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> Tensor:
     axis = node.axis(-1, x.ndim)
-    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
-    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    wide, _ = _stashed(node, x)
     mean = (wide * wide).mean(tuple(range(axis, x.ndim)), keepdims=True)
-    return (wide / (mean + node.number("epsilon", 1e-5)).sqrt()).cast(x.dtype) * scale
+    return (wide / (mean + node.number("epsilon", 1e-5)).sqrt()).cast(scale.dtype) * scale
 
 
 @operator("InstanceNormalization")
@@ -93,8 +98,7 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
         )
     if groups < 1 or not isinstance(channels, int) or channels % groups:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
-    stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
-    wide = x.cast(stash) if stash.bits > x.dtype.bits else x
+    wide, _ = _stashed(node, x)
     grouped = wide.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
     difference, _, inverse = centred(
         grouped, tuple(range(2, grouped.ndim)), node.number("epsilon", 1e-5)
@@ -102,9 +106,8 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
     normal = difference * inverse
     tail = (1,) * (x.ndim - 2)
     if node.opset < 21:  # one scale a group
-        shape = (1, groups, 1, *tail)
-        scaled = normal * scale.cast(stash).reshape(shape) + bias.cast(stash).reshape(shape)
-        return scaled.reshape(x.shape).cast(x.dtype)
+        factor, shift = (t.cast(wide.dtype).reshape((1, groups, 1, *tail)) for t in (scale, bias))
+        return (normal * factor + shift).reshape(x.shape).cast(x.dtype)
     flat = normal.reshape(x.shape).cast(x.dtype)
     return flat * scale.reshape((-1, *tail)) + bias.reshape((-1, *tail))
 
@@ -113,8 +116,7 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
 def mean_variance_normalization(node: Node, x: Tensor) -> Tensor:
     axes = node.integer_list("axes")
     chosen = tuple(node.wrap(axis, x.ndim) for axis in ([0, 2, 3] if axes is None else axes))
-    mean = x.mean(chosen, keepdims=True)
-    difference = x - mean
+    difference = x - x.mean(chosen, keepdims=True)
     deviation = (difference * difference).mean(chosen, keepdims=True).sqrt()
     return difference / (deviation + 1e-9)
 

@@ -456,12 +456,16 @@ class Node:
         subject = f"{self.label}, {what}" if what else self.label
         return unequal(subject, a, b, self.importer.causes)
 
+    def counts(self, size: Size) -> bool:
+        """Whether only a run knows a size."""
+        return isinstance(size, UOp) and bool(self.importer.causes.of((size,)).count)
+
     def needs(self, size: Size, least: int, *, lenient: bool = False) -> None:
         """Raise InputError where an open size may be less than `least`.
 
         lenient: not where only a run knows it.
         """
-        if lenient and isinstance(size, UOp) and self.importer.causes.of((size,)).count:
+        if lenient and self.counts(size):
             return
         error = too_small(self.label, size, least, self.importer.causes)
         if error is not None:

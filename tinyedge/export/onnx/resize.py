@@ -233,7 +233,9 @@ def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tenso
         if item.target == 0 or item.length == 0:
             shape = list(x.shape)
             shape[item.axis] = item.target
-            x = Tensor.full(shape, 0, x.dtype) if 0 in shape else x
+            if 0 not in shape:
+                raise node.invalid(f"{show(x)} is resized to {show(shape)}")
+            x = Tensor.full(shape, 0, x.dtype)
             continue
         if options.coordinates == "tf_crop_and_resize":
             place = _source(node, item, options)

@@ -10,8 +10,9 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, maximum, product
+from tinyedge.export.onnx.convolution import given_pads
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.indexing import along, columns_of, flat_index, take_at, within, wrapped
+from tinyedge.export.onnx.indexing import along, columns_of, flat_index, within, wrapped
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
 from tinyedge.export.onnx.sorting import order_of
@@ -29,7 +30,7 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
         return x
     index = wrapped(node, indices, x.shape[axis])
     if node.known(index) is not None and isinstance(x.size, int):
-        flat = flat_index(x.shape, along(node, x, index, axis))
+        flat = flat_index(x.shape, along(x, index, axis))
         return _scattered(node, x, node.folded(flat.broadcast_to(index.shape)), updates)
     # Only updates in the same line can meet an element: compare along the axis alone.
     moved = [a for a in range(x.ndim) if a != axis] + [axis]
@@ -84,7 +85,7 @@ def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Te
         return written.where(fresh, rows)
     tail = (1,) * (rows.ndim - 1)
     if reduction == "none":
-        last = _last(node, at, count)
+        last = _last(at, count)
         fresh = updates.gather(0, last)
         return (last >= 0).reshape((count, *tail)).where(fresh, rows)
     # [R, *rest, K]
@@ -98,8 +99,8 @@ def _combined(node: Node, region: Tensor, index: Tensor, update: Tensor) -> Tens
     """region [.., L]; index and update [.., K]."""
     if node.text("reduction", "none") != "none":
         return _reduced(node, region, _hits(index, region.shape[-1]), update.unsqueeze(-2))
-    last = _last(node, index, region.shape[-1])
-    fresh = take_at(update, along(node, update, last.maximum(0), update.ndim - 1))
+    last = _last(index, region.shape[-1])
+    fresh = update.gather_elements(-1, last.maximum(0))
     return (last >= 0).where(fresh, region)
 
 
@@ -108,19 +109,18 @@ def _hits(index: Tensor, length: Size) -> Tensor:
     return index.unsqueeze(-2).eq(Tensor.arange(length, index.dtype).unsqueeze(1))
 
 
-def _last(node: Node, index: Tensor, length: Size) -> Tensor:
+def _last(index: Tensor, length: Size) -> Tensor:
     """int32 [.., length]: for every place where it is last in index [.., K]; -1 where it is not."""
     count = index.shape[-1]
     if maximum(length) * maximum(count) <= COMPARED:
         return _hits(index, length).where(Tensor.arange(count), -1).max(-1)
     order = order_of(index).realise()
-    ordered = take_at(index, along(node, index, order, index.ndim - 1)).realise()
+    ordered = index.gather_elements(-1, order).realise()
     place = Tensor.arange(length, index.dtype)
     before = Tensor.full((*index.shape[:-1], length), 0, dt.int32)
 
     def at(table: Tensor, position: Tensor) -> Tensor:
-        inside = position.maximum(0)
-        return take_at(table, along(node, table, inside, table.ndim - 1))
+        return table.gather_elements(-1, position.maximum(0))
 
     total = Tensor.from_size(count, dt.int32)
     for half in reversed(range(maximum(count).bit_length())):
@@ -166,15 +166,15 @@ def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = No
     spatial = x.ndim - 2
     kernel = node.integer_list("kernel_shape") or []
     strides = node.integer_list("strides") or [1] * spatial
-    pads = node.integer_list("pads") or [0] * (2 * spatial)
-    if len(kernel) != spatial or len(strides) != spatial or len(pads) != 2 * spatial:
-        raise node.invalid(f"kernel_shape {kernel}, strides {strides}, pads {pads}")
+    pads = given_pads(node, spatial)
+    if len(kernel) != spatial or len(strides) != spatial:
+        raise node.invalid(f"kernel_shape {kernel}, strides {strides}")
     sizes: list[Size] = list(x.shape[:2])
     for axis in range(spatial):
         full = ix.size_add(
             ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis]), kernel[axis]
         )
-        sizes.append(ix.size_sub(full, pads[axis] + pads[axis + spatial]))
+        sizes.append(ix.size_sub(full, sum(pads[axis])))
     empty = Tensor.full(checked_shape(node, sizes), 0, x.dtype)
     rows = empty.reshape((empty.size,))
     many, written = indices.reshape((indices.size,)), x.reshape((x.size,))
@@ -202,5 +202,5 @@ def tensor_scatter(node: Node, past: Tensor, update: Tensor, start: Tensor | Non
     shape: list[Size] = [1] * past.ndim
     shape[0], shape[axis] = -1, length
     index = written.where(offset, 0).reshape(shape).expand(past.shape)
-    fresh = take_at(update, along(node, update, index, axis))
+    fresh = update.gather_elements(axis, index)
     return written.reshape(shape).where(fresh, past)
