@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests.core.profile import examples
 from tinyedge.core import dtype as dt
+from tinyedge.core import ops
 from tinyedge.core.reference import evaluate
+from tinyedge.core.schedule.constants import fold_constants
 from tinyedge.core.tensor import Tensor, broadcast
 from tinyedge.core.uop import product, symbol
 
@@ -261,6 +263,36 @@ def test_symbolic_shapes() -> None:
         np.testing.assert_array_equal(a, array.reshape(-1, 3))
         np.testing.assert_allclose(b[0], 2 * array.sum((0, 1)), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(m, array.mean((0, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_that_is_not_there() -> None:
+    x = Tensor(floats(3, 4))
+    for bounds in ([(0, 4), (0, 4)], [(0, 3), (-1, 2)]):
+        with pytest.raises(ValueError, match="shrink"):
+            x.shrink(bounds)
+
+
+def test_parts_that_cannot_be_joined() -> None:
+    x = Tensor(floats(3, 4))
+    for other in (Tensor(floats(3, 5)), Tensor(floats(4))):
+        with pytest.raises(ValueError, match="concat"):
+            Tensor.concat([x, other], 0)
+    with pytest.raises(TypeError, match="concat"):
+        Tensor.concat([x, x.cast(dt.int32)], 0)
+
+
+def test_folded_products_never_meet_a_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sums depend on the processor, and bundles do not."""
+    einsum, asked = np.einsum, []
+
+    def observed(*operands: Any, **options: Any) -> Any:
+        asked.append(options["optimize"])
+        return einsum(*operands, **options)
+
+    monkeypatch.setattr(np, "einsum", observed)
+    product = (Tensor(floats(40, 50)) @ Tensor(floats(50, 30, seed=1))).node
+    folded = fold_constants((product,), 1 << 30)[product]
+    assert folded.op is ops.BUFFER and asked == [False]
 
 
 def test_a_product_that_is_wanted_itself() -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, parser, save
 import tinyedge
 from tests.export.hostile import info, model
 from tinyedge.core.device import Device
-from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.reference import evaluate
 from tinyedge.export.bundle import read
 from tinyedge.export.onnx import import_model
@@ -111,6 +111,18 @@ def test_identity_of_a_sequence() -> None:
     proto.graph.output[0].CopyFrom(info("y", [], TensorProto.INT64))
     outputs = import_model(proto.SerializeToString()).outputs
     assert evaluate([outputs["y"].node], {"x": X})[0] == 7
+
+
+@pytest.mark.parametrize("new_axis", [0, 1])
+def test_tensors_that_cannot_be_joined(new_axis: int) -> None:
+    """The error is the model's, not ours."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["parts"], axis=1),
+        helper.make_node("SequenceInsert", ["parts", "x"], ["more"]),
+        helper.make_node("ConcatFromSequence", ["more"], ["y"], axis=0, new_axis=new_axis),
+    ]
+    with pytest.raises(ModelError, match=r"ConcatFromSequence[\s\S]*\[2, 6\]|\[1, 2, 6\]"):
+        import_model(model(nodes, inputs=[info("x", [2, 6])]).SerializeToString())
 
 
 @pytest.mark.parametrize("many", [False, True])

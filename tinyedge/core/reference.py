@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType, codes
+from tinyedge.core.schedule.canonical import fold_identity
 from tinyedge.core.schedule.loops import outline
 from tinyedge.core.uop import Size, UOp, symbol_value, toposort
 
@@ -27,15 +28,18 @@ def evaluate(
     inputs: Mapping[str, Array],
     symbols: Mapping[str, int] | None = None,
     counts: Mapping[str, UOp] | None = None,
+    *,
+    fast: bool = True,
 ) -> list[Array]:
     """The outputs' values; of stored types, their codes.
 
     inputs: by name; symbols: values of the symbolic sizes. counts: what the values of others are
-    computed by, each after those that it depends on.
+    computed by, each after those that it depends on. fast: products of matrices by a BLAS, which
+    adds in an order that depends on the processor.
     """
     sizes = dict(symbols or {})
     for name, node in (counts or {}).items():
-        sizes[name] = int(evaluate([node], inputs, sizes)[0])
+        sizes[name] = int(evaluate([node], inputs, sizes, fast=fast)[0])
     values: dict[UOp, Array] = {}
     outlined = outline(outputs)
     outputs = [outlined[node] for node in outputs]
@@ -52,12 +56,12 @@ def evaluate(
             continue
         if node in contractions:
             product = contractions[node]
-            values[node] = _contract(node, [values[s] for s in product.src])
+            values[node] = _contract(node, [values[s] for s in product.src], fast)
             used: tuple[UOp, ...] = product.src
         else:
             src = [values[s] for s in node.src]
             if node.op is ops.OUTLINED:
-                values[node] = _loop(node, src, inputs, sizes)
+                values[node] = _loop(node, src, inputs, sizes, fast)
             else:
                 values[node] = _value(node, src, inputs, sizes)
             used = node.src
@@ -79,7 +83,7 @@ def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UO
     return found
 
 
-def _contract(node: UOp, operands: Sequence[Array]) -> Array:
+def _contract(node: UOp, operands: Sequence[Array], fast: bool) -> Array:
     """sum(a * b) by einsum over views in which repeated axes have size 1.
 
     einsum takes a factor that stays out of a sum. With infinities that gives another result
@@ -106,7 +110,7 @@ def _contract(node: UOp, operands: Sequence[Array]) -> Array:
         if axis not in covered and axis in node.arg[1]:
             scale *= operands[0].shape[axis]
     present = [axis for axis in out if axis in covered]
-    result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=True)
+    result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=fast)
     shape = [operands[0].shape[axis] for axis in out]
     missing = tuple(position for position, axis in enumerate(out) if axis not in covered)
     full = np.broadcast_to(np.expand_dims(np.asarray(result), missing), shape)
@@ -190,7 +194,11 @@ def _value(
 
 
 def _loop(
-    node: UOp, src: list[Array], inputs: Mapping[str, Array], symbols: Mapping[str, int]
+    node: UOp,
+    src: list[Array],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int],
+    fast: bool,
 ) -> list[Array]:
     """The last values of what a loop carries, turn by turn."""
     body = node.arg
@@ -200,7 +208,7 @@ def _loop(
     for _ in range(body.repeat.bound):
         if body.repeat.trips is None and not bool(values[carried[0]]):
             break
-        results = evaluate(body.results, {**inputs, **values}, symbols)
+        results = evaluate(body.results, {**inputs, **values}, symbols, fast=fast)
         values.update(zip(carried, results, strict=True))
     return [values[name] for name in carried]
 
@@ -247,9 +255,7 @@ def reduce_array(
 
 def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
     """The neutral element of a reduction in a type."""
-    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
-        return dtype.limits[0 if op is ops.MAX else 1]
-    return dtype.numpy.type(op.identity)
+    return dtype.numpy.type(fold_identity(op, dtype))
 
 
 def _gather(data: Array, indices: Array, axis: int) -> Array:

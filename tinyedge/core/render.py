@@ -14,6 +14,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index as ix
+from tinyedge.core.schedule.canonical import fold_identity
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp, toposort
 
@@ -269,9 +270,7 @@ class Printer:
     def identity(self, op: ops.Primitive, dtype: DType) -> str:
         """The first value of an accumulator."""
         scalar = dtype.scalar if dtype.lanes > 1 else dtype
-        value: int | float = op.identity if op.identity is not None else 0
-        if op in (ops.MAX, ops.MIN) and scalar.kind != "f":
-            value = scalar.limits[0 if op is ops.MAX else 1]
+        value = fold_identity(op, scalar)
         text = self.number(value, scalar)
         if dtype.lanes == 1:
             return text

@@ -558,8 +558,12 @@ class Tensor:
         return self.pad(grown, value).shrink(region)
 
     def shrink(self, bounds: Sequence[tuple[Size, Size]]) -> Tensor:
-        """Elements [start, end) of each axis."""
+        """Elements [start, end) of each axis. Raises ValueError for those that are not there."""
         pairs = tuple((start, end) for start, end in bounds)
+        for size, (start, end) in zip(self.shape, pairs, strict=True):
+            beyond = isinstance(end, int) and isinstance(size, int) and end > size
+            if beyond or _negative(start):
+                raise ValueError(f"shrink of {list(self.shape)} to {list(pairs)}")
         if pairs == tuple((0, size) for size in self.shape):
             return self
         return Tensor(UOp(ops.SHRINK, self.dtype, (self.node,), pairs))
@@ -655,9 +659,21 @@ class Tensor:
 
     @staticmethod
     def concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """Tensors one after the other along an axis, each written into its part of one buffer."""
+        """Tensors one after the other along an axis, each written into its part of one buffer.
+
+        Raises ValueError or TypeError unless they are alike but for their sizes along the axis.
+        """
         first = tensors[0]
         axis %= first.ndim
+        for part in tensors:
+            if part.dtype is not first.dtype:
+                raise TypeError(f"concat of {first.dtype} and {part.dtype}")
+            if part.ndim != first.ndim:
+                raise ValueError(f"concat of {first.ndim} and {part.ndim} axes")
+            for other, (a, b) in enumerate(zip(first.shape, part.shape, strict=True)):
+                if a != b and other != axis:
+                    message = f"concat of {list(first.shape)} and {list(part.shape)} along {axis}"
+                    raise UnequalSizes(message, (a, b))
         parts = [t for t in tensors if t.shape[axis] != 0] or [first]
         if len(parts) == 1:
             return parts[0]
@@ -668,8 +684,6 @@ class Tensor:
         node = UOp(ops.EMPTY, first.dtype, (), shape)
         start: Size = 0
         for part in parts:
-            if part.dtype is not first.dtype:
-                raise TypeError(f"concat of {first.dtype} and {part.dtype}")
             end = ix.size_add(start, part.shape[axis])
             region: list[tuple[Size, Size]] = [(0, size) for size in shape]
             region[axis] = (start, end)
@@ -842,8 +856,6 @@ class Tensor:
     @_accumulated
     def mean(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         count = product(self.shape[axis] for axis in set(self._axes(axes)))
-        if self.dtype is dt.float16 and isinstance(count, int) and count > MANY_TERMS:
-            return self.cast(dt.float32).mean(axes, keepdims).cast(self.dtype)
         total = self.blocked_sum(axes, keepdims)
         return total / Tensor.from_size(count, self.dtype)
 

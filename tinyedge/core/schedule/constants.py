@@ -110,7 +110,7 @@ def fold_constants(roots: tuple[UOp, ...], work: int) -> dict[UOp, UOp]:
             if user not in folded and (user in left or user not in constant):
                 left.add(node)
     boundary = [node for node in order if node in folded and node in left]
-    values = evaluate(boundary, {}) if boundary else []
+    values = evaluate(boundary, {}, fast=False) if boundary else []
     done: dict[UOp, UOp] = {}
     for node, value in zip(boundary, values, strict=True):
         if not node.shape and constant[node].cost < CHEAP:
