@@ -362,6 +362,8 @@ U8 = np.random.default_rng(5).integers(0, 256, (2, 3, 4, 5)).astype(np.uint8)
 QUANTISED = [np.float32(0.02), np.uint8(120)]
 I8 = np.random.default_rng(6).integers(-128, 128, (5, 6)).astype(np.int8)
 
+LARGE = (floats(3, 8) * 400).astype(np.float16)  # of which halves hold no squares
+
 MICROSOFT: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], {"transA": 1, "transB": 1, "alpha": 0.5}),
     ("Gelu", [X], {}),
@@ -375,6 +377,8 @@ MICROSOFT: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("QLinearAdd", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
     ("QLinearMul", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
     ("SkipSimplifiedLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8, seed=1), floats(8)], {}),
+    ("SkipSimplifiedLayerNormalization", [LARGE, LARGE, LARGE[0] / 1000], {}),
+    ("SkipLayerNormalization", [LARGE, LARGE, LARGE[0] / 1000], {}),
     ("QLinearSigmoid", [U8, *QUANTISED, *QUANTISED], {}),
     ("QLinearLeakyRelu", [U8, *QUANTISED, *QUANTISED], {"alpha": 0.1}),
     ("QLinearGlobalAveragePool", [U8, *QUANTISED, *QUANTISED], {}),

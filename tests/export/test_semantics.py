@@ -550,6 +550,39 @@ def test_means_of_many_halves(target: str, device: Device) -> None:
     assert not run_rows(rows, target, device)
 
 
+def test_results_that_halves_hold(target: str, device: Device) -> None:
+    """Although what is added, squared or exponentiated on the way to them is beyond halves."""
+    x = (np.random.default_rng(0).standard_normal((1, 2, 3, 5)) * 400).astype(np.float16)
+    exact, many = x.astype(np.float64), np.zeros((1, 70_000), np.float16)
+    centred = {axes: exact - exact.mean(axes, keepdims=True) for axes in ((2, 3), (0, 2, 3))}
+    scaled = {axes: y / np.sqrt((y * y).mean(axes, keepdims=True)) for axes, y in centred.items()}
+    large, three = np.full((1, 1, 8, 8), 2000, np.float16), np.full((1, 4), 300, np.float16)
+    ones = np.ones(2, np.float16)
+    cases: dict[str, tuple[list[Any], Any, dict[str, Any]]] = {
+        "InstanceNormalization": ([x, ones, 0 * ones], scaled[2, 3], {}),
+        "MeanVarianceNormalization": ([x], scaled[0, 2, 3], {}),
+        "LpNormalization": ([three], np.full((1, 4), 0.5), {}),
+        "LRN": ([x], exact / (1 + 1e-4 / 3 * (exact**2).sum(1, keepdims=True)) ** 0.75,
+            {"size": 3}),
+        "AveragePool": ([large], [[[[2000]]]], {"kernel_shape": [8, 8]}),
+        "LpPool": ([large[..., :2, :2]], [[[[4000]]]], {"kernel_shape": [2, 2]}),
+        "GlobalLpPool": ([large[..., :2, :2]], [[[[4000]]]], {}),
+        "ReduceL2": ([three], [[600]], {}),
+        "ReduceLogSum": ([three * 100], [[np.log(120_000)]], {}),
+        "ReduceLogSumExp": ([many], [[np.log(70_000)]], {}),
+        "LogSoftmax": ([many], many - np.log(70_000), {}),
+        "Mean": ([three * 200] * 2, three * 200, {}),
+        "Asinh": ([three], np.arcsinh(three.astype(np.float64)), {}),
+    }  # fmt: skip
+    rows = [
+        Row(op, op, operands, [np.asarray(result, np.float16)], close=2e-3, attributes=attributes)
+        for op, (operands, result, attributes) in cases.items()
+    ]
+    sums = np.full((1, 300, 300), 1 / 90_000, np.float16)
+    rows.append(Row("Softmax of rows", "Softmax", [0 * sums], [sums], opset=11))
+    assert not run_rows(rows, target, device)
+
+
 def test_sums_of_many_floats(cpu_device: Device) -> None:
     """To more digits than by adding them one by one; the sizes are no multiples of a block."""
     x = np.full((3, 211, 1013), 0.1, F)

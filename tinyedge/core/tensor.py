@@ -875,15 +875,15 @@ class Tensor:
         return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims, last)
 
     @_accumulated
-    def softmax(self, axis: int = -1) -> Tensor:
-        """exp(x - max) / sum(exp(x - max)) along an axis."""
-        e = (self - self.max(axis, keepdims=True)).exp()
-        return e / e.sum(axis, keepdims=True)
+    def softmax(self, axes: Axes = -1) -> Tensor:
+        """exp(x - max) / sum(exp(x - max)) along an axis, or over several together."""
+        e = (self - self.max(axes, keepdims=True)).exp()
+        return e / e.sum(axes, keepdims=True)
 
     @_accumulated
-    def log_softmax(self, axis: int = -1) -> Tensor:
-        shifted = self - self.max(axis, keepdims=True)
-        return shifted - shifted.exp().sum(axis, keepdims=True).log()
+    def log_softmax(self, axes: Axes = -1) -> Tensor:
+        shifted = self - self.max(axes, keepdims=True)
+        return shifted - shifted.exp().sum(axes, keepdims=True).log()
 
     # Contractions and windows.
 

@@ -74,20 +74,26 @@ def mish(node: Node, x: Tensor) -> Tensor:
 @operator("Gelu")
 def gelu(node: Node, x: Tensor) -> Tensor:
     approximate = node.text("approximate", "none")
-    if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-        return 0.5 * x * (1.0 + inner.tanh())
-    if approximate != "none":
+    if approximate not in ("none", "tanh"):
         raise node.invalid(f"approximate is {approximate!r}")
+    return gelu_by_tanh(x) if approximate == "tanh" else gelu_by_erf(x)
+
+
+def gelu_by_erf(x: Tensor) -> Tensor:
     return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
+
+
+def gelu_by_tanh(x: Tensor) -> Tensor:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+    return 0.5 * x * (1.0 + inner.tanh())
 
 
 @operator("Elu")
 def elu(node: Node, x: Tensor) -> Tensor:
-    return _elu(x, node.number("alpha", 1.0))
+    return elu_by(x, node.number("alpha", 1.0))
 
 
-def _elu(x: Tensor, alpha: float) -> Tensor:
+def elu_by(x: Tensor, alpha: float) -> Tensor:
     """The exponential sees only x <= 0: kernels evaluate both branches."""
     return (x < 0).where(alpha * expm1(x.minimum(0.0)), x)
 
@@ -102,7 +108,7 @@ def expm1(x: Tensor) -> Tensor:
 def selu(node: Node, x: Tensor) -> Tensor:
     alpha = node.number("alpha", 1.67326319217681884765625)
     gamma = node.number("gamma", 1.05070102214813232421875)
-    return gamma * _elu(x, alpha)
+    return gamma * elu_by(x, alpha)
 
 
 @operator("Celu")

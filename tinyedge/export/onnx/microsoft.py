@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
+from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import product
+from tinyedge.export.onnx.activation import gelu_by_erf, gelu_by_tanh
 from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.linear import matmul_integer
@@ -37,7 +38,7 @@ def fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @operator("Gelu", domain=DOMAIN)
 def gelu(node: Node, x: Tensor) -> Tensor:
-    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
+    return gelu_by_erf(x)
 
 
 @operator("BiasGelu", domain=DOMAIN)
@@ -47,10 +48,7 @@ def bias_gelu(node: Node, x: Tensor, bias: Tensor) -> Tensor:
 
 @operator("FastGelu", domain=DOMAIN)
 def fast_gelu(node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    if bias is not None:
-        x = x + bias
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-    return 0.5 * x * (1.0 + inner.tanh())
+    return gelu_by_tanh(x if bias is None else x + bias)
 
 
 @operator("QuickGelu", domain=DOMAIN)
@@ -91,6 +89,11 @@ def fused_conv(
 # Normalisation.
 
 
+def _accumulated(*operands: Tensor | None) -> list[Any]:
+    """Operands in the type that sums of squares are computed in."""
+    return [None if x is None else x.cast(x.dtype.accumulated) for x in operands]
+
+
 @operator("SkipLayerNormalization", domain=DOMAIN)
 def skip_layer_normalization(
     node: Node,
@@ -101,20 +104,25 @@ def skip_layer_normalization(
     bias: Tensor | None = None,
 ) -> list[Tensor]:
     """Results: the normalised sum, its mean, 1 / deviation, and the sum itself."""
+    kind = x.dtype
+    x, skip, scale, shift, bias = _accumulated(x, skip, scale, shift, bias)
     total = x + skip if bias is None else x + skip + bias
     difference, mean, inverse = centred(total, (total.ndim - 1,), node.number("epsilon", 1e-12))
     result = difference * inverse * scale
-    return [result if shift is None else result + shift, mean, inverse, total]
+    result = result if shift is None else result + shift
+    return [result.cast(kind), mean, inverse, total.cast(kind)]
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_rms_normalization(
     node: Node, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> list[Tensor]:
+    kind = x.dtype
+    x, skip, scale, bias = _accumulated(x, skip, scale, bias)
     total = x + skip if bias is None else x + skip + bias
     mean = (total * total).mean(-1, keepdims=True)
     inverse = 1.0 / (mean + node.number("epsilon", 1e-12)).sqrt()
-    return [total * inverse * scale, mean, inverse, total]
+    return [(total * inverse * scale).cast(kind), mean, inverse, total.cast(kind)]
 
 
 # Quantised.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size
+from tinyedge.export.onnx.activation import elu_by, softsign
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
@@ -29,8 +31,8 @@ def _activations(node: Node, defaults: list[str], directions: int) -> list[list[
     names = node.text_list("activations") or defaults * directions
     if len(names) != len(defaults) * directions:
         raise node.invalid(f"{len(names)} activations")
-    alphas, betas = node.number_list("activation_alpha") or [], node.number_list("activation_beta")
-    given = (iter(alphas), iter(betas or []))
+    alphas, betas = node.number_list("activation_alpha"), node.number_list("activation_beta")
+    given = (iter(alphas or []), iter(betas or []))
     clip = node.number("clip", 0.0)
     made = [_activation(node, name.lower(), given, clip) for name in names]
     count = len(defaults)
@@ -54,7 +56,7 @@ def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
     elif name == "relu":
         function = Tensor.relu
     elif name == "softsign":
-        function = _softsign
+        function = partial(softsign, node)
     elif name == "softplus":
         function = Tensor.softplus
     elif name == "affine":
@@ -74,16 +76,12 @@ def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
         function = lambda x: (x * a + b).clip(0.0, 1.0)  # noqa: E731
     elif name == "elu":
         a = alpha(1.0)
-        function = lambda x: (x < 0).where(a * (x.minimum(0.0).exp() - 1.0), x)  # noqa: E731
+        function = lambda x: elu_by(x, a)  # noqa: E731
     else:
         raise node.invalid(f"it has no activation {name!r}")
     if clip <= 0:
         return function
     return lambda x: function(x.clip(-clip, clip))
-
-
-def _softsign(x: Tensor) -> Tensor:
-    return x / (1.0 + x.abs())
 
 
 @dataclass

@@ -125,21 +125,13 @@ def _normalised_axes(node: Node, x: Tensor) -> tuple[int, ...]:
 @operator("Softmax")
 def softmax(node: Node, x: Tensor) -> Tensor:
     axes = _normalised_axes(node, x)
-    if not axes:
-        return Tensor.full(x.shape, 1.0, x.dtype)
-    if len(axes) == 1:
-        return x.softmax(axes[0])
-    e = (x - x.max(axes, keepdims=True)).exp()
-    return e / e.sum(axes, keepdims=True)
+    return x.softmax(axes) if axes else Tensor.full(x.shape, 1.0, x.dtype)
 
 
 @operator("LogSoftmax")
 def log_softmax(node: Node, x: Tensor) -> Tensor:
     axes = _normalised_axes(node, x)
-    if not axes:
-        return Tensor.full(x.shape, 0.0, x.dtype)
-    shifted = x - x.max(axes, keepdims=True)
-    return shifted - shifted.exp().sum(axes, keepdims=True).log()
+    return x.log_softmax(axes) if axes else Tensor.full(x.shape, 0.0, x.dtype)
 
 
 @operator("Hardmax")
