@@ -250,6 +250,18 @@ def test_keep_going_names_what_is_left(tinyedge: Command, command: str) -> None:
     np.testing.assert_array_equal(values["right,1"], x)
 
 
+def test_keep_going_keeps_the_options_of_an_export(tinyedge: Command) -> None:
+    _save(_detector())
+    given = "--dim rows=2 --precision fp32 --profile default --arch sm_90 --no-optimize --out other"
+    options = [*given.split(), "--target", "cuda"]
+    code, out, _ = tinyedge("export", "m.onnx", "--keep-going", "--state", "x=boxes", *options)
+    assert code == 1
+    printed = next(line for line in out.splitlines() if line.startswith("  tinyedge export "))
+    words = shlex.split(printed)
+    assert sorted(words[3:]) == sorted([*options, "--outputs", words[-3], "--outputs", "right,1"])
+    assert tinyedge(*words[1:])[0] == 0 and Path("other").is_dir()
+
+
 def test_keep_going_changes_nothing_where_nothing_is_refused(tinyedge: Command) -> None:
     _save(model([node("Relu", ["x"])]))
     code, out, _ = tinyedge("export", "m.onnx", "--keep-going", "-t", "cpu")

@@ -26,7 +26,8 @@ def remaining(found: Inspection, model: Path, options: Mapping[str, Any]) -> dic
     """The outputs that are left, what could stand for the others, and a command that exports both,
     as many as a bundle can hold.
 
-    options: the arguments of an export: dims, bounds, constants, target, precision.
+    options: the arguments of an export. Those that name inputs or outputs, which may be gone, such
+    as states, entries and slices, are not in the command.
     """
     return {
         "outputs": list(found.imported.outputs),
@@ -40,8 +41,14 @@ def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
     for option, name in OPTIONS.items():
         for key, value in options[name].items():
             words += [option, f"{key}={value}"]
-    if options["precision"] is not None:
-        words += ["--precision", options["precision"]]
+    for option in ("precision", "profile", "arch"):
+        if options.get(option) is not None:
+            words += [f"--{option}", options[option]]
+    if not options.get("optimize", True):
+        words.append("--no-optimize")
+    usual = Path(f"{model.stem}.tinyedge")
+    if options.get("out", usual) != usual:
+        words += ["--out", str(options["out"])]
     names = list(found.remaining.outputs)[:PORTS]
     plain = [name for name in names if "," not in name]
     for text in [",".join(plain)] * bool(plain) + [name for name in names if "," in name]:

@@ -359,7 +359,7 @@ class Replay:
                         f"output {name!r}",
                         f"it has {valid} entries, but room for {most}",
                         id="replay.count",
-                        next="check what computes that number, or export with a greater bound",
+                        next="check what computes that number, or export with a greater --bound",
                     )
                 shape = list(array.shape)
                 shape[port.count_axis] = valid

@@ -64,7 +64,6 @@ class Target:
     """
 
     name: str
-    extension: str
     profiles: Mapping[str, Caps]
     narrow: Mapping[str, str]
     storage: Mapping[str, str]

@@ -500,7 +500,7 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
     valid = negative ? -1 : count;
     TE_NEED(valid >= 0 && valid <= whole[port->axis], TE_REPLAY_COUNT,
-            "%s has %lld entries, but room for %lld: export with a greater bound", port->name.at,
+            "%s has %lld entries, but room for %lld: export with a greater --bound", port->name.at,
             (long long)valid, (long long)whole[port->axis]);
     whole[port->axis] = shape[port->axis] = valid;
     return TE_OK;

@@ -8,7 +8,6 @@ from tinyedge.targets.cpu.render import prelude, render
 
 TARGET = Target(
     name="cpu",
-    extension="c",
     profiles=PROFILES,
     narrow={},
     storage={"bool": "int32"},

@@ -9,7 +9,6 @@ from tinyedge.targets.cuda.render import BARRIER, prelude, render
 
 TARGET = Target(
     name="cuda",
-    extension="cu",
     profiles=PROFILES,
     narrow={},
     storage={"bool": "int32"},

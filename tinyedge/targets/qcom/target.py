@@ -8,7 +8,6 @@ from tinyedge.targets.qcom.render import BARRIER, BUILD, prelude, render
 
 TARGET = Target(
     name="qcom",
-    extension="cl",
     profiles=PROFILES,
     narrow={"float64": "float32", "float16": "float32"},
     storage={"bool": "int32"},

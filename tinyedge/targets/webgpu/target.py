@@ -8,7 +8,6 @@ from tinyedge.targets.webgpu.render import BARRIER, render
 
 TARGET = Target(
     name="webgpu",
-    extension="wgsl",
     profiles=PROFILES,
     narrow={
         "int64": "int32",
