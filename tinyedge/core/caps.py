@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Caps:
     """Facts that the scheduler, the chooser and lowering read.
 
-    dtypes: element types that kernels can compute with. storage: those that a buffer can hold.
+    dtypes: element types that kernels can compute with.
     vector: lanes of a 16-byte (or the device's natural) vector.
-    workgroup, threads: most threads a workgroup along x, y, z and in all; 1 where there are none.
+    threads: most threads a workgroup; 1 where there are none.
     grid: most workgroups along each dimension. shared: bytes of workgroup memory.
     bindings: most buffers a kernel. binding_bytes, buffer_bytes: largest binding and allocation.
     alignment: of a buffer's offset in an arena, bytes.
-    robust: out-of-range reads are harmless (they return something): a select may follow the load.
     unaligned: vectors may be loaded from any element.
     narrow: types of fewer than 32 bits whose vectors can be loaded, converted and stored.
     typed_buffers: a buffer has one element type a kernel, scalars or vectors.
@@ -29,9 +27,7 @@ class Caps:
     """
 
     dtypes: frozenset[str]
-    storage: frozenset[str]
     vector: int = 4
-    workgroup: tuple[int, int, int] = (1, 1, 1)
     threads: int = 1
     grid: tuple[int, ...] = (2**31 - 1,)
     shared: int = 0
@@ -39,7 +35,6 @@ class Caps:
     binding_bytes: int = 2**31
     buffer_bytes: int = 2**31
     alignment: int = 256
-    robust: bool = False
     unaligned: bool = False
     narrow: frozenset[str] = frozenset({"float16"})
     typed_buffers: bool = False
@@ -49,4 +44,3 @@ class Caps:
     busy: int = 4096
     image: int = 0
     image_pitch: int = 1
-    requirements: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

@@ -202,10 +202,6 @@ BEGIN = _row("begin", "statement", 1)  # src: range
 END = _row("end", "statement", 1)
 SET = _row("set", "statement", 2)  # src: accumulator, value
 BARRIER = _row("barrier", "statement", 0)
-IF = _row("if", "statement", 1)
-ENDIF = _row("endif", "statement", 0)
-
-REDUCERS = (ADD, MUL, MAX, MIN)
 
 
 @dataclass(frozen=True, eq=False)

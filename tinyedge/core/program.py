@@ -142,9 +142,8 @@ class Kernel:
     """One distinct kernel. `source` is readable text of the target's language.
 
     workgroup: threads a workgroup along x, y, z. moves: the schedule moves as JSON-able records.
-    nodes: names of the model's nodes that it computes (of its first launch). symbols: whether the
-    kernel takes the symbols' uniform (all symbols of the program, in order, as int32). flops:
-    arithmetic operations a launch, an estimate, at the symbols' maxima.
+    symbols: whether the kernel takes the symbols' uniform (all symbols of the program, in order, as
+    int32).
     """
 
     name: str
@@ -157,7 +156,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """Run `kernel` over `counts` workgroups with `buffers` bound in order."""
+    """Run `kernel` over `counts` workgroups with `buffers` bound in order.
+
+    nodes: names of the model's nodes that it computes. flops: its arithmetic operations, an
+    estimate, at the symbols' maxima.
+    """
 
     kernel: int
     buffers: tuple[int, ...]

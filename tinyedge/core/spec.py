@@ -27,7 +27,6 @@ SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.FOLD)
 OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
 FOLD_KINDS = ("reduce", "unroll", "threads")
 LOWERED_KINDS = ("loop", "reduce", "grid", "local", "lane", "threads")
-STATEMENTS = (ops.BEGIN, ops.END, ops.SET, ops.ACCUMULATOR, ops.STORE, ops.GUARD)
 
 
 def _fail(stage: str, node: UOp, rule: str) -> InternalError:

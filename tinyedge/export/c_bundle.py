@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.program import Entry, Port, Program, State, Symbol, evaluate
-from tinyedge.export.bundle import _kernel_text
+from tinyedge.export.bundle import kernel_file
 
 FOLDER = Path(__file__).resolve().parent / "c"
 RUNTIME = (
@@ -71,7 +71,7 @@ def runtime_files(program: Program) -> dict[str, Path | bytes]:
 
 def table(program: Program) -> str:
     """`model.c`: the kernels, private to one file, and the table of them for te_create."""
-    digest = hashlib.sha256(_kernel_text(program)[0]).hexdigest()
+    digest = hashlib.sha256(kernel_file(program).encode("ascii")).hexdigest()
     names = [kernel.name for kernel in program.kernels]
     rows = [f'    {{"{name}", {name}}},' for name in names]
     return "\n".join(

@@ -133,7 +133,7 @@ def _chosen(program: Program, outputs: Sequence[str]) -> list[str]:
     """Values of the model that the bundle has in place of the model's outputs, if it has any."""
     if not program.options.get("outputs"):
         return []
-    return [*outputs, *(name for name in _feeds(program.options.get("states")).values())]
+    return [*outputs, *_feeds(program.options.get("states")).values()]
 
 
 def _constants(program: Program) -> dict[str, str]:

@@ -24,7 +24,6 @@ from tinyedge.core.uop import UOp, as_size, maximum, toposort
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 UNROLL = 4  # steps of a sum in one turn of its loop
-SMALL_FOLD = 9  # a fold of at most so many steps is unrolled whole
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads

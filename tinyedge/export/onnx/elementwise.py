@@ -81,21 +81,10 @@ def div(node: Node, a: Tensor, b: Tensor) -> Tensor:
 @operator("Mod")
 def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     if node.integer("fmod", 0):
-        if a.dtype.is_float:
-            return a.fmod(b)
-        return a - (a / b) * b
-    if a.dtype.is_float:
-        if node.opset < 28:
-            raise node.invalid("floats need the attribute fmod=1")
-        return _floored_remainder(a, b)
+        return a.fmod(b)
+    if a.dtype.is_float and node.opset < 28:
+        raise node.invalid("floats need the attribute fmod=1")
     return a % b
-
-
-def _floored_remainder(a: Tensor, b: Tensor) -> Tensor:
-    """The divisor's sign; an infinite divisor leaves a dividend of its sign, else is the result."""
-    remainder = a.fmod(b)
-    wrong = remainder.ne(0.0) & ((remainder < 0) ^ (b < 0))
-    return wrong.where(remainder + b, remainder)
 
 
 @operator("Pow")

@@ -305,7 +305,7 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
     if op is ops.WINDOW:
         return _window(operands[0], *arg)
     if op is ops.REDUCE and arg[0] in ELEMENTWISE:
-        return _reduce(operands[0], arg[0], arg[1], node.dtype)
+        return _reduce(operands[0], *arg)
     if op is ops.GATHER and operands[1].dtype != object:
         data, indices = operands
         if np.all((indices >= 0) & (indices < data.shape[arg])):
@@ -328,7 +328,7 @@ def _map(function: Callable[..., Element], *operands: Any) -> Any:
     return flat.reshape(result.shape)
 
 
-def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int], dtype: DType) -> Any:
+def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int]) -> Any:
     keep = [axis for axis in range(array.ndim) if axis not in axes]
     moved = array.transpose([*keep, *axes])
     shape = moved.shape[: len(keep)]

@@ -48,16 +48,12 @@ def reduce_prod(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Ten
 @operator("ReduceMax")
 @_reduction
 def reduce_max(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    if x.dtype is dt.bool_:
-        return x.cast(dt.int32).max(axes, keep) > 0
     return x.max(axes, keep)
 
 
 @operator("ReduceMin")
 @_reduction
 def reduce_min(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    if x.dtype is dt.bool_:
-        return x.cast(dt.int32).min(axes, keep) > 0
     return x.min(axes, keep)
 
 

@@ -11,7 +11,6 @@ TYPES = frozenset(dtype.name for dtype in dt.ALL)
 PROFILES = {
     "default": Caps(
         dtypes=TYPES,
-        storage=TYPES,
         vector=8,
         grid=(2**31 - 1,),
         unaligned=True,

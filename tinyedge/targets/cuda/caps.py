@@ -10,9 +10,7 @@ TYPES = frozenset(dtype.name for dtype in dt.ALL)
 PROFILES = {
     "default": Caps(
         dtypes=TYPES,
-        storage=TYPES - {"bool"},
         vector=4,
-        workgroup=(1024, 1024, 64),
         threads=1024,
         grid=(2**31 - 1, 65535, 65535),
         shared=48 * 1024,

@@ -11,9 +11,7 @@ INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16
 # Without workgroup memory: barriers cost an Adreno more than what they save in most kernels.
 BUFFERS = Caps(
     dtypes=INTEGERS | {"bool", "float32"},
-    storage=INTEGERS | {"float16", "float32"},
     vector=4,
-    workgroup=(128, 128, 64),
     threads=128,  # devices allow 256 to 1024, but fewer for a kernel that takes many registers
     grid=(65535, 65535, 65535),
     shared=0,
