@@ -265,6 +265,11 @@ def test_symbolic_shapes() -> None:
         np.testing.assert_allclose(m, array.mean((0, 1)), rtol=1e-4, atol=1e-5)
 
 
+def test_extremes_of_no_truths() -> None:
+    nothing = Tensor(np.zeros((2, 0), bool))
+    assert not nothing.max(1).numpy().any() and nothing.min(1).numpy().all()
+
+
 def test_a_part_that_is_not_there() -> None:
     x = Tensor(floats(3, 4))
     for bounds in ([(0, 4), (0, 4)], [(0, 3), (-1, 2)]):

@@ -845,7 +845,7 @@ class Tensor:
 
     def max(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         if self.dtype is dt.bool_:
-            return self.cast(dt.int32).max(axes, keepdims).cast(dt.bool_)
+            return self.cast(dt.int32).max(axes, keepdims) > 0  # of nothing it is False
         return self._reduce(ops.MAX, axes, keepdims)
 
     def min(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
