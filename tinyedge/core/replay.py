@@ -259,7 +259,7 @@ class Replay:
     ) -> Sizes:
         """Check everything, then upload inputs and sizes."""
         arrays = self._check_inputs(entry, inputs)
-        sizes = self._solve(entry, arrays, symbols or {})
+        sizes = self._solve(arrays, symbols or {})
         encoded = [(self._inputs[name], array) for name, array in arrays.items()]
         contents = [encode(array, port.storage, f"input {port.name!r}") for port, array in encoded]
         for (port, _), content in zip(encoded, contents, strict=True):
@@ -475,7 +475,7 @@ class Replay:
             arrays[name] = array
         return arrays
 
-    def _solve(self, entry: Entry, arrays: Mapping[str, Array], given: Mapping[str, int]) -> Sizes:
+    def _solve(self, arrays: Mapping[str, Array], given: Mapping[str, int]) -> Sizes:
         """The value of every symbol, in order; raises RunError where the shapes do not fit."""
         symbols = {symbol.name: symbol for symbol in self.program.symbols}
         values: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from tinyedge.core.caps import Caps
@@ -57,7 +57,6 @@ class Target:
     profiles: caps by profile name, "default" being what every device of the kind guarantees.
     narrow: element types that are computed as others ("int64" -> "int32"), before scheduling.
     storage: element types that are kept in memory as others ("bool" -> "int32").
-    rules: a rewrite of a kernel that makes it sayable in the language.
     render: text of a kernel. prelude: text that goes before all kernels.
     precision: what is exported unless asked otherwise. build: options of the device's compiler.
     compiler: what compiles kernels at export; None: devices compile their text.
@@ -73,7 +72,6 @@ class Target:
     build: str = ""
     barrier: str = ""
     compiler: Compiler | None = None
-    rules: Callable[[UOp, Caps], UOp] = field(default=lambda sink, caps: sink)
 
     def caps(self, profile: str = "default") -> Caps:
         """The facts of a profile. Raises KeyError."""

@@ -233,8 +233,7 @@ def _fill(schedule: Schedule, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
         return
-    param = store_of(schedule.sink).src[0].arg
-    room = param.layout.room(param.shape)
+    room = store_of(schedule.sink).src[0].arg.layout.room
     size = schedule.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
         schedule.do(Fill(vector, room))

@@ -76,7 +76,8 @@ class Layout:
             stride = ix.size_mul(stride, sizes[place])
         return ix.joined(address)
 
-    def room(self, shape: Shape) -> int:
+    @property
+    def room(self) -> int:
         """How far the innermost axis may be rounded up: its pad, or 1."""
         return self.pads[-1] if self.pads else 1
 
