@@ -514,6 +514,8 @@ SCATTERS = [
     ("Gather", [f(1, 2, 3), np.array([3], L)]),
     ("GatherElements", [f(1, 2, 3), np.array([-4], L)]),
     ("GatherND", [GRID, np.array([[0, 4]], L)]),
+    ("GatherElements", [GRID, np.zeros((1, 5), L)]),
+    ("ScatterElements", [GRID, np.zeros((1, 5), L), np.zeros((1, 5), F)]),
 ]
 
 

@@ -67,13 +67,19 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
 
 
 def along(x: Tensor, indices: Tensor, axis: int) -> list[Tensor]:
-    """For every axis of x, the coordinate that an element of `indices` addresses."""
+    """For every axis of x, the coordinate that an element of `indices` addresses.
+
+    Raises ValueError where there are more indices along another axis than elements.
+    """
     coordinates = []
-    for other in range(x.ndim):
+    for other, size in enumerate(x.shape):
         if other == axis:
             coordinates.append(indices)
         else:
-            place = Tensor.arange(indices.shape[other], indices.dtype)
+            count = indices.shape[other]
+            if isinstance(count, int) and isinstance(size, int) and count > size:
+                raise ValueError(f"{show(indices)} is out of range along axis {other} of {show(x)}")
+            place = Tensor.arange(count, indices.dtype)
             shape = [-1 if a == other else 1 for a in range(indices.ndim)]
             coordinates.append(place.reshape(shape))
     return coordinates
