@@ -19,14 +19,14 @@ import numpy as np
 from tinyedge.core import dtype as dtypes
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
-from tinyedge.core.compile import Compilation, Graphs, compile_graph
+from tinyedge.core.compile import Compilation, Graph, Graphs, compile_graph
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.options import Options
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.core.rules.intervals import beyond
 from tinyedge.core.target import Target
-from tinyedge.core.uop import maximum, product, toposort
+from tinyedge.core.uop import UOp, maximum, product, toposort
 from tinyedge.export.limits import Limits, choose_limits
 from tinyedge.given import check_name, checked
 
@@ -414,17 +414,21 @@ def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterato
         yield _beyond(source, target, largest, caps)
 
 
+def _roots(graph: Graph) -> list[UOp]:
+    """What a graph gives and keeps."""
+    return [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
+
+
 def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
     """What is computed in float32 because the target has no doubles, by name."""
     if target.narrow.get("float64") != "float32":
         return
     names: dict[str, None] = {}
     for graph in source.entries.values():
-        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
         for port in (*graph.inputs, *graph.outputs):
             if port.dtype is dtypes.float64:
                 names[port.name] = None
-        for node in toposort(roots):
+        for node in toposort(_roots(graph)):
             if dtypes.float64 in (node.dtype, *(s.dtype for s in node.src)) and node in graph.names:
                 names[graph.names[node]] = None
     if names:
@@ -438,8 +442,7 @@ def _beyond_bits(source: Graphs, target: Target) -> Iterator[str]:
     """What might need more bits than the target's integers have, by name."""
     names: dict[str, None] = {}
     for graph in source.entries.values():
-        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
-        for node in beyond(roots, graph.names, target.narrow):
+        for node in beyond(_roots(graph), graph.names, target.narrow):
             names[graph.names[node]] = None
     if names:
         yield (
@@ -452,8 +455,7 @@ def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
     """What buffers need beyond what every device of their kind guarantees. largest: of them all."""
     large: dict[str, None] = {}
     for graph in source.entries.values():
-        roots = [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
-        for node in toposort(roots):
+        for node in toposort(_roots(graph)):
             if node.op is ops.BUFFER and node.arg[0].kind == "weight":
                 narrow = target.narrow.get(node.dtype.held.name, node.dtype.held.name)
                 kept = dtypes.by_name(target.storage.get(narrow, narrow))

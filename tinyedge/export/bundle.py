@@ -18,6 +18,7 @@ import numpy as np
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import BundleError, InputError, InternalError
+from tinyedge.core.ports import padded
 from tinyedge.core.program import (
     Arena,
     Binding,
@@ -246,15 +247,11 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=little).reshape(-1).view(np.uint8)
 
 
-def _padded(size: int) -> int:
-    return -(-size // 4) * 4
-
-
 def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
     if weight.data is None:
         raise InternalError(f"weight {weight.name!r}", "it has no data", id="export.weight")
     data = _bytes(weight.data)
-    if data.nbytes not in (weight.bytes, _padded(weight.bytes)):
+    if data.nbytes not in (weight.bytes, padded(weight.bytes)):
         because = f"it has {data.nbytes} bytes, not {weight.bytes}"
         raise InternalError(f"weight {weight.name!r}", because, id="export.weight")
     if data.nbytes % 4:
@@ -357,7 +354,7 @@ def _records(program: Program) -> dict[str, Any]:
                 "arena": buffer.arena,
                 "weight": buffer.weight,
                 "offset": integer(buffer.offset),
-                "bytes": integer(buffer.bytes if buffer.weight < 0 else _padded(buffer.bytes)),
+                "bytes": integer(buffer.bytes if buffer.weight < 0 else padded(buffer.bytes)),
             }
             for buffer in program.buffers
         ],
