@@ -201,6 +201,11 @@ def _least_by_minus_one(node: NodeProto, inputs: list[Array | None], opset: int)
     return bool((x == np.iinfo(x.dtype).min).any() and (y == -1).any())
 
 
+def _padded_and_ceiled(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    given = attributes(node)
+    return any(given.get("pads", ())) and bool(given.get("ceil_mode"))
+
+
 SCATTERED = ("ScatterElements", "ScatterND")
 REDUCED = ("ReduceMax", "ReduceMin")
 ORT, ONNX = "onnxruntime", "onnx"
@@ -293,6 +298,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for op in ("GlobalMaxPool", "MaxPool")
         for engine in (ORT, ONNX)
     ),
+    Deviation(ONNX, "MaxPool", "ceil_mode with pads: other sizes", _padded_and_ceiled),
     Deviation(ORT, "MaxPool", "-inf becomes the least number", _infinite),
     Deviation(ONNX, "Slice", "nothing from before the axis, backwards", _before_backwards),
     Deviation(ORT, "Pow", "integers beyond their range are the least", _beyond_integers),

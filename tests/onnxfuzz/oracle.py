@@ -98,6 +98,8 @@ class Oracle:
         feeds = {name: values[name].array for name in step.inputs}
         run, first = self._run(step, opset, feeds)
         arrays = dict(zip(step.outputs, first, strict=True))
+        if any(_may_be_equal(node, feeds, values) for node in step.nodes):
+            raise Jumps
         errors = [values[name].error for name in step.inputs]
         if all(error is None for error in errors) and _exact(step, feeds, arrays):
             return {name: Value(array) for name, array in arrays.items()}
@@ -297,6 +299,19 @@ def _within(node: Any, feeds: dict[str, Array]) -> float:
     if node.op_type in ("Gelu", "Swish", "Mish"):
         return _greatest(feeds[node.input[0]])
     return WITHIN.get(node.op_type, 0.0)
+
+
+def _may_be_equal(node: Any, feeds: dict[str, Array], values: dict[str, Value]) -> bool:
+    """Whether a node compares numbers that are equal by rounding alone, which no move brings out."""
+    if node.op_type != "Equal" or not all(name in feeds for name in node.input):
+        return False
+    errors = [values[name].error for name in node.input]
+    if all(error is None for error in errors):
+        return False
+    a, b = (feeds[name].astype(np.float64) for name in node.input)
+    room = sum(np.asarray(0.0 if error is None else error) for error in errors)
+    with np.errstate(all="ignore"):
+        return bool((np.abs(a - b) <= room).any())
 
 
 def _terms(step: Step, feeds: dict[str, Array], results: dict[str, Array]) -> float:
