@@ -302,7 +302,7 @@ def _within(node: Any, feeds: dict[str, Array]) -> float:
 
 
 def _may_be_equal(node: Any, feeds: dict[str, Array], values: dict[str, Value]) -> bool:
-    """Whether a node compares numbers that are equal by rounding alone, which no move brings out."""
+    """Whether a node compares numbers that only rounding makes equal, which no move shows."""
     if node.op_type != "Equal" or not all(name in feeds for name in node.input):
         return False
     errors = [values[name].error for name in node.input]
