@@ -230,6 +230,14 @@ def test_wrong_uses_are_refused() -> None:
     x = Tensor(floats(2, 3))
     with pytest.raises(TypeError, match="cast one of them"):
         x + Tensor(np.zeros(3, np.int32))
+    whole = Tensor(np.arange(3))
+    for use in (lambda: whole * 0.5, lambda: 0.5 + whole, lambda: whole > 1.5):
+        with pytest.raises(TypeError, match="with int64: cast one of them"):
+            use()
+    assert (whole * 2.0).numpy().tolist() == [0, 2, 4]
+    for use in (whole.exp, whole.log, whole.sqrt, whole.sin, whole.cos, whole.tanh, whole.erf):
+        with pytest.raises(TypeError, match="cast"):
+            use()
     with pytest.raises(TypeError, match="no truth value"):
         bool(x)
     with pytest.raises(ValueError, match="counts differ"):

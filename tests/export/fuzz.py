@@ -1,10 +1,13 @@
-"""Real models with something changed: an import ends in success or in an error of a known kind.
+"""Real models with something changed, and nodes that hardly any operator allows: an import ends in
+success or in an error of a known kind.
 
 python -m tests.export.fuzz [count] [seed]
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import sys
 import time
@@ -14,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
+from tests.export.hostile.build import info, model, node
 from tests.measured import within
 from tests.models import path
 from tinyedge.core.errors import InputError
@@ -27,6 +32,15 @@ MODELS: dict[str, dict[str, int | str]] = {
 }
 NUMBERS = (0, -1, 1, 2, 3, 7, 100_000, 2**31 - 1, 2**31, 2**40, -(2**63), 2**63 - 1)
 SECONDS = 10.0
+TYPES = (1, 2, 3, 6, 7, 9, 10, 11, 13, 16)  # as ONNX numbers them: floats, integers, bool, bfloat16
+VALUES: dict[str, Callable[[random.Random], Any]] = {
+    "FLOAT": lambda rng: rng.choice([0.5, -1.0, 0.0, float("nan")]),
+    "INT": lambda rng: rng.choice(NUMBERS),
+    "STRING": lambda rng: rng.choice(["", "linear", "constant", "SAME_UPPER", "bogus"]),
+    "FLOATS": lambda rng: [0.5] * rng.randrange(4),
+    "INTS": lambda rng: [rng.choice([0, 1, -1, 2, 3]) for _ in range(rng.randrange(5))],
+    "STRINGS": lambda rng: ["Tanh"] * rng.randrange(4),
+}
 
 
 def _operator(rng: random.Random, graph: Any) -> None:
@@ -116,9 +130,60 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     return found
 
 
+def random_nodes(count: int, seed: int) -> Counter[str]:
+    """The same of `count` models for every operator, each of one node: operands of any type and
+    shape, some known and some missing, and attributes of the right types with any values.
+    """
+    rng = random.Random(seed)
+    found: Counter[str] = Counter()
+    for domain in ("", "com.microsoft"):
+        for op, _ in itertools.product(registry.names(domain), range(count)):
+            try:
+                import_model(_random_node(rng, op, domain).SerializeToString())
+                found["imported"] += 1
+            except InputError as error:
+                found[error.id] += 1
+    return found
+
+
+def _random_node(rng: random.Random, op: str, domain: str) -> onnx.ModelProto:
+    inputs, weights, names = [], [], []
+    usual = rng.choice(TYPES)
+    for name in [f"v{n}" for n in range(rng.randrange(6))]:
+        kind = usual if rng.random() < 0.6 else rng.choice(TYPES)
+        shape = [rng.randrange(4) for _ in range(rng.randrange(5))]
+        if rng.random() < 0.4:
+            values = [rng.choice([0, 1, 2, -1, 3]) for _ in range(math.prod(shape))]
+            array = np.array(values).reshape(shape).astype(helper.tensor_dtype_to_np_dtype(kind))
+            weights.append(onnx.numpy_helper.from_array(array, name))
+        else:
+            inputs.append(info(name, shape, kind))
+        names.append(name if rng.random() < 0.95 else "")
+    attributes = {}
+    if onnx.defs.has(op, domain=domain):
+        for name, attribute in onnx.defs.get_schema(op, domain=domain).attributes.items():
+            if attribute.type.name in VALUES and rng.random() < 0.4:
+                value = VALUES[attribute.type.name](rng)
+                attributes[name] = helper.make_attribute(
+                    name, value, attr_type=attribute.type.value
+                )
+    results = [f"y{n}" for n in range(rng.choice([1, 1, 1, 2, 3]))]
+    only = node(op, names, results, domain=domain)
+    only.attribute.extend(attributes.values())
+    return model(
+        [only],
+        inputs=inputs,
+        outputs=["y0"],
+        weights=weights,
+        opset=rng.choice([9, 11, 13, 22, 23]),
+        domains=[domain] if domain else [],
+    )
+
+
 def main() -> None:
     count, seed = (int(a) for a in (*sys.argv[1:], *("1000", "0")[len(sys.argv) - 1 :]))
-    for kind, number in fuzz(count, seed).most_common():
+    found = fuzz(count, seed) + random_nodes(count // 10, seed)
+    for kind, number in found.most_common():
         print(f"{number:6} {kind}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.export.fuzz import fuzz
+from tests.export.fuzz import fuzz, random_nodes
 from tests.export.hostile import CASES, NAMES, OPEN, OPTIONS, info, model, node
 from tests.export.hostile.confined import Server
 from tests.export.hostile.graphs import squares
 from tests.measured import within
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.reference import evaluate
-from tinyedge.export.onnx import import_model, inspect_model
+from tinyedge.export.onnx import import_model, inspect_model, registry
 
 SECONDS = 2.0
 COMMAND_SECONDS = 4.0
@@ -149,6 +150,32 @@ def test_a_function_is_inlined_under_the_name_of_its_node() -> None:
 def test_changed_models() -> None:
     found = fuzz(100, seed=1)
     assert len(found) >= 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_random_nodes() -> None:
+    found = random_nodes(20, seed=1)
+    assert found["imported"] > 20 and found.keys() >= {"model.node", "model.unsupported"}
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_operands_that_are_missing_or_of_another_kind(domain: str) -> None:
+    """Of every operator, in every place: no error but ours, and no fault of ours."""
+    made = [node("SequenceConstruct", ["x"], ["s"]), node("Cast", ["x"], ["i"], to=7)]
+    answers = set()
+    operators = registry.names(domain)
+    assert len(operators) > 15
+    for op, count in itertools.product(operators, range(5)):
+        for place, odd, rest in itertools.product(range(count), ("", "s"), ("x", "i")):
+            operands = [odd if n == place else rest for n in range(count)]
+            nodes = [*made, node(op, operands, domain=domain)]
+            source = model(nodes, opset=22, domains=[domain] if domain else [])
+            try:
+                import_model(source.SerializeToString())
+                answers.add("imported")
+            except InputError as error:
+                answers.add(error.id)
+    assert answers <= {"imported", "model.node", "model.unsupported"}
 
 
 @pytest.mark.parametrize("operands", [["x"], ["x", ""], ["s", ""], ["empty"], ["refused"]])

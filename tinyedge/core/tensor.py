@@ -178,6 +178,8 @@ class Tensor:
 
     @_wide
     def _unary(self, op: Primitive) -> Tensor:
+        if op in _OF_FLOATS and not self.dtype.is_float:
+            raise TypeError(f"{op.name} of {self.dtype}: cast it")
         return Tensor(elementwise(op, self.node))
 
     def __add__(self, other: Any) -> Tensor:
@@ -1019,7 +1021,12 @@ class Tensor:
         return result + bias.reshape((1, -1) + (1,) * spatial)
 
 
+_OF_FLOATS = (ops.EXP, ops.LOG, ops.SQRT, ops.SIN, ops.COS, ops.TANH)
+
+
 def _scalar(value: Scalar, dtype: DType) -> Tensor:
+    if isinstance(value, float) and not dtype.is_float and not value.is_integer():
+        raise TypeError(f"{value} with {dtype}: cast one of them")
     return Tensor(const(value, dtype.computed)).cast(dtype)
 
 

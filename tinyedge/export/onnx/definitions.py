@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from inspect import signature
 from typing import Any
 
 import onnx
@@ -12,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.reader import CODES, graphs_of
-from tinyedge.export.onnx.registry import Node
+from tinyedge.export.onnx.registry import Function, Node
 
 # Operators that take stored types as they are, and those that compute although they take strings.
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast")
@@ -34,7 +35,6 @@ class Formal:
     name: str
     types: frozenset[str]
     variable: str
-    needed: bool
     optional: bool
 
 
@@ -78,9 +78,8 @@ class Schema:
 
 
 def _formal(raw: Any) -> Formal:
-    option = onnx.defs.OpSchema.FormalParameterOption
-    needed, optional = raw.option == option.Single, raw.option == option.Optional
-    return Formal(raw.name, frozenset(raw.types), raw.type_str, needed, optional)
+    optional = raw.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+    return Formal(raw.name, frozenset(raw.types), raw.type_str, optional)
 
 
 def _attribute(raw: Any) -> tuple[int, bool]:
@@ -116,8 +115,9 @@ def check(node: Node, schema: Schema, inputs: Sequence[Any]) -> None:
     least, most = schema.outputs
     if not least <= len(node.outputs) <= most:
         raise node.invalid(f"it has {len(node.outputs)} outputs")
-    for formal, value in zip(schema.operands, inputs, strict=False):
-        if value is None and formal.needed:
+    for position, value in enumerate(inputs):
+        formal = schema.operand(position)
+        if value is None and not formal.optional:
             raise node.invalid(f"its input {formal.name!r} is missing")
     for name, attribute in node.attributes.items():
         if name not in schema.attributes:
@@ -138,6 +138,8 @@ def check_results(node: Node, schema: Schema, results: Sequence[Any]) -> None:
 
 
 def check_type(node: Node, formal: Formal, value: Any) -> None:
+    if isinstance(value, list) and not any("seq(" in kind for kind in formal.types):
+        raise node.invalid(f"{formal.name!r} is a sequence: not allowed")
     if not isinstance(value, Tensor):
         return
     text = _type_text(value.dtype)
@@ -146,9 +148,18 @@ def check_type(node: Node, formal: Formal, value: Any) -> None:
         raise node.invalid(because)
 
 
-def check_foreign(node: Node, inputs: Sequence[Any]) -> None:
-    """Of operators that ONNX does not define, only conversions take stored types."""
+def check_foreign(node: Node, function: Function | None, inputs: Sequence[Any]) -> None:
+    """Of operators that ONNX does not define: they need the operands that our function does not
+    allow to be None, take no sequences, and only conversions take stored types.
+    """
+    formals = list(signature(function).parameters.values())[1:] if function is not None else []
+    for position, value in enumerate(inputs if formals else ()):
+        formal = formals[min(position, len(formals) - 1)]
+        if value is None and "None" not in formal.annotation:
+            raise node.invalid(f"its input {formal.name!r} is missing")
     for value in inputs:
+        if isinstance(value, list):
+            raise node.invalid("an input is a sequence: not allowed")
         if isinstance(value, Tensor) and value.dtype.carrier and node.op not in CONVERSIONS:
             raise node.unsupported(f"an operand is {value.dtype}", supported="the other types")
 

@@ -517,7 +517,7 @@ class Importer:
                 id="model.unsupported",
             )
         else:
-            definitions.check_foreign(node, inputs)
+            definitions.check_foreign(node, function, inputs)
         if function is None and schema is not None:
             if REFUSED in inputs and schema.has_body:
                 return None
@@ -558,14 +558,7 @@ class Importer:
                 results = yield from results
         except TinyedgeError:
             raise
-        except (
-            ValueError,
-            TypeError,
-            IndexError,
-            KeyError,
-            ArithmeticError,
-            AttributeError,
-        ) as error:
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
             shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
             sizes = error.sizes if isinstance(error, UnequalSizes) else None
             if isinstance(error, ValueError) and sizes is None:

@@ -30,7 +30,12 @@ def _spread(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
 
 
 def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = True) -> Tensor:
-    """Rounded half to even, shifted by the zero point, limited to the type."""
+    """Rounded half to even, shifted by the zero point, limited to the type.
+
+    Raises TypeError for types that are neither of integers nor of few bits.
+    """
+    if not dtype.is_int and not dtype.carrier:
+        raise TypeError(f"numbers cannot be quantised to {dtype}")
     if dtype.is_float:
         shifted = x if zero is None else x + zero.cast(x.dtype)
         return formats.encode(shifted, dtype, saturate=saturate)
