@@ -296,6 +296,12 @@ def _within(node: Any, feeds: dict[str, Array]) -> float:
         with np.errstate(all="ignore"):
             variance = np.nan_to_num(x.var(axis=tuple(axes)), nan=np.inf)
         return _greatest(x) ** 2 / max(float(variance.min(initial=np.inf)), 1e-6)
+    if (
+        node.op_type in ("Resize", "Upsample")
+        and attributes(node).get("mode", b"nearest") != b"nearest"
+    ):
+        x = feeds[node.input[0]]  # the places between its elements are rounded too
+        return _greatest(x) * max(x.shape, default=1)
     if node.op_type in ("Gelu", "Swish", "Mish"):
         return _greatest(feeds[node.input[0]])
     return WITHIN.get(node.op_type, 0.0)

@@ -110,7 +110,8 @@ def too_small(subject: str, size: Size, least: int, causes: Causes) -> InputErro
             where = " and ".join(f"{name} is {number}" for name, number in at.items())
             return InputError(
                 subject,
-                f"the size {text(size)} is {value} where {where}",
+                f"the size {text(size)} "
+                + (f"may be {value}" if size in symbols else f"is {value} where {where}"),
                 id="input.sizes",
                 supported=f"sizes of at least {least}",
                 next=next_step(causes.of(symbols), _least_suggestion(size, least, symbols)),
