@@ -292,7 +292,10 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(ORT, "Pow", "integers beyond their range are the least", _beyond_integers),
     Deviation(ORT, "Slice", "INT_MAX as an end is the first entry, backwards", _backwards_to_max),
     Deviation(ORT, "RoiAlign", "the greatest of weighted corners", _attribute("mode", b"max")),
-    Deviation(ORT, "RoiAlign", "a sample outside is 0 times the first element", _infinite),
+    *(
+        Deviation(ORT, op, "a sample outside is 0 times the first element", _infinite)
+        for op in ("DeformConv", "RoiAlign")
+    ),
 )
 
 
