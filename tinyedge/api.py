@@ -247,13 +247,13 @@ def export_onnx(
     {"outputs": {"plan": (0, 100)}}. docs/state.md says more.
     Raises ModelError for the model, InputError for the options.
     """
-    from tinyedge.export.package import check_place
+    from tinyedge.export.package import check_place, usual_place
     from tinyedge.export.source import source_of
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     allowed = choose_limits(limits)
     options = replace(options, folded_work=allowed.folded_work)
-    place = Path(out) if out is not None else Path(f"{Path(path).stem}.tinyedge")
+    place = Path(out) if out is not None else usual_place(path)
     check_place(place)
     given = _arrays("golden input", golden_inputs, "golden.file")
     first = _arrays("initial value of state", state_init, "state.file")

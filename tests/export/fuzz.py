@@ -109,6 +109,15 @@ CHANGES: tuple[Callable[[random.Random, Any], None], ...] = (
 )
 
 
+def answer(model: onnx.ModelProto, **options: Any) -> str:
+    """An error's id, or "imported". Raises what import_model should not."""
+    try:
+        import_model(model.SerializeToString(), **options)
+    except InputError as error:
+        return error.id
+    return "imported"
+
+
 def fuzz(count: int, seed: int) -> Counter[str]:
     """Error ids (or "imported") with how often each came. Raises what import_model should not."""
     rng = random.Random(seed)
@@ -120,11 +129,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
         for _ in range(rng.choice([1, 1, 2])):
             rng.choice(CHANGES)(rng, model.graph)
         start = time.process_time()
-        try:
-            import_model(model.SerializeToString(), dims=MODELS[name])
-            found["imported"] += 1
-        except InputError as error:
-            found[error.id] += 1
+        found[answer(model, dims=MODELS[name])] += 1
         spent = time.process_time() - start
         assert within(spent, SECONDS), f"{name}: {spent:.1f} s"
     return found
@@ -138,11 +143,7 @@ def random_nodes(count: int, seed: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for domain in ("", "com.microsoft"):
         for op, _ in itertools.product(registry.names(domain), range(count)):
-            try:
-                import_model(_random_node(rng, op, domain).SerializeToString())
-                found["imported"] += 1
-            except InputError as error:
-                found[error.id] += 1
+            found[answer(_random_node(rng, op, domain))] += 1
     return found
 
 

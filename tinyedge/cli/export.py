@@ -145,11 +145,12 @@ def command(
     """
     import tinyedge
     from tinyedge.api import find_target
+    from tinyedge.export.package import usual_place
 
     profiles = find_target(target).profiles
     if profile is not None and profile not in profiles:
         raise click.BadParameter(f"choose one of {', '.join(profiles)}", param_hint="--profile")
-    place = out if out is not None else Path(f"{model.stem}.tinyedge")
+    place = out if out is not None else usual_place(model)
     options: dict[str, Any] = {
         "target": target,
         "out": place,

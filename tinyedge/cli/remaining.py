@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyedge.cli.output import say
+from tinyedge.export.package import usual_place
 from tinyedge.export.ports import PORTS
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _command(found: Inspection, model: Path, options: Mapping[str, Any]) -> str:
             words += [f"--{option}", options[option]]
     if not options.get("optimize", True):
         words.append("--no-optimize")
-    usual = Path(f"{model.stem}.tinyedge")
-    if options.get("out", usual) != usual:
+    if options.get("out", usual_place(model)) != usual_place(model):
         words += ["--out", str(options["out"])]
     names = list(found.remaining.outputs)[:PORTS]
     plain = [name for name in names if "," not in name]

@@ -94,6 +94,11 @@ def _check_name(name: str) -> None:
         raise InputError(f"extra file {name!r}", "a bundle cannot hold it", id="export.extra")
 
 
+def usual_place(model: str | Path) -> Path:
+    """Where the bundle of a model goes unless something else is said."""
+    return Path(f"{Path(model).stem}.tinyedge")
+
+
 def check_place(out: str | Path) -> None:
     """Raise InputError unless a bundle may be at `out`: nothing, an empty folder, or a bundle."""
     place = Path(os.path.realpath(out))

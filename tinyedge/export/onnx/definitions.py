@@ -21,10 +21,9 @@ INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
 # Operators that add, square or exponentiate on the way to a result which halves can hold although
 # they cannot hold what is added.
-ACCUMULATING = (
-    *("Asinh", "AveragePool", "GlobalLpPool", "InstanceNormalization", "LRN", "LpNormalization"),
-    *("LpPool", "Mean", "MeanVarianceNormalization", "ReduceL2", "ReduceLogSum"),
-    "ReduceLogSumExp",
+ACCUMULATING = frozenset(
+    """Asinh AveragePool GlobalLpPool InstanceNormalization LRN LpNormalization LpPool Mean
+    MeanVarianceNormalization ReduceL2 ReduceLogSum ReduceLogSumExp""".split()
 )
 
 

@@ -108,10 +108,10 @@ def too_small(subject: str, size: Size, least: int, causes: Causes) -> InputErro
         value = size_value(size, at)
         if value < least:
             where = " and ".join(f"{name} is {number}" for name, number in at.items())
+            found = f"may be {value}" if size in symbols else f"is {value} where {where}"
             return InputError(
                 subject,
-                f"the size {text(size)} "
-                + (f"may be {value}" if size in symbols else f"is {value} where {where}"),
+                f"the size {text(size)} {found}",
                 id="input.sizes",
                 supported=f"sizes of at least {least}",
                 next=next_step(causes.of(symbols), _least_suggestion(size, least, symbols)),

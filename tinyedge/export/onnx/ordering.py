@@ -73,7 +73,8 @@ class Reads:
 
     def of(self, node: Any) -> dict[str, None]:
         """The names, each once, in the order of their first uses."""
-        stack = subgraphs(node)
+        graphs = subgraphs(node)
+        stack = [*graphs]
         while stack:
             graph = stack[-1]
             inside = [g for inner in graph.node for g in subgraphs(inner)]
@@ -87,7 +88,7 @@ class Reads:
             used |= self._of(inside)
             used |= dict.fromkeys(output.name for output in graph.output)
             self._of_graph[id(graph)] = graph, {n: None for n in used if n not in made}
-        return dict.fromkeys(name for name in node.input if name) | self._of(subgraphs(node))
+        return dict.fromkeys(name for name in node.input if name) | self._of(graphs)
 
     def _of(self, graphs: Iterable[Any]) -> dict[str, None]:
         return {name: None for graph in graphs for name in self._of_graph[id(graph)][1] if name}
