@@ -13,6 +13,8 @@ A run is then `upload`, `replay`, `read`: it creates no memory, kernel or bindin
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,9 +72,14 @@ Command = Union[Dispatch, Transfer]
 
 
 class Device(Protocol):
-    """One open device. Its methods raise DeviceError; it is used from one thread at a time."""
+    """One open device. Its methods raise DeviceError; it is used from one thread at a time.
+
+    process: the only process that may use it, as a driver's threads and its connection to the
+    device do not survive a fork; None: forked children may, on their copy of its memory.
+    """
 
     name: str
+    process: int | None
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Any:
         """New memory of undefined contents, aligned for any kernel. `uniform`: a symbol table."""
@@ -113,6 +120,38 @@ class Device(Protocol):
     def close(self) -> None:
         """Release everything. Closing twice is allowed."""
         ...
+
+
+# Which process first called the driver of a target, and the lock that lets one thread at a time
+# look for devices and open them.
+_driver_processes: dict[str, int] = {}
+_driver_lock = threading.Lock()
+
+
+@contextmanager
+def opening(target: str) -> Iterator[None]:
+    """Look for a target's devices, or open one, while no other thread does.
+
+    Raises DeviceError in a process that was forked from one that called the driver before: there
+    the driver would wait for threads that the fork did not copy.
+    """
+    process = _driver_processes.setdefault(target, os.getpid())
+    if process != os.getpid():  # before the lock: another thread may have held it at the fork
+        raise forked(f"the {target} device", process)
+    with _driver_lock:
+        yield
+
+
+def forked(subject: str, process: int) -> DeviceError:
+    """The error of using in a child what the parent, `process`, set up before the fork."""
+    return DeviceError(
+        subject,
+        f"process {process} called its driver, then forked this one, {os.getpid()}: a driver's "
+        "threads and its connection to the device do not survive a fork",
+        id="device.fork",
+        next="fork first and load the bundle in each child, or start processes by the method "
+        "'spawn' (multiprocessing.get_context('spawn'))",
+    )
 
 
 def choose(target: str, names: Sequence[str], device: int | str | None, driver: str) -> int:

@@ -93,6 +93,7 @@ class CpuDevice:
         guard: bool,
     ) -> None:
         self.name = f"{_processor()}, {compiler.version}"
+        self.process: int | None = None
         self._compiler = compiler
         self._optimisation = tuple(optimisation)
         self._threads = threads
@@ -100,6 +101,7 @@ class CpuDevice:
         self._guard = guard
         self._memory: set[Memory] = set()
         self._pool: ThreadPoolExecutor | None = None
+        self._pool_process = 0
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
         """Host memory aligned to a cache line."""
@@ -191,8 +193,9 @@ class CpuDevice:
 
     def _together(self, bound: _Bound, calls: Sequence[Callable[[], None]]) -> None:
         """Run the parts of one launch at the same time, the first on this thread."""
-        if self._pool is None:
+        if self._pool is None or self._pool_process != os.getpid():  # a fork copies no threads
             self._pool = ThreadPoolExecutor(self._threads - 1, "tinyedge")
+            self._pool_process = os.getpid()
         others = [self._pool.submit(call) for call in calls[1:]]
         calls[0]()
         for other in others:
@@ -223,9 +226,9 @@ class CpuDevice:
 
     def close(self) -> None:
         """End the threads, forget the memory."""
-        if self._pool is not None:
+        if self._pool is not None and self._pool_process == os.getpid():
             self._pool.shutdown()
-            self._pool = None
+        self._pool = None
         self._memory.clear()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, choose
+from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, choose, opening
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Program
 from tinyedge.targets.cuda.compiler import LEAST_ARCHITECTURE
@@ -118,6 +119,7 @@ class CudaDevice:
     """An open CUDA device. See `open`."""
 
     def __init__(self, module: Any, ordinal: int) -> None:
+        self.process: int | None = os.getpid()
         self._driver = Driver(module)
         self._handle = self._driver("cuDeviceGet", ordinal)
         self.capability = _capability(self._driver, self._handle)
@@ -340,11 +342,15 @@ def open(
     device: an index into `devices()`, or a part of a name; default: the first. requirements: a
     program's. Raises DeviceError if there is no driver or no such device, or it is too small.
     """
-    driver = Driver(_import())
+    with opening("cuda"):
+        return _open(Driver(_import()), device, requirements or {})
+
+
+def _open(driver: Driver, device: int | str | None, requirements: Mapping[str, Any]) -> CudaDevice:
     names = _names(driver)
     ordinal = choose("cuda", names, device, "install an NVIDIA driver")
-    threads = int((requirements or {}).get("invocations", 0))
-    shared = int((requirements or {}).get("workgroup_bytes", 0))
+    threads = int(requirements.get("invocations", 0))
+    shared = int(requirements.get("workgroup_bytes", 0))
     attributes = driver.module.CUdevice_attribute
     for needed, limit, attribute in (
         (threads, "threads a workgroup", attributes.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
@@ -369,19 +375,21 @@ def devices() -> list[DeviceInfo]:
     """The machine's CUDA devices in the driver's order; none without a driver."""
     if importlib.util.find_spec("cuda") is None:
         return []
-    try:
-        driver = Driver(_import())
-        names = _names(driver)
-    except DeviceError:
-        return []
-    found = []
-    for ordinal, name in enumerate(names):
-        handle = driver("cuDeviceGet", ordinal)
-        attribute = driver.module.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED
-        kind = "integrated" if driver("cuDeviceGetAttribute", attribute, handle) else "discrete"
-        capability = "compute capability {}.{}".format(*_capability(driver, handle))
-        found.append(DeviceInfo("cuda", name, kind, f"{capability}, CUDA {_version(driver)}"))
-    return found
+    with opening("cuda"):
+        try:
+            driver = Driver(_import())
+            names = _names(driver)
+        except DeviceError:
+            return []
+        return [_describe(driver, *found) for found in enumerate(names)]
+
+
+def _describe(driver: Driver, ordinal: int, name: str) -> DeviceInfo:
+    handle = driver("cuDeviceGet", ordinal)
+    attribute = driver.module.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED
+    kind = "integrated" if driver("cuDeviceGetAttribute", attribute, handle) else "discrete"
+    capability = "compute capability {}.{}".format(*_capability(driver, handle))
+    return DeviceInfo("cuda", name, kind, f"{capability}, CUDA {_version(driver)}")
 
 
 def _import() -> Any:

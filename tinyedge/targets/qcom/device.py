@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from tinyedge.core.device import (
     choose,
     errors,
     one_line,
+    opening,
 )
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import DeviceError, InternalError
@@ -93,6 +95,7 @@ class OpenclDevice:
 
     def __init__(self, cl: Any, device: Any) -> None:
         self.name = _name(device)
+        self.process: int | None = os.getpid()
         self._cl = cl
         self._device = device
         self._context = cl.Context([device])
@@ -335,19 +338,20 @@ def open(
     Raises DeviceError if pyopencl is not installed, there is no device, or it is too small.
     """
     cl = _import()
-    found = _devices(cl)
-    driver = "install an OpenCL driver (a software one: apt-get install pocl-opencl-icd)"
-    chosen = found[choose("qcom", [_name(d) for d in found], device, driver)]
-    _check(chosen, requirements or {})
-    try:
-        return OpenclDevice(cl, chosen)
-    except cl.Error as error:
-        raise DeviceError(
-            f"the device {_name(chosen)}",
-            f"it gives no context: {one_line(error)}",
-            id="device.request",
-            next="choose another device (tinyedge devices)",
-        ) from None
+    with opening("qcom"):
+        found = _devices(cl)
+        driver = "install an OpenCL driver (a software one: apt-get install pocl-opencl-icd)"
+        chosen = found[choose("qcom", [_name(d) for d in found], device, driver)]
+        _check(chosen, requirements or {})
+        try:
+            return OpenclDevice(cl, chosen)
+        except cl.Error as error:
+            raise DeviceError(
+                f"the device {_name(chosen)}",
+                f"it gives no context: {one_line(error)}",
+                id="device.request",
+                next="choose another device (tinyedge devices)",
+            ) from None
 
 
 def devices() -> list[DeviceInfo]:
@@ -355,10 +359,11 @@ def devices() -> list[DeviceInfo]:
     if importlib.util.find_spec("pyopencl") is None:
         return []
     cl = _import()
-    return [
-        DeviceInfo("qcom", device.name.strip(), _kind(cl, device), device.version.strip())
-        for device in _devices(cl)
-    ]
+    with opening("qcom"):
+        return [
+            DeviceInfo("qcom", device.name.strip(), _kind(cl, device), device.version.strip())
+            for device in _devices(cl)
+        ]
 
 
 def _import() -> Any:

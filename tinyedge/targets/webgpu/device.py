@@ -8,9 +8,10 @@ would, raised only where the program requires it.
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from tinyedge.core.device import (
     choose,
     errors,
     one_line,
+    opening,
 )
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Program
@@ -44,6 +46,10 @@ LIMITS = (
 
 # A query set holds at most 4096 timestamps, two for each timed pass.
 TIMED_PASSES = 2048
+
+# OpenGL is left out: it lacks what WebGPU promises, and its drivers are the less sound ones: some
+# crash forked children at exit.
+BACKENDS = ("Vulkan", "Metal", "DX12")
 
 # Adapters in the order in which they are preferred.
 KINDS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
@@ -78,6 +84,7 @@ class WebgpuDevice:
 
     def __init__(self, wgpu: Any, adapter: Any, device: Any) -> None:
         self.name = adapter.summary
+        self.process: int | None = os.getpid()
         self._wgpu = wgpu
         self._device = device
         self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
@@ -357,12 +364,22 @@ def open(
     Raises DeviceError if wgpu is not installed, there is no adapter, or it is too small.
     """
     wgpu = _import()
-    adapters = _adapters(wgpu)
+    with opening("webgpu"):
+        return _open(wgpu, _usable(_adapters(wgpu)), device, requirements or {}, features)
+
+
+def _open(
+    wgpu: Any,
+    adapters: Sequence[Any],
+    device: int | str | None,
+    requirements: Mapping[str, Any],
+    features: Sequence[str],
+) -> WebgpuDevice:
     driver = "install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)"
     adapter = adapters[choose("webgpu", [a.summary for a in adapters], device, driver)]
     limits = {}
     for requirement, limit, default in LIMITS:
-        needed = max(default, int((requirements or {}).get(requirement, 0)))
+        needed = max(default, int(requirements.get(requirement, 0)))
         available = adapter.limits[limit]
         if needed > available:
             raise DeviceError(
@@ -401,15 +418,17 @@ def devices() -> list[DeviceInfo]:
     """The machine's adapters, best first; none if wgpu is not installed."""
     if importlib.util.find_spec("wgpu") is None:
         return []
-    return [
-        DeviceInfo(
-            "webgpu",
-            adapter.info["device"],
-            adapter.info["adapter_type"],
-            f"{adapter.info['backend_type']}, {adapter.info['description']}",
-        )
-        for adapter in _adapters(_import())
-    ]
+    wgpu = _import()
+    with opening("webgpu"):
+        return [
+            DeviceInfo(
+                "webgpu",
+                adapter.info["device"],
+                adapter.info["adapter_type"],
+                f"{adapter.info['backend_type']}, {adapter.info['description']}",
+            )
+            for adapter in _usable(_adapters(wgpu))
+        ]
 
 
 def _import() -> Any:
@@ -426,13 +445,42 @@ def _import() -> Any:
     return wgpu
 
 
+# All adapters, to the end of the process: dropping one of OpenGL while another thread uses OpenGL
+# aborts the process (wgpu-hal unwraps EGL's BadAccess), and every enumeration makes and drops some.
+_found: list[Any] = []
+
+
 def _adapters(wgpu: Any) -> list[Any]:
-    """All adapters, best first; OpenGL ones lack what WebGPU promises and are left out."""
+    """All adapters, enumerated once. Called by one thread at a time."""
+    if _found:
+        return _found
+    from wgpu.backends.wgpu_native.extras import set_instance_extras
+
+    with suppress(RuntimeError):  # the program made wgpu's instance itself, with OpenGL
+        set_instance_extras(backends=BACKENDS)
     try:
-        found = wgpu.gpu.enumerate_adapters_sync()
+        _found.extend(wgpu.gpu.enumerate_adapters_sync())
     except (RuntimeError, wgpu.GPUError):
         return []
-    usable = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_leave_to_parent)
+    return _found
+
+
+def _leave_to_parent() -> None:
+    """In a forked child, keep wgpu from releasing what it holds, as it does not at exit either.
+
+    Releasing a device waits for threads that only the parent has, be it the last thing that a
+    child does.
+    """
+    from wgpu.backends.wgpu_native import _api
+
+    _api.libf = None
+
+
+def _usable(adapters: Sequence[Any]) -> list[Any]:
+    """The best first; without those of OpenGL, which a program that uses wgpu itself may have."""
+    usable = [adapter for adapter in adapters if adapter.info["backend_type"] != "OpenGL"]
     return sorted(usable, key=lambda adapter: _preference(adapter.info["adapter_type"]))
 
 
