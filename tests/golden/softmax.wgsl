@@ -4,13 +4,30 @@ fn te_infinity() -> f32 { return bitcast<f32>(te_bits_infinity); }
 fn te_isnan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn te_isnan_f32x4(x: vec4<f32>) -> vec4<bool> { return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u); }
 fn te_max_f32(a: f32, b: f32) -> f32 { return select(a, b, (a < b) | te_isnan_f32(b)); }
+fn te_scale_f32(x: f32, k: i32) -> f32 {
+    let half = k >> 1u;
+    return x * bitcast<f32>(u32(half + 127) << 23u) * bitcast<f32>(u32(k - half + 127) << 23u);
+}
+fn te_scale_f32x4(x: vec4<f32>, k: vec4<i32>) -> vec4<f32> {
+    let half = k >> vec4<u32>(1u);
+    let first = bitcast<vec4<f32>>(vec4<u32>(half + 127) << vec4<u32>(23u));
+    return x * first * bitcast<vec4<f32>>(vec4<u32>(k - half + 127) << vec4<u32>(23u));
+}
 fn te_exp_f32(x: f32) -> f32 {
-    let y = select(exp(clamp(x, -104.0, 88.72283)), te_infinity(), x > 88.72283);
-    return select(y, x, te_isnan_f32(x));
+    let y = clamp(x, -104.0, 88.72283);
+    let k = round(y * 1.44269504);
+    let r = (y - k * 0.693359375) + k * 2.12194440e-4;
+    let p = ((((1.9875691e-4 * r + 1.3981999e-3) * r + 8.333452e-3) * r + 4.1665796e-2) * r + 0.16666665) * r + 0.5;
+    let z = select(te_scale_f32(p * (r * r) + r + 1.0, i32(k)), te_infinity(), x > 88.72283);
+    return select(z, x, te_isnan_f32(x));
 }
 fn te_exp_f32x4(x: vec4<f32>) -> vec4<f32> {
-    let y = select(exp(clamp(x, vec4<f32>(-104.0), vec4<f32>(88.72283))), vec4<f32>(te_infinity()), x > vec4<f32>(88.72283));
-    return select(y, x, te_isnan_f32x4(x));
+    let y = clamp(x, vec4<f32>(-104.0), vec4<f32>(88.72283));
+    let k = round(y * 1.44269504);
+    let r = (y - k * 0.693359375) + k * 2.12194440e-4;
+    let p = ((((1.9875691e-4 * r + 1.3981999e-3) * r + 8.333452e-3) * r + 4.1665796e-2) * r + 0.16666665) * r + 0.5;
+    let z = te_scale_f32x4(p * (r * r) + r + 1.0, vec4<i32>(k));
+    return select(select(z, vec4<f32>(te_infinity()), x > vec4<f32>(88.72283)), x, te_isnan_f32x4(x));
 }
 @group(0) @binding(0) var<storage, read_write> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> b1: array<vec4<f32>>;

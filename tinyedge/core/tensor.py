@@ -13,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.ops import Primitive
-from tinyedge.core.rules import formats
+from tinyedge.core.rules import formats, functions
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.loops import Repeat
 from tinyedge.core.uop import Shape, Size, UOp, cast, const, elementwise, maximum, minimum, product
@@ -385,54 +385,22 @@ class Tensor:
     @_accumulated
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)), without overflow at either end."""
-        return 1.0 / (1.0 + (-self).exp())
+        return functions.sigmoid(self)
 
     @_accumulated
     def silu(self) -> Tensor:
-        return self * self.sigmoid()
+        """x * sigmoid(x)."""
+        return functions.silu(self)
 
     @_accumulated
     def softplus(self) -> Tensor:
-        """log(1 + exp(x)), written so that a large |x| neither overflows nor loses the result."""
-        return self.maximum(0.0) + (1.0 + (-self.abs()).exp()).log()
+        """log(1 + exp(x)), without overflow; small values keep their digits."""
+        return functions.softplus(self)
 
     @_accumulated
     def erf(self) -> Tensor:
-        """The error function to float32 accuracy; of doubles, to 1e-14 (7.1.6 of the same).
-
-        |x| < 1: the Maclaurin-like odd series; otherwise 1 - exp(-x^2) * P(t) with
-        t = 1 / (1 + 0.3275911 |x|) (Abramowitz and Stegun, Handbook of Mathematical Functions,
-        7.1.5 and 7.1.26: error 1.5e-7).
-        """
-        if self.dtype is dt.float64:
-            return self._erf_of_doubles()
-        x = self.abs()
-        t = 1.0 / (1.0 + 0.3275911 * x)
-        tail = t * (
-            0.254829592
-            + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-        )
-        large = 1.0 - tail * (-(x * x)).exp()
-        square = self * self
-        series = Tensor(const(0.0, self.dtype))
-        for n in range(9, -1, -1):
-            series = square * series + (-1.0) ** n / (math.factorial(n) * (2 * n + 1))
-        small = series * self * (2.0 / math.sqrt(math.pi))
-        signed = (self < 0).where(-large, large)
-        return (x < 1.0).where(small, signed)
-
-    def _erf_of_doubles(self) -> Tensor:
-        """2 x exp(-x^2) / sqrt(pi) * (1 + 2 x^2 / 3 * (1 + 2 x^2 / 5 * ...)): nothing cancels.
-
-        Beyond 6 it is 1; up to there, the terms from the 120th on change no digit.
-        """
-        x = self.clip(-6.0, 6.0)
-        square = x * x
-        series = Tensor(const(1.0, self.dtype))
-        for n in range(120, 0, -1):
-            series = 1.0 + series * square * (2.0 / (2 * n + 1))
-        result = x * (-square).exp() * series * (2.0 / math.sqrt(math.pi))
-        return (x.abs() < 6.0).where(result, x * (1.0 / 6.0))
+        """The error function."""
+        return functions.erf(self)
 
     def cast(self, dtype: DType) -> Tensor:
         """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`.
@@ -861,6 +829,20 @@ class Tensor:
         total = self.blocked_sum(axes, keepdims)
         return total / Tensor.from_size(count, self.dtype)
 
+    @_accumulated
+    def norm(self, axes: Axes = None, keepdims: bool = False, exponent: float = 2.0) -> Tensor:
+        """sum(|x|^p)^(1/p) of floats, scaled by the greatest |x|, so that no power overflows."""
+        if axes is not None and not self._axes(axes):
+            return self.abs()
+        size = self.abs()
+        if exponent == 1.0:
+            return size.blocked_sum(axes, keepdims)
+        most = size.max(axes, keepdims=True)
+        scale = (most.eq(0) | most.isinf()).where(1.0, most)
+        total = ((size / scale) ** exponent).blocked_sum(axes, keepdims=True)
+        result = (total.sqrt() if exponent == 2.0 else total ** (1.0 / exponent)) * scale
+        return result if keepdims else result.squeeze(self._axes(axes))
+
     def argmax(self, axis: int, keepdims: bool = False, last: bool = False) -> Tensor:
         """int32 index of the greatest element, the first (or last) among equals."""
         axis = self._axes(axis)[0]
@@ -884,8 +866,28 @@ class Tensor:
 
     @_accumulated
     def log_softmax(self, axes: Axes = -1) -> Tensor:
-        shifted = self - self.max(axes, keepdims=True)
-        return shifted - shifted.exp().sum(axes, keepdims=True).log()
+        """x - log(sum(exp(x))) along an axis, or over several together."""
+        most = self.max(axes, keepdims=True)
+        return self - most - self._log_of_sum(most, axes)
+
+    @_accumulated
+    def log_sum_exp(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
+        """log(sum(exp(x)))."""
+        if axes is not None and not self._axes(axes):
+            return self
+        most = self.max(axes, keepdims=True)
+        finite = most.isinf().where(0.0, most)
+        result = finite + self._log_of_sum(finite, axes)
+        return result if keepdims else result.squeeze(self._axes(axes))
+
+    def _log_of_sum(self, most: Tensor, axes: Axes) -> Tensor:
+        """log(sum(exp(x - most))): terms that are 1 are counted, so that a small rest of the sum
+        is not lost beside them.
+        """
+        shifted = self - most
+        ones = self.eq(most)
+        rest = ones.where(shifted, shifted.exp()).sum(axes, keepdims=True)
+        return functions.log1p(rest + (ones.cast(self.dtype).sum(axes, keepdims=True) - 1.0))
 
     # Contractions and windows.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from tinyedge.core.rules import functions
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -47,7 +46,8 @@ def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
 
 @operator("HardSwish")
 def hard_swish(node: Node, x: Tensor) -> Tensor:
-    return x * _hard_sigmoid(x, 1 / 6, 0.5)
+    """x * (x + 3) / 6 between -3 and 3, where x + 3 is exact near its zero."""
+    return x * ((x + 3.0).clip(0.0, 6.0) * (1 / 6))
 
 
 @operator("Swish")
@@ -68,7 +68,7 @@ def softsign(node: Node, x: Tensor) -> Tensor:
 
 @operator("Mish")
 def mish(node: Node, x: Tensor) -> Tensor:
-    return x * x.softplus().tanh()
+    return functions.mish(x)
 
 
 @operator("Gelu")
@@ -76,16 +76,7 @@ def gelu(node: Node, x: Tensor) -> Tensor:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise node.invalid(f"approximate is {approximate!r}")
-    return gelu_by_tanh(x) if approximate == "tanh" else gelu_by_erf(x)
-
-
-def gelu_by_erf(x: Tensor) -> Tensor:
-    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
-
-
-def gelu_by_tanh(x: Tensor) -> Tensor:
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-    return 0.5 * x * (1.0 + inner.tanh())
+    return functions.gelu_by_tanh(x) if approximate == "tanh" else functions.gelu(x)
 
 
 @operator("Elu")
@@ -95,13 +86,7 @@ def elu(node: Node, x: Tensor) -> Tensor:
 
 def elu_by(x: Tensor, alpha: float) -> Tensor:
     """The exponential sees only x <= 0: kernels evaluate both branches."""
-    return (x < 0).where(alpha * expm1(x.minimum(0.0)), x)
-
-
-def expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1 for x <= 0, as 2 t / (1 - t) with t = tanh(x / 2), which keeps small x."""
-    t = (x * 0.5).tanh()
-    return 2.0 * t / (1.0 - t)
+    return (x < 0).where(alpha * functions.expm1(x.minimum(0.0)), x)
 
 
 @operator("Selu")
@@ -114,7 +99,7 @@ def selu(node: Node, x: Tensor) -> Tensor:
 @operator("Celu")
 def celu(node: Node, x: Tensor) -> Tensor:
     alpha = node.number("alpha", 1.0)
-    return (x < 0).where(alpha * expm1((x * (1 / alpha)).minimum(0.0)), x)
+    return (x < 0).where(alpha * functions.expm1((x / alpha).minimum(0.0)), x)
 
 
 @operator("Shrink", limits="floats")

@@ -9,11 +9,9 @@ from functools import reduce
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.rules import formats
+from tinyedge.core.rules import formats, functions
 from tinyedge.core.tensor import Tensor, broadcast
-from tinyedge.core.uop import elementwise
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.folding import absorb, per_channel
 from tinyedge.export.onnx.registry import Node, operator
@@ -203,83 +201,42 @@ def tanh(node: Node, x: Tensor) -> Tensor:
 
 @operator("Sinh")
 def sinh(node: Node, x: Tensor) -> Tensor:
-    """Near 0 by its series, where the difference of exponentials cancels."""
-    square = x * x
-    series = Tensor.full((), 0.0, x.dtype)
-    for k in range(7 if x.dtype is dt.float64 else 3, -1, -1):
-        series = square * series + 1 / math.factorial(2 * k + 1)
-    half = (x.abs() * 0.5).exp()
-    large = x.sign() * (half * 0.5 * half - 0.5 / half / half)
-    return (x.abs() < 0.5).where(x * series, large)
+    return functions.sinh(x)
 
 
 @operator("Cosh")
 def cosh(node: Node, x: Tensor) -> Tensor:
-    half = (x.abs() * 0.5).exp()
-    return half * 0.5 * half + 0.5 / half / half
+    return functions.cosh(x)
 
 
 @operator("Asinh")
 def asinh(node: Node, x: Tensor) -> Tensor:
-    """sign(x) * log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))); beyond 1e9, log(2 |x|)."""
-    size = x.abs()
-    moderate = size.minimum(1e9)
-    square = moderate * moderate
-    near = _log1p(moderate + square / (1.0 + (square + 1.0).sqrt()))
-    far = size.log() + math.log(2.0)
-    return (x < 0).where(-1.0, Tensor.full(x.shape, 1.0, x.dtype)) * (size < 1e9).where(near, far)
+    return functions.asinh(x)
 
 
 @operator("Acosh")
 def acosh(node: Node, x: Tensor) -> Tensor:
-    far = x.log() + math.log(2.0)
-    near = (x + (x - 1.0).sqrt() * (x + 1.0).sqrt()).log()
-    return (x < 1e9).where(near, far)
+    return functions.acosh(x)
 
 
 @operator("Atanh")
 def atanh(node: Node, x: Tensor) -> Tensor:
-    return 0.5 * (_log1p(x) - _log1p(-x))
-
-
-def _log1p(x: Tensor) -> Tensor:
-    """log(1 + x) without losing small x: x * log(u) / (u - 1) with u = 1 + x (Kahan)."""
-    u = 1.0 + x
-    exact = u.eq(1.0)
-    below = exact.where(1.0, u - 1.0)
-    return exact.where(x, u.eq(math.inf).where(u, u.log() * (x / below)))
+    return functions.atanh(x)
 
 
 @operator("Atan")
 def atan(node: Node, x: Tensor) -> Tensor:
-    """By the series, reduced to |t| <= tan(pi/8).
-
-    atan(a) = pi/2 - atan(1/a) = pi/4 + atan((a - 1) / (a + 1)).
-    """
-    size = x.abs()
-    inverted = size > 1.0
-    small = inverted.where(1.0 / size, size)
-    shifted = small > math.tan(math.pi / 8)
-    t = shifted.where((small - 1.0) / (small + 1.0), small)
-    square = t * t
-    series = Tensor.full((), 0.0, x.dtype)
-    terms = 22 if x.dtype is dt.float64 else 10
-    for k in range(terms, -1, -1):
-        series = square * series + (-1.0) ** k / (2 * k + 1)
-    angle = series * t + shifted.where(math.pi / 4, Tensor.full(x.shape, 0.0, x.dtype))
-    result = inverted.where(math.pi / 2 - angle, angle)
-    return (x < 0).where(-result, x.isnan().where(x, result))
+    return functions.atan(x)
 
 
 @operator("Asin")
 def asin(node: Node, x: Tensor) -> Tensor:
-    return atan(node, x / ((1.0 - x) * (1.0 + x)).sqrt())
+    return functions.asin(x)
 
 
 @operator("Acos")
 def acos(node: Node, x: Tensor) -> Tensor:
-    """2 * atan(sqrt((1 - x) / (1 + x))), accurate at both ends."""
-    return 2.0 * atan(node, ((1.0 - x) / (1.0 + x)).sqrt())
+    return functions.acos(x)
 
 
 # Comparison, logic, bits.
@@ -440,14 +397,3 @@ def _converted(node: Node, x: Tensor, dtype: DType) -> Tensor:
 @operator("BitCast")
 def bit_cast(node: Node, x: Tensor) -> Tensor:
     return x.bitcast(node.dtype("to", x.dtype))
-
-
-def absolute_power(x: Tensor, exponent: float) -> Tensor:
-    """|x| to a positive power."""
-    if exponent == 1:
-        return x.abs()
-    if exponent == 2:
-        return x * x
-    base = x.abs()
-    wide = broadcast(base, Tensor.full((), exponent, x.dtype))
-    return Tensor(elementwise(ops.POW, wide[0].node, wide[1].node))

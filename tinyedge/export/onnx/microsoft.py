@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.rules import functions
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import product
-from tinyedge.export.onnx.activation import gelu_by_erf, gelu_by_tanh
 from tinyedge.export.onnx.convolution import conv_options
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.linear import matmul_integer
@@ -38,7 +38,7 @@ def fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @operator("Gelu", domain=DOMAIN)
 def gelu(node: Node, x: Tensor) -> Tensor:
-    return gelu_by_erf(x)
+    return functions.gelu(x)
 
 
 @operator("BiasGelu", domain=DOMAIN)
@@ -48,7 +48,7 @@ def bias_gelu(node: Node, x: Tensor, bias: Tensor) -> Tensor:
 
 @operator("FastGelu", domain=DOMAIN)
 def fast_gelu(node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    return gelu_by_tanh(x if bias is None else x + bias)
+    return functions.gelu_by_tanh(x if bias is None else x + bias)
 
 
 @operator("QuickGelu", domain=DOMAIN)

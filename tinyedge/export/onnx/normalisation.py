@@ -125,12 +125,9 @@ def mean_variance_normalization(node: Node, x: Tensor) -> Tensor:
 def lp_normalization(node: Node, x: Tensor) -> Tensor:
     """x / norm; 0 where the norm is 0."""
     axis, p = node.axis(-1, x.ndim), node.integer("p", 2)
-    if p == 1:
-        norm = x.abs().sum(axis, keepdims=True)
-    elif p == 2:
-        norm = (x * x).sum(axis, keepdims=True).sqrt()
-    else:
+    if p not in (1, 2):
         raise node.invalid(f"p is {p}")
+    norm = x.norm(axis, keepdims=True, exponent=float(p))
     zero = norm.eq(0.0)
     return zero.where(0.0, x / zero.where(1.0, norm))
 

@@ -13,7 +13,6 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size
 from tinyedge.export.onnx.convolution import check_windows, pads_of, spatial_attribute
-from tinyedge.export.onnx.elementwise import absolute_power
 from tinyedge.export.onnx.registry import Node, operator
 
 
@@ -128,8 +127,7 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
 def lp_pool(node: Node, x: Tensor) -> Tensor:
     exponent = float(node.integer("p", 2))
     windows = windows_of(node, x)
-    total = absolute_power(windows.over(x, 0), exponent).sum(windows.axes)
-    return total.abs() ** (1.0 / exponent)
+    return windows.over(x, 0).norm(windows.axes, exponent=exponent)
 
 
 def _global_axes(node: Node, x: Tensor) -> tuple[int, ...]:
@@ -151,5 +149,4 @@ def global_max_pool(node: Node, x: Tensor) -> Tensor:
 @operator("GlobalLpPool")
 def global_lp_pool(node: Node, x: Tensor) -> Tensor:
     exponent = float(node.integer("p", 2))
-    total = absolute_power(x, exponent).sum(_global_axes(node, x), keepdims=True)
-    return total ** (1.0 / exponent)
+    return x.norm(_global_axes(node, x), keepdims=True, exponent=exponent)

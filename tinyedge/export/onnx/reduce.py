@@ -68,7 +68,7 @@ def reduce_l1(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tenso
 def reduce_l2(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     if not x.dtype.is_float:
         return (x * x).sum(axes, keep).cast(dt.float64).sqrt().cast(x.dtype)
-    return (x * x).blocked_sum(axes, keep).sqrt()
+    return x.norm(axes, keep)
 
 
 @operator("ReduceSumSquare")
@@ -86,11 +86,7 @@ def reduce_log_sum(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> 
 @operator("ReduceLogSumExp")
 @_reduction
 def reduce_log_sum_exp(node: Node, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
-    """max + log(sum(exp(x - max))); an infinite max is not subtracted."""
-    most = x.max(axes, True)
-    finite = most.isinf().where(0.0, most)
-    total = (x - finite).exp().sum(axes, True).log() + finite
-    return total if keep else total.squeeze(axes) if axes else total
+    return x.log_sum_exp(axes, keep)
 
 
 @operator("ArgMax")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tinyedge.core.rules.functions import expm1
 from tinyedge.core.tensor import Tensor
-from tinyedge.export.onnx.activation import expm1
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "ai.onnx.preview.training"

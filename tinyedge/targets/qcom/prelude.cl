@@ -24,6 +24,51 @@ static inline float te_half_f32(float x) { return te_isnan_f32(x) ? x : clamp(x,
 static inline float2 te_half_f32x2(float2 x) { return te_isnan_f32x2(x) ? x : clamp(x, -65504.0f, 65504.0f); }
 static inline float4 te_half_f32x4(float4 x) { return te_isnan_f32x4(x) ? x : clamp(x, -65504.0f, 65504.0f); }
 
+// Sine and cosine: x = k pi/2 + r, and the polynomials of Cephes' sinf and cosf (Moshier) on [-pi/4, pi/4].
+// Up to 200 by Cody and Waite (Software Manual for the Elementary Functions, 1980): pi/2 in parts of 8 bits, so that
+// products with k are exact. Beyond, by Payne and Hanek: the bits of 2/pi that matter, times the significand. Some
+// drivers' own functions are wrong in a vector of which an element is large.
+__constant uint te_two_over_pi[8] = {
+    0, 0x28be60db, 0x9391054a, 0x7f09d5f4, 0x7d4d3770, 0x36d8a566, 0x4f10e410, 0x7f9458ea,
+};
+static inline uint te_bits_of_two_over_pi(uint at) {
+    const ulong both = (ulong)te_two_over_pi[at >> 5] << 32 | te_two_over_pi[(at >> 5) + 1];
+    return (uint)(both << (at & 31) >> 32);
+}
+static inline float te_periodic(float x, int shift) {
+    const uint bits = as_uint(x) & 0x7fffffff;
+    float r, k = rint(x * 0.63661977f);
+    r = ((x - k * 1.5703125f) - k * 0.0004825592041015625f) - k * 0.00000126659870147705f;
+    r = r - k * 9.920936e-10f;
+    int n = (int)k;
+    if (bits > 0x43480000 && bits < 0x7f800000) {
+        const uint at = (bits >> 23) - 126, significand = bits << 8 | 0x80000000;
+        ulong p = ((ulong)significand * te_bits_of_two_over_pi(at + 64)) >> 32;
+        p += (ulong)significand * te_bits_of_two_over_pi(at + 32);
+        p += (ulong)(significand * te_bits_of_two_over_pi(at)) << 32;
+        const ulong half_turns = (p + 0x2000000000000000UL) >> 62;
+        r = (float)((long)(p << 2) >> 2) * 3.4061216e-19f;  // pi/2 * 2^-62
+        n = x < 0.0f ? -(int)half_turns : (int)half_turns;
+        r = x < 0.0f ? -r : r;
+    }
+    n += shift;
+    const float z = r * r;
+    const float sine = ((-1.9515296e-4f * z + 8.332161e-3f) * z - 0.16666655f) * z * r + r;
+    const float cosine = ((2.4433157e-5f * z - 1.3887316e-3f) * z + 0.041666646f) * z * z - 0.5f * z + 1.0f;
+    const float y = n & 1 ? cosine : sine;
+    return bits >= 0x7f800000 ? as_float(0x7fc00000) : n & 2 ? -y : y;
+}
+#define TE_PERIODIC(name, shift)                                                                      \
+    static inline float te_##name##_f32(float x) { return te_periodic(x, shift); }                    \
+    static inline float2 te_##name##_f32x2(float2 x) {                                                \
+        return (float2)(te_##name##_f32(x.x), te_##name##_f32(x.y));                                  \
+    }                                                                                                 \
+    static inline float4 te_##name##_f32x4(float4 x) {                                                \
+        return (float4)(te_##name##_f32x2(x.lo), te_##name##_f32x2(x.hi));                            \
+    }
+TE_PERIODIC(sin, 0)
+TE_PERIODIC(cos, 1)
+
 // Floats to integers truncate and saturate; NaN gives 0.
 #define TE_TO_INTEGER(f, s, float_type, type)                                                         \
     static inline type te_##f##_to_##s(float_type x) {                                                \

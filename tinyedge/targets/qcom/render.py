@@ -39,6 +39,8 @@ TYPES = {
 }
 HELPERS = {
     ops.ISNAN: "isnan",
+    ops.SIN: "sin",
+    ops.COS: "cos",
     ops.TRUNCDIV: "truncdiv",
     ops.SHL: "shl",
     ops.SHR: "shr",
@@ -175,7 +177,7 @@ class OpenclPrinter(Printer):
             if source.is_float:
                 return f"fabs({inner})"
             return self._as(node.dtype, f"abs({inner})")
-        if op in FUNCTIONS:
+        if op in FUNCTIONS and op not in HELPERS:
             return f"{FUNCTIONS[op]}({inner})"
         if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
             return super().operation(node, operands)

@@ -251,7 +251,8 @@ def _prelude() -> dict[str, str]:
     """Every declaration of prelude.wgsl by name, in order."""
     text = resources.files(__package__).joinpath("prelude.wgsl").read_text(encoding="ascii")
     found: dict[str, str] = {}
-    for part in re.split(r"^(?=fn |var)", re.sub(r"^//.*\n|^\n", "", text, flags=re.M), flags=re.M):
+    code = re.sub(r"^//.*\n|^\n", "", text, flags=re.M)
+    for part in re.split(r"^(?=fn |var|const )", code, flags=re.M):
         if part:
             found[HELPER.findall(part)[0]] = part
     return found
