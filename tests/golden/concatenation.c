@@ -3,6 +3,7 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 18) end = 18;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g1 = group;
         const int32_t i0 = g1 * 8;
@@ -16,6 +17,7 @@ void k1(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 27) end = 27;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g1 = group;
         const int32_t i0 = g1 * 4;
@@ -28,6 +30,7 @@ void k2(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 18) end = 18;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g1 = group;
         const int32_t i0 = g1 * 8;

@@ -5,6 +5,7 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     const float *restrict b1 = buffers[1];
     const float *restrict b2 = buffers[2];
     const float *restrict b3 = buffers[3];
+    if (end > 98) end = 98;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g1 = group / 7;
         const int32_t g6 = group % 7;

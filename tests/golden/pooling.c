@@ -3,6 +3,7 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 40) end = 40;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g0 = group / 5;
         const int32_t g1 = group % 5;
@@ -27,6 +28,7 @@ void k1(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 1) end = 1;
     for (int32_t group = begin; group < end; group++) {
         f32x8 acc0 = te_splat_f32x8(0.0f);
         for (int32_t r2 = 0; r2 < 36; r2++) {

@@ -3,6 +3,7 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
+    if (end > 12) end = 12;
     for (int32_t group = begin; group < end; group++) {
         const int32_t g0 = group;
         const int32_t i0 = g0 * 100;

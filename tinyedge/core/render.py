@@ -166,8 +166,8 @@ class Printer:
 
     def body(self) -> list[str]:
         """The lines of the kernel's body."""
+        self.name_sizes()
         self.outermost = self.depth
-        self._name_sizes()
         for r, expression in self.geometry.positions:
             name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
             self.line(self.declare(dt.index, name, self.bare(expression)))
@@ -176,13 +176,17 @@ class Printer:
             self.statement(statement)
         return self.lines
 
-    def _name_sizes(self) -> None:
-        """Sizes that lie in buffers are read once, at the top, and sizes of which the steps are
-        counted are divided once.
+    def is_named(self, size: UOp) -> bool:
+        """Whether a symbolic size gets a name: one that lies in a buffer is read once, at the top,
+        and one of which the steps are counted is divided once.
         """
+        return bool(size.src) or size.arg[3:] != (1, 0)
+
+    def name_sizes(self, *more: UOp) -> None:
+        """Declare the symbolic sizes that get names; more: expressions that also use some."""
         used = [expression for _, expression in self.geometry.positions]
-        for node in toposort((*used, *self.linear.statements)):
-            if node.op is ops.SYMBOL and (node.src or node.arg[3:] != (1, 0)):
+        for node in toposort((*more, *used, *self.linear.statements)):
+            if node.op is ops.SYMBOL and node not in self.names and self.is_named(node):
                 name = f"n{self.counters.get('n', 0)}"
                 self.counters["n"] = self.counters.get("n", 0) + 1
                 self.line(self.declare(dt.index, name, bare(self.steps(node))))

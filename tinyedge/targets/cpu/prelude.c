@@ -10,6 +10,14 @@
 
 #define TE_INLINE static inline __attribute__((unused, always_inline))
 
+/* How many steps a symbolic size is above its offset, never beyond what the kernel was compiled
+   for. */
+TE_INLINE int32_t te_size(int64_t value, int64_t offset, int64_t step, int32_t least,
+                          int32_t greatest) {
+    const int64_t steps = (value - offset) / step;
+    return steps < least ? least : steps > greatest ? greatest : (int32_t)steps;
+}
+
 #define TE_FLOAT(suffix, type, math)                                                                \
     TE_INLINE type te_exp_##suffix(type x) { return exp##math(x); }                                 \
     TE_INLINE type te_log_##suffix(type x) { return log##math(x); }                                 \

@@ -9,8 +9,9 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.render import FUNCTIONS, Printer, bare, known_shift
+from tinyedge.core.rules import index as ix
 from tinyedge.core.target import KernelText
-from tinyedge.core.uop import UOp
+from tinyedge.core.uop import UOp, as_node
 
 TYPES = {
     "bool": "int32_t",
@@ -40,9 +41,17 @@ class CPrinter(Printer):
 
     suffixes: ClassVar = {"int64": "LL", "uint64": "ULL", "uint32": "u"}
 
-    def __init__(self, kernel: KernelText) -> None:
-        super().__init__(kernel)
-        self.depth = 2
+    def is_named(self, size: UOp) -> bool:
+        return True
+
+    def steps(self, node: UOp) -> str:
+        """Whatever the caller passes, no size is beyond what the kernel was compiled for."""
+        _, least, greatest, step, offset = node.arg
+        if node.src:
+            value, step, offset = f"b{node.src[0].arg.slot}[0]", 1, 0
+        else:
+            value = self.symbol(node)
+        return f"te_size({value}, {offset}, {step}, {least}, {greatest})"
 
     def type(self, dtype: DType) -> str:
         if dtype.lanes > 1:
@@ -122,7 +131,7 @@ class CPrinter(Printer):
             return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
             return f"te_{op.name}_{short(source)}({', '.join(operands)})"
-        if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and source.name != "index":
+        if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and _may_wrap(node):
             return self._wrapping(node, operands)
         if op is ops.NOT and source.bits < 32:
             return f"(({self.type(source)})(~{operands[0]}))"
@@ -141,8 +150,23 @@ class CPrinter(Printer):
         return super().operation(node, operands)
 
 
+def _may_wrap(node: UOp) -> bool:
+    """Whether integers may leave their type: indices only where they come from data, which is
+    compared with the sizes, but maybe after it was multiplied.
+    """
+    if node.dtype is not dt.index:
+        return True
+    least, greatest = dt.index.limits
+    low, high = ix.bounds(node)
+    return low < least or high > greatest
+
+
 def render(kernel: KernelText) -> str:
-    """A kernel as a C function over workgroups [begin, end)."""
+    """A kernel as a C function over workgroups [begin, end).
+
+    It stays in its buffers whatever it is called with, as long as these have the bytes that it was
+    compiled for: workgroups that it does not have are left out, sizes are clamped.
+    """
     printer = CPrinter(kernel)
     arguments = "void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end"
     lines = [f"void {kernel.name}({arguments}) {{"]
@@ -153,7 +177,14 @@ def render(kernel: KernelText) -> str:
         name = f"b{argument.param.arg.slot}"
         pointer = f"{qualifier}{printer.type(dtype)} *restrict {name}"
         lines.append(f"    {pointer} = buffers[{argument.param.arg.slot}];")
+    count = as_node(kernel.geometry.counts[0])
+    printer.name_sizes(count)
+    groups = printer.bare(count)
+    lines.extend(printer.lines)
+    printer.lines = []
+    lines.append(f"    if (end > {groups}) end = {groups};")
     lines.append("    for (int32_t group = begin; group < end; group++) {")
+    printer.depth = 2
     lines.extend(printer.body())
     lines.extend(["    }", "}", ""])
     return "\n".join(lines)
