@@ -37,6 +37,7 @@ from tinyedge.given import check_name, checked
 if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
     from tinyedge.export.onnx import Inspection
+    from tinyedge.export.package import Extra
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
     from tinyedge.export.states import Spec
@@ -278,6 +279,7 @@ def export_onnx(
     optimize: bool = True,
     profile: str = "default",
     arch: str | Sequence[str] | None = None,
+    name: str | None = None,
     golden: bool = True,
     golden_inputs: Mapping[str, Any] | None = None,
     golden_steps: int | None = None,
@@ -300,6 +302,7 @@ def export_onnx(
     others.
     limits: by name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
     arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
+    name: what the names in the bundle's C files begin with; default: the bundle's own.
     golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
     case, one after the other, default: 8 where there are states, else 1. progress: called with the
     name of each stage as it begins. warn: called with what had to be assumed; default: a warning of
@@ -345,6 +348,7 @@ def export_onnx(
         target,
         place,
         options,
+        name=name,
         golden=golden,
         golden_steps=golden_steps,
         given=given,
@@ -367,6 +371,7 @@ def export_function(
     optimize: bool = True,
     profile: str = "default",
     arch: str | Sequence[str] | None = None,
+    name: str | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
     states: Mapping[str, Spec] | None = None,
@@ -382,8 +387,8 @@ def export_function(
 
     function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
     arrays whose dtypes and shapes the inputs get, by parameter name or in order.
-    states, state_init, entries, slices and golden_steps as for `export_onnx`, limits too, of which
-    those of models do nothing; in order, inputs are called input_0, input_1, .. and outputs
+    states, state_init, entries, slices, golden_steps and name as for `export_onnx`, limits too, of
+    which those of models do nothing; in order, inputs are called input_0, input_1, .. and outputs
     output_0, output_1, .., a single Tensor output.
     Raises InputError for the options, the arrays and what the function returns.
     """
@@ -403,6 +408,7 @@ def export_function(
         target,
         Path(out),
         options,
+        name=name,
         golden=golden,
         golden_steps=golden_steps,
         limits=allowed,
@@ -419,6 +425,7 @@ def export_graph(
     out: Path,
     options: Options,
     *,
+    name: str | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
     given: Mapping[str, Any] | None = None,
@@ -430,14 +437,17 @@ def export_graph(
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
-    limits: what the golden cases may take. record: more of what the bundle was made with, for its
-    manifest's `options`.
+    name: as for `export_onnx`. limits: what the golden cases may take. record: more of what the
+    bundle was made with, for its manifest's `options`.
     """
     from tinyedge.export.bundle import kernel_file
+    from tinyedge.export.c_bundle import check_prefix
     from tinyedge.export.package import check_place, write_bundle
 
     check_options(target, options)
     check_place(out)
+    if name is not None:
+        check_prefix(name)
     compiler = find_target(target).compiler
     architectures = compiler.check(options.architectures) if compiler is not None else ()
     steps = GOLDEN_STEPS if source.states else 1
@@ -469,7 +479,8 @@ def export_graph(
         progress("golden")
         goldens = make_goldens(source, program, steps, given, limits, warn)
     progress("write")
-    return write_bundle(program, out, goldens=goldens, extras=runtime_files(program), force=force)
+    extras = runtime_files(program, name or Path(os.path.realpath(out)).stem)
+    return write_bundle(program, out, goldens=goldens, extras=extras, force=force)
 
 
 def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
@@ -663,15 +674,18 @@ def _constant(values: Any) -> str | None:
     return str(first) if same and not telling else None
 
 
-def runtime_files(program: Program) -> Mapping[str, Path | bytes]:
-    """What a target's user needs beside the bundle's own files: name -> file or content."""
+def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
+    """What a target's user needs beside the bundle's own files: name -> file or content.
+
+    name: of the bundle, which names in C begin with.
+    """
     if program.target == "webgpu":
         from tinyedge.export import web
 
         return web.runtime_files(program)
     from tinyedge.export import c_bundle
 
-    return c_bundle.runtime_files(program) if program.target in c_bundle.BACKENDS else {}
+    return c_bundle.runtime_files(program, name) if program.target in c_bundle.BACKENDS else {}
 
 
 def choose_options(

@@ -302,7 +302,8 @@ int main(int count, char **words) {
     te_model *model;
     te_context *context;
     te_error error;
-    const te_open_options open_options = {.size = sizeof open_options, .folder = a.folder};
+    const te_open_options open_options = {
+        .size = sizeof open_options, .folder = a.folder, .plan = MODEL_PLAN};
     const te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
                                         .kernels = MODEL_KERNELS, .threads = a.threads,
                                         .cuda = {.device = a.device},

@@ -19,7 +19,8 @@ Build = Callable[..., Library]
 
 def write(program: Program, folder: Path, goldens: tuple[Golden, ...] = ()) -> Path:
     """A bundle with all its files, not built."""
-    return write_bundle(program, folder, goldens=goldens, extras=runtime_files(program))
+    extras = runtime_files(program, folder.stem)
+    return write_bundle(program, folder, goldens=goldens, extras=extras)
 
 
 @pytest.fixture(scope="session")

@@ -98,14 +98,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     current = (te_text){(char *)(uintptr_t)data, (uint32_t)size};
     opening = NULL;
     if (te_open(&options, &model, NULL)) return 0;
+    static const te_kernel_buffer buffers[TE_MOST_BINDINGS];
     const uint32_t count = model->totals[TE_N_KERNELS];
     te_kernel *table = calloc(count + 1, sizeof *table);
-    char digits[65] = "";
     for (uint32_t i = 0; i < count; i++) {
-        table[i] = (te_kernel){model->kernels[i].entry.at, nothing};
+        const te_kernel_record *kernel = &model->kernels[i];
+        table[i] = (te_kernel){kernel->entry.at, nothing, buffers, kernel->bindings};
     }
-    if (count) memcpy(digits, model->files[model->kernels[0].range.file].sha256.at, 64);
-    const te_kernels kernels = {digits, table, count};
+    const te_kernels kernels = {model->plan, table, count};
     te_backend backend = *te_cpu();
     backend.target = model->target.at;
     const te_context_options create = {.size = sizeof create, .backend = &backend,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Open(c.Structure):
         ("allocator", Allocator),
         ("logger", Logger),
         ("any_target", c.c_bool),
+        ("plan", c.c_char_p),
     ]
 
 
@@ -168,7 +170,9 @@ class Library:
         self.c.te_port.restype = self.c.te_profile.restype = c.c_bool
         self.kernels: int | None = None
         if self.backend == "te_cpu":
-            self.kernels = c.addressof(c.c_char.in_dll(self.c, "tinyedge_kernels"))
+            named = re.search(r"const te_kernels (\w+)", (bundle / "model.c").read_text("ascii"))
+            assert named is not None
+            self.kernels = c.addressof(c.c_char.in_dll(self.c, named[1]))
 
     def id(self, status: int) -> str:
         name: bytes = self.c.te_status_id(status)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes as c
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tinyedge
 from tests.runtimes_c import build
 from tests.runtimes_c.conftest import Build, write
 from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, RuntimeFailure
@@ -194,7 +197,7 @@ def test_usable_from_cpp(tmp_path: Path, runtime: Path) -> None:
         "    te_model *model;\n"
         "    if (te_open(&options, &model, nullptr) != TE_API_ARGUMENT) return 1;\n"
         '    static_assert(MODEL_OUTPUT_C_SLICE_TAIL_OFFSET == 192, "model.h");\n'
-        "    return tinyedge_kernels.count == 1 ? 0 : 2;\n"
+        "    return bundle_kernels.count == 1 && MODEL_INPUT_COUNT == 2 ? 0 : 2;\n"
         "}\n"
     )
     include = ("-I", folder, "-I", build.c_bundle.FOLDER)
@@ -232,25 +235,105 @@ def test_the_headers_example(tmp_path: Path, runtime: Path) -> None:
     build.run(tmp_path / "example", cwd=tmp_path)
 
 
-def test_several_bundles_in_one_program(tmp_path: Path, runtime: Path) -> None:
-    """Kernels of the same names, told apart by TE_MODEL_KERNELS."""
-    source = tmp_path / "both.c"
-    source.write_text(
-        '#include "tinyedge.h"\n'
-        "extern const te_kernels first, second;\n"
-        "int main(void) { return first.sha256[0] == second.sha256[0] && &first == &second; }\n"
-    )
+def both(tmp_path: Path, first: str, second: str) -> tuple[Path, Path]:
+    """Two bundles of kernels with the same names, in folders of these names."""
+    one = write(programs.addition("cpu"), tmp_path / "one" / first)
+    two = write(programs.counter("cpu"), tmp_path / "two" / second)
+    return one, two
+
+
+def linked(
+    tmp_path: Path, folders: Sequence[Path], headers: str, text: str, runtime: Path, language: str
+) -> None:
+    """Compile and run a program that includes these headers, with the kernels of all folders."""
+    include = ("-I", tmp_path, "-I", build.c_bundle.FOLDER)
     objects = []
-    for name in ("first", "second"):
-        program = programs.addition("cpu")
-        folder = write(
-            replace(program, prelude=program.prelude + f"/* {name} */\n"), tmp_path / name
-        )
-        objects.append(tmp_path / f"{name}.o")
-        include = (f"-DTE_MODEL_KERNELS={name}", "-I", build.c_bundle.FOLDER)
+    for number, folder in enumerate(folders):
+        objects.append(tmp_path / f"model{number}.o")
         build.run(build.CC, *include, "-c", "-o", objects[-1], folder / "model.c")
-    include = ("-I", build.c_bundle.FOLDER)
-    build.run(
-        build.CC, *include, "-o", tmp_path / "both", source, *objects, runtime, "-pthread", "-lm"
-    )
+    source = tmp_path / f"both.{language}"
+    source.write_text(f"{headers}#include <string.h>\nint main() {{ {text} }}\n")
+    standard = "-std=c++11" if language == "cpp" else "-std=c99"
+    compiler = "g++" if language == "cpp" else build.CC
+    flags = (standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    files = (source, *objects, runtime, "-pthread", "-lm")
+    build.run(compiler, *flags, *include, "-o", tmp_path / "both", *files)
     build.run(tmp_path / "both")
+
+
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_several_bundles_in_one_program(tmp_path: Path, runtime: Path, language: str) -> None:
+    folders = both(tmp_path, "pnet.tinyedge", "r-net 2.tinyedge")
+    headers = (
+        '#include "one/pnet.tinyedge/model.h"\n#include "two/r-net 2.tinyedge/model.h"\n'
+        '#include "one/pnet.tinyedge/model.h"\n'
+    )
+    text = (
+        "if (PNET_INPUT_COUNT != 2 || R_NET_2_INPUT_COUNT != 1) return 1;"
+        "if (PNET_STATE_COUNT != 0 || R_NET_2_STATE_COUNT != 1) return 2;"
+        "if (R_NET_2_KERNELS != &r_net_2_kernels || !PNET_BACKEND) return 3;"
+        "if (!strcmp(PNET_PLAN, R_NET_2_PLAN)) return 4;"
+        'return strcmp(PNET_INPUT_B_0_NAME, "b:0") || pnet_kernels.plan[0] != PNET_PLAN[0];'
+    )
+    linked(tmp_path, folders, headers, text, runtime, language)
+
+
+def test_short_names_are_of_the_only_model(tmp_path: Path, runtime: Path) -> None:
+    folders = both(tmp_path, "pnet.tinyedge", "rnet.tinyedge")
+    one = '#include "one/pnet.tinyedge/model.h"\n'
+    two = '#include "two/rnet.tinyedge/model.h"\n'
+    text = "return MODEL_INPUT_COUNT != PNET_INPUT_COUNT || MODEL_KERNELS != &pnet_kernels;"
+    linked(tmp_path, folders, one, text, runtime, "c")
+    with pytest.raises(AssertionError, match="several_models_are_included_say_RNET_INPUT_COUNT"):
+        linked(tmp_path, folders, one + two, "return MODEL_INPUT_COUNT;", runtime, "c")
+
+
+def test_two_bundles_of_one_name_are_told_apart(tmp_path: Path, runtime: Path) -> None:
+    folders = both(tmp_path, "net.tinyedge", "net.tinyedge")
+    headers = "".join(
+        f'#include "{number}/net.tinyedge/model.h"\n' for number in ("one", "two", "one")
+    )
+    with pytest.raises(AssertionError, match=r"two bundles are called NET: .* --name"):
+        linked(tmp_path, folders[:1], headers, "return 0;", runtime, "c")
+
+
+def test_a_bundle_called_model_comes_first(tmp_path: Path, runtime: Path) -> None:
+    folders = both(tmp_path, "model", "rnet")
+    one, two = ('#include "one/model/model.h"\n', '#include "two/rnet/model.h"\n')
+    text = "return MODEL_INPUT_COUNT != 2 || RNET_INPUT_COUNT != 1;"
+    linked(tmp_path, folders, one + two, text, runtime, "c")
+    with pytest.raises(AssertionError, match="before the other ones"):
+        linked(tmp_path, folders, two + one, text, runtime, "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [
+        ("pnet", "PNET"),
+        ("Face net-v2", "FACE_NET_V2"),
+        ("2d", "MODEL_2D"),
+        ("te", "MODEL_TE"),
+        ("te_net", "MODEL_TE_NET"),
+        ("tinyedge", "MODEL_TINYEDGE"),
+        ("tensor", "TENSOR"),
+        ("\u732b", "MODEL"),
+    ],
+)
+def test_prefixes(name: str, prefix: str) -> None:
+    assert build.c_bundle.prefix_of(name) == prefix
+
+
+def test_the_name_of_an_export(tmp_path: Path) -> None:
+    def export(**options: Any) -> str:
+        one = {"x": np.ones(4, np.float32)}
+        out = tinyedge.export_function(
+            lambda x: x + x, one, target="cpu", out=tmp_path / "net.tinyedge", **options
+        )
+        return (out / "model.h").read_text("ascii")
+
+    assert "#define NET_INPUT_X_BYTES 16\n" in export()
+    assert "#define face_INPUT" not in export(name="face")
+    assert "#define FACE_INPUT_X_BYTES 16\n" in export(name="face")
+    with pytest.raises(tinyedge.InputError) as caught:
+        export(name="2 b")
+    assert caught.value.id == "option.name"

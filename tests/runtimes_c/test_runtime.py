@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes as c
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -31,6 +33,7 @@ from tinyedge.core.device import Device
 from tinyedge.core.program import Entry, Program
 from tinyedge.core.replay import Replay
 from tinyedge.export import golden
+from tinyedge.export.manifest import encode
 
 Arrays = dict[str, Any]
 
@@ -294,8 +297,37 @@ def test_kernels_of_another_bundle(library: Build) -> None:
     first, second = library(programs.addition("cpu")), library(programs.branch("cpu"))
     model = first.open()
     options = first.create_options(kernels=second.kernels)
-    refused("device.kernel", lambda: first.create(model, options))
+    refused("bundle.plan", lambda: first.create(model, options))
     first.c.te_close(model)
+
+
+def test_a_plan_that_was_changed(library: Build) -> None:
+    """The hash of the manifest is compared before anything of it is read."""
+    built = library(programs.addition("cpu"))
+    path = built.bundle / "manifest.json"
+    plan = hashlib.sha256(path.read_bytes()).hexdigest().encode()
+    built.c.te_close(built.open(built.open_options(plan=plan)))
+    path.write_bytes(path.read_bytes() + b" ")
+    refused("bundle.plan", lambda: built.open(built.open_options(plan=plan)))
+    refused("bundle.manifest.syntax", built.open)
+
+
+def test_a_buffer_that_is_smaller_than_its_kernel_needs(library: Build) -> None:
+    """Of a plan that claims to be the kernels' own."""
+    built = library(programs.addition("cpu"))
+    path = built.bundle / "manifest.json"
+    manifest = json.loads(path.read_text("ascii"))
+    manifest["buffers"][manifest["inputs"][0]["buffer"]]["bytes"] -= 4
+    manifest["inputs"][0]["shape"] = [1]
+    path.write_bytes(encode(manifest))
+    plan = hashlib.sha256(path.read_bytes()).hexdigest().encode()
+    kernels = (c.c_void_p * 3).from_address(built.kernels)  # plan, table, count
+    claim = c.create_string_buffer(plan)
+    claimed = (c.c_void_p * 3)(c.addressof(claim), *kernels[1:])
+    model = built.open()
+    options = built.create_options(kernels=c.addressof(claimed))
+    refused("device.kernel", lambda: built.create(model, options))
+    built.c.te_close(model)
 
 
 def test_bundle_of_another_target(library: Build) -> None:

@@ -18,7 +18,7 @@ static int runs;
 
 static void *use(void *argument) {
     const te_context_options options = {.size = sizeof options, .backend = te_cpu(),
-                                        .kernels = &TE_MODEL_KERNELS, .threads = 3};
+                                        .kernels = MODEL_KERNELS, .threads = 3};
     float a[ELEMENTS], b[ELEMENTS], out[ELEMENTS], *first = argument;
     te_context *context;
     if (te_create(model, &options, &context, NULL)) exit(1);

@@ -105,6 +105,10 @@ from tinyedge.core.errors import InputError
     type=click.IntRange(1, MOST_STEPS),
     help="Runs of a golden case, one after the other. Default: 8 with states, else 1.",
 )
+@click.option(
+    "--name",
+    help="What the names in the bundle's C files begin with. Default: the bundle's own name.",
+)
 @click.option("--force", is_flag=True, help="Replace a bundle even if it holds other files.")
 @click.option("--timing", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -129,6 +133,7 @@ def command(
     slice_file: Path | None,
     golden_inputs: tuple[str, ...],
     golden_steps: int | None,
+    name: str | None,
     force: bool,
     timing: bool,
     as_json: bool,
@@ -168,6 +173,7 @@ def command(
         "slices": _slices(slices, slice_file),
         "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
         "golden_steps": golden_steps,
+        "name": name,
         "force": force,
     }
     if profile is not None:

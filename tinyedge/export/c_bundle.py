@@ -1,12 +1,12 @@
 """What a bundle of a target for C carries for its user: the runtime, a program, the model's names.
 
 The runtime's files are those of `c/` as they are; only model.h, and the cpu's table of kernels,
-model.c, are of the model.
+model.c, are of the model. What these define begins with the bundle's name, so that a program may
+hold several, and with the hash of its manifest, so that it runs no other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinyedge.core.dtype import by_name
-from tinyedge.core.program import Entry, Port, Program, State, Symbol, evaluate
-from tinyedge.export.bundle import kernel_file
+from tinyedge.core.errors import InputError
+from tinyedge.core.program import Entry, Port, Program, State, Symbol, evaluate, launches
+from tinyedge.export.manifest import INTEGER_LIMIT
+from tinyedge.export.package import Extra
 
 FOLDER = Path(__file__).resolve().parent / "c"
 RUNTIME = (
@@ -57,85 +59,162 @@ PORT = ("NAME", "DTYPE", "CODES", "RANK", "SHAPE", "ELEMENTS", "BYTES")
 SLICE = ("AXIS", "START", "SIZE", "OFFSET")
 
 
-def runtime_files(program: Program) -> dict[str, Path | bytes]:
-    """Name -> file or content of all that a bundle of `program` carries beside its own files."""
+# Where a name of C cannot begin, or where the runtime's own names do.
+RESERVED = re.compile(r"[0-9]|TE(_|$)|TINYEDGE(_|$)")
+
+
+def check_prefix(name: str) -> None:
+    """Raise InputError unless a bundle may be called so."""
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name):
+        raise InputError(
+            f"name {name!r:.80}",
+            "names in C cannot begin with it",
+            id="option.name",
+            supported="a letter, then at most 63 letters, digits and underscores",
+        )
+
+
+def prefix_of(name: str) -> str:
+    """What the names of a bundle's model.h begin with: capitals, digits and underscores."""
+    plain = re.sub("[^A-Z0-9]+", "_", name.upper()).strip("_")
+    if not plain:
+        return "MODEL"
+    return f"MODEL_{plain}" if RESERVED.match(plain) else plain
+
+
+def runtime_files(program: Program, name: str = "model") -> dict[str, Extra]:
+    """Name -> file or content of all that a bundle of `program` carries beside its own files.
+
+    name: of the bundle, for the names in its C files.
+    """
+    prefix = prefix_of(name)
     backend = BACKENDS[program.target]
     names = (*RUNTIME, *backend.files)
-    files: dict[str, Path | bytes] = {f"runtime/{name}": FOLDER / name for name in names}
+    files: dict[str, Extra] = {f"runtime/{name}": FOLDER / name for name in names}
     files |= {name: FOLDER / name for name in PROGRAM}
-    files["model.h"] = header(program).encode("ascii")
+    files["model.h"] = lambda plan: header(program, prefix, plan).encode("ascii")
     if backend.table:
-        files["model.c"] = table(program).encode("ascii")
+        files["model.c"] = table(program, prefix).encode("ascii")
     return files
 
 
-def table(program: Program) -> str:
+def table(program: Program, prefix: str) -> str:
     """`model.c`: the kernels, private to one file, and the table of them for te_create."""
-    digest = hashlib.sha256(kernel_file(program).encode("ascii")).hexdigest()
-    names = [kernel.name for kernel in program.kernels]
-    rows = [f'    {{"{name}", {name}}},' for name in names]
-    return "\n".join(
-        [
-            "/* The kernels of this bundle, private to this file, and the table of them. */",
-            '#include "model.h"',
-            "",
-            "/* Declared static here, so that several bundles can be linked into one program. */",
-            *(f"static te_function {name};" for name in names),
-            "",
-            '#include "kernels.c"',
-            "",
-            f"static const te_kernel table[] = {{{'' if rows else '{0}'}",
-            *rows,
-            "};",
-            "",
-            "const te_kernels TE_MODEL_KERNELS = {",
-            f'    "{digest}", table, {len(names)}}};',
-            "",
-        ]
-    )
-
-
-def header(program: Program) -> str:
-    """`model.h`: numbers, sizes and names of this model's inputs, outputs, states and entries."""
+    needs = _needs(program)
     lines = [
-        "/* What this model takes and gives; sizes are the greatest where they are symbolic. */",
-        "#ifndef TINYEDGE_MODEL_H",
-        "#define TINYEDGE_MODEL_H",
+        "/* The kernels of this bundle, private to this file, and the table of them. */",
+        '#include "model.h"',
         "",
-        '#include "tinyedge.h"',
+        "/* Declared static here, so that several bundles can be linked into one program. */",
+        *(f"static te_function {kernel.name};" for kernel in program.kernels),
         "",
-        *_backend(BACKENDS[program.target]),
+        '#include "kernels.c"',
         "",
-        *_ports("INPUT", program.inputs, program),
-        *_ports("OUTPUT", program.outputs, program),
-        *_ports("STATE", program.states, program),
-        *_enumeration("ENTRY", program.entries),
-        *_enumeration("SYMBOL", program.symbols),
-        "#endif",
+        "/* What they need of each buffer. */",
+    ]
+    rows = []
+    for kernel, bytes in zip(program.kernels, needs, strict=True):
+        buffers = ", ".join(
+            f"{{{size}, {'true' if binding.access == 'read_write' else 'false'}}}"
+            for size, binding in zip(bytes, kernel.bindings, strict=True)
+        )
+        lines.append(f"static const te_kernel_buffer buffers_{kernel.name}[] = {{{buffers}}};")
+        rows.append(f'    {{"{kernel.name}", {kernel.name}, buffers_{kernel.name}, {len(bytes)}}},')
+    lines += [
+        "",
+        f"static const te_kernel table[] = {{{'' if rows else '{0}'}",
+        *rows,
+        "};",
+        "",
+        f"const te_kernels {prefix.lower()}_kernels = {{{prefix}_PLAN, table, {len(rows)}}};",
         "",
     ]
     return "\n".join(lines)
 
 
-def _backend(backend: Backend) -> Iterator[str]:
-    """What runs this bundle, for te_context_options."""
-    yield f"#define MODEL_BACKEND {backend.function}()"
-    if not backend.table:
-        yield "#define MODEL_KERNELS NULL"
-        return
-    yield "#define MODEL_KERNELS &TE_MODEL_KERNELS"
-    yield from (
+def _needs(program: Program) -> list[tuple[int, ...]]:
+    """The bytes that each kernel needs of each of its buffers: all launches of a kernel touch the
+    same of them, so the smallest buffer will do. No buffer will do for one that is not launched.
+    """
+    needs = [(INTEGER_LIMIT,) * len(kernel.bindings) for kernel in program.kernels]
+    for entry in program.entries:
+        for launch in launches(entry.steps):
+            bytes = (program.buffers[number].bytes for number in launch.buffers)
+            needs[launch.kernel] = tuple(map(min, needs[launch.kernel], bytes))
+    return needs
+
+
+def header(program: Program, prefix: str, plan: str) -> str:
+    """`model.h`: numbers, sizes and names of this model's inputs, outputs, states and entries.
+
+    plan: the SHA-256 of the bundle's manifest.
+    """
+    lines = [
+        *_backend(BACKENDS[program.target], prefix),
+        f'#define {prefix}_PLAN "{plan}"',
         "",
-        "/* Several bundles in one program: compile each model.c with its own names. */",
-        "#ifndef TE_MODEL_KERNELS",
-        "#define TE_MODEL_KERNELS tinyedge_kernels",
-        "#endif",
+        *_ports(f"{prefix}_INPUT", program.inputs, program),
+        *_ports(f"{prefix}_OUTPUT", program.outputs, program),
+        *_ports(f"{prefix}_STATE", program.states, program),
+        *_enumeration(f"{prefix}_ENTRY", program.entries),
+        *_enumeration(f"{prefix}_SYMBOL", program.symbols),
+    ]
+    return "\n".join(
+        [
+            "/* What this model takes and gives; symbolic sizes are the greatest. */",
+            f"#if defined {prefix}_H && !defined {prefix}_{plan[:16].upper()}",
+            f'#error "two bundles are called {prefix}: export one of them with --name"',
+            "#endif",
+            f"#ifndef {prefix}_H",
+            f"#define {prefix}_H",
+            f"#define {prefix}_{plan[:16].upper()}",
+            "",
+            '#include "tinyedge.h"',
+            "",
+            *lines,
+            *_short_names(lines, prefix),
+            "#endif",
+            "",
+        ]
+    )
+
+
+def _short_names(lines: Sequence[str], prefix: str) -> Iterator[str]:
+    """The same names with MODEL_, of the only model of a source file."""
+    if prefix == "MODEL":
+        yield "#ifdef TE_ONLY_MODEL"
+        yield '#error "include the model.h of the bundle called MODEL before the other ones"'
+        yield "#endif"
+        yield "#define TE_ONLY_MODEL(name) MODEL_##name"
+        return
+    yield "/* The same, shorter, where this is the only model that is included. */"
+    yield "#ifdef TE_ONLY_MODEL"
+    yield "#undef TE_ONLY_MODEL"
+    yield f"#define TE_ONLY_MODEL(name) several_models_are_included_say_{prefix}_##name"
+    yield "#else"
+    yield f"#define TE_ONLY_MODEL(name) {prefix}_##name"
+    for line in lines:
+        found = re.match(rf"(?:#define |    ){prefix}_(\w+)", line)
+        if found:
+            yield f"#define MODEL_{found[1]} TE_ONLY_MODEL({found[1]})"
+    yield "#endif"
+
+
+def _backend(backend: Backend, prefix: str) -> Iterator[str]:
+    """What runs this bundle, for te_open_options and te_context_options."""
+    yield f"#define {prefix}_BACKEND {backend.function}()"
+    if not backend.table:
+        yield f"#define {prefix}_KERNELS NULL"
+        return
+    kernels = f"{prefix.lower()}_kernels"
+    yield f"#define {prefix}_KERNELS &{kernels}"
+    yield from (
         "#ifdef __cplusplus",
         'extern "C"',
         "#else",
         "extern",
         "#endif",
-        "const te_kernels TE_MODEL_KERNELS;",
+        f"const te_kernels {kernels};",
     )
 
 
@@ -143,7 +222,7 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
     yield from _enumeration(group, ports, PORT)
     maxima = {symbol.name: symbol.max for symbol in program.symbols}
     for port, name in zip(ports, _identifiers([port.name for port in ports], PORT), strict=True):
-        prefix = f"MODEL_{group}_{name}"
+        prefix = f"{group}_{name}"
         shape = [evaluate(size, maxima) for size in port.shape]
         elements = math.prod(shape)
         sizes = ", ".join(map(str, shape))
@@ -175,10 +254,10 @@ def _enumeration(
     group: str, records: Sequence[Port | State | Entry | Symbol], facts: Sequence[str] = ()
 ) -> Iterator[str]:
     names = _identifiers([record.name for record in records], facts)
-    yield f"#define MODEL_{group}_COUNT {len(names)}"
+    yield f"#define {group}_COUNT {len(names)}"
     if names:
         yield "enum {"
-        yield from (f"    MODEL_{group}_{name} = {i}," for i, name in enumerate(names))
+        yield from (f"    {group}_{name} = {i}," for i, name in enumerate(names))
         yield "};"
     yield ""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Union
 
 from tinyedge.core.errors import InputError
 from tinyedge.core.program import Program
@@ -19,6 +20,9 @@ from tinyedge.export.bundle import Progress, write
 from tinyedge.export.check import FILE_NAME, FORMAT
 from tinyedge.export.golden import Golden
 from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT
+
+# A file to copy, content, or content that holds the SHA-256 of the bundle's manifest.
+Extra = Union[Path, bytes, Callable[[str], bytes]]
 
 # An export that was killed leaves a folder with this suffix; the next one removes it, once old.
 PARTIAL = ".partial"
@@ -34,15 +38,15 @@ def write_bundle(
     out: str | Path,
     *,
     goldens: Sequence[Golden] = (),
-    extras: Mapping[str, Path | bytes] | None = None,
+    extras: Mapping[str, Extra] | None = None,
     tool: str = "",
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Write a program as a bundle at `out` and return its path.
 
-    extras: what a target's user needs beside it (runtime, page, headers): name -> file to copy or
-    content; a name may hold folders. progress(done, total) counts bytes. An existing bundle is
+    extras: what a target's user needs beside it (runtime, page, headers) by name, which may hold
+    folders. progress(done, total) counts bytes. An existing bundle is
     replaced, with what its Makefile built; with force=True even if it holds files that this export
     does not write. Whatever goes wrong, `out` holds the old bundle, the new one or nothing. Raises
     InputError if `out` is something else than a bundle or an empty folder, or cannot be written.
@@ -57,8 +61,9 @@ def write_bundle(
         _remove_stale(place)
         with _partial(place) as folder:
             write(program, folder, goldens=goldens, tool=tool, progress=progress)
+            plan = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
             for name, source in content.items():
-                _add(folder / name, source)
+                _add(folder / name, source(plan) if callable(source) else source)
             _check_replaced(place, content, force, program.target)
             _move(folder, place)
     except OSError as error:
@@ -149,9 +154,7 @@ def check_place(out: str | Path) -> None:
         )
 
 
-def _check_replaced(
-    place: Path, extras: Mapping[str, Path | bytes], force: bool, target: str
-) -> None:
+def _check_replaced(place: Path, extras: Mapping[str, Extra], force: bool, target: str) -> None:
     """Raise InputError unless `place` may be replaced as a whole.
 
     What a bundle brings beside its own files a user may have edited, so that a bundle of another

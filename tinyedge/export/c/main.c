@@ -1,5 +1,5 @@
 /*
-Run this bundle from the command line. Without --input the inputs are generated.
+Run this bundle, and no other, from the command line. Without --input the inputs are generated.
 
     run [BUNDLE] [--input NAME=FILE] [--output NAME=FILE] [--entry NAME] [--symbol NAME=N]
         [--device DEVICE] [--cache FOLDER] [--threads N]
@@ -388,7 +388,7 @@ static void note(void *folder, te_status status, const char *text) {
 
 int main(int count, char **words) {
     const arguments a = parse(count, words);
-    const te_open_options open = {.size = sizeof open, .folder = a.folder,
+    const te_open_options open = {.size = sizeof open, .folder = a.folder, .plan = MODEL_PLAN,
                                   .logger = {note, (void *)(uintptr_t)a.cache}};
     const te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
                                         .kernels = MODEL_KERNELS, .threads = a.threads,

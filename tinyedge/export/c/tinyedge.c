@@ -15,6 +15,7 @@ const char *te_status_id(te_status status) {
                               "bundle.manifest.missing\0"
                               "bundle.manifest.size\0"
                               "bundle.manifest.syntax\0"
+                              "bundle.plan\0"
                               "bundle.format\0"
                               "bundle.version\0"
                               "bundle.feature\0"
@@ -323,6 +324,13 @@ static bool keeps_weights(const te_model *model) {
 #endif
 }
 
+te_status te_check_plan(const te_model *model, const char *plan, te_error *error) {
+    TE_NEED(!strcmp(plan, model->plan), TE_PLAN,
+            "manifest.json is not the one that this program was built for: put that back, or build "
+            "the program again with the model.h and model.c of this bundle");
+    return TE_OK;
+}
+
 static te_status read_manifest(te_model *model, te_error *error) {
     const te_reader *reader = &model->reader;
     const int64_t size = reader->size(reader->user, "manifest.json");
@@ -332,6 +340,11 @@ static te_status read_manifest(te_model *model, te_error *error) {
     TE_TAKE(model->text, &model->allocator, model->text_bytes);
     TE_NEED(!size || !reader->read(reader->user, "manifest.json", 0, model->text, (size_t)size),
             TE_MANIFEST_MISSING, "manifest.json cannot be read");
+    te_sha256 hash;
+    te_sha256_start(&hash);
+    te_sha256_add(&hash, model->text, (size_t)size);
+    te_sha256_end(&hash, model->plan);
+    if (model->open.plan) TE_TRY(te_check_plan(model, model->open.plan, error));
     TE_TRY(te_check_syntax(model->text, (size_t)size, error));
     TE_TRY(te_check_identity(model->text, model->any_target, error));
     TE_TRY(te_check_fields(model->text, model->totals, error));

@@ -3,18 +3,19 @@ tinyedge.h - replay a tinyedge bundle from C99. This header is the manual.
 
     te_model *model;                        // a verified bundle: immutable, threads may share it
     te_error error;
-    te_open_options open = {.size = sizeof open, .folder = "pnet.tinyedge"};
+    te_open_options open = {
+        .size = sizeof open, .folder = "pnet.tinyedge", .plan = PNET_PLAN};
     if (te_open(&open, &model, &error)) return puts(error.text);
 
     te_context *context;                    // memory to run in: one thread at a time
     te_context_options options = {
-        .size = sizeof options, .backend = te_cpu(), .kernels = &tinyedge_kernels, .threads = 2};
+        .size = sizeof options, .backend = te_cpu(), .kernels = PNET_KERNELS, .threads = 2};
     if (te_create(model, &options, &context, &error)) return puts(error.text);
 
     te_tensor image = {.size = sizeof image, .data = pixels, .bytes = sizeof pixels};
     te_tensor scores = {.size = sizeof scores, .data = floats, .bytes = sizeof floats};
-    te_bind_input(context, MODEL_INPUT_IMAGE, &image);      // names of model.h, made at export
-    te_bind_output(context, MODEL_OUTPUT_SCORES, &scores);
+    te_bind_input(context, PNET_INPUT_IMAGE, &image);       // names of model.h, made at export
+    te_bind_output(context, PNET_OUTPUT_SCORES, &scores);
     if (te_run(context, 0)) return puts(te_last_error(context)->text);
 
     te_destroy(context);
@@ -43,10 +44,11 @@ THE RULES
 
 WHAT IT DOES NOT
   * It does not compile anything for the cpu: kernels are compiled beforehand (see the bundle's
-    Makefile) and given as a te_kernels table. One made for other kernels is refused by its hash.
+    Makefile) and given as a te_kernels table, which knows the one manifest that it is for.
     Kernels for cuda are compiled at export; only their PTX is translated by the driver.
   * It does not run on big-endian machines, and does not map weights: it copies them.
-  * It does not trust a bundle, but it does trust the compiled kernels it is given.
+  * It does not trust a bundle, but it does trust the compiled kernels it is given. On the cpu these
+    keep to their memory whatever the manifest says; on a device nothing but `plan` keeps them.
   * It does not interrupt a run: te_wait's timeout is for backends that run elsewhere; on the cpu
     te_submit does the work before it returns.
   * It does not keep goldens: te_self_test reads them, and allocates, in a context of its own.
@@ -74,6 +76,7 @@ typedef enum te_status {
     TE_MANIFEST_MISSING,  /* bundle.manifest.missing */
     TE_MANIFEST_SIZE,     /* bundle.manifest.size */
     TE_MANIFEST_SYNTAX,   /* bundle.manifest.syntax */
+    TE_PLAN,              /* bundle.plan: not the manifest that the program was built for */
     TE_FORMAT,            /* bundle.format */
     TE_VERSION,           /* bundle.version */
     TE_FEATURE,           /* bundle.feature */
@@ -178,9 +181,12 @@ typedef struct te_open_options {
     te_allocator allocator;
     te_logger logger;
     bool any_target; /* also verify bundles that no backend of this library runs */
+    const char *plan; /* PNET_PLAN of model.h: the only manifest to take; NULL: any */
 } te_open_options;
 
-/* Verify a bundle in the order of its format's checks, and load its weights. */
+/* Verify a bundle in the order of its format's checks, and load its weights. With `plan`, the
+   SHA-256 of the manifest comes first (bundle.plan): as the manifest holds those of the other files,
+   nothing but the bundle that the program was built with is run. */
 te_status te_open(const te_open_options *options, te_model **model, te_error *error);
 void te_close(te_model *model); /* NULL is allowed, here and in te_destroy */
 
@@ -266,14 +272,24 @@ const te_backend *te_cuda(void);
 
 typedef void te_function(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end);
 
+/* A buffer that a kernel takes: the bytes that it needs from the buffer's start, and whether it
+   writes them. */
+typedef struct te_kernel_buffer {
+    int64_t bytes;
+    bool written;
+} te_kernel_buffer;
+
 typedef struct te_kernel {
     const char *name;
     te_function *function;
+    const te_kernel_buffer *buffers;
+    size_t count; /* of the buffers */
 } te_kernel;
 
-/* The compiled kernels of one bundle, and the SHA-256 of the source they come from. */
+/* The compiled kernels of one bundle, and the SHA-256 of its manifest: te_create refuses another
+   one (bundle.plan), and launches of these kernels with other buffers (device.kernel). */
 typedef struct te_kernels {
-    const char *sha256;
+    const char *plan;
     const te_kernel *table;
     size_t count;
 } te_kernels;

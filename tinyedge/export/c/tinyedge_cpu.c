@@ -24,7 +24,7 @@ typedef struct cpu {
     unsigned char **arenas; /* as allocated */
     unsigned char **buffers;
     void **arguments; /* buffers of all launches, in the order of model->bound */
-    te_function **functions;
+    const te_kernel **kernels;
     int32_t symbols[TE_MAX_SYMBOLS];
     int threads;
 #ifndef TINYEDGE_NO_THREADS
@@ -58,7 +58,7 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
     to->arenas = te_place(block, &end, TOTAL(ARENAS), sizeof *to->arenas);
     to->buffers = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->buffers);
     to->arguments = te_place(block, &end, TOTAL(BOUND), sizeof *to->arguments);
-    to->functions = te_place(block, &end, TOTAL(KERNELS), sizeof *to->functions);
+    to->kernels = te_place(block, &end, TOTAL(KERNELS), sizeof *to->kernels);
 #ifndef TINYEDGE_NO_THREADS
     to->pool = te_place(block, &end, (uint64_t)thread_count(options) - 1, sizeof *to->pool);
 #else
@@ -155,29 +155,50 @@ static void stop_threads(cpu *device) {
 /* --- creation -------------------------------------------------------------------------------- */
 
 /* Kernels by name; a table made from this bundle has them in order. */
-static te_function *find(const te_kernels *kernels, const char *name, size_t guess) {
+static const te_kernel *find(const te_kernels *kernels, const char *name, size_t guess) {
     if (guess < kernels->count && !strcmp(kernels->table[guess].name, name)) {
-        return kernels->table[guess].function;
+        return &kernels->table[guess];
     }
     for (size_t i = 0; i < kernels->count; i++) {
-        if (!strcmp(kernels->table[i].name, name)) return kernels->table[i].function;
+        if (!strcmp(kernels->table[i].name, name)) return &kernels->table[i];
     }
     return NULL;
+}
+
+/* Kernels keep to their grid and to the sizes that they were compiled for, but what memory they get
+   is for the plan to say: it must be what they were compiled for, or more. */
+static te_status check_launch(const te_context *context, const te_kernel *const *compiled,
+                              uint32_t number, te_error *error) {
+    const te_model *model = context->model;
+    const te_step_record *step = &model->steps[number];
+    const te_kernel *kernel = compiled[step->kernel];
+    const uint8_t *writes = model->writes + model->kernels[step->kernel].first_binding;
+    TE_NEED(step->buffers == kernel->count, TE_DEVICE_KERNEL, "step %u: kernel %s takes %d buffers",
+            number, kernel->name, (int)kernel->count);
+    for (uint32_t i = 0; i < step->buffers; i++) {
+        const int64_t bytes = model->buffers[model->bound[step->first_buffer + i]].bytes;
+        TE_NEED(bytes >= kernel->buffers[i].bytes && (writes[i] || !kernel->buffers[i].written),
+                TE_DEVICE_KERNEL, "step %u: buffer %u of kernel %s must have %lld bytes%s", number,
+                i, kernel->name, (long long)kernel->buffers[i].bytes,
+                kernel->buffers[i].written ? " and be read_write" : "");
+    }
+    return TE_OK;
 }
 
 static te_status find_kernels(te_context *context, cpu *device, te_error *error) {
     const te_model *model = context->model;
     const te_kernels *kernels = context->options.kernels;
-    TE_NEED(kernels && (kernels->table || !kernels->count) && kernels->sha256, TE_API_ARGUMENT,
+    TE_NEED(kernels && (kernels->table || !kernels->count) && kernels->plan, TE_API_ARGUMENT,
             "the cpu backend needs compiled kernels");
+    TE_TRY(te_check_plan(model, kernels->plan, error));
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
-        const te_kernel_record *kernel = &model->kernels[i];
-        const char *digits = model->files[kernel->range.file].sha256.at;
-        TE_NEED(strlen(kernels->sha256) == 64 && !memcmp(kernels->sha256, digits, 64),
-                TE_DEVICE_KERNEL, "the kernels were compiled from another source");
-        device->functions[i] = find(kernels, kernel->entry.at, i);
-        TE_NEED(device->functions[i], TE_DEVICE_KERNEL, "there is no compiled kernel %s",
-                kernel->entry.at);
+        const char *name = model->kernels[i].entry.at;
+        device->kernels[i] = find(kernels, name, i);
+        TE_NEED(device->kernels[i], TE_DEVICE_KERNEL, "there is no compiled kernel %s", name);
+    }
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        if (model->steps[i].op != TE_LAUNCH) continue;
+        TE_TRY(check_launch(context, device->kernels, i, error));
     }
     return TE_OK;
 }
@@ -277,9 +298,9 @@ static te_status resize(te_context *context, te_error *error) {
 static void launch(te_context *context, uint32_t number) {
     const te_step_record *step = &context->model->steps[number];
     cpu *device = context->device;
-    job job = {.function = device->functions[step->kernel],
+    job job = {.function = device->kernels[step->kernel]->function,
                .buffers = device->arguments + step->first_buffer,
-               .symbols = context->model->kernels[step->kernel].symbols ? device->symbols : NULL,
+               .symbols = device->symbols,
                .groups = (int32_t)context->sizes[number][0],
                .parts = 1};
     if (step->flops >= PARALLEL_FLOPS) {

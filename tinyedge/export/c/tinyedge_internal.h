@@ -234,6 +234,7 @@ struct te_model {
     te_reader reader;
     te_open_options open; /* what the reader of files in memory reads */
     char *folder; /* the path, kept for the self-test */
+    char plan[65]; /* the SHA-256 of the manifest */
     char *text;
     void *records;
     unsigned char *weight_block, *weight_bytes; /* as allocated, as aligned; only of the cpu */
@@ -335,6 +336,7 @@ te_status te_read_file(const te_model *model, int32_t file, char **data, te_erro
 te_reader te_folder_reader(const char *folder);
 te_cache te_folder_cache(const char *folder);
 #endif
+te_status te_check_plan(const te_model *model, const char *plan, te_error *error);
 te_status te_check_file(const te_model *model, int32_t file, te_error *error); /* stage 11 */
 te_status te_read_part(const te_model *model, const te_file_record *file, int64_t offset,
                        void *into, size_t bytes, te_error *error);
