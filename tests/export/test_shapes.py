@@ -147,7 +147,7 @@ def test_dims_by_symbol_and_by_place() -> None:
         ({"n": 8, "x[1]": 9, "x[2]": 1}, "another value"),
         ({"m": 8}, "no such symbolic size"),
         ({"n": "8..4"}, "empty"),
-        ({"n": "0"}, "start at 1"),
+        ({"n": "2..8:0"}, "start at 1"),
         ({"n": "many"}, "not a size"),
     ):
         with pytest.raises(InputError, match=part):

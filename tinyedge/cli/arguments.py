@@ -42,8 +42,13 @@ LIMITS = click.option(
     multiple=True,
     metavar="NAME=N",
     help="What a model may ask for, where the usual is too little: "
-    + ", ".join(f"{name}={most}" for name, most in USUAL.items())
+    + ", ".join(f"{name}={most}" for name, most in USUAL.items() if name != "links")
     + ".",
+)
+ALLOW_LINKS = click.option(
+    "--allow-links",
+    is_flag=True,
+    help="Follow links from the model's folder to its data, wherever they lead.",
 )
 OUTPUTS = click.option(
     "--outputs",
@@ -107,6 +112,12 @@ def _constant(text: str) -> bool | int | float:
 def sizes(dims: Sequence[str]) -> dict[str, int]:
     """`NAME=NUMBER` arguments of --dim."""
     return numbers(dims, "--dim", "NAME=SIZE")
+
+
+def split_limits(texts: Sequence[str], allow_links: bool) -> dict[str, int]:
+    """`NAME=N` arguments of --limit, and what --allow-links says."""
+    limits = numbers(texts, "--limit", "NAME=N")
+    return {**limits, "links": 1} if allow_links else limits
 
 
 def numbers(texts: Sequence[str], option: str, form: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ import click
 
 from tinyedge.api import TARGETS, choose_options, compile_model
 from tinyedge.cli.arguments import (
+    ALLOW_LINKS,
     BOUNDS,
     CONSTANTS,
     DIMS,
@@ -19,6 +20,7 @@ from tinyedge.cli.arguments import (
     numbers,
     split_constants,
     split_dims,
+    split_limits,
 )
 from tinyedge.cli.output import say, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
@@ -42,6 +44,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @BOUNDS
 @CONSTANTS
 @LIMITS
+@ALLOW_LINKS
 @OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
@@ -54,6 +57,7 @@ def command(
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
     limits: tuple[str, ...],
+    allow_links: bool,
     outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
@@ -75,7 +79,7 @@ def command(
             dims=split_dims(dims),
             bounds=numbers(bounds, "--bound", "NODE=N"),
             constants=split_constants(constants),
-            limits=numbers(limits, "--limit", "NAME=N"),
+            limits=split_limits(limits, allow_links),
             outputs=outputs or None,
             stop_after=stop_after,
         )

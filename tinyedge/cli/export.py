@@ -9,6 +9,7 @@ import click
 
 from tinyedge.api import MOST_STEPS, TARGETS
 from tinyedge.cli.arguments import (
+    ALLOW_LINKS,
     BOUNDS,
     CONSTANTS,
     DIMS,
@@ -19,6 +20,7 @@ from tinyedge.cli.arguments import (
     numbers,
     split_constants,
     split_dims,
+    split_limits,
     split_pairs,
 )
 from tinyedge.cli.output import (
@@ -47,6 +49,7 @@ from tinyedge.core.errors import InputError
 @BOUNDS
 @CONSTANTS
 @LIMITS
+@ALLOW_LINKS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -120,6 +123,7 @@ def command(
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
     limits: tuple[str, ...],
+    allow_links: bool,
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -162,7 +166,7 @@ def command(
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
         "constants": split_constants(constants),
-        "limits": numbers(limits, "--limit", "NAME=N"),
+        "limits": split_limits(limits, allow_links),
         "outputs": outputs or None,
         "precision": precision,
         "optimize": not no_optimize,

@@ -11,6 +11,7 @@ import click
 
 from tinyedge.api import TARGETS, choose_options, inspect_model, remarks
 from tinyedge.cli.arguments import (
+    ALLOW_LINKS,
     BOUNDS,
     CONSTANTS,
     DIMS,
@@ -21,6 +22,7 @@ from tinyedge.cli.arguments import (
     numbers,
     split_constants,
     split_dims,
+    split_limits,
 )
 from tinyedge.cli.output import bytes_of, say, say_json, several, table
 from tinyedge.core.compile import Compilation, expression
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 @BOUNDS
 @CONSTANTS
 @LIMITS
+@ALLOW_LINKS
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
@@ -59,6 +62,7 @@ def command(
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
     limits: tuple[str, ...],
+    allow_links: bool,
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
@@ -86,7 +90,7 @@ def command(
         "dims": split_dims(dims),
         "bounds": numbers(bounds, "--bound", "NODE=N"),
         "constants": split_constants(constants),
-        "limits": numbers(limits, "--limit", "NAME=N"),
+        "limits": split_limits(limits, allow_links),
         "outputs": outputs or None,
         "precision": precision,
     }

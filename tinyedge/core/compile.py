@@ -493,6 +493,9 @@ def expression(size: Size) -> program.Expression:
             texts[node] = _steps(node)
         elif node.op in (ops.ADD, ops.MUL):
             texts[node] = _polynomial(ix.terms(node), texts)
+        elif node.op in (ops.FLOORDIV, ops.MOD) and ix.bounds(node.src[1])[0] < 1:
+            dividend, divisor = (texts[s] for s in node.src)  # a size of 0 divides nothing
+            texts[node] = (node.op.name, dividend, ("max", divisor, 1))
         else:
             texts[node] = (node.op.name, *(texts[s] for s in node.src))
     return texts[size]

@@ -17,6 +17,8 @@ class Limits:
     """Each is an option, `--limit NAME=N`.
 
     file_bytes: of the .onnx file; weights in files beside it are not counted.
+    links: 1 where external data may lie wherever a link in the model's folder leads, else 0
+    (`--allow-links`). Links into the same cache of downloaded files are followed anyway.
     nodes: that the file holds, those of subgraphs and functions included.
     unrolled: nodes of subgraphs and functions as often as they are imported, once for each turn of
     a loop and each call; steps that operators unroll; a node's operands and results after the 64th.
@@ -36,6 +38,7 @@ class Limits:
     """
 
     file_bytes: int = LARGEST
+    links: int = 0
     nodes: int = 50_000
     unrolled: int = 10_000
     elements: int = LARGEST
@@ -61,7 +64,7 @@ class Limits:
 
 
 # What any option can allow; LARGEST for the others.
-GREATEST = {"axes": 32, "nesting": 1000}
+GREATEST = {"links": 1, "axes": 32, "nesting": 1000}
 GREATEST |= dict.fromkeys(("folded_work", "golden_work", "golden_bytes"), 1 << 62)
 
 

@@ -44,8 +44,9 @@ def source_of(
 ) -> tuple[Graphs, list[str], dict[str, Any]]:
     """What is compiled, what had to be assumed, and what a manifest records of it.
 
-    dims and bounds may name sizes and nodes of any entry. outputs: values of the first model, to
-    take in place of its outputs. constants: of the first model, inputs that are one number.
+    dims, bounds and constants may name sizes, nodes and inputs of any entry. outputs: values of the
+    first model, to take in place of its outputs. constants: inputs that are one number, in every
+    model that has them.
     limits: of the importer, by name. state_init: arrays. Raises ModelError, InputError.
     """
     graphs, assumed = _graphs(
@@ -77,6 +78,7 @@ def _graphs(
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
     from tinyedge.export.onnx.dims import no_size
+    from tinyedge.export.onnx.importer import no_constant
 
     if MAIN in entries:
         raise InputError(
@@ -99,7 +101,7 @@ def _graphs(
             model = import_model(
                 source,
                 dims=dims,
-                constants=constants if first else None,
+                constants=constants,
                 bounds=bounds,
                 outputs=outputs if first else None,
                 limits=chosen,
@@ -111,6 +113,9 @@ def _graphs(
     for key in dims:
         if all(key in model.unknown for model in models):
             raise no_size(key, (node.arg[0] for model in models for node in model.symbols))
+    for key in constants:
+        if all(key in model.unknown for model in models):
+            raise no_constant(key, dict.fromkeys(i.name for model in models for i in model.inputs))
     return graphs, assumed
 
 

@@ -50,6 +50,8 @@ class _Lineariser:
         self._place_ranges(sink)
         self.sink = self._ordered(sink)
         self.nodes = toposort((self.sink,))
+        for node in self.nodes:  # operands first
+            self._path(node)
         self._group_folds()
         self.uses = self._count_uses()
         self.stores = set(self.sink.src)
@@ -89,12 +91,18 @@ class _Lineariser:
         return best
 
     def _path(self, node: UOp) -> Path:
+        """The loops around a node: those of its ranges, and those around the folds that it uses,
+        which may be more where they run with others over the same ranges.
+        """
         path = self.paths.get(node)
         if path is None:
             if node.op is ops.FOLD:
                 path = self.range_paths[node.src[1]][:-1]
             else:
                 path = self._longest(r for r in node.ranges if r.arg[1] in SERIAL)
+                for source in node.src:
+                    around = self._path(source)
+                    path = around if len(around) > len(path) else path
             self.paths[node] = path
         return path
 

@@ -69,6 +69,11 @@ class Schedule:
             return 1
         return maximum(as_size(self.size(number)))
 
+    def is_exactly(self, number: int, count: int) -> bool:
+        """Whether a range has that many steps whatever the symbols are."""
+        size = self.size(number)
+        return size.op is ops.CONST and size.arg == count
+
     def left(self, kind: str) -> list[int]:
         """Numbers of the ranges of a kind."""
         return [r.arg[0] for r in ranges(self.sink) if r.arg[1] == kind]
@@ -213,7 +218,7 @@ def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
     """Deal a range out to `lanes` threads, neighbours to neighbours."""
     if ix.divisor(schedule.size(number)) % lanes:
         schedule.do(PadTo(number, lanes))
-    if schedule.size(number).op is ops.CONST and schedule.size(number).arg == lanes:
+    if schedule.is_exactly(number, lanes):
         schedule.to(number, kind)
     else:
         _, inner = schedule.split(number, lanes)
@@ -245,7 +250,7 @@ def _vectorise(schedule: Schedule, vector: int) -> int | None:
     while width > 1:
         if ix.divisor(schedule.size(vector)) % width == 0:
             before = schedule.sink, list(schedule.moves)
-            if schedule.extent(vector) == width and schedule.size(vector).op is ops.CONST:
+            if schedule.is_exactly(vector, width):
                 if schedule.attempt(To(vector, "vector")):
                     return None
             else:
@@ -295,7 +300,7 @@ def _upcast(schedule: Schedule, number: int, count: int) -> None:
         return
     if ix.divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
         return
-    if schedule.extent(number) == count:
+    if schedule.is_exactly(number, count):
         schedule.to(number, "upcast")
     else:
         _, inner = schedule.split(number, count)
@@ -392,7 +397,7 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
                 break
         if step < 2:
             break
-        if schedule.size(number).op is ops.CONST and schedule.size(number).arg == step:
+        if schedule.is_exactly(number, step):
             schedule.to(number, "local")
         else:
             _, inner = schedule.split(number, step)

@@ -143,8 +143,9 @@ def _bounds(node: UOp) -> tuple[Bound, Bound]:
     if op is ops.MOD:
         high = bounds(node.src[1])
         low = bounds(node.src[0])
-        if high[0] > 0:
-            return 0, min(high[1] - 1, low[1]) if low[0] >= 0 else high[1] - 1
+        if high[0] >= 0:
+            most = max(high[1] - 1, 0)
+            return 0, min(most, low[1]) if low[0] >= 0 else most
         return -math.inf, math.inf
     if op in (ops.MIN, ops.MAX):
         a, b = bounds(node.src[0]), bounds(node.src[1])
@@ -180,10 +181,12 @@ def _polynomial_bounds(polynomial: Terms) -> tuple[Bound, Bound]:
 
 
 def _quotient_bounds(node: UOp) -> tuple[Bound, Bound]:
+    """Nothing is divided by a size of 0: what would be is an index into nothing."""
     low, high = bounds(node.src[0])
     least, greatest = bounds(node.src[1])
-    if least <= 0:
+    if least < 0:
         return -math.inf, math.inf
+    least, greatest = max(least, 1), max(greatest, 1)
     corners = [
         _floor(low, least),
         _floor(low, greatest),

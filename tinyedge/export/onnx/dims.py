@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
 from tinyedge.core import ops
 from tinyedge.core.errors import InputError
-from tinyedge.core.uop import Size, UOp, symbol, toposort
+from tinyedge.core.rules import index as ix
+from tinyedge.core.uop import Size, UOp, as_node, symbol, toposort
 
 Dim = Union[int, str, None]  # fixed, named, or anonymous
 GREATEST = (1 << 31) - 1
@@ -70,8 +71,8 @@ def parse_value(key: str, value: int | str) -> Bounds:
     low = int(match[1])
     high = low if match[2] is None else int(match[2])
     step = 1 if match[3] is None else int(match[3])
-    if low < 1 or step < 1:
-        raise _bad(key, value, "sizes and steps start at 1")
+    if step < 1:
+        raise _bad(key, value, "steps start at 1")
     if high < low:
         raise _bad(key, value, "the range is empty")
     if high > GREATEST:
@@ -79,13 +80,61 @@ def parse_value(key: str, value: int | str) -> Bounds:
     return Bounds(low, low + (high - low) // step * step, step)
 
 
-def _bad(key: str, value: int | str, because: str) -> InputError:
+def _bad(key: str, value: int | str, because: str, supported: str = "") -> InputError:
     return InputError(
         f"--dim {shlex.quote(f'{key}={value}')}",
         because,
         id="input.dim",
-        supported="a size such as 224, or a range such as 32..1280 or 32..1280:32",
+        supported=supported or "a size such as 224, or a range such as 32..1280 or 32..1280:32",
     )
+
+
+_SHAPE = re.compile(r"\s*\[([^\[\]]*)\]\s*")
+ITEMS = "[1, 3, ?, ?], each of them a size, a range, a name for the size, or ? for an open one"
+
+
+def split_shapes(
+    dims: Mapping[str, int | str],
+) -> tuple[dict[str, tuple[str, ...]], dict[str, int | str]]:
+    """Of given dims those that are the shape of a whole input, `x=[1,3,?,?]`, and the others."""
+    shapes: dict[str, tuple[str, ...]] = {}
+    others: dict[str, int | str] = {}
+    for key, value in dims.items():
+        match = _SHAPE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            others[key] = value
+        else:
+            items = match[1].split(",") if match[1].strip() else []
+            shapes[key] = tuple(item.strip() for item in items)
+    return shapes, others
+
+
+def with_shape(
+    name: str, dims: Sequence[Dim] | None, items: Sequence[str]
+) -> tuple[Declared, dict[str, int | str]]:
+    """An input with the shape that `--dim NAME=[..]` gives it, and what that says of its sizes.
+
+    dims: as the model declares them; None where it does not say how many there are.
+    Raises InputError where the two do not fit.
+    """
+    text = f"[{','.join(items)}]"
+    if dims is not None and len(dims) != len(items):
+        raise _bad(name, text, f"the model says that the input has {len(dims)} axes", ITEMS)
+    declared: list[Dim] = []
+    sizes: dict[str, int | str] = {}
+    for axis, item in enumerate(items):
+        dim = dims[axis] if dims is not None else None
+        if _VALUE.fullmatch(item):
+            sizes[f"{name}[{axis}]"] = item
+        elif not item or (item != "?" and dims is not None and item != dim):
+            because = (
+                f"{item!r} is no size" if dims is None else f"the model has {dim} on axis {axis}"
+            )
+            raise _bad(name, text, because, ITEMS)
+        elif item != "?":
+            dim = item
+        declared.append(dim)
+    return Declared(name, tuple(declared)), sizes
 
 
 def resolve(
@@ -100,9 +149,12 @@ def resolve(
 
     dims: `SYMBOL` or `INPUT[AXIS]` -> size or range. A symbolic leading axis that is left open
     becomes 1, unless the symbol also occurs elsewhere; any other is an error, or gets
-    `open_bounds` where those are given. spare: dims may name sizes that the model lacks.
+    `open_bounds` where those are given. A dim named as arithmetic on other dims, such as
+    `past_sequence_length + sequence_length`, is that sum, and not open itself.
+    spare: dims may name sizes that the model lacks.
     """
     names = _names(inputs)
+    computed = _computed(names)
     present = {name for row in names for name in row if name}
     unknown = unknown_sizes(inputs, dims)
     for key in unknown:
@@ -113,41 +165,135 @@ def resolve(
     leading = _leading(names)
     warnings: list[str] = []
     missing: list[tuple[int, int]] = []
-    seen: set[str] = set()
     sizes: dict[str, Size] = {}
     taken: dict[str, Bounds] = {}
-    shapes = []
     for position, declared in enumerate(inputs):
-        shape: list[Size] = []
-        for axis, dim in enumerate(declared.dims):
-            if isinstance(dim, int):
-                shape.append(dim)
+        for axis, name in enumerate(names[position]):
+            if not name or name in sizes or name in computed:
                 continue
-            name = names[position][axis]
-            if name not in sizes:
-                bounds = chosen.get(name)
-                if bounds is None and name in leading:
-                    warnings.append(f"{_described(declared, axis)} is taken as 1")
-                    bounds = Bounds(1, 1)
-                elif bounds is None:
-                    if name not in seen:
-                        missing.append((position, axis))
-                    seen.add(name)
-                    bounds = open_bounds or Bounds(1, 1)
-                taken[name] = bounds
-                sizes[name] = (
-                    bounds.low
-                    if bounds.low == bounds.high
-                    else symbol(name, bounds.low, bounds.high, bounds.step)
-                )
-            shape.append(sizes[name])
-        shapes.append(tuple(shape))
+            bounds = chosen.get(name)
+            if bounds is None and name in leading:
+                warnings.append(f"{_described(declared, axis)} is taken as 1")
+                bounds = Bounds(1, 1)
+            elif bounds is None:
+                missing.append((position, axis))
+                bounds = open_bounds or Bounds(1, 1)
+            taken[name] = bounds
+            sizes[name] = (
+                bounds.low
+                if bounds.low == bounds.high
+                else symbol(name, bounds.low, bounds.high, bounds.step)
+            )
     if missing and open_bounds is None:
         raise _open(inputs, missing, model)
+    for name, postfix in computed.items():
+        sizes[name] = _evaluated(name, postfix, sizes)
+        if name in chosen:
+            _check_chosen(name, chosen[name], sizes[name])
+    shapes = tuple(
+        tuple(
+            dim if isinstance(dim, int) else sizes[name]
+            for dim, name in zip(declared.dims, row, strict=True)
+        )
+        for declared, row in zip(inputs, names, strict=True)
+    )
     expressions = [size for size in sizes.values() if not isinstance(size, int)]
     symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
     still = tuple(names[position][axis] for position, axis in missing)
-    return Resolved(tuple(shapes), symbols, tuple(warnings), tuple(unknown), taken, still)
+    return Resolved(shapes, symbols, tuple(warnings), tuple(unknown), taken, still)
+
+
+# Dims that are named as arithmetic on others.
+
+_OPERATOR = re.compile(r"(//|[+*()]|(?<=\s)-(?=\s))")  # a name may hold a minus: `batch-size`
+_PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "//": 2}
+_ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
+    "+": ix.size_add,
+    "-": ix.size_sub,
+    "*": ix.size_mul,
+    "//": ix.size_floordiv,
+}
+LONGEST = 64  # names, numbers and operators of one expression
+
+
+def _computed(names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """The names that are arithmetic on other names, each with its expression in postfix order."""
+    present = dict.fromkeys(name for row in names for name in row if name)
+    plain = {name for name in present if len(_OPERATOR.split(name)) == 1}
+    postfix = {name: _postfix(name, plain) for name in present if name not in plain}
+    return {name: tokens for name, tokens in postfix.items() if tokens}
+
+
+def _postfix(text: str, names: Collection[str]) -> list[str]:
+    """Integers, names and `+ - * // ( )` in postfix order (Dijkstra's shunting-yard algorithm).
+
+    Empty where the text is anything else, names another name than the given ones or only
+    integers, or divides by something that is no positive integer.
+    """
+    tokens = [token for part in _OPERATOR.split(text) if (token := part.strip())]
+    if len(tokens) > LONGEST:
+        return []
+    result: list[str] = []
+    waiting: list[str] = []
+    operand_next = True
+    for token in tokens:
+        is_operand = token not in _ARITHMETIC and token not in "()"
+        if operand_next != (is_operand or token == "("):
+            return []
+        if is_operand:
+            if token not in names and not re.fullmatch(r"[0-9]{1,9}", token, re.ASCII):
+                return []
+            if waiting and waiting[-1] == "//" and not token.strip("0").isdecimal():
+                return []
+            result.append(token)
+            operand_next = False
+        elif token == "(":
+            if waiting and waiting[-1] == "//":
+                return []
+            waiting.append(token)
+        else:
+            least = 0 if token == ")" else _PRECEDENCE[token]
+            while waiting and _PRECEDENCE[waiting[-1]] >= max(least, 1):
+                result.append(waiting.pop())
+            if token == ")":
+                if not waiting:
+                    return []
+                waiting.pop()
+            else:
+                waiting.append(token)
+                operand_next = True
+    if operand_next or "(" in waiting or not set(result) & set(names):
+        return []
+    return result + waiting[::-1]
+
+
+def _evaluated(name: str, postfix: Sequence[str], sizes: Mapping[str, Size]) -> Size:
+    """The size that a name stands for. Raises InputError where it can be below 0."""
+    stack: list[Size] = []
+    for token in postfix:
+        if token in _ARITHMETIC:
+            right = stack.pop()
+            stack.append(_ARITHMETIC[token](stack.pop(), right))
+        else:
+            stack.append(sizes[token] if token in sizes else int(token))
+    low, high = ix.bounds(as_node(stack[0]))
+    if low < 0 or high > GREATEST:
+        raise InputError(
+            f"the size {name!r}",
+            f"of the sizes that it is computed from it is {low} to {high}",
+            id="input.dim",
+            supported=f"0 to {GREATEST}",
+            next="give those sizes other values with --dim",
+        )
+    return stack[0]
+
+
+def _check_chosen(name: str, given: Bounds, size: Size) -> None:
+    """Raise InputError where a computed size is given a value that it need not have."""
+    low, high = ix.bounds(as_node(size))
+    if not (given.low <= low and high <= given.high and given.step == 1):
+        found = f"{low}" if low == high else f"{low}..{high}"
+        raise _bad(name, str(given), f"it is computed from other sizes, as {found}")
 
 
 def unknown_sizes(inputs: Sequence[Declared], keys: Iterable[str]) -> list[str]:
@@ -210,7 +356,7 @@ def _find(inputs: Sequence[Declared], key: str) -> tuple[int, int] | None:
 
 
 def no_size(key: str, symbols: Iterable[str]) -> InputError:
-    """The error for a key of dims that names no size."""
+    """The error for a key of dims that names no size, and no input that is given a shape."""
     available = sorted(symbols)
     return InputError(
         f"--dim {shlex.quote(key)}",
@@ -218,6 +364,24 @@ def no_size(key: str, symbols: Iterable[str]) -> InputError:
         id="input.dim",
         supported=", ".join(available[:20]) if available else "all sizes of this model are fixed",
     )
+
+
+def no_input(name: str, inputs: Sequence[str]) -> InputError:
+    """The error for a shape given to an input that is not there."""
+    return InputError(
+        f"--dim {shlex.quote(f'{name}=[..]')}",
+        "the model has no such input",
+        id="input.dim",
+        supported=", ".join(map(repr, inputs[:20])) or "the model has no inputs",
+    )
+
+
+def joined(dims: Mapping[str, int | str], sizes: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Given dims with those that whole shapes give. Raises InputError where they contradict."""
+    for key, value in sizes.items():
+        if key in dims and parse_value(key, dims[key]) != parse_value(key, value):
+            raise _bad(key, dims[key], f"the shape given for the input says {value}")
+    return {**dims, **sizes}
 
 
 def _described(declared: Declared, axis: int) -> str:

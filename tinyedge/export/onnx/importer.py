@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +49,8 @@ class ImportedModel:
 
     outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
     names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
-    unknown: given dims that name no size of the model. counts: the sizes that only a run knows.
-    sizes: the bounds of every size that the model leaves open.
+    unknown: given dims that name no size of the model, and constants that name no input. counts:
+    the sizes that only a run knows. sizes: the bounds of every size that the model leaves open.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -86,7 +87,7 @@ def import_model(
     constants: values of inputs that shall be fixed, arrays or numbers; these are inputs no more.
     bounds: by a node's name, the most turns or elements that only a run will know.
     outputs: names of values; only what these need is imported. Default: the model's outputs.
-    spare: dims and bounds may name what the model lacks.
+    spare: dims, bounds and constants may name what the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
@@ -245,8 +246,19 @@ class Importer:
     ) -> ImportedModel:
         graph = self.model.proto.graph
         stored = self._stored(graph)
-        stored.update(self._fixed(graph, constants or {}))
-        declared, dtypes = self._declared(graph, stored)
+        constants = constants or {}
+        known = {value.name for value in (*graph.input, *self.left.inputs)}
+        strange = [name for name in constants if name not in known]
+        if strange and not spare:
+            raise no_constant(strange[0], known)
+        stored.update(self._fixed(graph, {n: v for n, v in constants.items() if n in known}))
+        shapes, dims = sizes_of.split_shapes(dims)
+        declared, dtypes, given = self._declared(graph, stored, shapes)
+        unknown = [name for name in shapes if name not in {entry.name for entry in declared}]
+        left_out = {value.name for value in self.left.inputs}
+        if not spare and not left_out.issuperset(unknown):
+            raise sizes_of.no_input(unknown[0], [entry.name for entry in declared])
+        dims = sizes_of.joined(dims, given)
         if None in dtypes:  # which is what the caller is told, not that sizes are open
             open_bounds = open_bounds or sizes_of.ASSUMED
         resolved = sizes_of.resolve(
@@ -290,7 +302,7 @@ class Importer:
             resolved.symbols,
             self.names,
             tuple(self.warnings),
-            resolved.unknown,
+            (*resolved.unknown, *unknown, *strange),
             self.counts,
             resolved.bounds,
         )
@@ -384,24 +396,20 @@ class Importer:
         inputs = {value.name: value for value in (*graph.input, *self.left.inputs)}
         fixed = {}
         for name, value in constants.items():
-            if name not in inputs:
-                raise InputError(
-                    f"constant {name!r}",
-                    "the model has no such input",
-                    id="input.constant",
-                    supported=", ".join(map(repr, inputs)),
-                )
             if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
                 value = _filled(value, inputs[name])
             fixed[name] = _fixed_value(value, name)
         return fixed
 
     def _declared(
-        self, graph: Any, stored: Mapping[str, Any]
-    ) -> tuple[list[sizes_of.Declared], list[DType | None]]:
-        """The inputs, and their element types: None for those that are refused."""
+        self, graph: Any, stored: Mapping[str, Any], shapes: Mapping[str, Sequence[str]]
+    ) -> tuple[list[sizes_of.Declared], list[DType | None], dict[str, int | str]]:
+        """The inputs; their element types, None for those that are refused; what `shapes`, which
+        the caller gives, say of their sizes.
+        """
         declared: list[sizes_of.Declared] = []
         dtypes: list[DType | None] = []
+        sizes: dict[str, int | str] = {}
         names = set()
         for value in graph.input:
             if value.name in names or not value.name:
@@ -409,15 +417,21 @@ class Importer:
             names.add(value.name)
             if value.name in stored:
                 continue
-            declared.append(sizes_of.Declared(value.name, _dims(_type(value).tensor_type.shape)))
+            kind = _type(value).tensor_type
+            entry = sizes_of.Declared(value.name, _dims(kind.shape))
+            if value.name in shapes:
+                dims = entry.dims if kind.HasField("shape") else None
+                entry, more = sizes_of.with_shape(value.name, dims, shapes[value.name])
+                sizes.update(more)
+            declared.append(entry)
             if value.type.HasField("optional_type"):
                 self.warn(f"input {value.name!r} is optional: it has to be given")
             try:
-                dtypes.append(_input_type(value))
+                dtypes.append(_input_type(value, value.name in shapes))
             except UnsupportedOp as error:
                 self.refusals.append((None, value.name, error))
                 dtypes.append(None)
-        return declared, dtypes
+        return declared, dtypes, sizes
 
     def _execute(self, call: Call) -> list[Any]:
         """Run a call, and the calls that its nodes make, on an explicit stack."""
@@ -722,6 +736,16 @@ class _Initialiser:
     sparse: bool
 
 
+def no_constant(name: str, inputs: Iterable[str]) -> InputError:
+    """The error for a constant in the place of an input that is not there."""
+    return InputError(
+        f"constant {name!r}",
+        "the model has no such input",
+        id="input.constant",
+        supported=", ".join(map(repr, inputs)),
+    )
+
+
 def _filled(number: bool | int | float, value: Any) -> Any:
     """An input of one number, as an array. Raises InputError where it cannot be that."""
     dtype, dims = _input_type(value), _dims(_type(value).tensor_type.shape)
@@ -797,8 +821,11 @@ def _type(value: Any) -> Any:
     return kind.optional_type.elem_type if kind.HasField("optional_type") else kind
 
 
-def _input_type(value: Any) -> DType:
-    """The element type of an input. Raises UnsupportedOp for what cannot be one."""
+def _input_type(value: Any, has_shape: bool = False) -> DType:
+    """The element type of an input. Raises UnsupportedOp for what cannot be one.
+
+    has_shape: the caller says which shape it has, so that the model need not.
+    """
     subject = f"input {value.name!r}"
     if not _type(value).HasField("tensor_type"):
         raise UnsupportedOp(
@@ -809,13 +836,14 @@ def _input_type(value: Any) -> DType:
             next="make each tensor an input, and a sequence of them by SequenceConstruct",
         )
     kind = _type(value).tensor_type
-    if not kind.HasField("shape"):
+    if not has_shape and not kind.HasField("shape"):
         raise UnsupportedOp(
             subject,
             "the model does not say how many axes it has",
             id="model.unsupported",
             supported="inputs of known rank",
-            next="give the input a shape with onnx.helper or when exporting",
+            next=f"say its shape: --dim {shlex.quote(f'{value.name}=[1,3,?,?]')}, with as many "
+            "sizes as it has axes, ? for an open one",
         )
     return reader.element_type(kind.elem_type, subject)
 

@@ -418,9 +418,11 @@ def _place(text: Any, subject: str) -> int:
 def _data_file(model: Model, location: str | bytes, subject: str) -> Buffer:
     assert model.folder is not None
     try:
-        path = _confined(model.folder, location, subject)
+        path, linked = _confined(model.folder, location, subject)
+        if linked:
+            path = _target(path, model, location, subject)
         if path not in model.files:
-            model.files[path] = _mapped(path, own=True)
+            model.files[path] = _mapped(path, own=not model.limits.links)
         return model.files[path]
     except OSError as error:
         if error.strerror == NOT_PLAIN:
@@ -433,23 +435,46 @@ def _data_file(model: Model, location: str | bytes, subject: str) -> Buffer:
         ) from error
 
 
-def _confined(folder: Path, location: str | bytes, subject: str) -> Path:
-    """The path of a file in the folder or below it, without links on the way."""
+def _confined(folder: Path, location: str | bytes, subject: str) -> tuple[Path, bool]:
+    """The path of a file in the folder or below it, and whether there are links on the way."""
     if isinstance(location, bytes):  # as texts are that are no UTF-8
         raise _outside(subject, location)
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or location.startswith(("/", "\\")) or ":" in parts[0]:
         raise _outside(subject, location)
-    path = folder
+    path, linked = folder, False
     for part in parts:
         if part in ("", "."):
             continue
         if part == "..":
             raise _outside(subject, location)
         path = path / part
-        if path.is_symlink():
-            raise _outside(subject, location)
-    return path
+        linked = linked or path.is_symlink()
+    return path, linked
+
+
+def _target(path: Path, model: Model, location: str | bytes, subject: str) -> Path:
+    """Where links lead, if they may be followed: into the cache of downloads that the model lies in
+    itself, or anywhere by the caller's wish. Raises ModelError, OSError.
+    """
+    assert model.folder is not None
+    target = path.resolve(strict=True)
+    stored = _cache_files(model.folder.resolve())
+    if model.limits.links or (stored is not None and target.is_relative_to(stored)):
+        return target
+    raise _outside(subject, location)
+
+
+def _cache_files(folder: Path) -> Path | None:
+    """The folder with the files of a cache of downloads, if a folder is one of its snapshots.
+
+    Such a cache, as Hugging Face's tools make it, holds `blobs/HASH` and, for each revision of a
+    repository, `snapshots/REVISION/NAME` with links to them.
+    """
+    for above in folder.parents:
+        if folder.is_relative_to(above / "snapshots") and (above / "blobs").is_dir():
+            return above / "blobs"
+    return None
 
 
 def _outside(subject: str, location: str | bytes) -> ModelError:
@@ -457,6 +482,8 @@ def _outside(subject: str, location: str | bytes) -> ModelError:
         subject,
         f"its data file {location!r} is not a plain file inside the model's folder",
         id="model.external-data",
-        supported="a relative path to a regular file: no '..', no links, no hard links",
-        next="copy the data file next to the model",
+        supported="a relative path to a regular file: no '..', no hard links; links only from a "
+        "snapshot to a blob of one cache of downloads",
+        next="copy the data file next to the model; if its links can be trusted, --allow-links "
+        '(in Python limits={"links": 1})',
     )

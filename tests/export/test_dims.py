@@ -1,0 +1,221 @@
+"""What `--dim` takes: names that are arithmetic on others, whole shapes; constants and links."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tinyedge
+from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
+from tinyedge.core.reference import size_value
+from tinyedge.core.uop import UOp
+from tinyedge.export.limits import choose_limits
+from tinyedge.export.onnx import import_model
+from tinyedge.export.source import source_of
+
+
+def _ports(*shapes: tuple[str, list[Any] | None]) -> bytes:
+    """A model that adds nothing up: each input goes through Identity."""
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name, _ in shapes]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes]
+    outputs = [
+        helper.make_tensor_value_info(f"{n}_out", TensorProto.FLOAT, None) for n, _ in shapes
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    opsets = [helper.make_opsetid("", 17)]
+    source: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return source
+
+
+PAST = ("past", [1, "past_length"])
+TOKENS = ("tokens", [1, "tokens in"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("past_length + tokens in", lambda p, t: p + t),
+        ("past_length+1", lambda p, t: p + 1),
+        ("2*(past_length + 3) - tokens in", lambda p, t: 2 * (p + 3) - t),
+        ("(past_length + tokens in) // 2 * 2", lambda p, t: (p + t) // 2 * 2),
+    ],
+)
+def test_sizes_that_are_named_as_arithmetic_on_others(text: str, value: Any) -> None:
+    data = _ports(("mask", [1, text]), PAST, TOKENS)
+    imported = import_model(data, dims={"past_length": "0..20", "tokens in": "1..4"})
+    (size,) = imported.inputs[0].shape[1:]
+    assert {node.arg[0] for node in imported.symbols} == {"past_length", "tokens in"}
+    for past, tokens in ((0, 1), (20, 4), (7, 2)):
+        found = size_value(size, {"past_length": past, "tokens in": tokens})
+        assert found == value(past, tokens)
+    fixed = import_model(data, dims={"past_length": 5, "tokens in": 3})
+    assert fixed.inputs[0].shape == (1, value(5, 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["batch-size", "past_length - 1 - ", "past_length + other", "past_length // tokens in", "a + b"]
+    + ["past_length tokens in", "Max(1, past_length)", "(past_length", "3", "past_length // 0"],
+)
+def test_other_texts_are_names(text: str) -> None:
+    data = _ports(("mask", [1, text]), PAST, TOKENS)
+    dims = {"past_length": 4, "tokens in": 2, text: "1..9"}
+    imported = import_model(data, dims=dims)
+    assert [node.arg[0] for node in imported.symbols] == [text]
+
+
+def test_computed_sizes_that_do_not_fit_are_refused() -> None:
+    data = _ports(("mask", [1, "past_length - tokens in"]), PAST, TOKENS)
+    dims = {"past_length": "0..20", "tokens in": "1..4"}
+    with pytest.raises(InputError, match="it is -4 to 19"):
+        import_model(data, dims=dims)
+    data = _ports(("mask", [1, "past_length + tokens in"]), PAST, TOKENS)
+    with pytest.raises(InputError, match=r"computed from other sizes, as 1\.\.24"):
+        import_model(data, dims={**dims, "past_length + tokens in": 9})
+    import_model(data, dims={**dims, "past_length + tokens in": "0..99"})
+
+
+def test_inputs_without_a_rank_are_given_a_shape() -> None:
+    data = _ports(("x", None))
+    with pytest.raises(UnsupportedOp, match=re.escape("--dim 'x=[1,3,?,?]'")):
+        import_model(data)
+    imported = import_model(data, dims={"x": "[1, 3, H, 2..8:2, ?]", "H": 5, "x[4]": 6})
+    shape = imported.inputs[0].shape
+    assert (*shape[:3], shape[4]) == (1, 3, 5, 6)
+    assert (
+        isinstance(shape[3], UOp)
+        and size_value(shape[3], {"x[3]": 6}) == 6
+        and str(imported.sizes["x[3]"]) == "2..8:2"
+    )
+    assert import_model(data, dims={"x": "[]"}).inputs[0].shape == ()
+    with pytest.raises(InputError, match=re.escape("these input sizes are open: x[1]")):
+        import_model(data, dims={"x": "[2,?]"})
+
+
+@pytest.mark.parametrize(
+    ("dims", "because"),
+    [
+        ({"x": "[1,2,3]"}, "has 2 axes"),
+        ({"x": "[1,5]"}, "fixes this size to 4"),
+        ({"x": "[N,M]"}, "the model has 4 on axis 1"),
+        ({"x": "[3,?]", "x[0]": 5}, "the shape given for the input says 3"),
+        ({"y": "[3,4]"}, "no such input"),
+        ({"x": "[3,,]"}, "axes"),
+        ({"x": "[3,-1]"}, "the model has 4"),
+    ],
+)
+def test_shapes_that_do_not_fit_the_model(dims: dict[str, str], because: str) -> None:
+    data = _ports(("x", ["N", 4]))
+    assert import_model(data, dims={"x": "[3,?]"}).inputs[0].shape == (3, 4)
+    assert import_model(data, dims={"x": "[N,4]", "N": 2}).inputs[0].shape == (2, 4)
+    with pytest.raises(InputError, match=because):
+        import_model(data, dims=dims)
+
+
+def test_a_mask_is_as_long_as_past_and_tokens(tmp_path: Path) -> None:
+    """A decoder whose mask has a length that is named as a sum."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["all"], axis=1),
+        helper.make_node("Mul", ["all", "mask"], ["y"]),
+    ]
+    shapes = {"past": [1, "past"], "x": [1, "tokens"], "mask": [1, "past + tokens"]}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    dims = {"past": "0..20", "tokens": "1..4"}
+    bundle = tinyedge.export_onnx(path, target="cpu", out=tmp_path / "b", dims=dims, golden=False)
+    with tinyedge.load(bundle) as model:
+        for past, tokens in ((20, 1), (0, 3)):
+            arrays = {"past": np.ones((1, past), "f4"), "x": np.full((1, tokens), 2, "f4")}
+            mask = np.arange(past + tokens, dtype="f4")[None]
+            found = model.run({**arrays, "mask": mask})["y"]
+            np.testing.assert_array_equal(found[0], mask[0] * np.repeat([1, 2], [past, tokens]))
+        arrays = {"past": np.ones((1, 20), "f4"), "x": np.ones((1, 1), "f4")}
+        with pytest.raises(RunError, match="axis 1 is 7, not 21"):
+            model.run({**arrays, "mask": np.ones((1, 7), "f4")})
+
+
+def test_constants_hold_for_every_entry(tmp_path: Path) -> None:
+    def write(name: str, inputs: list[str]) -> Path:
+        node = helper.make_node("Sum", inputs, [f"{name}_out"])
+        ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in inputs]
+        result = [helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, [2])]
+        graph = helper.make_graph([node], "g", ports, result)
+        onnx.save(helper.make_model(graph), tmp_path / f"{name}.onnx")
+        return tmp_path / f"{name}.onnx"
+
+    entries = {"b": write("b", ["x", "rate"]), "c": write("c", ["x"])}
+    constants = {"rate": 16000, "gain": 2}
+    source, _, record = source_of(write("a", ["gain", "x"]), entries=entries, constants=constants)
+    found = {name: [port.name for port in graph.inputs] for name, graph in source.entries.items()}
+    assert found == {"main": ["x"], "b": ["x"], "c": ["x"]} and len(record["constants"]) == 2
+    with pytest.raises(InputError, match=r"'speed'.*\n.*no such input"):
+        source_of(tmp_path / "a.onnx", entries=entries, constants={"speed": 1})
+
+
+def _linked(folder: Path, target: Path) -> Path:
+    """A model in a folder whose weight lies in `w.bin`, a link to a target file."""
+    folder.mkdir(parents=True)
+    weight = numpy_helper.from_array(np.arange(4, dtype="f4"), "w")
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [weight]))
+    onnx.save(
+        model, folder / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "w.bin").rename(target)
+    (folder / "w.bin").symlink_to(os.path.relpath(target, folder))
+    return folder / "m.onnx"
+
+
+def test_links_into_the_same_cache_are_followed(tmp_path: Path) -> None:
+    """As Hugging Face's tools lay it out; the model itself is such a link, too."""
+    root = tmp_path / "models--org--name"
+    model = _linked(root / "snapshots" / "rev" / "onnx", root / "blobs" / "5eed")
+    model.rename(root / "blobs" / "c0de")
+    model.symlink_to("../../../blobs/c0de")
+    assert import_model(model).outputs
+    elsewhere = tmp_path / "link"
+    elsewhere.symlink_to(model.parent, target_is_directory=True)
+    assert import_model(elsewhere / "m.onnx").outputs
+
+
+@pytest.mark.parametrize(
+    "place", ["secret", "models--org--name/blobs2/x", "models--org--name/refs"]
+)
+def test_other_links_are_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "models--org--name" / "blobs").mkdir(parents=True)
+    folder = tmp_path / "models--org--name" / "snapshots" / "rev"
+    model = _linked(folder, tmp_path / place)
+    with pytest.raises(ModelError, match="--allow-links"):
+        import_model(model)
+    assert import_model(model, limits=choose_limits({"links": 1})).outputs
+
+
+def test_a_link_through_a_blob_is_refused(tmp_path: Path) -> None:
+    """A blob that is a link itself leads out of the cache."""
+    root = tmp_path / "models--org--name"
+    model = _linked(root / "snapshots" / "rev", tmp_path / "secret")
+    (root / "blobs").mkdir()
+    (root / "blobs" / "5eed").symlink_to(tmp_path / "secret")
+    (model.parent / "w.bin").unlink()
+    (model.parent / "w.bin").symlink_to("../../blobs/5eed")
+    with pytest.raises(ModelError, match="not a plain file"):
+        import_model(model)
+
+
+def test_links_without_a_cache_are_refused(tmp_path: Path) -> None:
+    model = _linked(tmp_path / "model", tmp_path / "data" / "w.bin")
+    with pytest.raises(ModelError, match="--allow-links"):
+        import_model(model)

@@ -1,0 +1,168 @@
+"""Sizes of 0: inputs without elements, at run time, for every family of operators.
+
+The models are those of test_open_sizes, each size of which may be 0 in turn where the model allows
+it. onnxruntime says what is right; where it refuses or is wrong, ONNX's own evaluator or the table
+below. Others are only compared with the reference evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import compose
+from onnx.reference import ReferenceEvaluator
+
+from tests.agreement import find_target
+from tests.export.test_open_sizes import (
+    MODELS,
+    SIZES,
+    Arrays,
+    Opened,
+    bounds_of,
+    build,
+    check,
+    expected,
+    feeds_of,
+)
+from tinyedge.core.compile import Graphs, compile_graph
+from tinyedge.core.device import Device
+from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.reference import evaluate
+from tinyedge.core.replay import Replay
+from tinyedge.export.onnx import import_model
+
+# Its runtime ends the whole process (a division by zero, an exception in a thread).
+CRASHES_ONNXRUNTIME = ("Unique rows", "Einsum", "LSTM", "GRU both ways")
+# It leaves memory as it was, and means of nothing are 0 there; ONNX leaves them undefined.
+WRONG_IN_ONNXRUNTIME = {"RoiAlign": 0.0, "ReduceMean": np.nan}
+# It gives 0 for windows of padding alone, of which the maximum is -infinity.
+WRONG_IN_EVALUATOR = ("MaxPool ceil with pads",)
+# Index tensors of which every value must lie inside of what is empty.
+NO_INPUTS = {("GatherElements", "L"), ("GatherND", "L"), ("Gather", "L")}
+
+
+@dataclass
+class Empty(Opened):
+    """A model of which some sizes may be 0, and the name it has in MODELS."""
+
+    name: str = ""
+    may_be_empty: tuple[str, ...] = field(default=())
+
+    @staticmethod
+    def of(name: str, prefix: str = "") -> Empty:
+        model = compose.add_prefix(build(MODELS[name]), prefix)
+        source = model.SerializeToString()
+        dims, chosen = bounds_of(model), []
+        imported = import_model(source, dims=dims)
+        for size in list(dims):
+            low = dims[size].split("..")[0]
+            lower = {**dims, size: f"0{dims[size].removeprefix(low)}"}
+            try:
+                imported = import_model(source, dims=lower)
+            except InputError as error:
+                assert error.id == "input.sizes" or isinstance(error, UnsupportedOp), name
+                continue
+            dims = lower
+            chosen.append(size)
+        return Empty(model, imported, name, tuple(chosen))
+
+    def worlds(self) -> Iterator[tuple[dict[str, int], Arrays, Arrays | None]]:
+        """Sizes, one of them 0; inputs; and what they must give, if anything else can say."""
+        for size in self.may_be_empty:
+            if (self.name, size) in NO_INPUTS:
+                continue
+            sizes = {name: values[len(values) // 2] for name, values in SIZES.items()} | {size: 0}
+            rng = np.random.default_rng(1)
+            try:
+                feeds = feeds_of(self.model, sizes, rng)
+            except ValueError:  # an index into what is empty
+                continue
+            yield sizes, feeds, self._expected(feeds)
+
+    def _expected(self, feeds: Arrays) -> Arrays | None:
+        if self.name not in CRASHES_ONNXRUNTIME:
+            try:
+                wanted = expected(self.model.SerializeToString(), feeds)
+            except Exception:  # of any kind: it refuses
+                pass
+            else:
+                return {name: self._right(array) for name, array in wanted.items()}
+        if self.name in WRONG_IN_EVALUATOR:
+            return None
+        evaluator = ReferenceEvaluator(self.model)
+        try:
+            results = evaluator.run(None, feeds)
+        except Exception:  # of any kind: its numpy cannot do it
+            return None
+        return dict(zip(evaluator.output_names, results, strict=True))
+
+    def _right(self, array: Any) -> Any:
+        value = WRONG_IN_ONNXRUNTIME.get(self.name)
+        return array if value is None else np.full_like(array, value)
+
+    def reference(self, sizes: dict[str, int], feeds: Arrays) -> Arrays:
+        outputs = self.imported.outputs
+        nodes = [tensor.node for tensor in outputs.values()]
+        found = evaluate(nodes, feeds, sizes, self.imported.counts.nodes)
+        return dict(zip(outputs, found, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_family(name: str) -> None:
+    """By the reference evaluator."""
+    model = Empty.of(name)
+    for sizes, feeds, wanted in model.worlds():
+        found = model.reference(sizes, feeds)
+        if wanted is not None:
+            assert {n: a.shape for n, a in found.items()} == {n: a.shape for n, a in wanted.items()}
+            check(found, wanted, f"{name} {sizes}")
+
+
+MECHANISMS = (
+    "Attention over a past",
+    "Attention with a mask",
+    "Resize linear to another's size",
+    "Resize antialias to another's size",
+    "Slice an end of either sign",
+    "Pad edge by computed",
+    "Concat",
+    "Split into thirds",
+    "Gather",
+    "ScatterElements add",
+    "TopK of all",
+    "NonZero",
+    "CumSum",
+    "ReduceLogSumExp",
+    "LayerNormalization over open axes",
+    "Gemm",
+    "ConvTranspose",
+    "MaxPool ceil with pads",
+    "LSTM",
+    "DFT",
+)
+OTHERS = [name for name in MODELS if name not in MECHANISMS]
+GROUPS = {
+    "mechanisms": list(MECHANISMS),
+    **{OTHERS[first]: OTHERS[first : first + 10] for first in range(0, len(OTHERS), 10)},
+}
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["mechanisms", *(pytest.param(g, marks=pytest.mark.slow) for g in GROUPS if g != "mechanisms")],
+)
+def test_one_program(group: str, target: str, device: Device) -> None:
+    """Compiled: several models are entries of one program."""
+    some = {name: Empty.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])}
+    graphs = Graphs({name: model.imported.graph() for name, model in some.items()})
+    program = compile_graph(graphs, find_target(target)).program
+    assert program is not None
+    with Replay(program, device, poison=True) as replay:
+        for name, model in some.items():
+            for sizes, feeds, wanted in model.worlds():
+                found = replay.run(feeds, name)
+                check(found, wanted or model.reference(sizes, feeds), f"{name} {sizes}")
