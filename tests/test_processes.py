@@ -334,3 +334,55 @@ def test_a_pool_of_forked_processes(bundles: Path) -> None:
     assert np.allclose(eval(end.stdout), 16), end.stderr
     end = python(POOL, bundles / "webgpu0")
     assert eval(end.stdout) == ["device.fork"] * 4, end.stderr
+
+
+# --- files that change -------------------------------------------------------------------------
+
+
+CHANGE = """
+import os, sys
+import numpy as np
+import tinyedge
+from tinyedge.export.bundle import read
+
+path, how = sys.argv[1:]
+model = tinyedge.load(path)
+bundle = read(path)
+cases = bundle.goldens()
+for name in os.listdir(path):
+    file = os.path.join(path, name)
+    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    if how == "overwritten" and size:
+        with open(file, "r+b") as opened:
+            opened.write(b"\\x41" * size)
+    elif how == "cut" and size:
+        os.truncate(file, 0)
+ones = np.ones(4, np.float32)
+runs = [model.run({"x": ones})["sum"].tolist() for _ in range(2)]
+model.reset()
+print(model.get_state("total").tolist(), runs, model.run({"x": ones})["sum"].tolist())
+print(bundle.program.weights[0].data.view(np.float32).tolist(), cases[0].outputs[0].data.shape)
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["overwritten", "cut"])
+def test_a_loaded_model_does_not_look_at_its_files_again(
+    tmp_path: Path, target: str, how: str
+) -> None:
+    """A state whose first value is 5, 6, 7, 8 adds ones, and starts again at that value."""
+    out = tinyedge.export_function(
+        lambda x, total: {"sum": total + x},
+        {"x": np.zeros(4, np.float32), "total": np.zeros(4, np.float32)},
+        target=target,
+        precision="fp32",
+        out=tmp_path / "model",
+        states={"total": "sum:keep"},
+        state_init={"total": np.array([5, 6, 7, 8], np.float32)},
+    )
+    end = python(CHANGE, out, how)
+    assert end.returncode == 0, end.stderr
+    first, second = "[6.0, 7.0, 8.0, 9.0]", "[7.0, 8.0, 9.0, 10.0]"
+    assert end.stdout == (
+        f"[5.0, 6.0, 7.0, 8.0] [{first}, {second}] {first}\n[5.0, 6.0, 7.0, 8.0] (4,)\n"
+    )

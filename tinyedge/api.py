@@ -109,13 +109,13 @@ class Model:
     """
 
     def __init__(self, program: Program, device: str | None = None) -> None:
-        self.program = program
         self._closed = False
         self._lock = threading.RLock()
         self._running = False
         self._process = os.getpid()
         self._device = open_device(program, device)
         self._replay = Replay(program, self._device)
+        self.program = self._replay.program
         _models.add(self)
 
     @property

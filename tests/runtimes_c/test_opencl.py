@@ -507,12 +507,22 @@ def test_a_cache_that_keeps_nothing_is_told(library: Library, tmp_path: Path) ->
     logger = Logger(LOG(log), None)
     model = opened.open(opened.open_options(logger=logger))
     (tmp_path / "file").write_text("")
-    for folder, notes in (("file/cache", 1), ("x" * 5000, 1), ("folder", 0), ("folder", 0)):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)  # of what others can write nothing is loaded either
+    places = (("file/cache", 1), ("x" * 5000, 1), ("folder", 0), ("folder", 0), ("open", 1))
+    for folder, notes in places:
         said.clear()
         options = OpenCl(cache_folder=str(tmp_path / folder).encode())
         opened.c.te_destroy(opened.create(model, opened.create_options(opencl=options)))
         told = [text for id, text in said if id == "device.cache"]
         assert len(told) == notes and all("will be compiled again" in text for text in told)
+    assert list((tmp_path / "open").iterdir()) == []
+    assert len(list((tmp_path / "folder").iterdir())) == 1
+    (tmp_path / "folder").chmod(0o722)
+    said.clear()
+    options = OpenCl(cache_folder=str(tmp_path / "folder").encode())
+    opened.c.te_destroy(opened.create(model, opened.create_options(opencl=options)))
+    assert "device.cache" in {id for id, _ in said}
     opened.c.te_close(model)
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,11 +94,80 @@ def test_a_damaged_cache_entry_is_replaced(tmp_path: Path) -> None:
     cache = tmp_path / "kernels"
     run_addition(cpu.open(cache=cache))
     (kept,) = cache.iterdir()
-    # A new file: the old one may still be mapped.
-    kept.unlink()
     kept.write_bytes(b"not a library")
     assert run_addition(cpu.open(cache=cache)) == 2
     assert kept.stat().st_size > 100
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "another", "empty", "folder"])
+def test_damage_of_the_cache(tmp_path: Path, damage: str) -> None:
+    """What lies in the cache under a name is not what was compiled: 1 + 1 is 2 all the same."""
+    cache = tmp_path / "kernels"
+    run_addition(cpu.open(cache=cache))
+    (kept,) = cache.iterdir()
+    content = kept.read_bytes()
+    wrong = content
+    if damage == "flipped":  # what is right about it: its key, its size, that it is a library
+        place = content.index(b"\0" * 64) + 32
+        wrong = content[:place] + b"\1" + content[place + 1 :]
+    elif damage == "another":
+        subtract = programs.addition("cpu").kernels[0].source.replace("b0[i] +", "b0[i] -")
+        other = tmp_path / "other"
+        run_addition(cpu.open(cache=other), with_source(subtract))
+        wrong = next(other.iterdir()).read_bytes()
+    kept.unlink()  # a new file: the old one is in use, where the device does not copy it
+    if damage == "folder":
+        kept.mkdir()
+    else:
+        kept.write_bytes({"cut": content[:5000], "empty": b""}.get(damage, wrong))
+    assert run_addition(cpu.open(cache=cache)) == 2
+    if damage != "folder":
+        assert kept.read_bytes() == content
+        assert [path.name for path in cache.iterdir()] == [kept.name]
+
+
+def test_a_library_in_use_does_not_depend_on_its_file(tmp_path: Path) -> None:
+    cache = tmp_path / "kernels"
+    for _ in range(2):  # compiled, then from the cache
+        with Replay(programs.addition("cpu"), cpu.open(cache=cache)) as replay:
+            for kept in cache.glob("*.so"):
+                os.truncate(kept, 0)
+            assert replay.run({"a": ONES, "b:0": ONES})["c"][0, 0] == 2
+        run_addition(cpu.open(cache=cache))
+
+
+def test_what_killed_processes_left_in_the_cache_goes(tmp_path: Path) -> None:
+    cache = tmp_path / "kernels"
+    for name, age in (("new-old", compilers.STALE_SECONDS + 60), ("new-young", 60)):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "unit0.c").touch()
+        os.utime(cache / name, (time.time() - age, time.time() - age))
+    cache.chmod(0o700)
+    run_addition(cpu.open(cache=cache))
+    assert sorted(path.name for path in cache.iterdir() if path.is_dir()) == ["new-young"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permission bits")
+@pytest.mark.parametrize(
+    ("mode", "used"), [(0o777, False), (0o1777, True), (0o755, True), (0o775, os.getuid() == 0)]
+)
+def test_a_cache_below_a_folder_of_others(tmp_path: Path, mode: int, used: bool) -> None:
+    """Who can rename a folder can put another one in its place; /tmp is sticky."""
+    shared = tmp_path / "shared"
+    cache = shared / "tinyedge" / "kernels"
+    cache.mkdir(parents=True, mode=0o700)
+    shared.chmod(mode)
+    assert run_addition(cpu.open(cache=cache)) == 2
+    assert bool(list(cache.iterdir())) == used
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(compilers.Path, "home", no_home)
+    assert run_addition(cpu.open()) == 2
 
 
 def test_concurrent_users_of_one_cache(tmp_path: Path) -> None:

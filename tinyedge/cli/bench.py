@@ -51,6 +51,7 @@ def command(
         progress.report("compiling kernels")
         begin = time.perf_counter()
         with opened(program, device) as running, Replay(program, running) as replay:
+            program = replay.program  # without the weights, which are on the device
             ready = time.perf_counter() - begin
             first = replay.time(arrays, chosen.name, free)
             times = []

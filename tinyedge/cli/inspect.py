@@ -103,7 +103,7 @@ def command(
 def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     from tinyedge.export.bundle import read
 
-    bundle = read(path)
+    bundle = read(path, weights=False)
     program = bundle.program
     if kernel is not None:
         return _kernel(program, kernel)

@@ -87,6 +87,7 @@ def command(
     with stages() as progress:
         progress.report("compiling kernels")
         with opened(program, device) as running, Replay(program, running) as replay:
+            program = replay.program  # without the weights, which are on the device
             times = []
             free = free_sizes(program, chosen, symbols)
             for turn in range(repeat):

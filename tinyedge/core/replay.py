@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Union
 
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
-from tinyedge.core.device import Command, Device, Dispatch, Range, Transfer
+from tinyedge.core.device import Bytes, Command, Device, Dispatch, Range, Transfer
 from tinyedge.core.errors import InternalError, RunError
 from tinyedge.core.ports import (
     Array,
@@ -82,6 +82,7 @@ _Block = Union[_Straight, _Branch, _Repeat]
 class Replay:
     """A program ready to run on a device. Close it, or use it as a context, to free its memory.
 
+    `program` is the given one without its weights' data, which is on the device then.
     poison: fill the arenas with 0xFF bytes (NaN as floats) first, which shows reads of memory that
     nothing wrote.
     """
@@ -93,6 +94,7 @@ class Replay:
         self._outputs = {port.name: port for port in program.outputs}
         self._states = {state.name: state for state in program.states}
         self._entries = {entry.name: entry for entry in program.entries}
+        self._initial: dict[str, Bytes] = {}
         self._memory: list[Any] = []
         self._bound: dict[int, Any] = {}
         self._blocks: dict[str, tuple[_Block, ...]] = {}
@@ -121,6 +123,12 @@ class Replay:
                     f"weight {weight.name!r}", "its data was not read", id="replay.weight"
                 )
             self.device.upload(memory, pad(raw(weight.data), memory.bytes))
+        for state in program.states:
+            data = program.weights[state.initial].data if state.initial >= 0 else None
+            if data is not None:  # a copy: what it lies in is the caller's
+                self._initial[state.name] = raw(data).copy()
+        stripped = tuple(replace(weight, data=None) for weight in program.weights)
+        self.program = replace(program, weights=stripped)
         images = {image.buffer: image for image in program.images}
         for number, buffer in enumerate(program.buffers):
             image = images.get(number)
@@ -424,13 +432,8 @@ class Replay:
         """Give every state its initial value."""
         for state in self.program.states:
             whole = self._ranges[state.buffer]
-            if state.initial < 0:
-                content = np.zeros(whole.bytes, np.uint8)
-            else:
-                data = self.program.weights[state.initial].data
-                assert data is not None
-                content = pad(raw(data), whole.bytes)
-            self.device.upload(whole, content)
+            first = self._initial.get(state.name, np.empty(0, np.uint8))
+            self.device.upload(whole, pad(first, whole.bytes))
 
     def _state(self, name: str) -> State:
         if name not in self._states:

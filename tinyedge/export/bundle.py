@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from io import FileIO
 from operator import index as integer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,12 +54,15 @@ from tinyedge.export.golden import Golden, GoldenInput, GoldenOutput
 from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT, decode, encode, refuse
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 Record = Mapping[str, Any]
 
 # The language of a target's kernels, as the suffix of their file.
 SUFFIXES = {"webgpu": "wgsl", "qcom": "cl", "cuda": "cu", "cpu": "c"}
 LONG = 1024  # characters of a name, the most
+PIECE_BYTES = 2**20  # of a file, read and hashed at a time
+REPLACEMENTS = 8  # of a folder by exports while it is read, before that is an error
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -481,7 +485,10 @@ def _golden_record(program: Program, case: Golden, files: _Shards) -> dict[str, 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A verified bundle: its manifest as decoded, and its Program, weights mapped from files."""
+    """A verified bundle: its manifest as decoded, and its Program.
+
+    What was read stays what was verified, whatever becomes of the files.
+    """
 
     path: Path
     manifest: dict[str, Any]
@@ -490,7 +497,7 @@ class Bundle:
 
     def goldens(self) -> tuple[Golden, ...]:
         """The stored cases, after verification of their files. Raises BundleError."""
-        files = _open_files(self.path, self.manifest, ("golden",), self.hashes)
+        files = _read_files(self.path, self.manifest, ("golden",), self.hashes)
         return tuple(self._golden(record, files) for record in self.manifest["golden"])
 
     def _golden(self, record: Record, files: Mapping[int, Array]) -> Golden:
@@ -520,23 +527,51 @@ class Bundle:
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
-    _check_folder(Path(path))
-    content = _open(Path(path) / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT)
+    return _whole(Path(path), _manifest)
+
+
+def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bundle:
+    """Verify a bundle and read its Program. Raises BundleError with an id of bundle.md.
+
+    hashes=False skips the files' hashes (for fuzzing only). weights=False verifies weights, but
+    keeps none. Golden files are neither needed nor touched.
+    """
+
+    def whole(folder: Path) -> Bundle:
+        manifest = _manifest(folder)
+        files = _read_files(folder, manifest, ("kernels",), hashes)
+        files |= _read_files(folder, manifest, ("weights",), hashes, keep=weights)
+        return Bundle(folder, manifest, _program(manifest, files), hashes)
+
+    return _whole(Path(path), whole)
+
+
+def _whole(path: Path, reader: Callable[[Path], T]) -> T:
+    """What a reader makes of a folder; once more where an export replaced the folder meanwhile."""
+    _check_folder(path)
+    for _ in range(REPLACEMENTS):
+        before = _identity(path)
+        try:
+            return reader(path)
+        except BundleError:
+            if _identity(path) == before:
+                raise
+    return reader(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    content = _read_file(folder / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT)
     manifest = decode(content.tobytes())
     check(manifest)
     return manifest
-
-
-def read(path: str | Path, *, hashes: bool = True) -> Bundle:
-    """Verify a bundle and read its Program; weights are mapped, not copied, where they lie whole.
-
-    hashes=False skips the files' hashes (for fuzzing only). Golden files are neither needed nor
-    touched. Raises BundleError with an id of bundle.md.
-    """
-    path = Path(path)
-    manifest = read_manifest(path)
-    files = _open_files(path, manifest, ("kernels", "weights"), hashes)
-    return Bundle(path, manifest, _program(manifest, files), hashes)
 
 
 def _check_folder(path: Path) -> None:
@@ -555,48 +590,66 @@ def _check_folder(path: Path) -> None:
     )
 
 
-def _open(path: Path, missing: str, limit: int | None = None) -> Array:
-    """A regular file's bytes, mapped read-only. Links, pipes and devices count as missing."""
+@contextmanager
+def _opened(path: Path, missing: str) -> Iterator[tuple[FileIO, int]]:
+    """A regular file and its size. Links, pipes and devices count as missing."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         if path.is_symlink():
             raise OSError("it is a symbolic link")
         descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-        try:
+        with FileIO(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError("it is no regular file")
-            if limit is not None and status.st_size > limit:
-                because = f"it has {status.st_size} bytes, more than {limit}"
-                raise refuse("bundle.manifest.size", because, str(path))
-            if not status.st_size:
-                return np.empty(0, np.uint8)
-            mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+            yield file, status.st_size
     except (OSError, ValueError) as error:
         raise refuse(missing, f"it cannot be read: {error}", str(path)) from error
-    return np.frombuffer(mapped, np.uint8)
 
 
-def _open_files(
-    folder: Path, manifest: Record, kinds: tuple[str, ...], hashes: bool
+def _read_file(path: Path, missing: str, limit: int) -> Array:
+    """The bytes of a file, at most `limit`."""
+    with _opened(path, missing) as (file, size):
+        if size > limit:
+            because = f"it has {size} bytes, more than {limit}"
+            raise refuse("bundle.manifest.size", because, str(path))
+        return np.frombuffer(file.read(limit), np.uint8)
+
+
+def _read_files(
+    folder: Path, manifest: Record, kinds: tuple[str, ...], hashes: bool, *, keep: bool = True
 ) -> dict[int, Array]:
-    """The bundle's files of some kinds by index, each verified."""
-    opened: dict[int, Array] = {}
+    """The bundle's files of some kinds by index, each verified; nothing unless they are kept.
+
+    They are copies, which a file that is overwritten or cut afterwards does not change: a mapped
+    file would.
+    """
+    found: dict[int, Array] = {}
     for number, record in enumerate(manifest["files"]):
-        name = record["name"]
-        if not name.startswith(kinds):
+        if not record["name"].startswith(kinds):
             continue
-        content = _open(folder / name, "bundle.file.missing")
-        subject = str(folder / name)
-        if content.nbytes != record["bytes"]:
-            because = f"it has {content.nbytes} bytes, not {record['bytes']}"
-            raise refuse("bundle.file.size", because, subject)
-        if hashes and hashlib.sha256(content.data).hexdigest() != record["sha256"]:
-            raise refuse("bundle.file.hash", "its SHA-256 is another", subject)
-        opened[number] = content
-    return opened
+        path, bytes = folder / record["name"], record["bytes"]
+        content = np.empty(bytes if keep else min(bytes, PIECE_BYTES), np.uint8)
+        digest, done = hashlib.sha256(), 0
+        with _opened(path, "bundle.file.missing") as (file, size):
+            if size == bytes:
+                while done < bytes:
+                    part = content[done:] if keep else content[: bytes - done]
+                    count = file.readinto(part[:PIECE_BYTES].data)
+                    if not count:
+                        break
+                    digest.update(part[:count].data)
+                    done += count
+            else:
+                done = size
+        if done != bytes:
+            raise refuse("bundle.file.size", f"it has {done} bytes, not {bytes}", str(path))
+        if hashes and digest.hexdigest() != record["sha256"]:
+            raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
+        if keep:
+            content.flags.writeable = False
+            found[number] = content
+    return found
 
 
 def _slice(files: Mapping[int, Array], record: Record) -> Array:
@@ -689,13 +742,15 @@ def _state(record: Record) -> State:
 
 
 def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
-    parts = [_slice(files, segment) for segment in record["segments"]]
+    kept = all(segment["file"] in files for segment in record["segments"])
+    parts = [_slice(files, segment) for segment in record["segments"]] if kept else []
+    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else None
     return Weight(
         name=record["name"],
         dtype=dtypes.read(record["dtype"]),
         shape=tuple(record["shape"]),
         storage=record["storage"],
-        data=parts[0] if len(parts) == 1 else np.concatenate(parts),
+        data=data,
         bytes=record["bytes"],
     )
 

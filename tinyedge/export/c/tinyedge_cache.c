@@ -10,8 +10,16 @@
 
 #define PATH_LIMIT 4096
 
+/* Whether only this user can write to the folder: what lies there is given to the driver. */
+static bool is_own(const char *folder) {
+    struct stat status;
+    return !stat(folder, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+           !(status.st_mode & (S_IWGRP | S_IWOTH));
+}
+
 static int64_t cache_read(void *user, const char *key, void *into, size_t bytes) {
     const te_reader reader = te_folder_reader(user);
+    if (!is_own(user)) return -1;
     const int64_t size = reader.size(user, key);
     if (!into || size < 0 || (uint64_t)size > bytes) return size;
     return reader.read(user, key, 0, into, (size_t)size) ? -1 : size;
@@ -34,6 +42,7 @@ static int cache_write(void *user, const char *key, const void *data, size_t byt
     if (length < 0 || (size_t)length >= sizeof partial) return -1;
     snprintf(path, sizeof path, "%s/%s", folder, key);
     mkdir(folder, 0700); /* where it is there already, it stays */
+    if (!is_own(folder)) return -1;
     const int file = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0) return -1;
     const bool whole = write_all(file, data, bytes);

@@ -11,8 +11,10 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +33,9 @@ DEFAULT_OPTIMISATION = ("-O2", "-march=native")
 
 # The cache is trimmed to this size, oldest use first, whenever something is added.
 CACHE_BYTES = 256 * 2**20
+
+# A folder in which a process compiles is at most so old: an older one is of a process that ended.
+STALE_SECONDS = 24 * 3600
 
 _log = logging.getLogger("tinyedge")
 
@@ -117,29 +122,61 @@ def build(
     """Compile translation units, in parallel, and load them as one library.
 
     cache: a folder of libraries by content; safe with other processes that use it. None: no cache.
-    Warns, once, of a folder that cannot be one.
+    What is damaged there is compiled again. Warns, once, of a folder that cannot be one.
     Raises DeviceError with the compiler's message if the source does not compile.
     """
     if cache is not None and (unusable := _unusable(cache)):
         _warn(f"kernels are compiled in every process: the cache folder {cache} {unusable}")
         cache = None
     flags = (*optimisation, *FLAGS)
-    if cache is None:
-        with tempfile.TemporaryDirectory(prefix="tinyedge-") as folder:
-            return _load(_compile(units, compiler, flags, Path(folder)))
-    kept = cache / f"{_key(units, compiler, flags)}.so"
-    with contextlib.suppress(OSError):
-        library = Library(kept)
-        os.utime(kept)
-        return library
-    # Loaded before it is moved: another process may trim the cache at any moment.
-    with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as folder:
-        file = _compile(units, compiler, flags, Path(folder))
+    key = _key(units, compiler, flags)
+    with tempfile.TemporaryDirectory(prefix="new-" if cache else "tinyedge-", dir=cache) as name:
+        folder = Path(name)
+        if cache is not None and (library := _kept(cache, key, folder)) is not None:
+            return library
+        file = _compile(units, compiler, flags, folder)
         library = _load(file)
+        if cache is not None:
+            with contextlib.suppress(OSError):
+                _keep(file, cache, key)
+            _trim(cache, CACHE_BYTES)
+        return library
+
+
+def _kept(cache: Path, key: str, folder: Path) -> Library | None:
+    """The library that the cache has for a key; None if it has none, or a damaged one.
+
+    What is loaded is a copy in `folder` of the bytes that were verified: a file that is cut while
+    it is mapped would end the process.
+    """
+    for kept in cache.glob(f"{key}-*.so"):
         with contextlib.suppress(OSError):
-            os.replace(file, kept)
-    _trim(cache, CACHE_BYTES)
-    return library
+            content = kept.read_bytes()
+            if kept.stem != _stem(key, content):
+                kept.unlink()
+                continue
+            copy = folder / "kept.so"
+            copy.write_bytes(content)
+            library = Library(copy)
+            os.utime(kept)
+            return library
+    return None
+
+
+def _keep(file: Path, cache: Path, key: str) -> None:
+    """Put a copy of a library into the cache: whole on the disk, then renamed into its place."""
+    content = file.read_bytes()
+    copy = file.with_name("copy.so")
+    with open(copy, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(copy, cache / f"{_stem(key, content)}.so")
+
+
+def _stem(key: str, content: bytes) -> str:
+    """The name of a library in the cache: what it was made of, and its own hash."""
+    return f"{key}-{hashlib.sha256(content).hexdigest()}"
 
 
 def _load(file: Path) -> Library:
@@ -154,10 +191,17 @@ def _load(file: Path) -> Library:
         ) from None
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: `tinyedge/kernels` in the user's cache folder."""
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: `tinyedge/kernels` in the user's cache folder.
+
+    None, with a warning, for a user who has no home folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    try:
+        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError:
+        _warn("kernels are compiled in every process: the user has no home folder to keep them in")
+        return None
     return root / "tinyedge" / "kernels"
 
 
@@ -167,12 +211,29 @@ def _unusable(folder: Path) -> str:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError as error:
-        return f"cannot be made: {error.strerror}"
-    if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o022):
-        return "can be written by other users"
+        real = folder.resolve()
+        above = [parent.stat() for parent in real.parents]
+        status = real.stat()
+    except (OSError, RuntimeError) as error:  # a RuntimeError of links in a circle
+        return f"cannot be made: {getattr(error, 'strerror', error)}"
+    if os.name == "posix":
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            return "can be written by other users"
+        if any(map(_others_rename, above)):
+            return "lies in a folder in which other users can replace it"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written"
+
+
+def _others_rename(above: os.stat_result) -> bool:
+    """Whether other users can rename what lies in a folder.
+
+    Where the sticky bit is set, as for /tmp, only the owners of things can. A group of the user's
+    own number is the user's alone, as most systems make it.
+    """
+    if above.st_uid not in (0, os.getuid()):
+        return True
+    writers = 0o002 if above.st_gid == os.getuid() else 0o022
+    return bool(above.st_mode & writers) and not above.st_mode & stat.S_ISVTX
 
 
 @lru_cache
@@ -251,7 +312,11 @@ def _run(commands: Sequence[Sequence[str]], folder: Path) -> None:
 
 
 def _trim(cache: Path, limit: int) -> None:
-    """Delete the libraries used longest ago until the rest fits."""
+    """Delete the libraries used longest ago until the rest fits, and what killed processes left."""
+    for left in cache.glob("new-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(left)
     files = []
     for file in cache.glob("*.so"):
         with contextlib.suppress(OSError):

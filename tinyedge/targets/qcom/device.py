@@ -140,10 +140,11 @@ class OpenclDevice:
             return []
         source = "\n".join((program.prelude, *(kernel.source for kernel in kernels)))
         options = _build_options(program)
+        # Without pyopencl's own cache: it loads what it finds unchecked; drivers have theirs.
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", self._cl.CompilerWarning)
-                built = self._cl.Program(self._context, source).build(options)
+                built = self._cl.Program(self._context, source).build(options, cache_dir=False)
         except self._cl.Error as error:
             lines = str(error).strip().splitlines()[:MESSAGE_LINES]
             raise DeviceError(
