@@ -3,10 +3,13 @@
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import (
     activation,
+    attention,
+    blocked,
     classical,
     control,
     convolution,
     elementwise,
+    few_bits,
     indexing,
     linear,
     microsoft,
@@ -15,6 +18,7 @@ from tinyedge.export.onnx import (
     normalisation,
     pooling,
     quantised,
+    quantised_microsoft,
     randomness,
     recurrent,
     reduce,
@@ -30,10 +34,13 @@ from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_
 
 FAMILIES = (
     activation,
+    attention,
+    blocked,
     classical,
     control,
     convolution,
     elementwise,
+    few_bits,
     indexing,
     linear,
     microsoft,
@@ -42,6 +49,7 @@ FAMILIES = (
     normalisation,
     pooling,
     quantised,
+    quantised_microsoft,
     randomness,
     recurrent,
     reduce,

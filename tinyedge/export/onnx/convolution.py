@@ -17,6 +17,16 @@ from tinyedge.export.onnx.folding import remember
 from tinyedge.export.onnx.registry import Node, operator
 
 
+def channels_first(x: Tensor) -> Tensor:
+    """[N, *S, C] as [N, C, *S]."""
+    return x.permute((0, x.ndim - 1, *range(1, x.ndim - 1)))
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """[N, C, *S] as [N, *S, C]."""
+    return x.permute((0, *range(2, x.ndim), 1))
+
+
 def spatial_attribute(node: Node, name: str, spatial: int, default: int) -> list[int]:
     """strides or dilations: one positive integer per spatial axis."""
     values = node.integer_list(name)

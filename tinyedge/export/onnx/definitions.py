@@ -16,7 +16,7 @@ from tinyedge.export.onnx.reader import CODES, graphs_of
 from tinyedge.export.onnx.registry import Function, Node
 
 # Operators that take stored types as they are, and those that compute although they take strings.
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast")
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast", "GatherBlockQuantized")
 INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
 # Operators that add, square or exponentiate on the way to a result which halves can hold although

@@ -26,7 +26,7 @@ from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import Reads, duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Model, canonical_domain
-from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, find, nested
+from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, lookup, nested
 from tinyedge.export.onnx.selection import Left, select
 
 NEXT = {  # for an operator that is not there, by its domain
@@ -520,11 +520,12 @@ class Importer:
                 id="model.opset",
             )
         node = Node(proto, domain, opset, name, attributes, self, call)
-        function = find(domain, proto.op_type, opset)
+        registered = lookup(domain, proto.op_type, opset)
+        function = None if registered is None else registered.function
         schema = definitions.schema_of(proto.op_type, opset, domain)
         if schema is not None:
             definitions.check(node, schema, inputs)
-        elif domain == "":
+        elif domain == "" and not (registered and registered.foreign):
             raise UnsupportedOp(
                 f"{node.label} cannot be imported",
                 f"opset {opset} has no operator of this name",
@@ -582,7 +583,7 @@ class Importer:
             raise ModelError(
                 node.label, f"{error or type(error).__name__}", id="model.node"
             ) from error
-        if node.domain and node.unread:
+        if schema is None and node.unread:
             raise node.unsupported(f"its attributes {', '.join(node.unread)} are not supported")
         if isinstance(results, Tensor) or results is None:
             results = [results]

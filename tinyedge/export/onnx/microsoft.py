@@ -1,36 +1,128 @@
-"""Operators of the com.microsoft domain that optimised and quantised models contain."""
+"""Operators that onnxruntime's optimizer makes of several: com.microsoft, and two of ai.onnx."""
 
 from __future__ import annotations
 
-from functools import partial
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.rules import functions
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import product
-from tinyedge.export.onnx.convolution import conv_options
+from tinyedge.core.uop import UOp
+from tinyedge.export.onnx.activation import elu_by
+from tinyedge.export.onnx.convolution import channels_first, channels_last, conv, conv_options
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.linear import matmul_integer
+from tinyedge.export.onnx.indexing import wrapped
+from tinyedge.export.onnx.linear import gemm
 from tinyedge.export.onnx.normalisation import centred
-from tinyedge.export.onnx.quantised import dequantize_linear, quantize_linear, saturated
-from tinyedge.export.onnx.recurrent import Projection, Weights, directions_of, run_lstm
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "com.microsoft"
-operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
-operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 
-@operator("FusedMatMul", domain=DOMAIN, limits="not transBatchA, transBatchB")
-def fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    if node.integer("transBatchA", 0) or node.integer("transBatchB", 0):
-        raise node.unsupported("transBatchA or transBatchB", supported="transA, transB, alpha")
-    left = a.transpose() if node.integer("transA", 0) and a.ndim > 1 else a
-    right = b.transpose() if node.integer("transB", 0) and b.ndim > 1 else b
+# Activations that follow something else.
+
+# Of each, what it does and its parameters where a node gives none, in the order of a list of them.
+FOLLOWING: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
+    "": (lambda x: x, ()),
+    "Clip": (lambda x, low, high: x.clip(low, high), (-math.inf, math.inf)),
+    "Elu": (elu_by, (1.0,)),
+    "HardSigmoid": (lambda x, alpha, beta: (x * alpha + beta).clip(0.0, 1.0), (0.2, 0.5)),
+    "HardSwish": (lambda x: x * ((x + 3.0).clip(0.0, 6.0) * (1 / 6)), ()),
+    "LeakyRelu": (lambda x, alpha: (x < 0).where(x * alpha, x), (0.01,)),
+    "ParametricSoftplus": (lambda x, alpha, beta: (x * beta).softplus() * alpha, (1.0, 1.0)),
+    "Relu": (lambda x: x.relu(), ()),
+    "ScaledTanh": (lambda x, alpha, beta: (x * beta).tanh() * alpha, (1.0, 1.0)),
+    "Selu": (
+        lambda x, alpha, gamma: elu_by(x, alpha) * gamma,
+        (1.67326319217681884765625, 1.05070102214813232421875),
+    ),
+    "Sigmoid": (lambda x: x.sigmoid(), ()),
+    "Softplus": (lambda x: x.softplus(), ()),
+    "Softsign": (lambda x: x / (1.0 + x.abs()), ()),
+    "Tanh": (lambda x: x.tanh(), ()),
+    "ThresholdedRelu": (lambda x, alpha: (x > alpha).where(x, 0), (1.0,)),
+}
+ACTIVATIONS = f"activations {', '.join(sorted(FOLLOWING)[1:])}"
+
+
+def activated(node: Node, x: Tensor) -> Tensor:
+    """x after the activation that the attribute `activation` names, if it names one."""
+    name = node.text("activation", "")
+    if name not in FOLLOWING:
+        raise node.unsupported(f"activation {name!r}", supported=ACTIVATIONS)
+    function, usual = FOLLOWING[name]
+    given = node.number_list("activation_params")
+    if not given:
+        letters = ("alpha", "gamma") if name == "Selu" else ("alpha", "beta")
+        pairs = zip(letters, usual, strict=False)
+        given = [node.number(f"activation_{letter}", value) for letter, value in pairs]
+    if len(given) != len(usual):
+        raise node.invalid(f"activation {name!r} with {len(given)} parameters")
+    result: Tensor = function(x, *given)
+    return result
+
+
+# Products.
+
+
+def _fused_product(node: Node, a: Tensor, b: Tensor) -> Tensor:
     alpha = node.number("alpha", 1.0)
-    result = left.matmul(right)
+    result = _turned(node, a, "A").matmul(_turned(node, b, "B"))
     return result if alpha == 1.0 else result * alpha
+
+
+def _turned(node: Node, x: Tensor, which: str) -> Tensor:
+    """An operand with its first axis moved before the last, then the last two exchanged, if the
+    attributes say so.
+    """
+    if node.integer(f"transBatch{which}", 0) and x.ndim > 2:
+        x = x.permute((*range(1, x.ndim - 1), 0, x.ndim - 1))
+    return x.transpose() if node.integer(f"trans{which}", 0) and x.ndim > 1 else x
+
+
+@operator("FusedMatMul", domain=DOMAIN)
+@operator("TransposeMatMul", domain=DOMAIN)
+def fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return _fused_product(node, a, b)
+
+
+@operator("FusedMatMulActivation", domain=DOMAIN, limits=ACTIVATIONS)
+def fused_matmul_activation(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    result = _fused_product(node, a, b)
+    return activated(node, result)
+
+
+@operator("FusedGemm", domain=DOMAIN, limits=ACTIVATIONS)
+def fused_gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    result = gemm(node, a, b, c)
+    return activated(node, result)
+
+
+# Convolutions.
+
+
+@operator("FusedConv", domain=DOMAIN, limits=ACTIVATIONS)
+def fused_conv(
+    node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None, added: Tensor | None = None
+) -> Tensor:
+    result = x.conv(weight, bias, **conv_options(node, x, weight))
+    result = result if added is None else result + added
+    return activated(node, result)
+
+
+@operator("NhwcConv", domain=DOMAIN)
+def nhwc_conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return channels_last(conv(node, channels_first(x), weight, bias))
+
+
+@operator("NhwcFusedConv", domain=DOMAIN, limits=ACTIVATIONS)
+def nhwc_fused_conv(
+    node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None, added: Tensor | None = None
+) -> Tensor:
+    moved = None if added is None else channels_first(added)
+    return channels_last(fused_conv(node, channels_first(x), weight, bias, moved))
 
 
 # Activations.
@@ -56,34 +148,43 @@ def quick_gelu(node: Node, x: Tensor) -> Tensor:
     return x * (x * node.number("alpha", 1.702)).sigmoid()
 
 
-@operator(
-    "FusedConv",
-    domain=DOMAIN,
-    limits="activations Relu, Sigmoid, Tanh, LeakyRelu, Clip, HardSigmoid",
-)
-def fused_conv(
-    node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None, added: Tensor | None = None
-) -> Tensor:
-    result = x.conv(weight, bias, **conv_options(node, x, weight))
-    if added is not None:
-        result = result + added
-    name = node.text("activation", "")
-    given = node.number_list("activation_params") or []
-    if name == "":
-        return result
-    if name == "Relu":
-        return result.relu()
-    if name == "Sigmoid":
-        return result.sigmoid()
-    if name == "Tanh":
-        return result.tanh()
-    if name == "LeakyRelu" and len(given) == 1:
-        return (result < 0).where(result * given[0], result)
-    if name == "Clip" and len(given) == 2:
-        return result.clip(given[0], given[1])
-    if name == "HardSigmoid" and len(given) == 2:
-        return (result * given[0] + given[1]).clip(0.0, 1.0)
-    raise node.unsupported(f"activation {name!r} with {len(given)} parameters")
+@operator("BiasSplitGelu", domain=DOMAIN)
+def bias_split_gelu(node: Node, x: Tensor, bias: Tensor) -> Tensor:
+    """The left half times the gelu of the right one."""
+    total = x + bias
+    width = total.shape[-1]
+    if not isinstance(width, int) or width % 2:
+        raise node.invalid(f"its last axis has {show(width)} elements")
+    return total[..., : width // 2] * functions.gelu(total[..., width // 2 :])
+
+
+@operator("BiasAdd", domain=DOMAIN)
+def bias_add(node: Node, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
+    return x + bias + skip
+
+
+@operator("BiasDropout", domain=DOMAIN, limits="inference only")
+def bias_dropout(
+    node: Node,
+    x: Tensor,
+    bias: Tensor,
+    residual: Tensor | None = None,
+    ratio: Tensor | None = None,
+    training: Tensor | None = None,
+) -> list[Tensor]:
+    node.has("seed")
+    if training is not None and node.constant_input(training, "training_mode").any():
+        raise node.unsupported("training_mode is true", supported="inference")
+    total = x + bias if residual is None else x + bias + residual
+    return [total, Tensor.full(x.shape, True, dt.bool_)]
+
+
+@operator("BiasSoftmax", domain=DOMAIN)
+def bias_softmax(node: Node, x: Tensor, bias: Tensor) -> Tensor:
+    """Softmax over all axes from `axis` on; the bias has axes of 1 where it is broadcast."""
+    axis = node.axis(1, x.ndim)
+    node.has("is_inner_broadcast")
+    return (x + bias).softmax(tuple(range(axis, x.ndim)))
 
 
 # Normalisation.
@@ -125,176 +226,156 @@ def skip_rms_normalization(
     return [(total * inverse * scale).cast(kind), mean, inverse, total.cast(kind)]
 
 
-# Quantised.
-
-
-def _real(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    whole = x.cast(dt.int32)
-    if zero is not None:
-        whole = whole - zero.reshape(()).cast(dt.int32)
-    return whole.cast(dt.float32) * scale.reshape(())
-
-
-def _quantised(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    dtype = like.dtype if zero is None else zero.dtype
-    return saturated(x / scale.reshape(()), None if zero is None else zero.reshape(()), dtype)
-
-
-@operator("QLinearAdd", domain=DOMAIN)
-def qlinear_add(
-    node: Node,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor | None,
-    scale: Tensor,
-    zero: Tensor | None = None,
-) -> Tensor:
-    return _quantised(_real(a, a_scale, a_zero) + _real(b, b_scale, b_zero), scale, zero, a)
-
-
-@operator("QLinearMul", domain=DOMAIN)
-def qlinear_mul(
-    node: Node,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor | None,
-    scale: Tensor,
-    zero: Tensor | None = None,
-) -> Tensor:
-    return _quantised(_real(a, a_scale, a_zero) * _real(b, b_scale, b_zero), scale, zero, a)
-
-
-@operator("QLinearSigmoid", domain=DOMAIN)
-def qlinear_sigmoid(
-    node: Node,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    scale: Tensor,
-    zero: Tensor | None = None,
-) -> Tensor:
-    return _quantised(_real(x, x_scale, x_zero).sigmoid(), scale, zero, x)
-
-
-@operator("QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_leaky_relu(
-    node: Node,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    scale: Tensor,
-    zero: Tensor | None = None,
-) -> Tensor:
-    real = _real(x, x_scale, x_zero)
-    alpha = node.number("alpha", 0.01)
-    return _quantised((real < 0).where(real * alpha, real), scale, zero, x)
-
-
-@operator("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(
-    node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor, scale: Tensor, zero: Tensor
-) -> Tensor:
-    axes = tuple(range(1, x.ndim - 1) if node.integer("channels_last", 0) else range(2, x.ndim))
-    whole = x.cast(dt.int32) - x_zero.reshape(()).cast(dt.int32)
-    count = Tensor.from_size(product(x.shape[axis] for axis in axes), dt.float32)
-    mean = whole.sum(axes, keepdims=True).cast(dt.float32) * x_scale.reshape(()) / count
-    return _quantised(mean, scale, zero, x)
-
-
-@operator("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(node: Node, scale: Tensor, zero: Tensor, *operands: Tensor) -> Tensor:
-    """operands: tensor, scale and zero point of each part."""
-    if not operands or len(operands) % 3:
-        raise node.invalid(f"{len(operands)} operands, not three for each part")
-    parts = [
-        _quantised(_real(*operands[n : n + 3]), scale, zero, operands[n])
-        for n in range(0, len(operands), 3)
-    ]
-    return Tensor.concat(parts, node.axis(0, parts[0].ndim))
-
-
-@operator("MatMulIntegerToFloat", domain=DOMAIN)
-def matmul_integer_to_float(
-    node: Node,
-    a: Tensor,
-    b: Tensor,
-    a_scale: Tensor,
-    b_scale: Tensor,
-    a_zero: Tensor | None = None,
-    b_zero: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    total = matmul_integer(node, a, b, a_zero, b_zero).cast(dt.float32)
-    result = total * (a_scale.reshape(()) * (b_scale if b_scale.size != 1 else b_scale.reshape(())))
-    return result if bias is None else result + bias
-
-
-@operator("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamic_quantize_matmul(
-    node: Node,
-    a: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """a is quantised to uint8 over its own range, 0 included."""
-    whole, scale, zero = _dynamically_quantised(a)
-    return matmul_integer_to_float(node, whole, b, scale, b_scale, zero, b_zero, bias)
-
-
-def _dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x as uint8 over its own range, 0 included; its scale and its zero point, scalars."""
-    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
-    spread = (high - low) / 255.0
-    scale = spread.eq(0.0).where(1.0, spread)
-    zero = (0.0 - low / scale).round().clip(0.0, 255.0)
-    return saturated(x / scale, zero, dt.uint8), scale, zero.cast(dt.uint8)
-
-
-@operator("DynamicQuantizeLSTM", domain=DOMAIN)
-def dynamic_quantize_lstm(
-    node: Node,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    lengths: Tensor | None,
-    initial: Tensor | None,
-    initial_cell: Tensor | None,
-    peepholes: Tensor | None,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    r_scale: Tensor,
-    r_zero: Tensor,
+@operator("LayerNormalization", foreign=True)
+def early_layer_normalization(
+    node: Node, x: Tensor, scale: Tensor, shift: Tensor | None = None
 ) -> list[Tensor]:
-    """w: [D, I, 4*H], r: [D, H, 4*H]; scales and zero points [D] or [D, 4*H]. x is quantised over
-    all steps up to the sequences' lengths, h at every step over the batch.
+    """As onnxruntime writes it in operator sets older than 17, which do not have it: x may be of
+    another type than scale and result.
     """
-    directions = directions_of(node)
-    hidden = r.shape[1] if r.ndim == 3 else 0
-    if not isinstance(hidden, int) or w.ndim != 3 or w.shape[0] != directions:
-        raise node.invalid(f"its weights are {show(w)}, {show(r)}")
-    if r.shape != (directions, hidden, 4 * hidden) or w.shape[2] != 4 * hidden:
-        raise node.invalid(f"its weights are {show(w)}, {show(r)}")
+    kind, stash = scale.dtype, node.dtype("stash_type", dt.float32)
+    axis = node.axis(-1, x.ndim)
+    x, scale, shift = _accumulated(x, scale, shift)
+    axes = tuple(range(axis, x.ndim))
+    difference, mean, inverse = centred(x, axes, node.number("epsilon", 1e-5))
+    result = difference * inverse * scale
+    result = result if shift is None else result + shift
+    return [result.cast(kind), mean.cast(stash), inverse.cast(stash)]
 
-    def projections(weight: Tensor, scale: Tensor, zero: Tensor) -> list[Projection]:
-        return [
-            partial(dynamic_quantize_matmul, node, b=weight[d], b_scale=scale[d], b_zero=zero[d])
-            for d in range(directions)
-        ]
 
-    if lengths is not None:
-        axis = node.integer("layout", 0)
-        step = Tensor.arange(x.shape[axis], dt.int32)
-        step = step.reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
-        ends = lengths.cast(dt.int32).reshape((1, -1, 1) if axis == 0 else (-1, 1, 1))
-        x = (step < ends).where(x, 0.0)
-    weights = Weights(hidden, projections(w, w_scale, w_zero), projections(r, r_scale, r_zero))
-    return run_lstm(node, x, weights, b, lengths, initial, initial_cell, peepholes)
+@operator("SimplifiedLayerNormalization", foreign=True, limits="as onnxruntime writes it")
+def simplified_layer_normalization(node: Node, x: Tensor, scale: Tensor) -> list[Tensor]:
+    """x / sqrt(mean of squares), which RMSNormalization became; and 1 / that root."""
+    kind, stash = scale.dtype, node.dtype("stash_type", dt.float32)
+    axis = node.axis(-1, x.ndim)
+    x, scale = _accumulated(x, scale)
+    mean = (x * x).mean(tuple(range(axis, x.ndim)), keepdims=True)
+    inverse = 1.0 / (mean + node.number("epsilon", 1e-5)).sqrt()
+    return [(x * inverse * scale).cast(kind), inverse.cast(stash)]
+
+
+@operator("GroupNorm", domain=DOMAIN)
+def group_norm(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    last = bool(node.integer("channels_last", 1))
+    first = channels_first(x) if last else x
+    result = _grouped(node, first, scale, shift)
+    return channels_last(result) if last else result
+
+
+def _grouped(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Group normalisation of channels first, then SiLU if `activation` says so."""
+    groups, channels = node.integer("groups", 0), x.shape[1]
+    if isinstance(channels, UOp) or groups < 1 or channels % groups:
+        raise node.invalid(f"{show(channels)} channels in {groups} groups")
+    kind = x.dtype
+    x, scale, shift = _accumulated(x, scale, shift)
+    parts = x.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
+    difference, _, inverse = centred(
+        parts, tuple(range(2, parts.ndim)), node.number("epsilon", 1e-5)
+    )
+    along = (-1,) + (1,) * (x.ndim - 2)
+    result = (difference * inverse).reshape(x.shape) * scale.reshape(along) + shift.reshape(along)
+    activation = node.integer("activation", 0)
+    if activation not in (0, 1):
+        raise node.unsupported(f"activation {activation}", supported="0 (none) and 1 (SiLU)")
+    return (result.silu() if activation else result).cast(kind)
+
+
+@operator("SkipGroupNorm", domain=DOMAIN)
+def skip_group_norm(
+    node: Node,
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    skip: Tensor,
+    bias: Tensor | None = None,
+) -> list[Tensor]:
+    """Results: the normalised sum, and the sum itself."""
+    last = bool(node.integer("channels_last", 1))
+    ones = (1,) * (x.ndim - 2)
+    if skip.ndim == 2:
+        skip = skip.reshape((skip.shape[0], *ones, -1) if last else (*skip.shape, *ones))
+    total = x + skip
+    if bias is not None:
+        total = total + (bias if last else bias.reshape((-1, *ones)))
+    result = _grouped(node, channels_first(total) if last else total, scale, shift)
+    return [channels_last(result) if last else result, total]
+
+
+# Embeddings.
+
+
+@operator("EmbedLayerNormalization", domain=DOMAIN)
+def embed_layer_normalization(
+    node: Node,
+    words: Tensor,
+    segments: Tensor | None,
+    word_table: Tensor,
+    place_table: Tensor,
+    segment_table: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    mask: Tensor | None = None,
+    places: Tensor | None = None,
+) -> list[Tensor]:
+    """Results: the normalised sum of rows, the length of each sequence, and the sum itself."""
+    node.has("mask_index_type")
+    total = _rows(node, word_table, words)
+    if places is None:
+        length = words.shape[1]
+        total = total + _rows(node, place_table, Tensor.arange(length))
+    else:
+        total = total + _rows(node, place_table, places)
+    if segments is not None and segment_table is not None:
+        total = total + _rows(node, segment_table, segments)
+    wide, scale, shift = _accumulated(total, scale, shift)
+    difference, _, inverse = centred(wide, (wide.ndim - 1,), node.number("epsilon", 1e-12))
+    result = (difference * inverse * scale + shift).cast(word_table.dtype)
+    return [result, _lengths(words, mask), total]
+
+
+def _rows(node: Node, table: Tensor, indices: Tensor) -> Tensor:
+    return table.gather(0, wrapped(node, indices, table.shape[0]))
+
+
+def _lengths(words: Tensor, mask: Tensor | None) -> Tensor:
+    """The place of the first 0 of each row of a mask, or how many there are; 0 without a mask."""
+    if mask is None:
+        return Tensor.full(words.shape[:1], 0, dt.int32)
+    place = Tensor.arange(mask.shape[1]).reshape((1, -1))
+    end = Tensor.from_size(mask.shape[1], dt.int32)
+    return mask.eq(0).where(place, end).min(1)
+
+
+@operator("QEmbedLayerNormalization", domain=DOMAIN)
+def quantised_embed_layer_normalization(
+    node: Node,
+    words: Tensor,
+    segments: Tensor | None,
+    word_table: Tensor,
+    place_table: Tensor,
+    segment_table: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    mask: Tensor | None,
+    *steps: Tensor | None,
+) -> list[Tensor]:
+    """As EmbedLayerNormalization of integers. steps: five scales, then five zero points, of the
+    tables of words, places and segments, and of scale and shift.
+    """
+    if len(steps) != 10:
+        raise node.invalid(f"it has {len(steps)} scales and zero points, not 10")
+
+    def real(table: Tensor | None, number: int) -> Any:
+        step, zero = steps[number], steps[number + 5]
+        if table is None or step is None:
+            return None
+        whole = table.cast(dt.int32)
+        whole = whole if zero is None else whole - zero.reshape(()).cast(dt.int32)
+        return whole.cast(dt.float32) * step.reshape(())
+
+    tables = [real(t, n) for n, t in enumerate((word_table, place_table, segment_table))]
+    results = embed_layer_normalization(
+        node, words, segments, tables[0], tables[1], tables[2], real(scale, 3), real(shift, 4), mask
+    )
+    return results[:2]

@@ -57,7 +57,7 @@ def _stashed(node: Node, x: Tensor) -> tuple[Tensor, DType]:
     return (x.cast(stash) if stash.bits > x.dtype.bits else x), stash
 
 
-@operator("LayerNormalization")
+@operator("LayerNormalization", since=17)
 def layer_normalization(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> list[Tensor]:

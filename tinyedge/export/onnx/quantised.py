@@ -94,7 +94,7 @@ def _by_row(parameter: Tensor) -> Tensor:
     return parameter.unsqueeze(1) if parameter.ndim == 1 else parameter
 
 
-def _by_column(parameter: Tensor) -> Tensor:
+def by_column(parameter: Tensor) -> Tensor:
     """Of the second operand: one for all, or one a column."""
     return parameter.reshape(()) if parameter.size == 1 else parameter
 
@@ -111,8 +111,8 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
-    total = _shifted(a, _by_row(a_zero)).matmul(_shifted(b, _by_column(b_zero)))
-    factor = _by_row(a_scale).cast(dt.float32) * _by_column(b_scale).cast(dt.float32)
+    total = _shifted(a, _by_row(a_zero)).matmul(_shifted(b, by_column(b_zero)))
+    factor = _by_row(a_scale).cast(dt.float32) * by_column(b_scale).cast(dt.float32)
     factor = factor / y_scale.reshape(()).cast(dt.float32)
     return saturated(total.cast(dt.float32) * factor, y_zero.reshape(()), y_zero.dtype)
 

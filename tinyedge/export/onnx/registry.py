@@ -7,7 +7,8 @@
 The function gets the node's inputs in order (None for one left out) and returns its result, or a
 list of results. `since` registers another function from that version of the operator set on.
 `limits` says in a few words what the function does not take, for the table in docs/operators.md;
-`refused` why an operator that only raises can never be imported.
+`refused` why an operator that only raises can never be imported. `foreign` marks an operator that
+is in no operator set of ONNX, or not in one so old, but that other programs write all the same.
 """
 
 from __future__ import annotations
@@ -47,19 +48,26 @@ class Operator:
     function: Function
     limits: str = ""
     refused: str = ""
+    foreign: bool = False
 
 
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
 def operator(
-    name: str, *, since: int = 1, domain: str = "", limits: str = "", refused: str = ""
+    name: str,
+    *,
+    since: int = 1,
+    domain: str = "",
+    limits: str = "",
+    refused: str = "",
+    foreign: bool = False,
 ) -> Callable[[F], F]:
     """Register the function of an operator, from version `since` of its operator set on."""
 
     def register(function: F) -> F:
         versions = _OPERATORS.setdefault((domain, name), [])
-        versions.append(Operator(since, function, limits, refused))
+        versions.append(Operator(since, function, limits, refused, foreign))
         versions.sort(key=lambda each: each.since)
         return function
 
@@ -73,12 +81,6 @@ def lookup(domain: str, name: str, opset: int) -> Operator | None:
         if each.since <= opset:
             best = each
     return best
-
-
-def find(domain: str, name: str, opset: int) -> Function | None:
-    """The function for an operator in an operator set, if there is one."""
-    found = lookup(domain, name, opset)
-    return None if found is None else found.function
 
 
 def domains() -> list[str]:

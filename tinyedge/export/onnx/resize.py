@@ -95,9 +95,13 @@ def resize(
 @operator("Upsample")
 def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
     values = node.number_list("scales") if scales is None else _values(node, scales, "scales")
-    options = Options(node.text("mode", "nearest"), "asymmetric", OUTWARD, -0.75, False, 0, False)
-    chosen = _by_scales(node, x, list(range(x.ndim)), values or [])
-    return _resized(node, x, chosen, options)
+    return upsampled(node, x, values or [], node.text("mode", "nearest"), "asymmetric")
+
+
+def upsampled(node: Node, x: Tensor, scales: Sequence[Any], mode: str, coordinates: str) -> Tensor:
+    """x resized by a scale for each axis."""
+    options = Options(mode, coordinates, OUTWARD, -0.75, False, 0, False)
+    return _resized(node, x, _by_scales(node, x, list(range(x.ndim)), scales), options)
 
 
 def _values(node: Node, tensor: Tensor, what: str) -> list[Any]:

@@ -1,0 +1,125 @@
+"""Weights of 2, 4 and 8 bits in blocks, several in a byte: MatMulNBits, GatherBlockQuantized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.indexing import wrapped
+from tinyedge.export.onnx.microsoft import DOMAIN
+from tinyedge.export.onnx.movement import cut
+from tinyedge.export.onnx.registry import Node, operator
+
+
+def _unpacked(codes: Any, bits: int, length: int) -> Any:
+    """Numbers of `bits` in bytes, the first in the lowest bits: `length` along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (codes[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*codes.shape[:-1], -1)[..., :length]
+
+
+def _checked_bits(node: Node) -> int:
+    bits = node.integer("bits", 4)
+    if bits not in (2, 4, 8):
+        raise node.unsupported(f"bits is {bits}", supported="2, 4 and 8")
+    return bits
+
+
+@operator("MatMulNBits", domain=DOMAIN, limits="constant weights, 2, 4 or 8 bits, not prepacked")
+def matmul_n_bits(
+    node: Node,
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    group: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """a @ weight' of numbers in blocks along their rows. b: [N, blocks, bytes of a block]; scales
+    [N, blocks]; zeros the same, or packed as b is. accuracy_level lets onnxruntime round `a` to
+    fewer bits; here products are of floats at any level.
+    """
+    bits, block = _checked_bits(node), node.integer("block_size", 0)
+    rows, length = node.integer("N", 0), node.integer("K", 0)
+    node.has("accuracy_level")
+    if node.integer("weight_prepacked", 0) or group is not None:
+        raise node.unsupported("weight_prepacked or g_idx", supported="weights as ONNX orders them")
+    if block < 1 or rows < 1 or length < 1:
+        raise node.invalid(f"{rows} rows of {length} in blocks of {block}")
+    blocks = -(-length // block)
+    codes = node.constant_input(b, "B")
+    if codes.size != rows * blocks * (block * bits // 8):
+        raise node.invalid(f"B is {show(b)} for {rows} rows of {blocks} blocks")
+    node.check_table(rows * blocks * block)
+    numbers = _unpacked(codes.reshape(rows, -1), bits, blocks * block)
+    whole = node.constant(numbers.reshape(rows, blocks, block)).cast(dt.int32)
+    centre: Any = 1 << (bits - 1)
+    if zeros is not None:
+        centre = _zero_points(node, zeros, bits, rows, blocks)
+    kind = a.dtype
+    wide = whole if isinstance(centre, int) or not centre.dtype.is_float else whole.cast(kind)
+    weight = (wide - centre).cast(kind) * scales.reshape((rows, blocks, 1)).cast(kind)
+    weight = cut(weight.reshape((rows, blocks * block)), 1, 0, length)
+    result = a.matmul(weight.transpose())
+    return result if bias is None else result + bias
+
+
+def _zero_points(node: Node, zeros: Tensor, bits: int, rows: int, blocks: int) -> Tensor:
+    """[N, blocks, 1]: packed bytes, or floats one by one."""
+    if zeros.dtype.is_float:
+        return zeros.reshape((rows, blocks, 1))
+    codes = node.constant_input(zeros, "zero_points")
+    numbers = _unpacked(codes.reshape(rows, -1), bits, blocks)
+    if numbers.shape != (rows, blocks):
+        raise node.invalid(f"zero_points is {show(zeros)} for {rows} rows of {blocks} blocks")
+    return node.constant(numbers[..., None]).cast(dt.int32)
+
+
+@operator("GatherBlockQuantized", domain=DOMAIN, limits="constant data in bytes, 2, 4 or 8 bits")
+def gather_block_quantized(
+    node: Node, data: Tensor, indices: Tensor, scales: Tensor, zeros: Tensor | None = None
+) -> Tensor:
+    """Rows of numbers in blocks along `quantize_axis`; an index out of range gives zeros."""
+    block = node.integer("block_size", 128)
+    packed = data.dtype is dt.uint8
+    bits = _checked_bits(node) if packed else node.integer("bits", 4) and 8
+    codes = data
+    if packed and bits < 8:
+        raw = node.constant_input(data, "data")
+        node.check_table(raw.size * 8 // bits)
+        codes = node.constant(_unpacked(raw, bits, raw.shape[-1] * 8 // bits))
+    axis = node.axis(1, codes.ndim, name="quantize_axis")
+    along = node.axis(0, codes.ndim, name="gather_axis")
+    length, blocks = codes.shape[axis], scales.shape[axis]
+    if not isinstance(length, int) or not isinstance(blocks, int):
+        raise node.invalid(f"its data is {show(data)}")
+    if data.dtype.is_float and not block:
+        block = length
+    if block < 1 or blocks != -(-length // block):
+        raise node.invalid(f"{blocks} scales for {length} numbers in blocks of {block}")
+
+    def spread(parameter: Tensor) -> Tensor:
+        wide = parameter.unsqueeze(axis + 1)
+        wide = wide.expand([block if a == axis + 1 else s for a, s in enumerate(wide.shape)])
+        return cut(wide.flatten(axis, axis + 2), axis, 0, length)
+
+    whole = codes.cast(scales.dtype if data.dtype.is_float else dt.int32)
+    if zeros is not None:
+        points = zeros
+        if packed and bits < 8:
+            raw = node.constant_input(zeros, "zero_points")
+            last = blocks if axis == codes.ndim - 1 else codes.shape[-1]
+            assert isinstance(last, int)
+            points = node.constant(_unpacked(raw, bits, last))
+        whole = whole - spread(points.cast(dt.int32))
+    elif packed:
+        whole = whole - (1 << (bits - 1))
+    return _gathered(node, whole.cast(scales.dtype) * spread(scales), along, indices)
+
+
+def _gathered(node: Node, table: Tensor, axis: int, indices: Tensor) -> Tensor:
+    return table.gather(axis, wrapped(node, indices, table.shape[axis]))
