@@ -7,6 +7,7 @@ of one graph. What a target declares it cannot do (`LIMITATIONS` of its caps) sh
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -603,3 +604,33 @@ def empty(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     yield "matmul_of_nothing", x.permute((1, 0)) @ x, EXACT
     yield "concat", Tensor.concat([x, y], 0), EXACT
     yield "slice", y[:, 3:], EXACT
+
+
+@family
+def scatter(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """Places that are met often, once, never and that are not there; several lines and columns."""
+    generator = np.random.default_rng(14)
+    at = inputs.new(np.array([3, 0, 3, -1, 6, 7, 3, 0, 100, -100], np.int32))
+    ways = {"none": None, "add": ops.ADD, "mul": ops.MUL, "max": ops.MAX, "min": ops.MIN}
+    for dtype in (dt.float32, dt.float16, dt.int32, dt.int8, dt.uint8, dt.int64, dt.bool_):
+        for tail in ((), (8,), (2, 3)):
+            base, new = (
+                random_values(dtype, count * math.prod(tail), generator).reshape((count, *tail))
+                for count in (7, 10)
+            )
+            if dtype.bits == 64:
+                base, new = base % 100, new % 100  # their products stay below 32 bits
+            rows, updates = inputs.new(base), inputs.new(new)
+            for name, way in ways.items():
+                tolerance = HALF if dtype is dt.float16 else CLOSE
+                result = rows.scatter(0, at, updates, way)
+                yield f"scatter_{name}_{dtype}_{len(tail)}", result, tolerance
+    table, fresh = inputs.new(floats(4, 7, seed=15)), inputs.new(floats(4, 12, seed=16))
+    lines = inputs.new(generator.integers(-2, 9, (4, 12)))
+    yield "scatter_lines", table.scatter(1, lines, fresh, ops.ADD), CLOSE
+    yield "scatter_twice", table.scatter(1, lines, fresh).scatter(1, lines, fresh, ops.ADD), CLOSE
+    one = inputs.new(np.array([2], np.int32)).expand((5,))
+    yield "scatter_one_place", table.scatter(0, one, fresh[:1, :7].expand((5, 7)), ops.ADD), CLOSE
+    sums = inputs.new(floats(4, 12, 3, seed=17)).sum(2)
+    yield "scatter_of_sums", table.exp().scatter(1, lines * 2 - 1, sums, ops.ADD).abs(), CLOSE
+    yield "scatter_joined", Tensor.concat([table.scatter(1, lines, fresh), table], 0).relu(), EXACT

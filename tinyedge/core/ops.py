@@ -168,6 +168,10 @@ GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices,
 ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
 REALISE = _row("realise", "memory", 1)  # the same values, in memory
 PUT = _row("put", "memory", 3)  # base, value, position: the base with base[position] = value
+# arg: (axis, Primitive or None); base [*lead, R, *rest], indices [*lead, K], updates
+# [*lead, K, *rest]: for k = 0, 1, .. in this order, base[.., indices[.., k], ..] is combined with
+# updates[.., k, ..], or replaced by it (None); nothing happens at an index outside of [0, R).
+SCATTER = _row("scatter", "memory", 3)
 
 # Loops: see schedule/loops.py.
 LOOP = _row(

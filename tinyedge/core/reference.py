@@ -188,6 +188,8 @@ def _value(
         if len(result):
             result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
         return result
+    if op is ops.SCATTER:
+        return _scatter(*src, *arg)
     if op is ops.RESULT:
         return src[0][arg[0]]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
@@ -256,6 +258,21 @@ def reduce_array(
 def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
     """The neutral element of a reduction in a type."""
     return dtype.numpy.type(fold_identity(op, dtype))
+
+
+def _scatter(
+    base: Array, indices: Array, updates: Array, axis: int, op: ops.Primitive | None
+) -> Array:
+    """The updates one after the other, as numpy's unbuffered `ufunc.at` takes them."""
+    result = np.array(base)
+    inside = (indices >= 0) & (indices < base.shape[axis])
+    at = (*np.nonzero(inside)[:axis], indices[inside])
+    with np.errstate(all="ignore"):
+        if op is None:
+            result[at] = updates[inside]
+        else:
+            _REDUCERS[op].at(result, at, updates[inside])
+    return result
 
 
 def _gather(data: Array, indices: Array, axis: int) -> Array:

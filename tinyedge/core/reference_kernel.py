@@ -6,6 +6,7 @@ then be traced to one stage.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,12 +58,22 @@ class _Store:
         self.nodes = toposort((store,))
         self.buffers = buffers
         self.symbols = symbols
-        self.ranges = [n for n in self.nodes if n.op is ops.RANGE]
+        found = [n for n in self.nodes if n.op is ops.RANGE]
+        self.ranges = sorted(found, key=lambda r: int(r.arg[0]))
         self.axes = {r: axis for axis, r in enumerate(self.ranges)}
         self.extents = [size_value(as_size(r.src[0]), symbols) for r in self.ranges]
         self.values: dict[UOp, Array] = {}
+        self.step: dict[UOp, int] = {}
 
     def run(self) -> None:
+        """One after the other for the steps of serial ranges: one may read what another wrote."""
+        serial = [r for r in self.ranges if r.arg[1] == "serial"]
+        steps = [range(self.extents[self.axes[r]]) for r in serial]
+        for values in itertools.product(*steps):
+            self.step = dict(zip(serial, values, strict=True))
+            self._run()
+
+    def _run(self) -> None:
         for node in self.nodes:
             if node.op not in (ops.STORE, ops.GUARD, ops.PARAM):
                 self.values[node] = self._value(node)
@@ -84,6 +95,8 @@ class _Store:
         op = node.op
         if op is ops.RANGE:
             shape = [1] * len(self.ranges)
+            if node in self.step:
+                return np.full(shape, self.step[node])
             shape[self.axes[node]] = self.extents[self.axes[node]]
             return np.arange(math.prod(shape)).reshape(shape)
         if op is ops.CONST:

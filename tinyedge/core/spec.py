@@ -1,7 +1,7 @@
 """The grammar of each stage: which operations may appear, and what must hold of them.
 
-    tensor   sources, elementwise, movement, reduce, gather, assign, put, realise, loops; shapes
-             agree
+    tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realise, loops;
+             shapes agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
              a fold's
     lowered  statements in order: names before uses, loops closed, no range kind left that stands
@@ -24,9 +24,9 @@ TENSOR_GROUPS = (
     "loop",
 )
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.FOLD)
-OUTPUT_KINDS = ("loop", "grid", "local", "lane", "upcast", "vector")
+OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 FOLD_KINDS = ("reduce", "unroll", "threads")
-LOWERED_KINDS = ("loop", "reduce", "grid", "local", "lane", "threads")
+LOWERED_KINDS = ("loop", "serial", "reduce", "grid", "local", "lane", "threads")
 
 
 def _fail(stage: str, node: UOp, rule: str) -> InternalError:
@@ -50,6 +50,8 @@ def check_tensor(roots: Iterable[UOp]) -> None:
             _check_loop(node)
         if op is ops.PUT and node.src[1].shape != node.src[0].shape[1:]:
             raise _fail("tensor", node, f"a row of {node.src[1].shape} in {node.src[0].shape}")
+        if op is ops.SCATTER:
+            _check_scatter(node)
         if op is ops.ASSIGN:
             region = tuple(
                 end - start
@@ -68,6 +70,19 @@ def check_tensor(roots: Iterable[UOp]) -> None:
                 base = base.src[0]
             if base.op is ops.EMPTY:
                 raise _fail("tensor", node, "an element is written twice")
+
+
+def _check_scatter(node: UOp) -> None:
+    """Every index has an update of the base's type, of the shape of what it addresses."""
+    base, indices, updates = node.src
+    axis, combine = node.arg
+    lead, rest = base.shape[:axis], base.shape[axis + 1 :]
+    if indices.shape[:-1] != lead or updates.shape != (*indices.shape, *rest):
+        raise _fail("tensor", node, f"{updates.shape} at {indices.shape} in {base.shape}")
+    if not indices.dtype.is_int or updates.dtype is not base.dtype:
+        raise _fail("tensor", node, f"{updates.dtype} at {indices.dtype} in {base.dtype}")
+    if combine is not None and combine.identity is None:
+        raise _fail("tensor", node, f"{combine} combines nothing")
 
 
 def _check_loop(node: UOp) -> None:
@@ -162,7 +177,7 @@ def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
         for r in node.ranges:
             if r.arg[1] not in LOWERED_KINDS:
                 raise _fail("lowered", r, f"a range of kind {r.arg[1]} is left")
-            serial = r.arg[1] in ("loop", "reduce")
+            serial = r.arg[1] in ("loop", "serial", "reduce")
             if serial and r not in open_loops and op not in (ops.BEGIN, ops.END):
                 raise _fail("lowered", node, f"range {r.arg[0]} is used outside of its loop")
     if open_loops:

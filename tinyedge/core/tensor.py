@@ -703,6 +703,24 @@ class Tensor:
         """A copy in which self[position] is `row`; position: an integer scalar in range."""
         return Tensor(UOp(ops.PUT, self.dtype, (self.node, row.node, position.node)))
 
+    def scatter(
+        self, axis: int, indices: Tensor, updates: Tensor, combine: Primitive | None = None
+    ) -> Tensor:
+        """A copy in which the elements at integer indices [*lead, K] along an axis get the updates
+        [*lead, K, *rest], where self is [*lead, size, *rest], axis = len(lead).
+
+        The updates are taken one after the other: each replaces what is there, or is combined with
+        it (ADD, MUL, MAX, MIN; halves as float32, bools as 0 and 1). An index outside of [0, size)
+        has no effect.
+        """
+        dtype = self.dtype
+        wide = dtype.computed if combine is None else dtype.accumulated
+        if dtype is dt.bool_ and combine is not None:
+            wide = dt.int32
+            combine = {ops.ADD: ops.MAX, ops.MUL: ops.MIN}.get(combine, combine)
+        src = (self.cast(wide).node, indices.node, updates.cast(wide).node)
+        return Tensor(UOp(ops.SCATTER, wide, src, (axis % self.ndim, combine))).cast(dtype)
+
     @staticmethod
     def loop(
         first: Sequence[Tensor],

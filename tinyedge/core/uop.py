@@ -251,7 +251,7 @@ def _shape(node: UOp) -> Shape:
     if op is ops.GATHER:
         axis = node.arg
         return first[:axis] + node.src[1].shape + first[axis + 1 :]
-    return first  # ASSIGN, REALISE, PUT
+    return first  # ASSIGN, REALISE, PUT, SCATTER
 
 
 def _movement_shape(node: UOp, shape: Shape) -> Shape:

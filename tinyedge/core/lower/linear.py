@@ -16,7 +16,8 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.uop import UOp, const, toposort
 
 Path = tuple[UOp, ...]
-SERIAL = ("loop", "reduce")
+LOOPS = ("loop", "serial")  # around stores
+SERIAL = ("loop", "serial", "reduce")
 INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR, ops.SHARED)
 
 
@@ -64,7 +65,7 @@ class _Lineariser:
 
     def _place_ranges(self, sink: UOp) -> None:
         path: Path = ()
-        loops = [n for n in toposort((sink,)) if n.op is ops.RANGE and n.arg[1] == "loop"]
+        loops = [n for n in toposort((sink,)) if n.op is ops.RANGE and n.arg[1] in LOOPS]
         for loop in sorted(loops, key=lambda r: r.arg[0]):
             path = (*path, loop)
             self.range_paths[loop] = path

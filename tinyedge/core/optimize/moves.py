@@ -1,6 +1,8 @@
 """Schedule moves: small records that change how a kernel's ranges run, never what it computes.
 
-A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, serial),
+A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, of which the
+steps may be taken in any order), "serial" (one whose steps must follow each other, as they read
+what those before wrote: no move changes it),
 "reduce" (a fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a
 workgroup), "lane" (the threads that also share a fold), "upcast" (copies in registers), "vector"
 (lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's range given to threads,

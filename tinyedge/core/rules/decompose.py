@@ -72,7 +72,8 @@ def _retyped(
     if op is ops.BITCAST:
         return _same_bits(node, src[0], types)
     new = node if src == node.src and dtype is node.dtype else UOp(op, dtype, src, node.arg)
-    if op in WRAPPING or (op is ops.REDUCE and node.arg[0] in WRAPPING):
+    combined = {ops.REDUCE: 0, ops.SCATTER: 1}.get(op)
+    if op in WRAPPING or (combined is not None and node.arg[combined] in WRAPPING):
         return _wrapped(new, node.dtype, dtype)
     return new
 

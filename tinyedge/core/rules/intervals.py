@@ -79,6 +79,12 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         return _union(operands[1:])
     if op in (ops.ASSIGN, ops.PUT):
         return _union(operands[:2])
+    if op is ops.SCATTER and arg[1] in (None, ops.MAX, ops.MIN):
+        return _union(operands[::2])
+    if op is ops.SCATTER and arg[1] is ops.ADD:
+        (low, high), (least, most) = operands[0], operands[2]
+        count = maximum(node.src[1].shape[-1])
+        return low + min(0, least * count), high + max(0, most * count)
     if op is ops.ADD:
         return operands[0][0] + operands[1][0], operands[0][1] + operands[1][1]
     if op is ops.SUB:
@@ -94,7 +100,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op in (ops.MAX, ops.MIN):
         choose = max if op is ops.MAX else min
         return choose(operands[0][0], operands[1][0]), choose(operands[0][1], operands[1][1])
-    if op in (ops.SHL, ops.POW) or (op is ops.REDUCE and arg[0] is ops.MUL):
+    if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and ops.MUL in arg):
         return -math.inf, math.inf
     return kept.limits
 

@@ -21,6 +21,7 @@ MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
 GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
+SCATTER_REPEATS = 2.0  # how often a scattered one: a loop that looks for its place repeats it
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
 ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
@@ -91,6 +92,9 @@ class _Fusion:
         for loop in (node for node in self.order if node.op is ops.OUTLINED):
             self.realised.add(loop)
             self.realised.update(v for v in map(_computed, loop.src) if not is_source(v))
+        for node in (node for node in self.order if node.op is ops.SCATTER):
+            self.realised.add(node)
+            self.realised.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[str]] = {}
         self.kernel_rows: dict[UOp, Row] = {}
@@ -232,6 +236,9 @@ class _Fusion:
                 return use  # an element of the result reads one of the places, its own
             each = _ratio(user.shape, places.shape) if node is not data else GATHER_REPEATS
             repeats = use.repeats * max(1.0, each)
+            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
+        if op is ops.SCATTER:
+            repeats = use.repeats * (1.0 if node is user.src[0] else SCATTER_REPEATS)
             return Use(use.kernel, self._path(use, user), repeats, VIEWED)
         kind = use.kind if op is ops.RESHAPE else VIEWED
         return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, kind)

@@ -142,17 +142,7 @@ class Indexer:
         axis = node.arg
         rank = len(positions.shape)
         position = yield (positions, indices[axis : axis + rank], valid)
-        size = as_node(data.shape[axis])
-        at = simplify(UOp(ops.CAST, dt.index, (position,)))
-        if position.dtype.bits == 64:  # compared as it is: the cast to an index may wrap
-            limit = simplify(UOp(ops.CAST, position.dtype, (size,)))
-            zero = const(0, position.dtype)
-            inside = ix.both(
-                simplify(UOp(ops.LE, dt.bool_, (zero, position))),
-                simplify(UOp(ops.LT, dt.bool_, (position, limit))),
-            )
-        else:
-            inside = ix.both(ix.at_most(ix.ZERO, at), ix.less(at, size))
+        at, inside = position_of(position, data.shape[axis])
         inner = (*indices[:axis], at, *indices[axis + rank :])
         value = yield (data, inner, ix.both(valid, inside))
         return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
@@ -181,6 +171,19 @@ class Indexer:
         elsewhere = simplify(UOp(ops.NOT, dt.bool_, (here,)))
         old = yield (base, indices, ix.both(valid, elsewhere))
         return simplify(UOp(ops.WHERE, node.dtype, (here, new, old)))
+
+
+def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
+    """A computed position as an index, and whether it is one of an axis of this size."""
+    limit = as_node(size)
+    at = simplify(UOp(ops.CAST, dt.index, (position,)))
+    if position.dtype.bits < 64:
+        return at, ix.both(ix.at_most(ix.ZERO, at), ix.less(at, limit))
+    end = simplify(UOp(ops.CAST, position.dtype, (limit,)))
+    return at, ix.both(  # compared as it is: the cast to an index may wrap
+        simplify(UOp(ops.LE, dt.bool_, (const(0, position.dtype), position))),
+        simplify(UOp(ops.LT, dt.bool_, (position, end))),
+    )
 
 
 def put_index(base: UOp, position: UOp) -> UOp:

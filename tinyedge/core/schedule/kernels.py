@@ -15,10 +15,17 @@ from tinyedge.core import ops
 from tinyedge.core.caps import Caps
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.buffers import Layout, Param, Placement, Storage, View, plain
-from tinyedge.core.schedule.canonical import collapse, flatten, order_folds, split_ranges
+from tinyedge.core.schedule.canonical import (
+    collapse,
+    flatten,
+    guard,
+    order_folds,
+    split_ranges,
+    store_of,
+)
 from tinyedge.core.schedule.counted import bound_ranges, is_counted, read_counts
 from tinyedge.core.schedule.fuse import decide, is_source
-from tinyedge.core.schedule.indexing import Indexer, placed_indices, put_index
+from tinyedge.core.schedule.indexing import Indexer, placed_indices, position_of, put_index
 from tinyedge.core.schedule.layout import (
     Contraction,
     classify,
@@ -45,6 +52,8 @@ from tinyedge.core.uop import (
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
 LARGEST_HALF = 65504.0
 HALVES = 4  # halves that one thread owns together
+SHARES = 512  # threads among which the places of a scatter are shared out
+UPDATES = 32768  # that a thread takes in one launch
 
 
 @dataclass(eq=False)
@@ -116,7 +125,7 @@ def schedule(
 def _places(order: Iterable[UOp]) -> frozenset[UOp]:
     """What indices are computed from, up to sums: a half would miss the element it means."""
     found: set[UOp] = set()
-    waiting = [node.src[1] for node in order if node.op is ops.GATHER]
+    waiting = [node.src[1] for node in order if node.op in (ops.GATHER, ops.SCATTER)]
     while waiting:
         node = waiting.pop()
         if node not in found:
@@ -288,7 +297,8 @@ class _Scheduler:
 
     def _can_live(self, node: UOp) -> bool:
         """Whether a node is realised and has no place yet."""
-        return node in self.decision.realised and node not in self.placed and node not in self.roots
+        free = node not in self.placed and node not in self.roots and node.op is not ops.SCATTER
+        return node in self.decision.realised and free
 
     def _part(self, part: UOp, top: UOp) -> None:
         base, views = self._viewed(part.src[1])
@@ -379,6 +389,52 @@ class _Scheduler:
         address = placed_indices(place, (at, *indices))
         self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
 
+    def _scatter(self, node: UOp, place: Placement) -> None:
+        """First the base, then the updates, one after the other: of a device with threads so many
+        a launch that none runs for long.
+        """
+        base, positions, _ = node.src
+        count = positions.shape[-1]
+        self.undecided.discard(place.storage)  # it is read while it is written: as it is, in full
+        self._kernel(base, place, root=False)
+        if maximum(product(base.shape)) == 0:
+            return
+        step = UPDATES if self.caps.threads > 1 else max(1, maximum(count))
+        for first in range(0, maximum(count), step):
+            left = ix.size_max(ix.size_sub(count, first), 0)
+            self._updates(node, place, first, ix.size_min(left, step))
+
+    def _updates(self, node: UOp, place: Placement, first: int, count: Size) -> None:
+        """A loop over some of a scatter's updates for each of the columns that they have. Where
+        these are too few to keep a device busy, its threads share the places out among them: each
+        goes through all updates and takes those for its own places.
+        """
+        base, positions, updates = node.src
+        axis, combine = node.arg
+        size = base.shape[axis]
+        indexer = Indexer(self.placed, place.storage)
+        others = (*base.shape[:axis], *base.shape[axis + 1 :])
+        wanted = SHARES // maximum(product(others)) if self.caps.threads > 1 else 1
+        shares = max(1, min(maximum(size), wanted))
+        share = indexer.range(shares, "loop")  # first: neighbours among threads are columns
+        columns = tuple(indexer.range(each, "loop") for each in others)
+        lead, rest = columns[:axis], columns[axis:]
+        turn = ix.add(indexer.range(count, "serial"), const(first, dt.index))
+        at, inside = position_of(indexer.value(positions, (*lead, turn)), size)
+        param = indexer.param(place.storage)
+        value = indexer.value(updates, (*lead, turn, *rest))
+        address = placed_indices(place, (*lead, at, *rest))
+        if combine is not None:
+            old = cast(UOp(ops.LOAD, param.dtype, (param, *address, inside), True), node.dtype)
+            value = elementwise(combine, old, value)
+        store = UOp(ops.STORE, dt.index, (param, value, *address))
+        if share is not ix.ZERO:
+            each = as_node(ix.size_ceildiv(size, shares))
+            start = ix.mul(share, each)
+            own = ix.both(ix.at_most(start, at), ix.less(at, ix.add(start, each)))
+            inside = ix.both(own, inside)
+        self._add_kernel(node, indexer, guard(inside, store))
+
     def _copy_source(self, node: UOp) -> None:
         self._kernel(node, Placement(self._new_storage(node)), root=False)
 
@@ -388,6 +444,9 @@ class _Scheduler:
             return
         if root and self._puts_in_place(node):
             self._put(node, place)
+            return
+        if root and node.op is ops.SCATTER:
+            self._scatter(node, place)
             return
         indexer = Indexer(self.placed, storage)
         indices = tuple(indexer.range(size, "loop") for size in node.shape)
@@ -425,7 +484,7 @@ class _Scheduler:
                 axes = max(1, len(output.shape) - 2)
                 output.layout = self._as_image(output, output.layout, axes)
         sink = _ordered(self._with_storages(sink, storages))
-        store = sink.src[0]
+        store = store_of(sink)
         folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
         order = tuple(r for fold in folds for r in fold.src[1:])
         wanted: dict[int, set[Layout | None]] = {}

@@ -1,4 +1,4 @@
-"""Writing at computed positions: for every element of the output, the updates that meet it."""
+"""Writing at computed positions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.ops import Primitive
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, maximum, product
+from tinyedge.core.uop import Size, product
 from tinyedge.export.onnx.convolution import given_pads
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import along, columns_of, flat_index, within, wrapped
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
-from tinyedge.export.onnx.sorting import order_of
-
-COMPARED = 1 << 22  # places with indices, each with each; more indices are sorted
 
 
 @operator("ScatterElements")
@@ -30,15 +29,18 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
         return x
     index = wrapped(node, indices, x.shape[axis])
     if node.known(index) is not None and isinstance(x.size, int):
-        flat = flat_index(x.shape, along(x, index, axis))
-        return _scattered(node, x, node.folded(flat.broadcast_to(index.shape)), updates)
-    # Only updates in the same line can meet an element: compare along the axis alone.
+        flat = flat_index(x.shape, along(x, index, axis)).broadcast_to(index.shape)
+        rows, at = x.reshape((x.size,)), flat.reshape((index.size,))
+        placed = _placed_rows(node, rows, at, updates.reshape((updates.size,)))
+        if placed is not None:
+            return placed.reshape(x.shape)
+    # Only updates in the same line can meet an element: lines do not wait for each other.
     moved = [a for a in range(x.ndim) if a != axis] + [axis]
     data = x.permute(moved)
     lines = [(0, size) for size in indices.permute(moved).shape[:-1]]
     index, update = index.permute(moved), updates.permute(moved)
     region = data.shrink([*lines, (0, data.shape[-1])])
-    result = _combined(node, region, index, update)
+    result = region.scatter(-1, index, update, _reduction(node)[0])
     if result.shape != data.shape:
         result = data.assign([*lines, (0, data.shape[-1])], result)
     return result.permute(np.argsort(moved).tolist())
@@ -63,101 +65,48 @@ def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
     return _scattered_rows(node, rows, many, written).reshape(x.shape)
 
 
-def _scattered(node: Node, x: Tensor, flat: Tensor, updates: Tensor) -> Tensor:
-    rows = x.reshape((x.size,))
-    many, written = flat.reshape((flat.size,)), updates.reshape((updates.size,))
-    return _scattered_rows(node, rows, many, written).reshape(x.shape)
-
-
 def _scattered_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     """rows [R, *rest] with updates [K, *rest] combined in at positions at [K]."""
-    reduction = node.text("reduction", "none")
+    combine, _ = _reduction(node)
+    placed = _placed_rows(node, rows, at, updates)
+    return rows.scatter(0, at, updates, combine) if placed is None else placed
+
+
+def _placed_rows(node: Node, rows: Tensor, at: Tensor, updates: Tensor) -> Tensor | None:
+    """As `_scattered_rows`, where it is known which update each row gets: a table says it."""
+    combine, combined = _reduction(node)
     count = rows.shape[0]
     known = node.known(node.folded(at)) if isinstance(count, int) else None
-    if known is not None and (reduction == "none" or len(np.unique(known)) == len(known)):
-        node.check_table(count)  # type: ignore[arg-type]
-        source = np.full(count, -1, np.int32)  # type: ignore[arg-type]
-        source[known] = np.arange(len(known), dtype=np.int32)
-        written = node.constant((source >= 0).reshape((-1,) + (1,) * (rows.ndim - 1)))
-        fresh = updates.gather(0, node.constant(source))
-        if reduction != "none":
-            fresh = _reducer(node, reduction)(rows, fresh)
-        return written.where(fresh, rows)
-    tail = (1,) * (rows.ndim - 1)
-    if reduction == "none":
-        last = _last(at, count)
-        fresh = updates.gather(0, last)
-        return (last >= 0).reshape((count, *tail)).where(fresh, rows)
-    # [R, *rest, K]
-    order = [*range(1, updates.ndim), 0]
-    spread = updates.permute(order).unsqueeze(0)
-    mask = _hits(at, count).reshape((count, *tail, at.shape[0]))
-    return _reduced(node, rows, mask, spread)
+    if known is None or (combine is not None and len(np.unique(known)) < len(known)):
+        return None
+    node.check_table(count)  # type: ignore[arg-type]
+    source = np.full(count, -1, np.int32)  # type: ignore[arg-type]
+    source[known] = np.arange(len(known), dtype=np.int32)
+    written = node.constant((source >= 0).reshape((-1,) + (1,) * (rows.ndim - 1)))
+    return written.where(combined(rows, updates.gather(0, node.constant(source))), rows)
 
 
-def _combined(node: Node, region: Tensor, index: Tensor, update: Tensor) -> Tensor:
-    """region [.., L]; index and update [.., K]."""
-    if node.text("reduction", "none") != "none":
-        return _reduced(node, region, _hits(index, region.shape[-1]), update.unsqueeze(-2))
-    last = _last(index, region.shape[-1])
-    fresh = update.gather_elements(-1, last.maximum(0))
-    return (last >= 0).where(fresh, region)
+def _replaced(_: Tensor, update: Tensor) -> Tensor:
+    return update
 
 
-def _hits(index: Tensor, length: Size) -> Tensor:
-    """[.., length, K]: whether a place is one of index [.., K]."""
-    return index.unsqueeze(-2).eq(Tensor.arange(length, index.dtype).unsqueeze(1))
+REDUCTIONS: dict[str, tuple[Primitive | None, Callable[[Tensor, Tensor], Tensor]]] = {
+    "none": (None, _replaced),
+    "add": (ops.ADD, Tensor.__add__),
+    "mul": (ops.MUL, Tensor.__mul__),
+    "max": (ops.MAX, Tensor.maximum),
+    "min": (ops.MIN, Tensor.minimum),
+}
 
 
-def _last(index: Tensor, length: Size) -> Tensor:
-    """int32 [.., length]: for every place where it is last in index [.., K]; -1 where it is not."""
-    count = index.shape[-1]
-    if maximum(length) * maximum(count) <= COMPARED:
-        return _hits(index, length).where(Tensor.arange(count), -1).max(-1)
-    order = order_of(index).realise()
-    ordered = index.gather_elements(-1, order).realise()
-    place = Tensor.arange(length, index.dtype)
-    before = Tensor.full((*index.shape[:-1], length), 0, dt.int32)
-
-    def at(table: Tensor, position: Tensor) -> Tensor:
-        return table.gather_elements(-1, position.maximum(0))
-
-    total = Tensor.from_size(count, dt.int32)
-    for half in reversed(range(maximum(count).bit_length())):
-        more = before + (1 << half)
-        up_to = (more <= total) & (at(ordered, more.minimum(total) - 1) <= place)
-        before = up_to.where(more, before)
-    found = (before > 0) & at(ordered, before - 1).eq(place)
-    return found.where(at(order, before - 1), -1)
-
-
-def _reduced(node: Node, region: Tensor, hit: Tensor, update: Tensor) -> Tensor:
+def _reduction(node: Node) -> tuple[Primitive | None, Callable[[Tensor, Tensor], Tensor]]:
+    """How an update is combined with what is there: as a primitive (None: it replaces it), and as
+    a function of the two.
+    """
     name = node.text("reduction", "none")
-    combine = _reducer(node, name)
-    dtype = region.dtype
-    if name == "add":
-        return combine(region, hit.where(update, 0).sum(-1))
-    if name == "mul":
-        return combine(region, hit.where(update, 1).prod(-1))
-    if dtype is dt.bool_:
-        raise node.unsupported(f"reduction {name!r} of bool")
-    if name == "max":
-        least = -np.inf if dtype.is_float else dtype.limits[0]
-        return combine(region, hit.where(update, least).max(-1))
-    most = np.inf if dtype.is_float else dtype.limits[1]
-    return combine(region, hit.where(update, most).min(-1))
-
-
-def _reducer(node: Node, name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    reducers: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "add": Tensor.__add__,
-        "mul": Tensor.__mul__,
-        "max": Tensor.maximum,
-        "min": Tensor.minimum,
-    }
-    if name not in reducers:
+    if name not in REDUCTIONS:
         raise node.invalid(f"reduction is {name!r}")
-    return reducers[name]
+    return REDUCTIONS[name]
 
 
 @operator("MaxUnpool")
