@@ -8,10 +8,12 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.compile import Port
 from tinyedge.core.errors import UnsupportedOp
+from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.counted import is_counted, most
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, symbol, toposort
+from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum, symbol, toposort
 from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.masks import Mask
 
 
 @dataclass
@@ -19,7 +21,7 @@ class Counts:
     """The counted sizes of a model. made: the tensors that compute them, as they are and below the
     most there is room for. labels: the nodes that they are of. taken: names of other sizes.
     bounded: the nodes of those that may be above the most, because the caller said what that is;
-    seen: those that an output tells.
+    seen: those that an output tells. masks: the numbers of true elements, by mask.
     """
 
     made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -27,9 +29,36 @@ class Counts:
     bounded: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    masks: dict[Mask, Size] = field(default_factory=dict)
 
-    def add(self, label: str, count: Tensor, greatest: int, *, bounded: bool = False) -> Size:
-        """The size that a scalar says, as a symbol named after a node. bounded: by the caller."""
+    def of_mask(self, mask: Mask) -> Size | None:
+        """How many elements of a mask are true, where that has a name."""
+        if mask in self.masks or mask.complement not in self.masks:
+            return self.masks.get(mask)
+        return ix.size_sub(mask.size, self.masks[mask.complement])
+
+    def add(
+        self,
+        label: str,
+        count: Tensor,
+        greatest: int,
+        *,
+        bounded: bool = False,
+        mask: Mask | None = None,
+    ) -> Size:
+        """The size that a scalar says, as a symbol named after a node. bounded: by the caller.
+
+        mask: the scalar is how many of its elements are true.
+        """
+        known = self.of_mask(mask) if mask is not None else None
+        if known is not None and maximum(known) == greatest:
+            return known
+        size = self._added(label, count, greatest, bounded)
+        if mask is not None:
+            self.masks.setdefault(mask, size)
+        return size
+
+    def _added(self, label: str, count: Tensor, greatest: int, bounded: bool) -> Size:
         exact = count.reshape(()).cast(dt.int64)
         kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realise()
         for name, (_, other) in self.made.items():

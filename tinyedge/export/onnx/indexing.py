@@ -12,6 +12,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Size, maximum, product
 from tinyedge.export.onnx import counted
 from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.masks import mask_of
 from tinyedge.export.onnx.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
 from tinyedge.export.onnx.shapes import checked_shape
@@ -192,7 +193,7 @@ def non_zero(node: Node, x: Tensor) -> Tensor:
         return node.constant(np.argwhere(value).T.astype(np.int64))
     bound = node.bound(maximum(x.size))
     found, count = counted.non_zero(x, max(1, bound))
-    return cut(found, 1, 0, node.counted(count, bound))
+    return cut(found, 1, 0, node.counted(count, bound, mask_of(x.cast(dt.bool_).node)))
 
 
 @operator("Compress", limits="counted: as many elements as a run finds")
@@ -202,7 +203,7 @@ def compress(node: Node, x: Tensor, condition: Tensor) -> Tensor:
     if known is None:
         bound = node.bound(min(maximum(condition.size), maximum(_length(x, axis))))
         found, count = counted.compress(x, condition, axis, max(1, bound))
-        return cut(found, axis or 0, 0, node.counted(count, bound))
+        return cut(found, axis or 0, 0, node.counted(count, bound, mask_of(condition.node)))
     chosen = node.constant(np.flatnonzero(known).astype(np.int32))
     if axis is not None:
         return x.gather(axis, chosen)

@@ -24,11 +24,12 @@ import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, maximum, product
+from tinyedge.core.uop import Shape, Size, UOp, maximum, product, substitute
 from tinyedge.export.onnx.causes import next_step
 from tinyedge.export.onnx.elements import Element
 from tinyedge.export.onnx.equality import show, too_small, unequal
 from tinyedge.export.onnx.known import element
+from tinyedge.export.onnx.masks import Mask, sums_of_masks
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.ports import LOOPS
 
@@ -309,7 +310,7 @@ class Node:
 
     def unknown_sizes(self, tensor: Tensor) -> bool:
         """Whether the values of a tensor are neither known at import nor sizes."""
-        return self.importer.knowledge.value(tensor) is None
+        return self._value_with_counts(tensor) is None
 
     def bound(self, limit: int | None) -> int:
         """The most turns or elements that only the run knows: `limit`, or what the caller said.
@@ -327,8 +328,9 @@ class Node:
             )
         return max(0, min(known))
 
-    def counted(self, count: Tensor, most: Size) -> Size:
-        """A size that a run computes: `count`, an integer scalar, of at most `most`.
+    def counted(self, count: Tensor, most: Size, mask: Mask | None = None) -> Size:
+        """A size that a run computes: `count`, an integer scalar, of at most `most`. mask: it is
+        how many of its elements are true.
 
         Raises UnsupportedOp in a turn of a loop, where there is no one such size.
         """
@@ -344,7 +346,7 @@ class Node:
             return 0
         given = self.importer.bounds.get(self.name, greatest + 1)
         counts = self.importer.counts
-        return counts.add(self.name, count, greatest, bounded=given <= greatest)
+        return counts.add(self.name, count, greatest, bounded=given <= greatest, mask=mask)
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:
         """The values of an input that must be known at import. Raises UnsupportedOp."""
@@ -373,7 +375,7 @@ class Node:
 
         counted: those that only a run knows are counts below the bound that the caller gave.
         """
-        value = self.importer.knowledge.value(tensor)
+        value = self._value_with_counts(tensor)
         if value is None and counted:
             parts = [element(tensor, place) for place in range(self.length(tensor, what))]
             return [
@@ -392,6 +394,24 @@ class Node:
         if not all(isinstance(item, (int, UOp)) for item in items):
             raise self.invalid(f"the input {what!r} does not hold integers")
         return [int(item) if isinstance(item, int) else item for item in items]
+
+    def _value_with_counts(self, tensor: Tensor) -> Any:
+        """What is known of a tensor if sums of masks are: sizes that a run counts."""
+        value = self.importer.knowledge.value(tensor)
+        if value is not None:
+            return value
+        counts = self.importer.counts
+        named: dict[UOp, UOp] = {}
+        for node, mask in sums_of_masks(tensor.node).items():
+            size = counts.of_mask(mask)
+            if size is None and not self.call_site.in_turn:
+                size = self.counted(Tensor(node), mask.size, mask)
+            if size is not None:
+                named[node] = Tensor.from_size(size, node.dtype).reshape(node.shape).node
+        if not named:
+            return None
+        (root,) = substitute((tensor.node,), named)
+        return self.importer.knowledge.value(Tensor(root))
 
     def element(self, tensor: Tensor, what: str) -> Element:
         """The value of a scalar input that is computed from constants and sizes."""
@@ -457,6 +477,19 @@ class Node:
         """
         subject = f"{self.label}, {what}" if what else self.label
         return unequal(subject, a, b, self.importer.causes)
+
+    def same_shape(self, shape: Shape, wanted: Shape, what: str) -> None:
+        """Raise ModelError where the shape of an operand is another than it must be, InputError
+        where it may be, by open sizes or numbers that only a run knows.
+        """
+        if len(shape) != len(wanted):
+            raise self.invalid(f"{what} of {show(shape)} where {show(wanted)} is needed")
+        for a, b in zip(shape, wanted, strict=True):
+            if isinstance(a, int) and isinstance(b, int) and a != b:
+                raise self.invalid(f"{what} of {show(shape)} where {show(wanted)} is needed")
+        for a, b in zip(shape, wanted, strict=True):
+            if a != b:
+                raise self.unequal(a, b, what=f"whose {what} are {show(shape)}")
 
     def counts(self, size: Size) -> bool:
         """Whether only a run knows a size."""

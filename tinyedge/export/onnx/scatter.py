@@ -23,8 +23,9 @@ from tinyedge.export.onnx.shapes import checked_shape
 @operator("Scatter")
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim)
-    if indices.ndim != x.ndim or indices.shape != updates.shape:
-        raise node.invalid(f"{show(indices)} and {show(updates)} for {show(x)}")
+    if indices.ndim != x.ndim:
+        raise node.invalid(f"{show(indices)} for {show(x)}")
+    node.same_shape(updates.shape, indices.shape, "updates")
     if indices.size == 0:
         return x
     index = wrapped(node, indices, x.shape[axis])
@@ -57,8 +58,7 @@ def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
     columns = columns_of(node, indices, lead)
     flat = flat_index(lead, columns)
     flat = node.folded(within(node, flat, columns, lead) if depth > 1 else flat)
-    if updates.shape != indices.shape[:-1] + rest:
-        raise node.invalid(f"{show(updates)} for {show(indices)}")
+    node.same_shape(updates.shape, indices.shape[:-1] + rest, "updates")
     rows = x.reshape((product(lead), *rest))
     many = flat.reshape((flat.size,))
     written = updates.reshape((flat.size, *rest))

@@ -1,0 +1,138 @@
+"""Counts of true elements: one name for a count, however a model computes it.
+
+How many elements of a mask are true is what NonZero and Compress find, and what the sum of the mask
+is, as numbers of any type that holds it, in any order and in steps. Exporters compute a size in one
+of these ways and another size, which must be equal, in another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
+from tinyedge.core.dtype import DType
+from tinyedge.core.uop import Size, UOp, maximum, product, toposort
+
+_SAME_ELEMENTS = (ops.RESHAPE, ops.PERMUTE, ops.FLIP, ops.REALISE)
+_EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Bools of which only the number of true ones matters.
+
+    node: what they are a view of, or the numbers that are not 0 where they are true. inverted: they
+    are true where it is false, or 0.
+    """
+
+    node: UOp
+    inverted: bool
+    size: Size
+
+    @property
+    def complement(self) -> Mask:
+        return Mask(self.node, not self.inverted, self.size)
+
+
+def mask_of(node: UOp) -> Mask:
+    """The mask that a bool tensor is."""
+    size, inverted = product(node.shape), False
+    while True:
+        node = _elements(node)
+        if node.op is ops.NOT:
+            node, inverted = node.src[0], not inverted
+            continue
+        told = _told(node)
+        if told is None:
+            return Mask(node, inverted, size)
+        source, turned = told
+        if source.dtype is not dt.bool_:
+            return Mask(source, inverted ^ turned, size)
+        node, inverted = source, inverted ^ turned
+
+
+def counted_mask(node: UOp) -> Mask | None:
+    """The mask of which a tensor of one element is the sum: the number of its true elements."""
+    if maximum(product(node.shape)) != 1 or not (node.dtype.is_int or node.dtype.is_float):
+        return None
+    least = _most(node.dtype)
+    summed = False
+    while True:
+        node = _elements(node)
+        if node.op is ops.CAST:
+            if node.src[0].dtype is dt.bool_:
+                break
+            node = node.src[0]
+        elif node.op is ops.WHERE and [_constant(part) for part in node.src[1:]] == [1, 0]:
+            break
+        elif node.op is ops.REDUCE and node.arg[0] is ops.ADD:
+            node, summed = node.src[0], True
+        elif node.op is ops.PAD:  # by zeros
+            node = node.src[0]
+        else:
+            return None
+        least = min(least, _most(node.dtype))
+    mask = mask_of(node.src[0])
+    return mask if summed and maximum(mask.size) <= least else None
+
+
+def sums_of_masks(root: UOp) -> dict[UOp, Mask]:
+    """The nodes below a root, the nearest to it, that are sums of masks."""
+    found: dict[UOp, Mask] = {}
+
+    def known(node: UOp) -> bool:
+        mask = counted_mask(node) if node not in found else None
+        if mask is not None:
+            found[node] = mask
+        return node in found
+
+    toposort((root,), stop=known)
+    return found
+
+
+def _most(dtype: DType) -> float:
+    """How far a type counts without rounding and wrapping."""
+    return dtype.limits[1] if dtype.is_int else _EXACT.get(dtype.name, 0)
+
+
+def _elements(node: UOp) -> UOp:
+    """The tensor below views that have all its elements, each once."""
+    while node.op in _SAME_ELEMENTS:
+        node = node.src[0]
+    return node
+
+
+def _told(node: UOp) -> tuple[UOp, bool] | None:
+    """For a comparison of a tensor with 0 that says whether it is 0: the tensor without views and
+    casts of bools; and whether the comparison is true where the tensor is false, or 0.
+    """
+    if node.op is ops.EQ:
+        for value, other in (node.src, node.src[::-1]):
+            if _constant(other) == 0:
+                return _number(value), True
+    if node.op is ops.LT and _constant(node.src[0]) == 0:
+        value = _number(node.src[1])
+        return (value, False) if value.dtype is dt.bool_ else None
+    return None
+
+
+def _number(node: UOp) -> UOp:
+    """A tensor without its views, and without casts where they keep what is 0."""
+    while True:
+        node = _elements(node)
+        if node.op is not ops.CAST or not (node.src[0].dtype is dt.bool_ or _widened(node)):
+            return node
+        node = node.src[0]
+
+
+def _widened(node: UOp) -> bool:
+    """Whether a cast keeps what is 0, and what is not: of integers, to numbers that hold them."""
+    old, new = node.src[0].dtype, node.dtype
+    return old.is_int and (new.is_float or (new.is_int and new.bits >= old.bits))
+
+
+def _constant(node: UOp) -> object:
+    while node.op in (ops.EXPAND, ops.RESHAPE, ops.CAST):
+        node = node.src[0]
+    return node.arg if node.op is ops.CONST else None
