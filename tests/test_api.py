@@ -234,3 +234,28 @@ def test_a_closed_model_and_inputs_without_names(tmp_path: Path) -> None:
         with pytest.raises(tinyedge.RunError) as caught:
             use({"x": values})
         assert caught.value.id == "run.disposed"
+
+
+def test_the_model_in_the_folder_of_its_bundle(model: Path) -> None:
+    """It is not deleted with the old bundle, nor is its data or an array that is read."""
+    out = tinyedge.export_onnx(model, target="cpu", out=model.with_name("out"), golden=False)
+    inside = out / "m.onnx"
+    proto = onnx.load(model)
+    proto.graph.node[0].input[1] = "w"
+    weight = onnx.numpy_helper.from_array(np.ones((256, 3), np.float32), "w")
+    proto.graph.initializer.append(weight)
+    proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 256
+    onnx.save(proto, model.with_name("big.onnx"), save_as_external_data=True, location="out/w.bin")
+    model.rename(inside)
+    array = out / "array.npy"
+    np.save(array, np.ones((1, 3), np.float32))
+    for path, options in (
+        (inside, {}),
+        (model.with_name("big.onnx"), {"golden": False}),
+        (model.with_name("big.onnx"), {"golden_inputs": {"x": array}}),
+    ):
+        with pytest.raises(InputError, match="would be deleted") as caught:
+            tinyedge.export_onnx(path, target="cpu", out=out, force=True, **options)
+        assert caught.value.id == "export.input"
+    assert inside.exists() and array.exists() and (out / "w.bin").stat().st_size == 3072
+    assert read_manifest(out)["target"] == "cpu"

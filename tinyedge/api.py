@@ -37,7 +37,7 @@ from tinyedge.given import check_name, checked
 if TYPE_CHECKING:
     from tinyedge.export.golden import Golden
     from tinyedge.export.onnx import Inspection
-    from tinyedge.export.package import Extra
+    from tinyedge.export.package import Extra, Files, Stamp
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
     from tinyedge.export.states import Spec
@@ -323,7 +323,12 @@ def export_onnx(
     allowed = choose_limits(limits)
     options = replace(options, folded_work=allowed.folded_work)
     place = Path(out) if out is not None else usual_place(path)
-    check_place(place)
+    named = (path, *(entries or {}).values(), *(golden_inputs or {}).values())
+    named = (*named, *(state_init or {}).values())
+    files: dict[Path, Stamp | None] = {
+        Path(each): None for each in named if isinstance(each, (str, os.PathLike))
+    }
+    check_place(place, files)
     given = _arrays("golden input", golden_inputs, "golden.file")
     first = _arrays("initial value of state", state_init, "state.file")
     report = progress or _silent
@@ -339,6 +344,7 @@ def export_onnx(
         states=states,
         state_init=first,
         slices=slices,
+        files=files,
     )
     _check_names(given, source)
     for text in assumed:
@@ -357,6 +363,7 @@ def export_onnx(
         progress=report,
         warn=warn,
         record=record,
+        files=files,
     )
 
 
@@ -434,6 +441,7 @@ def export_graph(
     progress: Progress = lambda *_: None,
     warn: Warn | None = None,
     record: Mapping[str, Any] | None = None,
+    files: Files | None = None,
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
@@ -445,7 +453,7 @@ def export_graph(
     from tinyedge.export.package import check_place, write_bundle
 
     check_options(target, options)
-    check_place(out)
+    check_place(out, files)
     if name is not None:
         check_prefix(name)
     compiler = find_target(target).compiler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +114,11 @@ from tinyedge.core.errors import InputError
     "--name",
     help="What the names in the bundle's C files begin with. Default: the bundle's own name.",
 )
-@click.option("--force", is_flag=True, help="Replace a bundle even if it holds other files.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace a bundle even if it holds other files, but none that is read here.",
+)
 @click.option("--timing", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -252,11 +258,20 @@ def _slices(texts: tuple[str, ...], file: Path | None) -> dict[str, dict[str, An
 
 def summary(manifest: dict[str, Any], place: Path) -> dict[str, int]:
     """The key figures of a bundle."""
-    files = (path for path in place.rglob("*") if path.is_file())
     return {
         "kernels": len(manifest["kernels"]),
         "launches": sum(step["op"] == "launch" for step in manifest["steps"]),
         "weight_bytes": sum(weight["bytes"] for weight in manifest["weights"]),
         "peak_bytes": manifest["peak_bytes"],
-        "folder_bytes": sum(path.stat().st_size for path in files),
+        "folder_bytes": _bytes_in(place),
     }
+
+
+def _bytes_in(folder: Path) -> int:
+    """The size of all files in a folder; of none that another export removes meanwhile."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total

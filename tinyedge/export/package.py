@@ -1,16 +1,14 @@
-"""Export as one act: the whole bundle is written beside its place, then renamed into it."""
+"""Export as one act: the whole bundle is written beside its place, then put there."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
@@ -20,13 +18,15 @@ from tinyedge.export.bundle import Progress, write
 from tinyedge.export.check import FILE_NAME, FORMAT
 from tinyedge.export.golden import Golden
 from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT
+from tinyedge.export.replace import new_folder, put, remove_left
 
 # A file to copy, content, or content that holds the SHA-256 of the bundle's manifest.
 Extra = Union[Path, bytes, Callable[[str], bytes]]
 
-# An export that was killed leaves a folder with this suffix; the next one removes it, once old.
-PARTIAL = ".partial"
-STALE_SECONDS = 24 * 3600
+# What an export read, by its path: the identity, size and time of a file that is mapped all the
+# while; nothing of others.
+Stamp = tuple[int, ...]
+Files = Mapping[Path, Union[Stamp, None]]
 
 # What the Makefile of a bundle builds, and the file by which its folder is known.
 BUILT = re.compile(r"build/(run|flags|[a-z0-9_]+\.(o|a|so))")
@@ -41,39 +41,69 @@ def write_bundle(
     extras: Mapping[str, Extra] | None = None,
     tool: str = "",
     force: bool = False,
+    inputs: Files | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write a program as a bundle at `out` and return its path.
 
     extras: what a target's user needs beside it (runtime, page, headers) by name, which may hold
-    folders. progress(done, total) counts bytes. An existing bundle is
-    replaced, with what its Makefile built; with force=True even if it holds files that this export
-    does not write. Whatever goes wrong, `out` holds the old bundle, the new one or nothing. Raises
-    InputError if `out` is something else than a bundle or an empty folder, or cannot be written.
+    folders. progress(done, total) counts bytes. An existing bundle is replaced, with what its
+    Makefile built; with force=True even if it holds files that this export does not write, but
+    never if it holds a file of `inputs`. At each moment `out` holds the old
+    bundle or the new one (replace.py says where there is a moment between). Raises InputError if
+    `out` is something else than a bundle or an empty folder, or cannot be written, or if one of
+    `inputs` is not what it was when it was read.
     """
     place = Path(os.path.realpath(out))
     content = dict(extras or {})
     for name in content:
         _check_name(name)
-    _check_replaced(place, content, force, program.target)
+
+    def check(found: Path) -> None:
+        _check_replaced(found, place, content, force, program.target, inputs or {})
+
     try:
+        remove_left(place)
+        check(place)
         place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(place)
-        with _partial(place) as folder:
+        with new_folder(place) as folder:
             write(program, folder, goldens=goldens, tool=tool, progress=progress)
             plan = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
             for name, source in content.items():
                 _add(folder / name, source(plan) if callable(source) else source)
-            _check_replaced(place, content, force, program.target)
-            _move(folder, place)
+            _check_unchanged(inputs or {})
+            put(folder, place, check)
     except OSError as error:
+        moved = error.errno == errno.EXDEV  # a folder of an image's lower layer
         raise InputError(
             f"bundle {str(place)!r}",
             f"it cannot be written: {error.strerror or error}",
             id="export.write",
-            next="free some space, or choose another place",
+            next="remove the old bundle first, or choose another place"
+            if moved
+            else "free some space, or choose another place",
         ) from error
     return place
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    """What changes when a file does."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _check_unchanged(inputs: Files) -> None:
+    for path, before in inputs.items():
+        try:
+            now = None if before is None else stamp(path.stat())
+        except OSError:
+            now = ()
+        if now != before:
+            raise InputError(
+                f"file {str(path)!r}",
+                "it was changed while the model was exported",
+                id="input.changed",
+                next="export again when it is complete",
+            )
 
 
 def is_bundle(path: Path) -> bool:
@@ -104,11 +134,19 @@ def usual_place(model: str | Path) -> Path:
     return Path(f"{Path(model).stem}.tinyedge")
 
 
-def check_place(out: str | Path) -> None:
-    """Raise InputError unless a bundle may be at `out`: nothing, an empty folder, or a bundle."""
+def check_place(out: str | Path, inputs: Files | None = None) -> None:
+    """Raise InputError unless a bundle may be at `out`: nothing, an empty folder, or a bundle.
+
+    inputs: files that are read, none of which may be deleted with an old bundle.
+    """
     place = Path(os.path.realpath(out))
+    _check_found(place, place, inputs or {})
+
+
+def _check_found(found: Path, place: Path, inputs: Files) -> None:
+    """`check_place` of what is at a place, or was and has another name now."""
     subject = f"bundle {str(place)!r}"
-    if not os.path.lexists(place):
+    if not os.path.lexists(found):
         file = next((parent for parent in place.parents if os.path.lexists(parent)), place)
         if file.is_dir():
             return
@@ -119,7 +157,7 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="choose another place",
         )
-    if not place.is_dir():
+    if not found.is_dir():
         raise InputError(
             subject,
             "there is a file in its place",
@@ -127,7 +165,7 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
-    if any(place.iterdir()) and not is_bundle(place):
+    if any(found.iterdir()) and not is_bundle(found):
         raise InputError(
             subject,
             "the folder is not empty and no bundle",
@@ -135,10 +173,10 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
-    if os.path.ismount(place):
+    if os.path.ismount(found) or any(os.path.ismount(root) for root, _, _ in os.walk(found)):
         raise InputError(
             subject,
-            "a file system is mounted there, which cannot be replaced",
+            "a file system is mounted there or below it, which cannot be replaced",
             id="export.exists",
             supported="a new folder, an empty one or an existing bundle",
             next="name a folder in it, or choose another place",
@@ -152,19 +190,32 @@ def check_place(out: str | Path) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="name a folder in it, or go to another one first",
         )
+    for path in inputs:
+        named, real = Path(os.path.realpath(path.parent)) / path.name, Path(os.path.realpath(path))
+        if any(each.is_relative_to(place) for each in (named, real)):
+            raise InputError(
+                subject,
+                f"{str(path)!r}, which the export reads, lies in its folder and would be deleted",
+                id="export.input",
+                next="choose another place (--out), or move the file away",
+            )
 
 
-def _check_replaced(place: Path, extras: Mapping[str, Extra], force: bool, target: str) -> None:
-    """Raise InputError unless `place` may be replaced as a whole.
+def _check_replaced(
+    found: Path,
+    place: Path,
+    extras: Mapping[str, Extra],
+    force: bool,
+    target: str,
+    inputs: Files,
+) -> None:
+    """Raise InputError unless what was found at a place may be replaced as a whole.
 
     What a bundle brings beside its own files a user may have edited, so that a bundle of another
     target, which has other files, is not replaced by itself.
     """
-    check_place(place)
-    if not os.path.lexists(place):
-        return
-    present = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
-    names = [path.relative_to(place).as_posix() for path in present]
+    _check_found(found, place, inputs)
+    names = _files_in(found)
     known = {MANIFEST, *extras}
     if BUILD_FLAGS in names:
         known.update(name for name in names if BUILT.fullmatch(name))
@@ -172,7 +223,7 @@ def _check_replaced(place: Path, extras: Mapping[str, Extra], force: bool, targe
     if foreign and not force:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         files = f"{', '.join(foreign[:3])}{more}"
-        old = _manifest(place).get("target", target)
+        old = _manifest(found).get("target", target)
         raise InputError(
             f"bundle {str(place)!r}",
             f"the old bundle is for {old!s:.20}, not {target}, and its folder also holds {files}"
@@ -185,42 +236,13 @@ def _check_replaced(place: Path, extras: Mapping[str, Extra], force: bool, targe
         )
 
 
-def _prefix(place: Path) -> str:
-    return f".{place.name[:100]}-"
-
-
-def _remove_stale(place: Path) -> None:
-    for name in os.listdir(place.parent):
-        if name.startswith(_prefix(place)) and name.endswith(PARTIAL):
-            path = place.parent / name
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                    shutil.rmtree(path)
-
-
-@contextmanager
-def _partial(place: Path) -> Iterator[Path]:
-    """A new folder beside `place`, gone at the end unless it was moved."""
-    folder = place.with_name(f"{_prefix(place)}{secrets.token_hex(4)}{PARTIAL}")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move(folder: Path, place: Path) -> None:
-    """Rename `folder` to `place`; what was there goes away only after the new one is in place."""
-    old = folder.with_name(folder.name.removesuffix(PARTIAL) + "-old" + PARTIAL)
-    if place.exists():
-        place.rename(old)
-    try:
-        folder.rename(place)
-    except BaseException:
-        if old.exists() and not place.exists():
-            old.rename(place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+def _files_in(folder: Path) -> list[str]:
+    """The names of all files, and of links, below a folder; nothing where it is gone meanwhile."""
+    names = []
+    for root, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        names += [Path(root, name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return names
 
 
 def _add(path: Path, source: Path | bytes) -> None:

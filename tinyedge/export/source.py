@@ -14,6 +14,7 @@ from tinyedge.core.compile import Graph, Graphs, Port
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.limits import choose_limits
+from tinyedge.export.package import Stamp, stamp
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, make_slices
 from tinyedge.export.states import Spec, with_states
@@ -41,16 +42,19 @@ def source_of(
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
     slices: Specs | None = None,
+    files: dict[Path, Stamp | None] | None = None,
 ) -> tuple[Graphs, list[str], dict[str, Any]]:
     """What is compiled, what had to be assumed, and what a manifest records of it.
 
     dims, bounds and constants may name sizes, nodes and inputs of any entry. outputs: values of the
     first model, to take in place of its outputs. constants: inputs that are one number, in every
     model that has them.
-    limits: of the importer, by name. state_init: arrays. Raises ModelError, InputError.
+    limits: of the importer, by name. state_init: arrays. files: gets what was read.
+    Raises ModelError, InputError.
     """
+    opened: dict[Path, Stamp | None] = {} if files is None else files
     graphs, assumed = _graphs(
-        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits
+        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits, opened
     )
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
@@ -74,6 +78,7 @@ def _graphs(
     outputs: str | Sequence[str] | None,
     constants: Mapping[str, Number],
     limits: Mapping[str, int] | None,
+    files: dict[Path, Stamp | None],
 ) -> tuple[dict[str, Graph], list[str]]:
     """Graphs by the entry's name, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
@@ -109,6 +114,8 @@ def _graphs(
             )
             graphs[name] = model.graph()
             models.append(model)
+            files[Path(source)] = None  # parsed by now: what becomes of it does not matter
+            files.update({path: stamp(status) for path, status in model.files.items()})
             assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
     for key in dims:
         if all(key in model.unknown for model in models):

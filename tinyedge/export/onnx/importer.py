@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class ImportedModel:
     names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
     unknown: given dims that name no size of the model, and constants that name no input. counts:
     the sizes that only a run knows. sizes: the bounds of every size that the model leaves open.
+    files: the external data that is mapped, and what the system said of it when it was opened.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -61,6 +63,7 @@ class ImportedModel:
     unknown: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
     sizes: Mapping[str, sizes_of.Bounds] = field(default_factory=dict)
+    files: Mapping[Path, os.stat_result] = field(default_factory=dict)
 
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
@@ -305,6 +308,7 @@ class Importer:
             (*resolved.unknown, *unknown, *strange),
             self.counts,
             resolved.bounds,
+            self.model.stamps,
         )
 
     def _outputs(self, names: Sequence[str], values: Sequence[Any]) -> dict[str, Tensor]:

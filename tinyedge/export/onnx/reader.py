@@ -68,7 +68,7 @@ SUPPORTED_DTYPES = ", ".join(dtype.name for dtype in DTYPES.values())
 class Model:
     """A parsed model. folder: where external data may lie; None for a model given as bytes.
 
-    files: the external data that was opened, by its path.
+    files: the external data that was opened, by its path; stamps: what the system said of it then.
     """
 
     proto: Any
@@ -77,6 +77,7 @@ class Model:
     opsets: dict[str, int]
     limits: Limits
     files: dict[Path, Buffer] = field(default_factory=dict, repr=False)
+    stamps: dict[Path, os.stat_result] = field(default_factory=dict, repr=False)
 
 
 def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
@@ -420,8 +421,10 @@ def _data_file(model: Model, location: str | bytes, subject: str) -> Buffer:
     try:
         path, linked = _confined(model.folder, location, subject)
         if linked:
+            model.stamps[path] = path.stat()
             path = _target(path, model, location, subject)
         if path not in model.files:
+            model.stamps[path] = path.stat()
             model.files[path] = _mapped(path, own=not model.limits.links)
         return model.files[path]
     except OSError as error:
