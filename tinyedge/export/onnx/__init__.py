@@ -12,6 +12,7 @@ from tinyedge.export.onnx import (
     few_bits,
     indexing,
     linear,
+    linear_models,
     microsoft,
     movement,
     ngrams,
@@ -28,6 +29,7 @@ from tinyedge.export.onnx import (
     shapes,
     signal,
     training,
+    trees,
 )
 from tinyedge.export.onnx.importer import ImportedModel, ModelInput, import_model
 from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_model
@@ -43,6 +45,7 @@ FAMILIES = (
     few_bits,
     indexing,
     linear,
+    linear_models,
     microsoft,
     movement,
     ngrams,
@@ -59,6 +62,7 @@ FAMILIES = (
     shapes,
     signal,
     training,
+    trees,
 )
 
 __all__ = [

@@ -1,14 +1,14 @@
-"""ai.onnx.ml: trees, label encoders and other operators on features that are numbers."""
+"""ai.onnx.ml: what is done to features that are numbers, before and after a model of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
+from tinyedge.core.uop import Size
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import wrapped
 from tinyedge.export.onnx.registry import Node, operator
@@ -62,172 +62,101 @@ def _listed(node: Node, name: str, kind: Any) -> Any:
     return found if found is None or kind is None else found.astype(kind)
 
 
-# Trees.
-
-MODES = ("<=", "<", ">=", ">", "==", "!=")
-MEMBER = 6  # of a set: a chain of nodes that compare with one element each
-
-
-@dataclass
-class Forest:
-    """Nodes and then leaves, in one numbering; a leaf is its own child."""
-
-    features: list[int]
-    modes: list[int]
-    splits: list[float]
-    missing: list[bool]
-    yes: list[int]
-    no: list[int]
-
-    def columns(self) -> tuple[list[Any], ...]:
-        """All but the splits."""
-        return self.features, self.modes, self.missing, self.yes, self.no
-
-    def depth(self, node: Node, leaves: int) -> int:
-        """The most steps down to a leaf. Raises ModelError for a cycle."""
-        parents = [0] * len(self.yes)
-        for child in (*self.yes[leaves:], *self.no[leaves:]):
-            parents[child] += 1
-        depths = [0] * len(self.yes)
-        ready = [at for at in range(leaves, len(parents)) if not parents[at]]
-        for at in ready:
-            for child in (self.yes[at], self.no[at]):
-                depths[child] = max(depths[child], depths[at] + 1)
-                parents[child] -= 1
-                if not parents[child] and child >= leaves:
-                    ready.append(child)
-        if len(ready) < len(parents) - leaves:
-            raise node.invalid("its trees have a cycle")
-        return max(depths)
-
-
-@operator("TreeEnsemble", domain=DOMAIN, limits="a fixed number of features")
-def tree_ensemble(node: Node, x: Tensor) -> Tensor:
-    """x [N, F] -> [N, targets]: all trees go down by one node in every step."""
-    if x.ndim != 2 or not isinstance(x.shape[1], int):
+def feature_rows(node: Node, x: Tensor) -> tuple[Tensor, int]:
+    """x [N, F], or [F] as one row, in float32 or float64; and F, which must be fixed."""
+    rows = x.unsqueeze(0) if x.ndim == 1 else x
+    if rows.ndim != 2 or not isinstance(rows.shape[1], int):
         raise node.unsupported(f"its input is {show(x)}", supported="[N, F] with F fixed")
-    weights = node.known(node.tensor("leaf_weights"))
-    targets = np.asarray(node.integer_list("leaf_targetids"), np.int32)
-    count = node.integer("n_targets", 1)
-    if len(weights) != len(targets) or not np.all((targets >= 0) & (targets < count)):
-        raise node.invalid(f"{len(weights)} leaves, targets {targets.tolist()} of {count}")
-    forest, roots = _forest(node, len(weights), x.shape[1])
-    tables = [np.asarray(t, np.int32) for t in (forest.features, forest.yes, forest.no)]
-    features, yes, no = (node.constant(table) for table in tables)
-    splits = node.constant(np.asarray(forest.splits, x.dtype.numpy))
-    missing, modes = (
-        node.constant(np.asarray(forest.missing)),
-        node.constant(np.asarray(forest.modes)),
-    )
-    rows = x.shape[0]
-    first = Tensor.arange(rows).unsqueeze(1) * x.shape[1]
-    at = node.constant(np.asarray(roots, np.int32)).broadcast_to((rows, len(roots)))
-    flat = x.reshape((x.size,))
-    for _ in range(forest.depth(node, len(weights))):
-        node.spend(len(MODES))
-        value = flat.gather(0, first + features.gather(0, at))
-        split, mode = splits.gather(0, at), modes.gather(0, at)
-        true = value.isnan() & missing.gather(0, at)
-        for number in sorted(set(forest.modes)):
-            true = true | (mode.eq(number) & _compared(value, split, number))
-        at = true.where(yes.gather(0, at), no.gather(0, at))
-    return _aggregated(node, node.constant(weights).gather(0, at), targets, at, count)
+    return rows if x.dtype is dt.float64 else rows.cast(dt.float32), rows.shape[1]
 
 
-def _compared(value: Tensor, split: Tensor, mode: int) -> Tensor:
-    if mode in (0, 1):
-        return value <= split if mode == 0 else value < split
-    if mode in (2, 3):
-        return value >= split if mode == 2 else value > split
-    return value.eq(split) if mode == 4 else value.ne(split)
+def _per_feature(node: Node, name: str, length: Size) -> Any:
+    """A list attribute of one number for all features, or of one each; None where it is missing."""
+    values = node.number_list(name)
+    if values is not None and len(values) not in (1, length):
+        raise node.invalid(f"{name!r} has {len(values)} values for {_features(length)}")
+    return None if values is None else np.asarray(values, np.float32)
 
 
-def _forest(node: Node, leaves: int, width: int) -> tuple[Forest, list[int]]:
-    """The trees, with leaf n as n and node n as leaves + n; and their roots."""
-    lists = {
-        name: node.integer_list(name) or []
-        for name in (
-            "nodes_featureids",
-            "nodes_truenodeids",
-            "nodes_falsenodeids",
-            "nodes_trueleafs",
-            "nodes_falseleafs",
-            "tree_roots",
-        )
-    }
-    features, yes, no, yes_leaf, no_leaf, roots = lists.values()
-    modes = node.known(node.tensor("nodes_modes")).tolist()
-    splits = node.known(node.tensor("nodes_splits")).tolist()
-    missing = node.integer_list("nodes_missing_value_tracks_true") or [0] * len(modes)
-    members = iter(_members(node))
-    lengths = map(len, (features, yes, no, yes_leaf, no_leaf, splits, missing))
-    if any(length != len(modes) for length in lengths):
-        raise node.invalid("its nodes_ attributes are of different lengths")
-    total = len(modes)
-
-    def child(place: int, leaf: int) -> int:
-        if not 0 <= place < (leaves if leaf else total):
-            raise node.invalid(f"a branch to {'leaf' if leaf else 'node'} {place}")
-        return place if leaf else leaves + place
-
-    own = list(range(leaves))
-    forest = Forest([0] * leaves, [0] * leaves, [0.0] * leaves, [False] * leaves, own, own[:])
-    chains = []
-    for number in range(total):
-        mode = modes[number]
-        if not 0 <= features[number] < width or not 0 <= mode <= MEMBER:
-            raise node.invalid(f"a node of feature {features[number]}, mode {mode}")
-        forest.features.append(features[number])
-        forest.modes.append(MODES.index("==") if mode == MEMBER else mode)
-        forest.missing.append(bool(missing[number]))
-        forest.yes.append(child(yes[number], yes_leaf[number]))
-        forest.no.append(child(no[number], no_leaf[number]))
-        elements = next(members, [np.nan]) if mode == MEMBER else [splits[number]]
-        forest.splits.append(elements[0])
-        chains.append(elements[1:])
-    for number, elements in enumerate(chains):
-        at = leaves + number
-        for element in elements:
-            for column in forest.columns():
-                column.append(column[at])
-            forest.splits.append(element)
-            forest.no[at] = at = len(forest.no) - 1
-    return forest, [child(root, 0) for root in roots]
+def _features(length: Size) -> str:
+    return f"{show((length,))[1:-1]} features"
 
 
-def _members(node: Node) -> list[list[float]]:
-    """The sets, each ended by a NaN; an empty one holds what equals nothing."""
-    if not node.has("membership_values"):
-        return []
-    sets: list[list[float]] = [[]]
-    for value in node.known(node.tensor("membership_values")).tolist():
-        if np.isnan(value):
-            sets.append([])
-        else:
-            sets[-1].append(value)
-    return [elements or [np.nan] for elements in sets]
+@operator("Scaler", domain=DOMAIN)
+def scaler(node: Node, x: Tensor) -> Tensor:
+    """(x - offset) * scale along the last axis."""
+    result = x.cast(dt.float32)
+    length = x.shape[-1] if x.ndim else 1
+    offset, scale = (_per_feature(node, name, length) for name in ("offset", "scale"))
+    if offset is not None:
+        result = result - node.constant(offset)
+    return result if scale is None else result * node.constant(scale)
 
 
-def _aggregated(node: Node, leaves: Tensor, targets: Any, at: Tensor, count: int) -> Tensor:
-    """leaves [N, trees], of the leaves `at`: [N, count] over the leaves of each target."""
-    mode, transform = node.integer("aggregate_function", 1), node.integer("post_transform", 0)
-    target = node.constant(targets).gather(0, at).unsqueeze(1)
-    hit = target.eq(Tensor.arange(count).unsqueeze(1))  # [N, count, trees]
-    values = leaves.unsqueeze(1)
-    if mode in (0, 1):
-        result = hit.where(values, 0).sum(-1)
-        result = result / float(leaves.shape[1]) if mode == 0 else result  # type: ignore[arg-type]
-    elif mode in (2, 3):
-        limit = float(np.finfo(leaves.dtype.numpy).max)
-        result = (
-            hit.where(values, limit).min(-1) if mode == 2 else hit.where(values, -limit).max(-1)
-        )
+@operator("Normalizer", domain=DOMAIN)
+def normalizer(node: Node, x: Tensor) -> Tensor:
+    """x / norm along the last axis: the largest element, the sum of magnitudes or the Euclidean
+    norm. A row whose norm is 0 stays as it is.
+    """
+    norm, values = node.text("norm", "MAX"), x.cast(dt.float32)
+    if norm == "MAX":
+        size = values.max(-1, keepdims=True)
+    elif norm in ("L1", "L2"):
+        size = values.norm(-1, keepdims=True, exponent=float(norm[1]))
     else:
-        raise node.invalid(f"aggregate_function is {mode}")
-    if transform == 1:
-        return result.softmax(-1)
-    if transform == 2:
-        return result.sigmoid()
-    if transform:
-        raise node.unsupported(f"post_transform is {transform}", supported="0, 1 and 2")
-    return result
+        raise node.invalid(f"norm is {norm!r}")
+    return values / size.eq(0).where(1.0, size)
+
+
+@operator("Imputer", domain=DOMAIN)
+def imputer(node: Node, x: Tensor) -> Tensor:
+    """A number in place of another one, such as NaN, in each column."""
+    kind = "floats" if x.dtype.is_float else "int64s"
+    name = f"imputed_value_{kind}"
+    length = x.shape[-1] if x.ndim else 1
+    listed = node.integer_list(name) if kind == "int64s" else node.number_list(name)
+    if not listed or len(listed) not in (1, length):
+        raise node.invalid(f"{name!r} does not fit {_features(length)}")
+    values = node.constant(np.asarray(listed, x.dtype.numpy))
+    replaced = node.number("replaced_value_float", 0.0)
+    integer = node.integer("replaced_value_int64", 0)
+    if kind == "int64s":
+        missing = x.eq(integer)
+    else:
+        missing = x.isnan() if np.isnan(replaced) else x.eq(replaced)
+    return missing.where(values.broadcast_to(x.shape), x)
+
+
+@operator("OneHotEncoder", domain=DOMAIN, limits="numbers; what is none of them gives zeros")
+def one_hot_encoder(node: Node, x: Tensor) -> Tensor:
+    """x [..] -> [.., categories]: 1 where the whole part of an element is the category."""
+    categories = node.integer_list("cats_int64s")
+    if categories is None:
+        raise node.unsupported("its categories are texts", supported="cats_int64s")
+    if not node.integer("zeros", 1):
+        node.warn("an element that is no category gives zeros, where onnxruntime stops")
+    listed = node.constant(np.asarray(categories, np.int64))
+    return x.cast(dt.int64).unsqueeze(x.ndim).eq(listed).cast(dt.float32)
+
+
+@operator("FeatureVectorizer", domain=DOMAIN)
+def feature_vectorizer(node: Node, *parts: Tensor) -> Tensor:
+    """Inputs [N, F] side by side, each cut or filled with zeros to its own number of columns."""
+    widths = node.integer_list("inputdimensions") or [None] * len(parts)  # type: ignore[list-item]
+    if len(widths) != len(parts):
+        raise node.invalid(f"{len(widths)} inputdimensions for {len(parts)} inputs")
+    columns = []
+    for part, width in zip(parts, widths, strict=True):
+        rows, own = feature_rows(node, part)
+        wanted = own if width is None else width
+        rows = rows.cast(dt.float32)[:, : min(own, wanted)]
+        columns.append(rows.pad([(0, 0), (0, max(0, wanted - own))]))
+    return Tensor.concat(columns, 1)
+
+
+@operator("ZipMap", domain=DOMAIN, limits="a tensor in place of the maps")
+def zip_map(node: Node, x: Tensor) -> Tensor:
+    """The scores as they are: [N, classes], in the order of the labels."""
+    labels = node.integer_list("classlabels_int64s") or node.text_list("classlabels_strings")
+    node.warn(f"in place of maps from labels its result is a tensor, a column each for {labels}")
+    return x
