@@ -209,6 +209,38 @@ def test_non_max_suppression(overlap: float, most: int, least: Any, centred: boo
         assert got.shape == (240, 3) and got.dtype == np.int64 and not got[count:].any()
 
 
+@pytest.mark.parametrize("most", [3, 40])
+@pytest.mark.parametrize("above", [0, 1, 128, 129, 512, 513, 1100])
+def test_more_and_less_candidates_than_are_listed(above: int, most: int) -> None:
+    """Few boxes of a class above the threshold are taken out of all; ties stay in their order."""
+    boxes = some_boxes(2, 1100, False)
+    scores = np.zeros((2, 3, 1100), np.float32)
+    ranks = RNG.integers(6, 11, (2, 3, 1100)) / 10
+    for image, kind in np.ndindex(2, 3):
+        number = above if (image, kind) == (1, 1) else above // 3
+        places = RNG.permutation(1100)[:number]
+        scores[image, kind, places] = ranks[image, kind, places]
+    want = onnx_reference(boxes, scores, most, np.float32(0.3), np.float32(0.5), 0)
+    results = counted.non_max_suppression(
+        given(boxes, "b"), given(scores, "s"), most, 240, overlap=0.3, least=0.5
+    )
+    got, count = evaluated(results, b=boxes, s=scores)
+    assert count == len(want)
+    np.testing.assert_array_equal(got[:count], want[:240])
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 1000, 1025, 40000])
+def test_places_in_words(length: int) -> None:
+    """Elements of a mask are counted by words of bits: at the ends of words, all, none and some."""
+    for mask in (np.zeros(length, bool), np.ones(length, bool), RNG.random(length) < 0.3):
+        got, count = evaluated(counted.true_places(given(mask, "m"), length), m=mask)
+        want = np.flatnonzero(mask)
+        assert count == len(want)
+        np.testing.assert_array_equal(
+            got, np.pad(want, (0, length - len(want)), constant_values=-1)
+        )
+
+
 def test_scores_at_the_ends() -> None:
     """NaN is never selected; without a threshold -inf is, last."""
     boxes = np.arange(20, dtype=np.float32).reshape(1, 5, 4) * 10

@@ -287,12 +287,11 @@ class _Fusion:
     # Limits, from the sources down.
 
     def downward(self, caps: Caps) -> Decision:
-        while True:
+        before = -1
+        while len(self.realised) != before:  # what is realised is read where its operands were
+            before = len(self.realised)
             self._cut(caps.bindings - 1)
-            repeated = self._repeated()
-            if not repeated:
-                break
-            self.realised.update(repeated)
+            self.realised.update(self._repeated())
         return Decision({n: None for n in self.order if n in self.realised}, self.parts)
 
     def _cut(self, limit: int) -> None:

@@ -6,7 +6,7 @@ are. What is beyond that number is 0. Where there are more than `bound`, the fir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,26 +19,79 @@ from tinyedge.export.onnx.prefix import cumulative_sum
 from tinyedge.export.onnx.sorting import order_of, same
 
 BATCH = 8  # boxes of a class that are selected before it is asked whether any are left
+FEW = (128, 512)  # candidates of a class that are listed before boxes are selected
+WORD = 32  # elements of a mask of which the bits lie in one word
 
 
 def true_places(mask: Tensor, bound: int) -> tuple[Tensor, Tensor]:
-    """Where a bool mask [n] is true: int32 [bound], in order, then -1; and how often.
-
-    Each place is found by bisection among the numbers of those up to every element.
-    """
-    (length,) = mask.shape
-    if maximum(length) == 0:
+    """Where a bool mask [n] is true: int32 [bound], in order, then -1; and how often."""
+    if maximum(mask.shape[0]) == 0:
         return Tensor.full((bound,), -1, dt.int32), Tensor(0, dt.int32)
-    total = Tensor.from_size(length, dt.int32)
-    running = cumulative_sum(mask.cast(dt.int32), 0).realise()
-    count = running.gather(0, (total - 1).maximum(0))
-    at = Tensor.arange(bound)
-    place = Tensor.full((bound,), 0, dt.int32)
-    for half in reversed(range(maximum(length).bit_length())):
-        more = place + (1 << half)
-        before = (more <= total) & (running.gather(0, more - 1) <= at)
-        place = before.where(more, place)
-    return (at < count).where(place, -1), count
+    flags = _Flags.of(mask.unsqueeze(0))
+    return flags.places(Tensor.arange(bound).unsqueeze(0)).squeeze(0), flags.count.reshape(())
+
+
+@dataclass(frozen=True)
+class _Flags:
+    """Bool masks [L, n], by blocks. words: uint32 [L, blocks], a bit for every element. running:
+    int32 [L, blocks], how many elements are true up to the end of a block.
+    """
+
+    words: Tensor
+    running: Tensor
+
+    @staticmethod
+    def of(mask: Tensor) -> _Flags:
+        lines, length = mask.shape
+        blocks = ix.size_ceildiv(length, WORD)
+        rest = ix.size_sub(ix.size_mul(blocks, WORD), length)
+        each = mask.pad([(0, 0), (0, rest)]).reshape((lines, blocks, WORD))
+        bits = Tensor(1 << np.arange(WORD, dtype=np.uint64), dt.uint32)
+        words = each.where(bits, 0).sum(-1).realise()
+        return _Flags(words, cumulative_sum(_ones(words), 1).realise())
+
+    @property
+    def count(self) -> Tensor:
+        """int32 [L]: how many elements are true."""
+        last = Tensor.from_size(self.words.shape[1], dt.int32) - 1
+        return self.running.gather(1, last)
+
+    def places(self, number: Tensor) -> Tensor:
+        """int32, of the shape of `number` [L, K]: where the element is that so many true ones of
+        its line come before; -1 where there is none.
+
+        The block is found by bisection, then the bit in its word, likewise.
+        """
+        lines, blocks = self.words.shape
+        total = Tensor.from_size(blocks, dt.int32)
+        start = Tensor.arange(lines).unsqueeze(1) * total
+        running, words = (t.reshape((t.size,)) for t in (self.running, self.words))
+        block = Tensor.full((), 0, dt.int32).broadcast_to(number.shape)
+        for half in reversed(range(maximum(blocks).bit_length())):
+            more = block + (1 << half)
+            before = (more <= total) & (running.gather(0, start + more - 1) <= number)
+            block = before.where(more, block)
+        there = (block < total) & (number >= 0)
+        earlier = (block > 0).where(running.gather(0, start + block - 1), 0)
+        left, word = number - earlier, words.gather(0, start + block)
+        place = block * WORD
+        half = WORD // 2
+        while half:
+            low = _ones(word & ((1 << half) - 1))
+            beyond = low <= left
+            left = beyond.where(left - low, left)
+            word = beyond.where(word >> Tensor(half, dt.uint32), word)
+            place = beyond.where(place + half, place)
+            half //= 2
+        return there.where(place, -1)
+
+
+def _ones(word: Tensor) -> Tensor:
+    """int32: how many bits of uint32 numbers are set (Hacker's Delight, 5-1)."""
+    x = word - ((word >> Tensor(1, dt.uint32)) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> Tensor(2, dt.uint32)) & 0x33333333)
+    x = (x + (x >> Tensor(4, dt.uint32))) & 0x0F0F0F0F
+    return ((x * 0x01010101) >> Tensor(24, dt.uint32)).cast(dt.int32)
 
 
 def non_zero(x: Tensor, bound: int) -> tuple[Tensor, Tensor]:
@@ -152,46 +205,108 @@ def non_max_suppression(
         return Tensor.full((bound, 3), 0, dt.int64), Tensor(0, dt.int32)
     limit = most.reshape(()) if isinstance(most, Tensor) else Tensor(turns, dt.int32)
     corners = _corners(boxes, centred).realise()
-    area = _area(corners).unsqueeze(1)
-    flat = corners.reshape((ix.size_mul(number, count), 4))
-    total = Tensor.from_size(count, dt.int32)
-    image = Tensor.arange(number).unsqueeze(1) * total
-    candidate = Tensor.arange(count)
-
-    def best(alive: Tensor) -> Tensor:
-        """[B, C]: the first of the best ones, or N."""
-        left = alive.where(scores, -np.inf)
-        hit = alive & left.eq(left.max(-1, keepdims=True))
-        return hit.where(candidate, total).min(-1)
-
-    def select(turn: Tensor, place: Tensor, alive: Tensor, chosen: Tensor) -> Sequence[Tensor]:
-        valid = (place < total) & (turn.cast(limit.dtype) < limit)
-        chosen = chosen.put(turn, valid.where(place, -1))
-        box = flat.gather(0, image + place).unsqueeze(2)  # [B, C, 1, 4]
-        over = _overlaps(box, corners.unsqueeze(1), _area(box), area, overlap)
-        alive = alive & ~over & candidate.ne(place.unsqueeze(-1))
-        return turn + 1, best(alive), alive, chosen
-
-    def several(going: Tensor, *carried: Tensor) -> Sequence[Tensor]:
-        turn, place, alive, chosen = Tensor.loop(carried, select, trips=BATCH)
-        more = (place < total).cast(dt.int32).max() > 0
-        return more & (turn.cast(limit.dtype) < limit), turn, place, alive, chosen
-
     alive = ~scores.isnan() if least is None else scores > least
-    start = [
-        Tensor(True, dt.bool_),
-        Tensor(0, dt.int32),
-        best(alive),
-        alive,
-        Tensor.full((room, number, classes), -1, dt.int32),
-    ]
-    *_, chosen = Tensor.loop(start, several, bound=rounds)
+    sizes = [size for size in FEW if least is not None and 2 * size < maximum(count)]
+    chosen = Tensor.full((room, number, classes), -1, dt.int32)
+    begin = Tensor(True, dt.bool_)
+
+    def among_few(size: int) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+        def selected(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
+            few = _first_of(corners, scores, flags, going.where(Tensor.arange(size), -1))
+            return ~going, few.select(chosen, limit, overlap)
+
+        return selected
+
+    def whole(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
+        every = _Candidates(corners.unsqueeze(1), scores, alive & going, None)
+        return ~going, every.select(chosen, limit, overlap)
+
+    if sizes:
+        flags = _Flags.of(alive.reshape((product((number, classes)), count)))
+        longest = flags.count.max()
+    for size in sizes:
+        fits = begin & (longest <= size)
+        begin = begin & (longest > size)
+        chosen = Tensor.loop([fits, chosen], among_few(size), bound=1)[1]
+    chosen = Tensor.loop([begin, chosen], whole, bound=1)[1]
     listed = chosen.permute((1, 2, 0)).reshape((product((number, classes, room)),))
     places, found = true_places(listed >= 0, bound)
     line = places.maximum(0) // room
     each = Tensor.from_size(classes, dt.int32)
     columns = [line // each, line % each, listed.gather(0, places)]
     return Tensor.stack(columns, 1).cast(dt.int64), found
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Boxes that may be selected. corners: [B, C or 1, M, 4]; scores [B, C, M]; alive: which of
+    them are candidates; numbers: int32 [B, C, M], of each which box it is (None: its place).
+    """
+
+    corners: Tensor
+    scores: Tensor
+    alive: Tensor
+    numbers: Tensor | None
+
+    def select(self, chosen: Tensor, limit: Tensor, overlap: Tensor | float) -> Tensor:
+        """The numbers of the selected boxes, one in every turn, written over chosen [turns, B, C],
+        which are -1.
+        """
+        number, classes, count = self.scores.shape
+        total = Tensor.from_size(count, dt.int32)
+        lines = self.corners.shape[1]
+        flat = self.corners.reshape((product((number, lines, count)), 4))
+        area = _area(self.corners)
+        line = Tensor.arange(number).unsqueeze(1)
+        if lines != 1:
+            line = line * Tensor.from_size(classes, dt.int32) + Tensor.arange(classes)
+        start = line * total
+        candidate = Tensor.arange(count)
+
+        def best(alive: Tensor) -> Tensor:
+            """[B, C]: the first of the best ones, or M."""
+            left = alive.where(self.scores, -np.inf)
+            hit = alive & left.eq(left.max(-1, keepdims=True))
+            return hit.where(candidate, total).min(-1)
+
+        def turn_of(turn: Tensor, place: Tensor, alive: Tensor, chosen: Tensor) -> Sequence[Tensor]:
+            valid = (place < total) & (turn.cast(limit.dtype) < limit)
+            box = place
+            if self.numbers is not None:
+                box = self.numbers.reshape((self.numbers.size,)).gather(0, start + place)
+            chosen = chosen.put(turn, valid.where(box, -1))
+            picked = flat.gather(0, start + place).unsqueeze(2)  # [B, C, 1, 4]
+            over = _overlaps(picked, self.corners, _area(picked), area, overlap)
+            alive = alive & ~over & candidate.ne(place.unsqueeze(-1))
+            return turn + 1, best(alive), alive, chosen
+
+        def several(going: Tensor, *carried: Tensor) -> Sequence[Tensor]:
+            turn, place, alive, chosen = Tensor.loop(carried, turn_of, trips=BATCH)
+            more = (place < total).cast(dt.int32).max() > 0
+            return more & (turn.cast(limit.dtype) < limit), turn, place, alive, chosen
+
+        first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), best(self.alive), self.alive, chosen]
+        rounds = chosen.shape[0]
+        assert isinstance(rounds, int)
+        return Tensor.loop(first, several, bound=rounds // BATCH)[-1]
+
+
+def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) -> _Candidates:
+    """Of every class the candidates that so many others come before: places [M], -1 for none."""
+    number, classes, count = scores.shape
+    lines, (size,) = product((number, classes)), places.shape
+    found = flags.places(places.unsqueeze(0).expand((lines, size))).realise()
+    total = Tensor.from_size(count, dt.int32)
+    line = Tensor.arange(lines).unsqueeze(1)
+    image = line // Tensor.from_size(classes, dt.int32)
+    alive = found >= 0
+    near = alive.where(image * total + found, -1)
+    far = alive.where(line * total + found, -1)
+    shape = (number, classes, size)
+    boxes = corners.reshape((product((number, count)), 4)).gather(0, near).realise()
+    taken = scores.reshape((scores.size,)).gather(0, far).realise()
+    each = boxes.reshape((*shape, 4)), taken.reshape(shape), alive.reshape(shape)
+    return _Candidates(*each, found.reshape(shape))
 
 
 def _corners(boxes: Tensor, centred: bool) -> Tensor:
