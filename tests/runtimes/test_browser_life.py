@@ -146,6 +146,9 @@ def test_a_run_creates_nothing_and_submits_once(page: Any) -> None:
         "copyBufferToBuffer": 3,
         "finish": 3,
         "submit": 3,
+        # Three kinds of faults, asked for together with the results.
+        "pushErrorScope": 9,
+        "popErrorScope": 9,
     }
 
 

@@ -26,13 +26,14 @@ def test_the_shipped_runtime_is_small_and_fresh() -> None:
     shipped = web_file("src/tinyedge.js").read_bytes()
     assert len(gzip.compress(shipped, 9)) <= 12 * 1024
     modules = re.findall(r'"(\w+)"', (WEB / "build.js").read_text().partition("MODULES = ")[2])
-    names = [*modules[: modules.index("model") + 1], "tinyedge"]
+    names = [*modules[: modules.index("model") + 1], "tinyedge", "diagnostics"]
     files = [WEB / "src" / "runtime" / f"{name}.js" for name in names]
     assert sorted(files) == sorted((WEB / "src" / "runtime").iterdir())
     source = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    first = shipped.split(b"\n")[0].decode()
-    assert first.endswith(source[:16]), "run `npm run build` in web/"
-    assert b"eval(" not in shipped and b"Function(" not in shipped
+    for text in (shipped, web_file("src/diagnostics.js").read_bytes()):
+        first = text.split(b"\n")[0].decode()
+        assert first.endswith(source[:16]), "run `npm run build` in web/"
+        assert b"eval(" not in text and b"Function(" not in text
 
 
 def test_types_name_the_model(tmp_path: Path) -> None:
@@ -107,8 +108,8 @@ def test_sources_are_typed_and_built(tmp_path: Path) -> None:
         copy(source, tmp_path / name)
     (tmp_path / "node_modules").symlink_to(WEB / "node_modules")
     subprocess.run(["node", "build.js"], cwd=tmp_path, check=True)
-    built = (tmp_path / "src" / "tinyedge.js").read_bytes()
-    assert built == (WEB / "src" / "tinyedge.js").read_bytes()
+    for name in ("src/tinyedge.js", "src/diagnostics.js"):
+        assert (tmp_path / name).read_bytes() == (WEB / name).read_bytes()
 
 
 @pytest.mark.browser

@@ -135,9 +135,15 @@ class Browser:
     ) -> Iterator[Any]:
         """A page at `start` of a loopback server for `folder`, in its own context.
 
-        Messages of the console that name the content policy are collected in `violations`.
+        pages: what else is served, see `serve.application`. Where they bring tinyedge.js they bring
+        what it fetches. Messages of the console that name the content policy are collected in
+        `violations`.
         """
-        with Server(folder, pages={**_PAGES, **(pages or {})}) as server:
+        served = {**_PAGES, **(pages or {})}
+        if "tinyedge.js" in served:
+            text = web_file("src/diagnostics.js").read_text(encoding="utf-8")
+            served["diagnostics.js"] = ("text/javascript; charset=utf-8", text)
+        with Server(folder, pages=served) as server:
             context = self.chromium.new_context()
             try:
                 page = context.new_page()

@@ -14,7 +14,7 @@ from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program import Port, Program, State
 
-FILES = ("tinyedge.js", "index.html", "page.js", "page.css")
+FILES = ("tinyedge.js", "diagnostics.js", "index.html", "page.js", "page.css")
 
 # Where the types name what the model takes, gives and keeps.
 BEGIN, END = "// <model>\n", "// </model>\n"

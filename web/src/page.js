@@ -392,6 +392,8 @@ const profile = () =>
 
 // ---- start
 
+at("late").remove();
+
 const folder = new URL("./", import.meta.url);
 const name = decodeURIComponent(folder.pathname.split("/").filter(Boolean).pop() ?? "").replace(
   /\.tinyedge$/,

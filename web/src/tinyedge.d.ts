@@ -32,7 +32,7 @@ export type Values = Data | Uint8ClampedArray | number[] | bigint[] | boolean[];
 
 /**
  * What an input may be: values in row-major order, with their shape where the model's sizes vary, or a GPU buffer on
- * the model's device that holds them as the input's `storage` type. Values are read before `run` returns.
+ * the model's device, with COPY_SRC, that holds them as the input's `storage` type. Values are read before `run` returns.
  */
 export type InputValue =
   | Values
@@ -147,8 +147,8 @@ export interface Model {
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
   profile(
-    inputs?: Inputs,
-    options?: RunOptions,
+    inputs?: Inputs | null,
+    options?: Omit<RunOptions, "keep">,
   ): Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
   /** States back to their initial values, after the runs already asked for; so do the next two. */
   reset(): Promise<void>;

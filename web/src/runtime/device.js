@@ -1,15 +1,40 @@
 // Opening a device that is large enough.
 
-import {fail} from "./errors.js";
+import {TinyedgeError, fail} from "./errors.js";
 
 /** @typedef {Record<string, any>} Json */
+
+/** A size in whole vectors of 16 bytes. @param {number} bytes */
+export const whole = (bytes) => Math.ceil(bytes / 16) * 16;
+
+/**
+ * The error of each device, once it is lost. Nothing here holds a model: a shared device may outlive many.
+ * @type {WeakMap<GPUDevice, {cause?: Error}>}
+ */
+const LOST = new WeakMap();
+
+/** @param {GPUDevice} device */
+export function lossOf(device) {
+  const loss = LOST.get(device) ?? {cause: undefined};
+  if (!LOST.has(device))
+    device.lost.then(({message}) => {
+      loss.cause = new TinyedgeError(
+        "device.lost",
+        "the device",
+        `it was lost: ${message || "no reason given"}`,
+        "load the model again",
+      );
+    });
+  LOST.set(device, loss);
+  return loss;
+}
 
 /** The limits of a device that the bundle needs. @param {Json} m @returns {Record<string, number>} */
 export function neededLimits({requirements: r}) {
   return {
     maxStorageBuffersPerShaderStage: r.bindings,
-    maxStorageBufferBindingSize: r.binding_bytes,
-    maxBufferSize: r.buffer_bytes,
+    maxStorageBufferBindingSize: whole(r.binding_bytes),
+    maxBufferSize: whole(r.buffer_bytes),
     maxComputeInvocationsPerWorkgroup: r.invocations,
     maxComputeWorkgroupsPerDimension: r.workgroups,
     maxComputeWorkgroupStorageSize: r.workgroup_bytes,
@@ -39,8 +64,8 @@ export async function openDevice(requiredLimits) {
     fail(
       "device.webgpu",
       subject,
-      isSecureContext ? "this browser does not have it" : "only https and localhost have it",
-      "use Chrome or Edge 113 (Android: 121), Safari 26, Firefox 141, or later",
+      globalThis.isSecureContext === false ? "only https and localhost have it" : "it is not here",
+      "use a new Chrome, Edge or Safari; Firefox on Linux needs dom.webgpu.enabled",
     );
   }
   const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
@@ -49,7 +74,8 @@ export async function openDevice(requiredLimits) {
   checkLimits(requiredLimits, adapter.limits);
   // A limit below the usual one leaves the usual one.
   /** @type {GPUFeatureName[]} */
-  const requiredFeatures = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
+  const wanted = ["timestamp-query"],
+    requiredFeatures = wanted.filter((feature) => adapter.features.has(feature));
   return adapter
     .requestDevice({label: "tinyedge", requiredFeatures, requiredLimits})
     .catch(({message}) => fail("device.request", subject, message, "load the model again"));

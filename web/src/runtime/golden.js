@@ -1,4 +1,4 @@
-// Generated inputs and the comparison of outputs, see Goldens in bundle.md; parts of outputs.
+// Generated inputs, see Goldens in bundle.md; parts of outputs.
 
 import {isFloat, isBig, product, arrayOf} from "./types.js";
 
@@ -41,30 +41,4 @@ export function generate(dtype, elements, seed, run, position, {min, max}) {
     data[e] = big ? BigInt(value) : value;
   }
   return data;
-}
-
-/** Whether outputs agree with every stride-th expected value. */
-export function compare(actual, expected, stride, tolerance, dtype) {
-  if (dtype === "uint16:bfloat16") {
-    // The upper half of a float32.
-    const numbers = (codes) =>
-      new Float32Array(Uint32Array.from(codes, (code) => code << 16).buffer);
-    actual = numbers(actual);
-    expected = numbers(expected);
-  }
-  const exact = !/Float/.test(expected.constructor.name);
-  let worst = 0,
-    scale = 0,
-    wrong = 0;
-  for (let i = 0; i < expected.length && i * stride < actual.length; i++) {
-    const a = actual[i * stride],
-      b = expected[i];
-    if (exact || !Number.isFinite(b)) wrong += Number(!Object.is(a, b));
-    else {
-      worst = Math.max(worst, Math.abs(a - b));
-      scale = Math.max(scale, Math.abs(b));
-    }
-  }
-  const passed = !wrong && worst <= tolerance * scale;
-  return {passed, wrong, error: worst / (scale || 1)};
 }

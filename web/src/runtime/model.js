@@ -1,88 +1,99 @@
 // A loaded model: its memory, its pipelines, its runs.
 
 import {fail} from "./errors.js";
-import {arrayOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
+import {kindOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
 import {stage, checkManifest, evaluateAll, checkSizes} from "./check.js";
-import {fetchBytes, fetchFile} from "./fetch.js";
-import {neededLimits, checkLimits, openDevice} from "./device.js";
-import {cut, generate, compare} from "./golden.js";
+import {folderOf, fetchBytes, fetchFile} from "./fetch.js";
+import {whole, neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
+import {cut, generate} from "./golden.js";
 
 const DOWNLOADS = 3;
 
-/** The position of a name, by default of the first. */
-function find(items, id, kind, name = items[0].name) {
-  const names = items.map((item) => item.name),
-    i = names.indexOf(name);
-  if (i < 0) fail(id, `${kind} "${name}"`, `the model has no such ${kind}`, `it has ${names}`);
+// Sums of WebGPU's GPUBufferUsage, which node does not have as a global.
+const MEMORY = 140, // STORAGE, COPY_SRC, COPY_DST
+  SYMBOLS = 72, // UNIFORM, COPY_DST
+  TRANSFER = 12, // COPY_SRC, COPY_DST
+  READBACK = 9; // MAP_READ, COPY_DST
+
+const namesOf = (items) => items.map(({name}) => name);
+
+/** The position of a name. */
+function find(names, id, kind, name) {
+  const i = names.indexOf(name);
+  if (i < 0) fail(id, `${kind} "${name}"`, `there is no such ${kind}`, `use one of: ${names.join(", ")}`);
   return i;
 }
 
-/** The values of a golden that lie in a file. */
-const stored = (files, {file, offset, bytes}, {dtype}) =>
-  new (arrayOf(dtype))(files[file].buffer.slice(offset, offset + bytes));
+/** A caller's options. One that does not exist is told: it may be a slip of the pen. */
+function chosen(options, names, id = "run.option") {
+  for (const name of Object.keys((options ??= {}))) find(names, id, "option", name);
+  return options;
+}
+
+const diagnostics = () =>
+  import("./diagnostics.js").catch(({message}) =>
+    fail("load.network", "diagnostics.js", message, "check the address, and serve the whole folder"),
+  );
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model {
   #base;
   #owned;
   #disposed = false;
-  #lost = "";
-  #gone;
+  #loss;
   /** Work in order: each run starts when the one before has its outputs. */
   #tail = Promise.resolve();
   #waiting = 0;
   #owns = [];
   #weights;
   #ranges;
-  #values;
+  /** Room for the most symbols that a manifest may have. */
+  #values = new Int32Array(32);
   #uniform;
   #readback;
   #transfer;
   #layouts;
   #groups;
   #pipelines;
-  #queries;
   /** The symbols' sizes last evaluated, and last written to the GPU. */
   #sizes;
   #key;
   #written;
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
-  static async load(url, {onProgress, signal, device: given, limits = {}} = {}) {
+  static async load(url, options) {
+    const names = ["onProgress", "signal", "device", "limits"],
+      {onProgress, signal, device: given, limits} = chosen(options, names, "load.option"),
+      base = folderOf(url),
+      // After a failure downloads must stop too; after success nothing stays with the caller's signal.
+      stop = new AbortController();
     signal?.throwIfAborted();
-    const base = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
-    base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
-    const bytes = await fetchBytes(
-      base,
-      "manifest.json",
-      MANIFEST_BYTES,
-      signal,
-      "bundle.manifest",
-    );
-    const manifest = parseManifest(bytes);
-    const sizes = checkManifest(manifest);
-
-    const needed = neededLimits(manifest),
-      device = given ?? (await openDevice({...needed, ...limits}));
-    const model = new Model(manifest, sizes, base, device, !given);
-    model.stats.bytesFetched = bytes.length;
-    // After a failure the other downloads must stop too.
-    const stop = new AbortController(),
-      either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-    const stopped = new Promise((_, reject) =>
-      either.addEventListener("abort", () => reject(either.reason)),
-    );
-    stopped.catch(() => {});
+    signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
-      either.throwIfAborted();
-      checkLimits(needed, device.limits);
-      await Promise.race([model.#start(either, onProgress), model.#gone, stopped]);
+      const bytes = await fetchBytes(
+        base,
+        "manifest.json",
+        MANIFEST_BYTES,
+        stop.signal,
+        "bundle.manifest",
+      );
+      const manifest = parseManifest(bytes),
+        sizes = checkManifest(manifest),
+        needed = neededLimits(manifest),
+        device = given ?? (await openDevice({...needed, ...limits})),
+        model = new Model(manifest, sizes, base, device, !given);
+      model.stats.bytesFetched = bytes.length;
+      try {
+        checkLimits(needed, device.limits);
+        await model.#start(stop.signal, onProgress);
+      } catch (error) {
+        model.dispose();
+        throw error;
+      }
       return model;
-    } catch (error) {
+    } finally {
       stop.abort();
-      model.dispose();
-      throw error;
     }
   }
 
@@ -119,19 +130,40 @@ export class Model {
       uniformWrites: 0,
     };
     this.#sizes = sizes;
-    this.#key = m.symbols.map(({max}) => max).join();
-    this.#gone = device.lost.then(({message}) => {
-      this.#lost = message || "no reason given";
-      this.#check();
-    });
-    this.#gone.catch(() => {});
+    this.#loss = lossOf(device);
   }
 
   /** Throws when the model can run no more. */
   #check() {
     if (this.#disposed) fail("run.disposed", "the model", "it was disposed", "load the model again");
-    if (this.#lost)
-      fail("device.lost", "the device", `it was lost: ${this.#lost}`, "load the model again");
+    if (this.#loss.cause) throw this.#loss.cause;
+  }
+
+  /**
+   * Give the device work, at once; what it has against it becomes an error. `inputs`: those that are GPU buffers of the
+   * caller's; undefined while memory is set up.
+   * @param {() => void} work @param {string[]} [inputs]
+   */
+  async #guard(work, inputs) {
+    const {device} = this,
+      filters = /** @type {GPUErrorFilter[]} */ (["internal", "out-of-memory", "validation"]);
+    for (const filter of filters) device.pushErrorScope(filter);
+    work();
+    // The last scope comes first. Of a lost device there is no news here, but from check.
+    const faults = await Promise.all(filters.map(() => device.popErrorScope())).catch(() => []);
+    this.#check();
+    const [invalid, memory] = faults,
+      fault = faults.find((fault) => fault),
+      theirs = invalid && inputs?.join('", "');
+    if (fault)
+      fail(
+        theirs ? "run.input.buffer" : memory || !inputs ? "device.memory" : "device.run",
+        theirs ? `input "${theirs}"` : "the GPU",
+        fault.message,
+        theirs
+          ? "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed"
+          : "use a larger GPU, or load the model again",
+      );
   }
 
   /** Weights arrive while the pipelines compile. */
@@ -140,22 +172,13 @@ export class Model {
     const needed = m.files.filter(({name}) => !name.startsWith("golden"));
     const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
     let loaded = 0;
-    const report = () =>
+    const report = () => {
+      this.#check();
+      signal.throwIfAborted();
       onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
+    };
     report();
-    device.pushErrorScope("validation");
-    device.pushErrorScope("out-of-memory");
-    this.#allocate();
-    const faults = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
-    this.#check();
-    for (const fault of faults)
-      if (fault)
-        fail(
-          "device.memory",
-          "the GPU",
-          fault.message,
-          "use a larger GPU, or export a smaller model",
-        );
+    await this.#guard(() => this.#allocate());
     const uploads = m.files.map(() => []);
     m.weights.forEach(({segments}, i) => {
       let {buffer, offset: at} = this.#weights[i];
@@ -190,23 +213,21 @@ export class Model {
       for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
     };
     await Promise.all([arrived(""), arrived("kernels").then(() => this.#compile(sources, report))]);
-    if (m.states.some(({initial}) => initial >= 0)) this.#restore();
-  }
-
-  #create(label, size, usage) {
-    const buffer = this.device.createBuffer({label: `tinyedge ${label}`, size, usage});
-    this.stats.bufferBytes += size;
-    this.#owns.push(buffer);
-    return buffer;
+    if (m.states[0]) await this.#restore();
   }
 
   /** Buffers, layouts and bind groups: all but the pipelines. */
   #allocate() {
     const {manifest: m, device, stats} = this;
-    const {COPY_SRC, COPY_DST, STORAGE, UNIFORM, MAP_READ} = GPUBufferUsage,
-      memory = STORAGE | COPY_SRC | COPY_DST;
-    const create = (label, size, usage) => (size ? this.#create(label, size, usage) : null);
-    const arenas = m.arenas.map(({bytes}, i) => create(`arena ${i}`, bytes, memory));
+    const create = (label, bytes, usage = MEMORY) => {
+      if (!bytes) return null;
+      const size = whole(bytes),
+        buffer = device.createBuffer({label: `tinyedge ${label}`, size, usage});
+      stats.bufferBytes += size;
+      this.#owns.push(buffer);
+      return buffer;
+    };
+    const arenas = m.arenas.map(({bytes}, i) => create(`arena ${i}`, bytes));
     // Weights lie one after the other in few buffers.
     const pools = [];
     const places = m.weights.map(({bytes}) => {
@@ -216,17 +237,16 @@ export class Model {
       else return {pool: pools.push(bytes) - 1, offset: 0};
       return {pool: last, offset};
     });
-    const filled = pools.map((bytes, i) => create(`weights ${i}`, bytes, memory));
+    const filled = pools.map((bytes, i) => create(`weights ${i}`, bytes));
     this.#weights = places.map(({pool, offset}) => ({buffer: filled[pool], offset}));
     this.#ranges = m.buffers.map(({arena, weight, offset, bytes: size}) =>
       arena < 0 ? {...this.#weights[weight], size} : {buffer: arenas[arena], offset, size},
     );
-    this.#values = new Int32Array(Math.ceil(m.symbols.length / 4) * 4 || 4);
     const needsSymbols = m.kernels.some(({symbols}) => symbols);
     this.#uniform = create(
       "symbols",
       needsSymbols ? this.#values.byteLength : 0,
-      UNIFORM | COPY_DST,
+      SYMBOLS,
     );
 
     // Where an entry's outputs, a state or a condition are copied to be read.
@@ -236,12 +256,12 @@ export class Model {
       ...m.states.map(bytesIn),
       ...m.entries.map(({outputs}) => outputs.reduce((sum, i) => sum + bytesIn(m.outputs[i]), 0)),
     );
-    this.#readback = {buffer: create("readback", staged, MAP_READ | COPY_DST)};
+    this.#readback = {buffer: create("readback", staged, READBACK)};
     // A copy inside one GPU buffer is not allowed: it goes by way of another.
     const copied = m.steps
       .filter(({op}) => op === "copy")
       .map(({source}) => this.#ranges[source].size);
-    this.#transfer = {buffer: create("transfer", Math.max(0, ...copied), COPY_SRC | COPY_DST)};
+    this.#transfer = {buffer: create("transfer", Math.max(0, ...copied), TRANSFER)};
 
     const made = new Map(),
       once = (key, make) => made.get(key) ?? made.set(key, make()).get(key);
@@ -256,7 +276,7 @@ export class Model {
         const group = device.createBindGroupLayout({
           entries: types.map((type, binding) => ({
             binding,
-            visibility: GPUShaderStage.COMPUTE,
+            visibility: 4, // compute
             buffer: {type},
           })),
         });
@@ -267,7 +287,11 @@ export class Model {
       (step) =>
         step.op === "launch" &&
         once(`${signature(m.kernels[step.kernel])}:${step.buffers}`, () => {
-          const resources = step.buffers.map((buffer) => this.#ranges[buffer]);
+          // wgpu asks a binding for the size of whole vectors where another kernel of the layout has some.
+          const resources = step.buffers.map((buffer) => ({
+            ...this.#ranges[buffer],
+            size: whole(this.#ranges[buffer].size),
+          }));
           if (m.kernels[step.kernel].symbols) resources.push({buffer: this.#uniform});
           stats.bindGroups++;
           return device.createBindGroup({
@@ -297,28 +321,28 @@ export class Model {
     this.#pipelines = await Promise.all(
       m.kernels.map(async ({entry}, i) => {
         const module = modules[i],
-          layout = this.#layouts[i].pipeline;
-        try {
-          const pipeline = await device.createComputePipelineAsync({
+          descriptor = {
             label: `tinyedge ${entry}`,
-            layout,
+            layout: this.#layouts[i].pipeline,
             compute: {module, entryPoint: entry},
+          };
+        const pipeline = await device
+          .createComputePipelineAsync(descriptor)
+          .catch(async ({message}) => {
+            this.#check();
+            const fault = (await module.getCompilationInfo()).messages.find(
+              ({type}) => type === "error",
+            );
+            fail(
+              "device.kernel",
+              `kernel ${entry}`,
+              fault ? `line ${fault.lineNum}: ${fault.message}` : message,
+              "report it",
+            );
           });
-          stats.pipelines++;
-          report();
-          return pipeline;
-        } catch (error) {
-          this.#check();
-          const fault = (await module.getCompilationInfo()).messages.find(
-            ({type}) => type === "error",
-          );
-          fail(
-            "device.kernel",
-            `kernel ${entry}`,
-            fault ? `line ${fault.lineNum}: ${fault.message}` : error.message,
-            "report it",
-          );
-        }
+        stats.pipelines++;
+        report();
+        return pipeline;
       }),
     );
   }
@@ -336,31 +360,39 @@ export class Model {
   }
 
   /** @type {import("../tinyedge.js").Model["run"]} */
-  async run(inputs, {entry, symbols, keep = []} = {}) {
-    const plan = this.#plan(inputs, entry, symbols);
+  async run(inputs, options) {
+    const {entry, symbols, keep = []} = chosen(options, ["entry", "symbols", "keep"]),
+      plan = this.#plan(inputs, entry, symbols),
+      kept = keep === true ? plan.outputs : keep;
+    if (!Array.isArray(kept))
+      fail("run.option", 'option "keep"', `it is ${keep}`, "give an array of names");
+    for (const name of kept) find(plan.outputs, "run.option", "output", name);
     // The caller may change its arrays as soon as run returns.
     if (this.#waiting) for (const write of plan.writes) write.bytes = write.bytes?.slice();
-    return this.#enqueue(() => this.#replay(plan, keep));
+    return this.#enqueue(() => this.#replay(plan, kept));
+  }
+
+  /** The position of an entry, by default of the first. */
+  #entry(name = this.entries[0].name) {
+    return find(namesOf(this.entries), "run.entry", "entry", name);
   }
 
   /** Check what the caller gave; nothing reaches the device before all of it is right. */
-  #plan(inputs, name, named = {}) {
+  #plan(inputs, name, named) {
+    inputs ??= {};
     const m = this.manifest,
-      entry = m.entries[find(m.entries, "run.entry", "entry", name)],
-      ports = entry.inputs.map((i) => m.inputs[i]);
-    for (const given of Object.keys(inputs)) find(ports, "run.input", "input", given);
-    const given = ports.map(({name: key}) => {
-      const value = Object.hasOwn(inputs, key) && inputs[key];
-      if (!value)
-        fail("run.input", `input "${key}"`, "it is missing", "give it too");
-      if (value instanceof GPUBuffer) return {buffer: value};
-      return Array.isArray(value) || ArrayBuffer.isView(value) ? {data: value} : value;
+      entry = m.entries[this.#entry(name)],
+      ports = entry.inputs.map((i) => m.inputs[i]),
+      names = namesOf(ports);
+    for (const given of Object.keys(inputs)) find(names, "run.input", "input", given);
+    const given = names.map((key) => {
+      const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
+      if (value == null) fail("run.input", `input "${key}"`, "it is missing", "give it too");
+      if (kindOf(value) === "GPUBuffer") return {buffer: value};
+      return !ArrayBuffer.isView(value) && (value.data ?? value.buffer) ? value : {data: value};
     });
-    const symbols = this.#resolve(
-        ports,
-        given.map(({shape}) => shape && Array.from(shape)),
-        named,
-      ),
+    const shapes = given.map(({shape}) => shape && Array.from(shape, Number)),
+      symbols = this.#resolve(ports, shapes, named ?? {}),
       key = symbols.join();
     if (this.#key !== key) {
       this.#sizes = evaluateAll(m, symbols, "run.shape");
@@ -368,34 +400,38 @@ export class Model {
       this.#key = key;
     }
     const writes = ports.map((p, n) => {
-      const {data, buffer, offset = 0, shape} = given[n],
+      const {data, buffer, offset = 0} = given[n],
+        shape = shapes[n],
         whole = this.#sizes.inputs[entry.inputs[n]];
-      const need = (good, because) =>
-        good || fail("run.shape", `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
+      const need = (good, because, id = "run.shape") =>
+        good || fail(id, `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
       const size = bytesOf(whole, p);
-      need(!shape || Array.from(shape).join() === whole.join(), `its shape is [${shape}]`);
+      need(!shape || shape.join() === whole.join(), `its shape is [${shape}]`);
       if (buffer) {
+        const kind = kindOf(buffer);
+        need(kind === "GPUBuffer", `its buffer is ${kind}`, "run.dtype");
         need(
-          offset % 4 === 0 && offset + size <= buffer.size,
-          `the GPU buffer has no ${size} bytes there`,
+          offset >= 0 && offset % 4 === 0 && offset + size <= buffer.size,
+          `the GPU buffer has no ${size} bytes at ${offset}`,
         );
         // Writing the other inputs could overwrite it.
         need(!this.#owns.includes(buffer), "it is the model's own memory");
-        return {to: this.#ranges[p.buffer], buffer, offset, size};
+        return {name: p.name, to: this.#ranges[p.buffer], buffer, offset, size};
       }
       const bytes = toStorage(data, p, whole);
       return {to: this.#ranges[p.buffer], bytes, size};
     });
-    return {entry, symbols, sizes: this.#sizes, writes};
+    return {entry, symbols, sizes: this.#sizes, writes, outputs: entry.outputs.map((i) => m.outputs[i].name)};
   }
 
   /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
   #resolve(ports, shapes, named) {
     const {symbols} = this,
+      names = namesOf(symbols),
       found = new Map();
     const need = stage("run.shape");
     const set = (name, size, subject) => {
-      const {min, max, step} = symbols[find(symbols, "run.shape", "size", name)];
+      const {min, max, step} = symbols[find(names, "run.shape", "size", name)];
       need(
         size >= min && size <= max && (size - min) % step === 0,
         subject,
@@ -406,11 +442,11 @@ export class Model {
         (found.get(name) ?? size) === size,
         subject,
         `${name} is both ${size} and ${found.get(name)}`,
-        "make them equal",
+        "give one",
       );
       found.set(name, size);
     };
-    for (const name of Object.keys(named)) set(name, named[name], `size "${name}"`);
+    for (const name of Object.keys(named)) set(name, Number(named[name]), `size "${name}"`);
     ports.forEach(({name: input, shape: sizes}, i) => {
       const shape = shapes[i],
         subject = `input "${input}"`;
@@ -423,7 +459,7 @@ export class Model {
       sizes.forEach((size, axis) => {
         if (!Array.isArray(size) || size.length > 1) return;
         const name = size[0].slice(1),
-          {min, max} = symbols[find(symbols, "run.shape", "size", name)];
+          {min, max} = symbols[names.indexOf(name)];
         if (shape) set(name, shape[axis], subject);
         else
           need(
@@ -438,9 +474,15 @@ export class Model {
   }
 
   /** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
-  async #replay({entry, symbols, sizes, writes}, keep, queries) {
+  async #replay({entry, symbols, sizes, writes}, keep, describe) {
     const {manifest: m, device, stats} = this,
-      run = {sizes, queries, encoder: /** @type {any} */ (null), pass: /** @type {any} */ (null)};
+      run = {
+        sizes,
+        describe,
+        encoder: /** @type {any} */ (null),
+        pass: /** @type {any} */ (null),
+        given: namesOf(writes.filter(({buffer}) => buffer)),
+      };
     const key = symbols.join();
     if (this.#uniform && this.#written !== key) {
       this.#values.set(symbols);
@@ -461,29 +503,23 @@ export class Model {
         from = this.#ranges[p.buffer],
         offset = end,
         size = bytesOf(shape, p),
-        kept = keep === true || keep.includes(p.name);
+        kept = keep.includes(p.name);
       if (!kept && size) {
         this.#copy(run, from, from.offset, this.#readback, offset, size);
         end += size;
       }
       return {i, p, shape, offset, kept: kept && {...from, size}};
     });
-    this.#submit(run);
     stats.runs++;
-    const bytes = end ? await this.#read(end) : new ArrayBuffer(0),
-      results = [], // pairs: a name may be __proto__
+    const bytes = await this.#submit(run, end),
       arrays = [];
     for (const {i, p, shape, offset, kept} of outputs)
       if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
-    for (const {
-      i,
-      p: {name, dtype, storage, axis, count, slices},
-      shape: whole,
-      kept,
-    } of outputs) {
-      const shape = [...whole];
-      if (kept) results.push([name, {name, dtype, storage, shape, gpu: kept}]);
-      else {
+    return Object.fromEntries(
+      outputs.map(({i, p, shape: whole, kept}) => {
+        const {name, dtype, storage, axis, count, slices} = p,
+          shape = [...whole];
+        if (kept) return [name, {name, dtype, storage, shape, gpu: kept}];
         if (arrays[count]) {
           const n = Number(arrays[count]);
           if (n < 0 || n > shape[axis]) fail("replay.count", name, `it has ${n} elements`);
@@ -498,21 +534,25 @@ export class Model {
             return cut(this, slices);
           },
         };
-        results.push([name, result]);
-      }
-    }
-    return Object.fromEntries(results);
+        return [name, result];
+      }),
+    );
   }
 
   /** Record steps [i, end). Only a branch, which must read its condition, waits. */
   async #walk(run, i, end) {
-    const {manifest: m, stats} = this;
+    const {manifest: m, stats} = this,
+      {describe} = run;
     while (i < end) {
       const step = m.steps[i],
         values = run.sizes.steps[i];
       if (step.op === "launch") {
         if (values.every((count) => count > 0)) {
-          if (run.queries || !run.pass) this.#begin(run, step);
+          if (describe || !run.pass) {
+            run.pass?.end();
+            run.pass = run.encoder.beginComputePass(describe?.(step));
+            stats.passes++;
+          }
           run.pass.setPipeline(this.#pipelines[step.kernel]);
           run.pass.setBindGroup(0, this.#groups[i]);
           run.pass.dispatchWorkgroups(values[0], values[1], values[2]);
@@ -544,66 +584,50 @@ export class Model {
     }
   }
 
-  #begin(run, step) {
-    run.pass?.end();
-    const {set, launches} = run.queries ?? {},
-      n = launches?.length * 2,
-      options = {};
-    if (n + 2 <= set?.count) {
-      launches.push({
-        kernel: this.manifest.kernels[step.kernel].entry,
-        nodes: step.nodes,
-        flops: step.flops,
-      });
-      options.timestampWrites = {
-        querySet: set,
-        beginningOfPassWriteIndex: n,
-        endOfPassWriteIndex: n + 1,
-      };
-    }
-    run.pass = run.encoder.beginComputePass(options);
-    this.stats.passes++;
-  }
-
   #copy(run, from, offset, to, at, size) {
     run.pass?.end();
     run.pass = null;
     run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
   }
 
-  #submit(run) {
+  /**
+   * Submit what was recorded. The first bytes of the readback buffer then.
+   * @returns {Promise<ArrayBuffer>}
+   */
+  async #submit(run, size, {buffer} = this.#readback) {
     run.pass?.end();
     run.pass = null;
-    this.device.queue.submit([run.encoder.finish()]);
+    const {device} = this,
+      done = this.#guard(() => device.queue.submit([run.encoder.finish()]), run.given ?? []);
     this.stats.submits++;
-  }
-
-  /** The first bytes of the readback buffer. @returns {Promise<ArrayBuffer>} */
-  async #read(size, {buffer} = this.#readback) {
+    let bytes = new ArrayBuffer(0);
+    // Told below, when the bytes are there.
+    done.catch(() => {});
     try {
-      await buffer.mapAsync(GPUMapMode.READ, 0, size);
-      const bytes = buffer.getMappedRange(0, size).slice(0);
-      buffer.unmap();
-      return bytes;
+      if (size) {
+        await buffer.mapAsync(1, 0, size);
+        bytes = buffer.getMappedRange(0, size).slice(0);
+        buffer.unmap();
+      }
     } catch (error) {
       // The news of a lost device may come a moment after the failure that it causes.
-      await Promise.race([this.#gone, new Promise((resolve) => setTimeout(resolve, 200))]);
+      await new Promise((resolve) => setTimeout(resolve, 200));
       this.#check();
       fail("device.read", "the GPU", error.message, "load the model again");
     }
+    await done;
+    return bytes;
   }
 
   /** The first bytes of a range, after what was recorded. */
   #fetch(run, from, size) {
     this.#copy(run, from, from.offset, this.#readback, 0, size);
-    this.#submit(run);
-    return this.#read(size);
+    return this.#submit(run, size);
   }
 
   /** Whether the int32 at the start of a step's condition is not 0. */
   async #condition(run, step) {
     const bytes = await this.#fetch(run, this.#ranges[step.condition], 4);
-    this.#check();
     run.encoder = this.device.createCommandEncoder();
     return new Int32Array(bytes)[0] !== 0;
   }
@@ -622,13 +646,15 @@ export class Model {
   async setState(name, data) {
     const {p, shape, at} = this.#state(name);
     const bytes = toStorage(data, p, shape, "state").slice();
-    return this.#enqueue(() => this.device.queue.writeBuffer(at.buffer, at.offset, bytes));
+    return this.#enqueue(() =>
+      this.#guard(() => this.device.queue.writeBuffer(at.buffer, at.offset, bytes), []),
+    );
   }
 
   /** A state and where it lies; its sizes are those of the last run, before any the maxima. */
   #state(name) {
     const {states} = this.manifest,
-      i = find(states, "run.state", "state", name),
+      i = find(namesOf(states), "run.state", "state", name),
       p = states[i],
       shape = this.#sizes.states[i];
     return {p, shape, at: this.#ranges[p.buffer]};
@@ -639,7 +665,7 @@ export class Model {
     return this.#enqueue(() => this.#restore());
   }
 
-  #restore() {
+  async #restore() {
     const encoder = this.device.createCommandEncoder();
     for (const {buffer, initial} of this.manifest.states) {
       const to = this.#ranges[buffer],
@@ -654,119 +680,78 @@ export class Model {
           this.manifest.weights[initial].bytes,
         );
     }
-    this.device.queue.submit([encoder.finish()]);
+    await this.#submit({encoder});
   }
 
   /** @type {import("../tinyedge.js").Model["example"]} */
-  example({entry: name, seed = 1, symbols = {}} = {}) {
-    const m = this.manifest,
-      index = find(m.entries, "run.entry", "entry", name),
-      golden = m.golden.find((g) => g.entry === index);
-    const sizes = evaluateAll(
-      m,
-      m.symbols.map((s) => symbols[s.name] ?? s.max),
-      "run.shape",
-    );
-    return this.#generated(m.entries[index], sizes, seed, 0, golden?.inputs);
+  example(options) {
+    const {entry: name, seed = 1, symbols = {}} = chosen(options, ["entry", "seed", "symbols"]),
+      m = this.manifest,
+      entry = this.#entry(name),
+      inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
+      sizes = m.symbols.map((symbol) => symbols[symbol.name] ?? symbol.max);
+    return this.#generated({entry, inputs, seed, symbols: sizes}, 0);
   }
 
-  /**
-   * Inputs of an entry: generated in the ranges of a golden's, or in those usual for their types; stored ones where
-   * there are `files`.
-   * @param {any[]} [golden] @param {Uint8Array<ArrayBuffer>[]} [files]
-   */
-  #generated(entry, sizes, seed, step, golden = [], files) {
+  /** The inputs of a golden's step: generated in its ranges, else in those usual for their types. */
+  #generated(golden, step) {
+    const m = this.manifest,
+      {inputs} = evaluateAll(m, golden.symbols, "run.shape");
     return Object.fromEntries(
-      entry.inputs.map((i, n) => {
-        const p = this.manifest.inputs[i],
-          shape = sizes.inputs[i],
-          v = golden[n];
-        const range =
-          v?.file < 0
-            ? v
-            : isFloat(p.dtype)
+      m.entries[golden.entry].inputs.map((i, n) => {
+        const {name, dtype} = m.inputs[i],
+          shape = inputs[i],
+          range = golden.inputs[n];
+        const data = generate(
+          dtype,
+          product(shape),
+          golden.seed,
+          step,
+          n,
+          range?.file < 0
+            ? range
+            : isFloat(dtype)
               ? {min: -1, max: 1}
-              : {min: 0, max: p.dtype === "bool" ? 1 : 7};
-        const data =
-          files && v.file >= 0
-            ? stored(files, v, p)
-            : generate(p.dtype, product(shape), seed, step, n, range);
-        return [p.name, {data, shape}];
+              : {min: 0, max: dtype === "bool" ? 1 : 7},
+        );
+        return [name, {data, shape}];
       }),
     );
   }
 
   /** @type {import("../tinyedge.js").Model["verify"]} */
-  async verify({signal} = {}) {
-    const m = this.manifest,
-      files = [];
-    const count = (n) => void (this.stats.bytesFetched += n);
-    for (const [i, file] of m.files.entries())
-      if (file.name.startsWith("golden"))
-        files[i] = await fetchFile(this.#base, file, signal, count);
-    return this.#enqueue(async () => {
-      const cases = [];
-      for (const golden of m.golden) {
-        const {seed, made, tolerance} = golden,
-          entry = m.entries[golden.entry];
-        const sizes = evaluateAll(m, golden.symbols, "run.shape");
-        const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
-        let results = {};
-        this.#restore();
-        for (let step = 0; step < golden.steps; step++) {
-          const inputs = this.#generated(entry, sizes, seed, step, golden.inputs, files);
-          results = await this.#replay(this.#plan(inputs, entry.name, symbols), []);
-        }
-        const outputs = entry.outputs.map((i, n) => {
-          const p = m.outputs[i],
-            v = golden.outputs[n];
-          return {
-            name: p.name,
-            ...compare(results[p.name].data, stored(files, v, p), v.stride, tolerance / 1e6, p.dtype),
-          };
-        });
-        cases.push({
-          entry: entry.name,
-          seed,
-          made,
-          tolerance: tolerance / 1e6,
-          passed: outputs.every(({passed}) => passed),
-          outputs,
-        });
-      }
-      this.#restore();
-      return {passed: cases.every(({passed}) => passed), cases};
-    });
+  async verify(options) {
+    const {signal} = chosen(options, ["signal"]),
+      {verify} = await diagnostics();
+    return verify(
+      this.manifest,
+      (file) => fetchFile(this.#base, file, signal, (n) => void (this.stats.bytesFetched += n)),
+      (work) =>
+        this.#enqueue(() =>
+          work({
+            restore: () => this.#restore(),
+            example: (golden, step) => this.#generated(golden, step),
+            run: (...given) => this.#replay(this.#plan(...given), []),
+          }),
+        ),
+    );
   }
 
   /** @type {import("../tinyedge.js").Model["profile"]} */
-  async profile(inputs = this.example(), {entry, symbols} = {}) {
-    const plan = this.#plan(inputs, entry, symbols),
+  async profile(inputs, options) {
+    const {entry, symbols} = chosen(options, ["entry", "symbols"]),
+      plan = this.#plan(inputs ?? this.example({entry, symbols}), entry, symbols),
       {device} = this;
-    if (!device.features.has("timestamp-query")) {
-      fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
-    }
-    const bytes = 32768,
-      {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage;
-    this.#queries ??= {
-      set: device.createQuerySet({type: "timestamp", count: bytes / 8}),
-      resolved: this.#create("timestamps", bytes, QUERY_RESOLVE | COPY_SRC),
-      mapped: this.#create("timestamps", bytes, MAP_READ | COPY_DST),
-    };
-    return this.#enqueue(async () => {
-      const {set, resolved, mapped} = this.#queries,
-        launches = [],
-        encoder = device.createCommandEncoder();
-      await this.#replay(plan, true, {set, launches});
-      encoder.resolveQuerySet(set, 0, 2 * launches.length, resolved, 0);
-      encoder.copyBufferToBuffer(resolved, 0, mapped, 0, bytes);
-      device.queue.submit([encoder.finish()]);
-      const times = new BigUint64Array(await this.#read(bytes, {buffer: mapped}));
-      return launches.map((launch, i) => ({
-        ...launch,
-        milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6,
-      }));
-    });
+    const {profile} = await diagnostics();
+    return this.#enqueue(() =>
+      profile(
+        fail,
+        device,
+        this.manifest.kernels,
+        (describe) => this.#replay(plan, plan.outputs, describe),
+        (encoder, ...given) => this.#submit({encoder}, ...given),
+      ),
+    );
   }
 
   dispose() {

@@ -12,4 +12,4 @@ import {Model} from "./model.js";
 export {TinyedgeError} from "./errors.js";
 
 /** @type {import("../tinyedge.js").load} */
-export const load = (url, options) => Model.load(url, options);
+export const load = Model.load;

@@ -24,14 +24,21 @@ export const STORAGES = Object.fromEntries(
     .map((types) => [types[0], types]),
 );
 
-/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, any>} */
+/** What else a caller may give for a dtype, beside its own array and a plain one. @type {Record<string, string>} */
 const ALSO = {
-  uint8: Uint8ClampedArray,
-  int64: Int32Array,
-  uint64: Uint32Array,
-  float64: Float32Array,
-  float16: Float32Array,
+  uint8: "Uint8ClampedArray",
+  int64: "Int32Array",
+  uint64: "Uint32Array",
+  float64: "Float32Array",
+  float16: "Float32Array",
 };
+
+/** The name of what a value is, such as "Float32Array"; of what another window made too. */
+export function kindOf(value) {
+  const kind = {}.toString.call(value).slice(8, -1);
+  // Deno's GPUBuffer has only its class.
+  return (kind === "Object" && value.constructor?.name) || kind;
+}
 
 /** What callers give and get: of a type like "uint16:bfloat16" the one that holds its codes. */
 export const held = (type) => type.replace(/^(u?int(8|16)):\w{1,32}$/, "$1");
@@ -53,7 +60,7 @@ export const arrayOf = (type) =>
         "device.float16",
         "this browser",
         "it has no Float16Array",
-        "use one released since 2025",
+        "use a newer one",
       ));
 
 /**
@@ -64,30 +71,32 @@ export function toStorage(data, port, shape, kind = "input") {
   const {dtype, storage, name} = port,
     Given = arrayOf(dtype),
     Stored = arrayOf(storage),
-    subject = `${kind} "${name}"`;
+    subject = `${kind} "${name}"`,
+    takes = `it takes ${dtype} [${shape}]`;
   // A Uint16Array of float16 holds bits.
-  if (dtype === "float16" && data instanceof Uint16Array)
+  if (dtype === "float16" && kindOf(data) === "Uint16Array")
     data = new Given(data.buffer, data.byteOffset, data.length);
-  if (!data || ![Array, Given, ALSO[dtype]].includes(data.constructor)) {
-    fail(
-      "run.dtype",
-      subject,
-      `it takes ${dtype}, not ${data?.constructor.name}`,
-      `give a ${Given.name} or an array`,
-    );
-  }
+  const given = kindOf(data);
+  if (!["Array", Given.name, ALSO[dtype]].includes(given))
+    fail("run.dtype", subject, `${takes}, not ${given}`, `give a ${Given.name} or an array`);
   if (data.length !== product(shape))
-    fail("run.shape", subject, `it has ${data.length} elements`, `it takes ${dtype} [${shape}]`);
-  if (data.constructor === Stored && dtype !== "bool" && data.byteLength % 4 === 0) {
-    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    fail("run.shape", subject, `it has ${data.length} elements`, takes);
+  if (given === Stored.name && dtype !== "bool" && data.byteLength % 4 === 0) {
+    const {buffer} = data,
+      bytes = new Uint8Array(buffer, data.byteOffset, data.byteLength);
+    // WebGPU takes no memory that may change its size.
+    return buffer.resizable || buffer.growable ? bytes.slice() : bytes;
   }
   const bytes = new Uint8Array(bytesOf(shape, port)),
     array = new Stored(bytes.buffer, 0, data.length);
   for (let i = 0; i < data.length; i++) {
     const value = dtype === "bool" ? +!!data[i] : data[i];
     array[i] = isBig(storage) ? BigInt(value) : Number(value);
-    // Loose: a BigInt equals a number of the same value.
-    if (isFloat(dtype) ? isFinite(array[i]) < isFinite(value) : array[i] != value)
+    // A boolean, a bigint or a number. Loose: a BigInt equals a number of the same value.
+    if (
+      !/^[bn]/.test(typeof value) ||
+      (isFloat(dtype) ? isFinite(array[i]) < isFinite(Number(value)) : array[i] != value)
+    )
       fail(
         "run.range",
         subject,
