@@ -666,3 +666,107 @@ def test_a_cache_that_cannot_be_written_is_a_note(
     assert err.count("\n") == 1
     code, out, err = tinyedge("verify", "push.tinyedge")
     assert (code, err) == (0, "")
+
+
+EVIL = "evil\n  next       FORGED\nFORGED\r\x1b[2J\x1b]0;t\x07\u202e\u2028\x85\x9b1m"
+
+
+PORT = "port\u202e\u2028\x85\x9b1m"  # what names of inputs and outputs may hold
+
+
+def hostile_model(folder: Path) -> Path:
+    """A model whose every name has line ends, escape sequences and signs of direction."""
+    from onnx import TensorProto, helper
+
+    value, make = helper.make_tensor_value_info, helper.make_node
+    x, y, p = (f"{name}{PORT}" for name in "xyp")
+    w, n = (f"{name}{EVIL}" for name in "wn")
+    nodes = [
+        make("Mul", [x, w], ["m"], name=n),
+        make("ReduceSum", ["m"], [y], name=f"2{n}", keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        f"g{EVIL}",
+        [value(x, TensorProto.FLOAT, [p, 3])],
+        [value(y, TensorProto.FLOAT, [])],
+        [helper.make_tensor(w, TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name=EVIL)
+    made.producer_version = EVIL
+    onnx.save(made, folder / "hostile.onnx")
+    made.graph.node[0].op_type = f"Op{EVIL}"
+    made.graph.input[0].name = made.graph.node[0].input[0] = f"x{EVIL}"
+    made.graph.node[0].domain = f"domain{EVIL}"
+    made.opset_import.append(helper.make_opsetid(f"domain{EVIL}", 1))
+    onnx.save(made, folder / "refused.onnx")
+    return folder / "hostile.onnx"
+
+
+def test_names_of_a_model_are_printed_escaped(tinyedge: Command, tmp_path: Path) -> None:
+    """By every command, in results, notes and errors: no line is forged, no terminal is driven."""
+    model, out = hostile_model(tmp_path), tmp_path / "out"
+    refused = tmp_path / "refused.onnx"
+    np.save("x.npy", np.ones((2, 3), np.float32))
+    commands: list[tuple[int, tuple[object, ...]]] = [
+        (0, ("inspect", model)),
+        (1, ("inspect", refused)),
+        (1, ("inspect", refused, "--keep-going")),
+        (1, ("export", refused, "-o", out, "-t", "cpu")),
+        (1, ("export", refused, "-o", out, "-t", "cpu", "--keep-going")),
+        (1, ("export", model, "-o", out, "-t", "cpu", "--dim", f"q{EVIL}=3")),
+        (1, ("export", model, "-o", out, "-t", "cpu", "--outputs", f"q{EVIL}")),
+        (0, ("export", model, "-o", out, "-t", "cpu", "--dim", f"p{PORT}=1..4", "--timing")),
+        (0, ("inspect", out)),
+        (0, ("inspect", out, "--kernel", "0")),
+        (0, ("verify", out)),
+        (0, ("run", out, "--input", f"x{PORT}=x.npy")),
+        (1, ("run", out, "--input", f"q{EVIL}=x.npy")),
+        (1, ("run", out, "--random", "--entry", EVIL)),
+        (0, ("bench", out, "--runs", "1")),
+        (1, ("inspect", tmp_path / f"nothing{EVIL}")),
+    ]
+    stages = ("fold", "fuse", "optimise", "lower", "render", "assemble")
+    commands += [(0, ("explain", model, "--stop-after", stage)) for stage in stages]
+    for code, command in commands:
+        got, printed, said = tinyedge(*command)
+        assert got == code, (command, said)
+        text = printed + said
+        assert all(c.isprintable() or c in "\n\t" for c in text), (command, text)
+        forged = [line for line in text.split("\n") if re.match(r"( {2}next {7})?FORGED", line)]
+        assert not forged, (command, text)
+
+
+def piped(*arguments: object, more: str) -> tuple[int, str, str]:
+    """The command line in a shell of its own: its exit code, and what was printed."""
+    line = " ".join(map(str, (sys.executable, "-m", "tinyedge", *arguments)))
+    end = subprocess.run(
+        ["sh", "-c", f"{{ {line} {more}"], capture_output=True, text=True, check=False
+    )
+    return end.returncode, end.stdout, end.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_pipes_and_closed_streams(tmp_path: Path, cpu_device: Device) -> None:
+    """What nobody reads changes no exit code; what cannot be written does."""
+    path = bundle(tmp_path, programs.addition("cpu"), cpu_device)
+    missing = tmp_path / "missing"
+    code = f"; echo $? >{tmp_path / 'code'}; }}"
+    for command, expected in ((path, 0), (missing, 1)):
+        for more in (
+            f"2>&1{code} | true",
+            f"2>&1{code} | head -n 1",
+            f">&-{code}",
+            f">&- 2>&-{code}",
+        ):
+            (tmp_path / "code").unlink(missing_ok=True)
+            _, _, said = piped("inspect", command, more=more)
+            assert int((tmp_path / "code").read_text()) == expected, (more, said)
+            assert (
+                "Traceback" not in said and "InternalError" not in said and "rror ign" not in said
+            )
+    assert piped("--help", more=f"{code} | true")[2] == ""
+    if os.path.exists("/dev/full"):
+        got, _, said = piped("inspect", path, more=">/dev/full; }")
+        assert got == 1 and "No space left on device" in said and "Traceback" not in said

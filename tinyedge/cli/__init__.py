@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import io
 import logging
 import sys
 import tempfile
@@ -14,7 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from tinyedge.cli.output import complain, plain
+from tinyedge.cli import streams
+from tinyedge.cli.output import complain, complain_text, one_line
 from tinyedge.core.errors import DeviceError, InternalError, TinyedgeError
 
 OK, WRONG, USAGE, NO_DEVICE, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -88,11 +88,12 @@ def tinyedge() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    # Names come from models: what the terminal's encoding lacks is printed as an escape.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    sys.exit(execute(arguments))
+    streams.prepare()
+    code = execute(arguments)
+    if (failure := streams.flush()) and code == OK:
+        complain(f"error: {failure}")
+        code = WRONG
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
@@ -113,18 +114,14 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except TinyedgeError as error:
         return _failed(error, str(error), code_of(error), debug)
-    except BrokenPipeError:
-        # The reader of our output has seen enough; keep Python from failing again at exit.
-        sys.stdout = None
-        return OK
     except (OSError, MemoryError) as error:
-        text = f"error: {plain(str(error) or type(error).__name__)}"
+        text = f"error: {one_line(str(error) or type(error).__name__)}"
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             text += f"\n  next       free some space; temporary files go to {_temporary()}"
         return _failed(error, text, WRONG, debug)
     except Exception as error:
         text = (
-            f"InternalError: {type(error).__name__}: {error} [internal]\n"
+            f"InternalError: {type(error).__name__}: {one_line(str(error))} [internal]\n"
             "  next       report this bug with the model and the command; --debug shows where"
         )
         return _failed(error, text, BUG, debug)
@@ -158,5 +155,5 @@ def _temporary() -> str:
 def _failed(error: BaseException, text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    complain(text)
+    complain_text(text)
     return code

@@ -22,7 +22,7 @@ from tinyedge.cli.arguments import (
     split_dims,
     split_limits,
 )
-from tinyedge.cli.output import say, several, stages, table
+from tinyedge.cli.output import say, say_text, several, stages, table
 from tinyedge.core.compile import STAGES, Compilation, Kernel
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Launch
@@ -140,7 +140,7 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
         shape = kernel.text.geometry
         say(f"workgroup {shape.workgroup}, counts {say_node(shape.counts)}")
     else:
-        say(kernel.source)
+        say_text(kernel.source)
 
 
 def _print_steps(state: Compilation) -> None:

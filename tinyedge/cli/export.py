@@ -28,6 +28,7 @@ from tinyedge.cli.arguments import (
 from tinyedge.cli.output import (
     bytes_of,
     complain,
+    complain_text,
     say,
     say_json,
     seconds_of,
@@ -227,7 +228,7 @@ def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json
     if not found.refused:
         raise error
     facts = remaining(found, model, options)
-    complain(str(error))
+    complain_text(str(error))
     if as_json:
         say_json(
             {

@@ -24,7 +24,7 @@ from tinyedge.cli.arguments import (
     split_dims,
     split_limits,
 )
-from tinyedge.cli.output import bytes_of, say, say_json, several, table
+from tinyedge.cli.output import bytes_of, say, say_json, say_text, several, table
 from tinyedge.core.compile import Compilation, expression
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
@@ -198,7 +198,7 @@ def _kernel(program: Program, index: int) -> int:
     kernel = program.kernels[index]
     for move in kernel.moves:
         say(f"// {_move(move)}")
-    say(program.prelude + kernel.source)
+    say_text(program.prelude + kernel.source)
     return 0
 
 

@@ -25,13 +25,28 @@ def plain(text: str) -> str:
     )
 
 
-def say(text: str = "") -> None:
-    """Print a line to standard output."""
+def one_line(text: str) -> str:
+    """Text with all its control characters written as escapes."""
+    return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def say(line: str = "") -> None:
+    """Print one line to standard output."""
+    print(one_line(line))
+
+
+def say_text(text: str) -> None:
+    """Print text of several lines to standard output."""
     print(plain(text))
 
 
-def complain(text: str) -> None:
-    """Print a line to standard error."""
+def complain(line: str) -> None:
+    """Print one line to standard error."""
+    print(one_line(line), file=sys.stderr)
+
+
+def complain_text(text: str) -> None:
+    """Print text of several lines to standard error."""
     print(plain(text), file=sys.stderr)
 
 
@@ -60,7 +75,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
         right = column.startswith(">")
         wanted.add_column(column.lstrip(">"), justify="right" if right else "left")
     for row in rows:
-        wanted.add_row(*(Text(plain(str(cell))) for cell in row))
+        wanted.add_row(*(Text(one_line(str(cell))) for cell in row))
     _console().print(wanted)
 
 
@@ -111,7 +126,7 @@ class Stages:
             self._end_stage()
             self._stage = stage
             if self._bar is not None:
-                self._task = self._bar.add_task(plain(stage), total=total or None)
+                self._task = self._bar.add_task(one_line(stage), total=total or None)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total or None)
 

@@ -6,6 +6,8 @@ names its subject, and says the cause, what is supported and what to do next.
 
 from __future__ import annotations
 
+import re
+
 
 class TinyedgeError(Exception):
     """Base of everything tinyedge raises on purpose.
@@ -36,14 +38,26 @@ class TinyedgeError(Exception):
 
     def __str__(self) -> str:
         lines = [
-            f"{type(self).__name__}: {self.subject} [{self.id}]",
-            f"  because    {self.because}",
+            f"{type(self).__name__}: {_shown(self.subject)} [{self.id}]",
+            f"  because    {_shown(self.because)}",
         ]
         if self.supported:
-            lines.append(f"  supported  {self.supported}")
+            lines.append(f"  supported  {_shown(self.supported)}")
         if self.next:
-            lines.append(f"  next       {self.next}")
+            lines.append(f"  next       {_shown(self.next)}")
         return "\n".join(lines)
+
+
+def _shown(text: str) -> str:
+    """A part of an error without control characters: names in it come from models.
+
+    Line ends stay where the next line is indented deeper than the parts themselves are.
+    """
+    text = re.sub(r"\n(?! {4})", r"\\n", text)
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
+        for letter in text
+    )
 
 
 class InputError(TinyedgeError):
