@@ -625,7 +625,7 @@ def _golden(
     """One entry's case, with generated integers that are small where others say nothing."""
     from tinyedge.export import golden
 
-    half = program.options.get("precision") == "fp16" or golden.has_bfloat16(program)
+    half = program.options.get("precision") == "fp16" or golden.has_halves(program)
     small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
     for ranges in ({}, small):
         with _counted(entry):

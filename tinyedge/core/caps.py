@@ -18,8 +18,8 @@ class Caps:
     unaligned: vectors may be loaded from any element.
     narrow: types of fewer than 32 bits whose vectors can be loaded, converted and stored.
     typed_buffers: a buffer has one element type a kernel, scalars or vectors.
-    halves: float32 values can be kept in memory as halves. half_stores: one by one; else they are
-    written in whole vectors only, because two share a word.
+    halves: float32 values between kernels can be kept as halves. half_stores: halves can be written
+    one by one; else in whole vectors only, because two share a word.
     registers: vector registers that a tile may fill.
     busy: threads of a kernel that keep the device busy; with fewer, tiles are made smaller.
     image: most pixels along a side of an image (four floats or halves a pixel, zeros outside); 0:

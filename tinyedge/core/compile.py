@@ -25,7 +25,7 @@ from tinyedge.core.optimize.choose import choose, plain
 from tinyedge.core.optimize.moves import IllegalMove, Move
 from tinyedge.core.options import Options
 from tinyedge.core.rules import index as ix
-from tinyedge.core.rules.decompose import retype
+from tinyedge.core.rules.decompose import joined, narrowed, retype
 from tinyedge.core.schedule.buffers import Storage
 from tinyedge.core.schedule.buffers import plain as plain_layout
 from tinyedge.core.schedule.constants import fold_constants
@@ -44,7 +44,7 @@ from tinyedge.core.schedule.splitting import split_weights
 from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Shape, Size, UOp, as_size, maximum, toposort
+from tinyedge.core.uop import Shape, Size, UOp, as_size, cast, maximum, replaced, toposort
 
 WIDE_TYPES = {"float32": "float64", "float16": "float64"}
 WIDE_STORAGE = {"float64": "float32"}
@@ -231,9 +231,46 @@ def _retype(state: Compilation) -> None:
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
                 names.setdefault(updates[kept], f"shift {kept}")
         state.entries.append(Entry(name, graph, outputs, updates, names, dict(graph.counts)))
-    done = retype(state.roots, _types(state)[0])
+    done = retype(state.roots, _types(state)[0], _halves(state))
     for entry in state.entries:
         entry.follow(done)
+    if "input" in _halves(state):
+        _narrow(state)
+
+
+def _halves(state: Compilation) -> tuple[str, ...]:
+    """The kinds of source that lie in memory as halves if they are float16. Inputs, and with them
+    outputs and states, only where halves can be written one by one.
+    """
+    if state.options.wide:
+        return ()
+    return ("weight", "input") if state.caps.half_stores else ("weight",)
+
+
+def _narrow(state: Compilation) -> None:
+    """Outputs and new values of states that are float16 become halves. What joins halves of memory
+    to others, such as a cache and what is new in it, is read as halves inside of the graph, too:
+    else it would be made twice.
+    """
+    native = "float16" in state.caps.dtypes
+    tops = {top: None for _, _, node in _half_roots(state) if (top := joined(node)) is not None}
+    read = {top: cast(narrowed(top, native), top.dtype) for top in tops}
+    done = replaced(state.roots, read)
+    for entry in state.entries:
+        entry.follow(done)
+    for nodes, name, node in list(_half_roots(state)):
+        nodes[name] = narrowed(node, native)
+
+
+def _half_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]:
+    """Outputs and updates whose ports are float16: where they are kept, their name, their node."""
+    for entry in state.entries:
+        for port in entry.graph.outputs:
+            if port.dtype is dt.float16 and port.name in entry.outputs:
+                yield entry.outputs, port.name, entry.outputs[port.name]
+        for port in entry.graph.updates:
+            if port.dtype is dt.float16 and port.name in entry.updates:
+                yield entry.updates, port.name, entry.updates[port.name]
 
 
 def _inputs(roots: tuple[UOp, ...]) -> dict[str, UOp]:
@@ -745,6 +782,8 @@ class _Assembler:
         return tuple(program.Arena(size) for size in placed.arenas)
 
     def _storage_type(self, dtype: DType) -> DType:
+        if dtype is dt.float16 and "input" in _halves(self.state):
+            return dtype
         narrow, storage = _types(self.state)
         computed = narrow.get(dtype.held.name, dtype.held.name)
         return dt.by_name(storage.get(computed, computed))
@@ -856,7 +895,7 @@ def stored_array(storage: Storage) -> Array:
     """
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
-        data = np.clip(data, -LARGEST_HALF, LARGEST_HALF)
+        data = np.where(np.isinf(data), data, np.clip(data, -LARGEST_HALF, LARGEST_HALF))
     data = data.astype(storage.dtype.numpy, copy=False)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data

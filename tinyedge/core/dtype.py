@@ -63,13 +63,6 @@ class DType:
         return float32 if self.is_float else int32
 
     @property
-    def accumulated(self) -> DType:
-        """The type that sums, and other results of many operations, are computed in before they are
-        rounded once: float32 for float16, else `computed`.
-        """
-        return float32 if self is float16 else self.computed
-
-    @property
     def scalar(self) -> DType:
         return _BY_NAME[self.name]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import ops
-from tinyedge.core.dtype import DType, codes
+from tinyedge.core.dtype import DType, codes, float16
 from tinyedge.core.schedule.canonical import fold_identity
 from tinyedge.core.schedule.loops import outline
 from tinyedge.core.uop import Size, UOp, symbol_value, toposort
@@ -35,8 +35,11 @@ def evaluate(
 
     inputs: by name; symbols: values of the symbolic sizes. counts: what the values of others are
     computed by, each after those that it depends on. fast: products of matrices by a BLAS, which
-    adds in an order that depends on the processor.
+    adds in an order that depends on the processor. Halves are computed in float32, as on every
+    target.
     """
+    if any(node.dtype is float16 for node in toposort((*outputs, *(counts or {}).values()))):
+        return _in_floats(outputs, inputs, symbols, counts or {}, fast)
     sizes = dict(symbols or {})
     for name, node in (counts or {}).items():
         sizes[name] = int(evaluate([node], inputs, sizes, fast=fast)[0])
@@ -70,6 +73,26 @@ def evaluate(
             if not remaining[source] and source not in kept:
                 values.pop(source, None)
     return [values[node] for node in outputs]
+
+
+def _in_floats(
+    outputs: Sequence[UOp],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int] | None,
+    counts: Mapping[str, UOp],
+    fast: bool,
+) -> list[Array]:
+    """The outputs' values, where some tensors are halves; results are rounded to them."""
+    from tinyedge.core.rules.decompose import retype
+
+    done = retype((*outputs, *counts.values()), {"float16": "float32"})
+    computed = {name: done[node] for name, node in counts.items()}
+    values = evaluate([done[node] for node in outputs], inputs, symbols, computed, fast=fast)
+    with np.errstate(over="ignore"):
+        return [
+            value.astype(np.float16) if node.dtype is float16 else value
+            for node, value in zip(outputs, values, strict=True)
+        ]
 
 
 def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UOp]:
@@ -147,7 +170,8 @@ def _value(
         return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
         source = arg[0]
-        return source.data if source.data is not None else codes(inputs[source.name])
+        data = source.data if source.data is not None else codes(inputs[source.name])
+        return data.astype(np.float32) if data.dtype == np.float16 else data
     if op is ops.IOTA:
         return np.arange(size_value(arg[0], symbols))
     if op is ops.EMPTY:

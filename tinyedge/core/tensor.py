@@ -27,30 +27,22 @@ Axes = Union[int, Sequence[int], None]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _computed_in(wider: Callable[[DType], DType]) -> Callable[[Method], Method]:
-    """A method's arithmetic is done in a type of its operands' type; its result is rounded once."""
+def _computed(method: Method) -> Method:
+    """A method's arithmetic on a stored type is done in another; its result is rounded once."""
 
-    def decorate(method: Method) -> Method:
-        @functools.wraps(method)
-        def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
-            dtype = self.dtype
-            chosen = wider(dtype)
-            if chosen is dtype:
-                return method(self, *operands, **options)  # type: ignore[no-any-return]
-            for other in operands:
-                if isinstance(other, Tensor) and other.dtype is not dtype:
-                    raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
-            wide = (o.cast(chosen) if isinstance(o, Tensor) else o for o in operands)
-            result: Tensor = method(self.cast(chosen), *wide, **options)
-            return result.cast(dtype) if result.dtype is chosen else result
+    @functools.wraps(method)
+    def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
+        dtype = self.dtype
+        if not dtype.carrier:
+            return method(self, *operands, **options)  # type: ignore[no-any-return]
+        for other in operands:
+            if isinstance(other, Tensor) and other.dtype is not dtype:
+                raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
+        wide = (o.cast(dtype.computed) if isinstance(o, Tensor) else o for o in operands)
+        result: Tensor = method(self.cast(dtype.computed), *wide, **options)
+        return result.cast(dtype) if result.dtype is dtype.computed else result
 
-        return call  # type: ignore[return-value]
-
-    return decorate
-
-
-_wide = _computed_in(lambda dtype: dtype.computed)  # one operation
-_accumulated = _computed_in(lambda dtype: dtype.accumulated)  # many
+    return call  # type: ignore[return-value]
 
 
 class UnequalSizes(ValueError):
@@ -166,7 +158,7 @@ class Tensor:
             return Tensor(other)
         return _scalar(other, self.dtype)
 
-    @_wide
+    @_computed
     def _binary(self, op: Primitive, other: Any, *, reverse: bool = False) -> Tensor:
         right = self._operand(other)
         if right.dtype is not self.dtype:
@@ -176,7 +168,7 @@ class Tensor:
             a, b = b, a
         return Tensor(elementwise(op, a.node, b.node))
 
-    @_wide
+    @_computed
     def _unary(self, op: Primitive) -> Tensor:
         if op in _OF_FLOATS and not self.dtype.is_float:
             raise TypeError(f"{op.name} of {self.dtype}: cast it")
@@ -213,7 +205,7 @@ class Tensor:
             return (self / self._operand(other)).floor()
         return self._binary(ops.FLOORDIV, other)
 
-    @_wide
+    @_computed
     def __mod__(self, other: Any) -> Tensor:
         """The remainder with the divisor's sign, as in Python and numpy."""
         if self.dtype.is_float:
@@ -223,7 +215,7 @@ class Tensor:
             return wrong.where(remainder + divisor, remainder)
         return self._binary(ops.MOD, other)
 
-    @_wide
+    @_computed
     def fmod(self, other: Any) -> Tensor:
         """The remainder with the dividend's sign, as in C: of floats without rounding."""
         if self.dtype.is_float:
@@ -231,7 +223,7 @@ class Tensor:
         divisor = self._operand(other)
         return self - (self / divisor) * divisor
 
-    @_wide
+    @_computed
     def __pow__(self, other: Any) -> Tensor:
         if isinstance(other, (int, float)) and self.dtype.is_float:
             simple = self._simple_power(float(other))
@@ -382,22 +374,22 @@ class Tensor:
             result = result.minimum(high)
         return result
 
-    @_accumulated
+    @_computed
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)), without overflow at either end."""
         return functions.sigmoid(self)
 
-    @_accumulated
+    @_computed
     def silu(self) -> Tensor:
         """x * sigmoid(x)."""
         return functions.silu(self)
 
-    @_accumulated
+    @_computed
     def softplus(self) -> Tensor:
         """log(1 + exp(x)), without overflow; small values keep their digits."""
         return functions.softplus(self)
 
-    @_accumulated
+    @_computed
     def erf(self) -> Tensor:
         """The error function."""
         return functions.erf(self)
@@ -714,7 +706,7 @@ class Tensor:
         has no effect.
         """
         dtype = self.dtype
-        wide = dtype.computed if combine is None else dtype.accumulated
+        wide = dtype.computed
         if dtype is dt.bool_ and combine is not None:
             wide = dt.int32
             combine = {ops.ADD: ops.MAX, ops.MUL: ops.MIN}.get(combine, combine)
@@ -797,7 +789,7 @@ class Tensor:
                 raise ValueError(f"axis {axis} of a tensor with {self.ndim} axes")
         return tuple(axis % self.ndim for axis in chosen)
 
-    @_accumulated
+    @_computed
     def _reduce(self, op: Primitive, axes: Axes, keepdims: bool) -> Tensor:
         chosen = tuple(sorted(set(self._axes(axes))))
         kept = tuple(1 if a in chosen else size for a, size in enumerate(self.shape))
@@ -809,15 +801,13 @@ class Tensor:
     def sum(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         return self._reduce(ops.ADD, axes, keepdims)
 
-    @_wide
+    @_computed
     def blocked_sum(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         """As `sum`; but so many floats are summed by blocks that rounding errors stay small."""
         chosen = sorted(set(self._axes(axes)))
         count = product(self.shape[axis] for axis in chosen)
         if not self.dtype.is_float or not isinstance(count, int) or count <= MANY_TERMS:
             return self.sum(axes, keepdims)
-        if self.dtype is dt.float16:
-            return self.cast(dt.float32).blocked_sum(axes, keepdims).cast(self.dtype)
         left = [axis for axis in range(self.ndim) if axis not in chosen]
         lines = self.permute([*left, *chosen]).flatten(len(left))
         sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
@@ -841,13 +831,13 @@ class Tensor:
             return self.cast(dt.int32).min(axes, keepdims).cast(dt.bool_)
         return self._reduce(ops.MIN, axes, keepdims)
 
-    @_accumulated
+    @_computed
     def mean(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         count = product(self.shape[axis] for axis in set(self._axes(axes)))
         total = self.blocked_sum(axes, keepdims)
         return total / Tensor.from_size(count, self.dtype)
 
-    @_accumulated
+    @_computed
     def norm(self, axes: Axes = None, keepdims: bool = False, exponent: float = 2.0) -> Tensor:
         """sum(|x|^p)^(1/p) of floats, scaled by the greatest |x|, so that no power overflows."""
         if axes is not None and not self._axes(axes):
@@ -876,19 +866,19 @@ class Tensor:
         """int32 index of the least element, the first (or last) among equals."""
         return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims, last)
 
-    @_accumulated
+    @_computed
     def softmax(self, axes: Axes = -1) -> Tensor:
         """exp(x - max) / sum(exp(x - max)) along an axis, or over several together."""
         e = (self - self.max(axes, keepdims=True)).exp()
         return e / e.sum(axes, keepdims=True)
 
-    @_accumulated
+    @_computed
     def log_softmax(self, axes: Axes = -1) -> Tensor:
         """x - log(sum(exp(x))) along an axis, or over several together."""
         most = self.max(axes, keepdims=True)
         return self - most - self._log_of_sum(most, axes)
 
-    @_accumulated
+    @_computed
     def log_sum_exp(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
         """log(sum(exp(x)))."""
         if axes is not None and not self._axes(axes):
@@ -909,7 +899,7 @@ class Tensor:
 
     # Contractions and windows.
 
-    @_accumulated
+    @_computed
     def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
         operand = self._operand(other)
@@ -931,7 +921,7 @@ class Tensor:
         left = self._operand(other)
         return left.matmul(self)
 
-    @_accumulated
+    @_computed
     def conv(
         self,
         weight: Tensor,
@@ -969,7 +959,7 @@ class Tensor:
             return result
         return result + bias.reshape((1, -1) + (1,) * spatial)
 
-    @_accumulated
+    @_computed
     def conv_transpose(
         self,
         weight: Tensor,

@@ -323,9 +323,13 @@ def _numbers(halves: Array) -> Array:
     return numbers
 
 
-def has_bfloat16(program: Program) -> bool:
-    """Whether numbers of a program's outputs may differ by as much as halves."""
-    return any(port.dtype == "bfloat16" for port in program.outputs)
+def has_halves(program: Program) -> bool:
+    """Whether numbers of a program's outputs may differ by as much as halves: they are halves, or
+    its model is one of halves, which may round to them on the way.
+    """
+    return any(port.dtype in ("bfloat16", "float16") for port in program.outputs) or any(
+        weight.dtype == "float16" for weight in program.weights
+    )
 
 
 def find_entry(program: Program, name: str = "") -> Entry:

@@ -133,6 +133,7 @@ class Halves:
         (content,) = device.read([range])
         values = content.view(np.float32)
         halves = np.clip(values, -LARGEST_HALF, LARGEST_HALF)
+        halves[np.isinf(values)] = values[np.isinf(values)]
         if name:
             beyond = np.isfinite(values) & (values != halves)
             greatest = float(np.max(np.abs(values), where=beyond, initial=0.0))

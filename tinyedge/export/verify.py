@@ -30,7 +30,7 @@ from tinyedge.export.golden import (
     default_range,
     find_entry,
     find_port,
-    has_bfloat16,
+    has_halves,
     play,
 )
 
@@ -195,7 +195,7 @@ def _tolerance(program: Program) -> int:
     """The agreement asked of a bundle without goldens: that of half storage if it has any."""
     storages = {port.storage for port in (*program.inputs, *program.outputs)}
     half = "float16" in storages | {weight.storage for weight in program.weights}
-    half = half or has_bfloat16(program)
+    half = half or has_halves(program)
     return FLOAT16_TOLERANCE if half else FLOAT32_TOLERANCE
 
 

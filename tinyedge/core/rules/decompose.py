@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,25 +17,32 @@ from tinyedge.core.uop import UOp, cast, const, toposort
 
 Array = np.ndarray[Any, Any]
 
+FIRST_BEYOND_HALVES = 65520.0  # what rounds to infinity
+
 WRAPPING = (
     *(ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.SHL, ops.NOT, ops.XOR),
     *(ops.ABS, ops.FLOORDIV, ops.TRUNCDIV),
 )
 
 
-def retype(roots: tuple[UOp, ...], types: Mapping[str, str]) -> dict[UOp, UOp]:
+def retype(
+    roots: tuple[UOp, ...], types: Mapping[str, str], halves: Collection[str] = ()
+) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that computes with other element types.
 
     types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they
     would; 64-bit constants that do not fit 32 bits raise InputError. A stored type becomes its
-    carrier, and the change between them nothing.
+    carrier, and the change between them nothing. halves: kinds of source that stay float16 in
+    memory and are converted where they are read.
     """
     types = {**{d.name: types.get(d.carrier, d.carrier) for d in dt.STORED}, **types}
     done: dict[UOp, UOp] = {}
     sources: dict[ops.Source, ops.Source] = {}
     for node in toposort(roots):
         src = tuple(done[s] for s in node.src)
-        if node.op is ops.LOOP:
+        if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg[0].kind in halves:
+            done[node] = cast(node, _target(node.dtype, types))
+        elif node.op is ops.LOOP:
             carried = tuple(_retyped(c, (), types, sources) for c in node.arg.carried)
             done[node] = UOp(node.op, node.dtype, src, replace(node.arg, carried=carried))
         else:
@@ -86,15 +94,28 @@ def _same_bits(node: UOp, source: UOp, types: Mapping[str, str]) -> UOp:
         return source
     if old.is_int and new.is_int and old.bits < 32 and (old.name in types or new.name in types):
         return _wrapped(cast(source, computed), new, computed)
+    if dt.float16 in (old, new) and "float16" in types:
+        return _half_bits(source, old, new, computed)
     for dtype in (old, new):
         if types.get(dtype.name, "float64") != "float64":
             raise InputError(
                 f"bitcast of {old} to {new}",
                 f"the target computes {dtype} as {types[dtype.name]}",
                 id="compile.bitcast",
-                supported="bitcasts between integers and between types of 32 bits",
+                supported="bitcasts between integers and between types of at most 32 bits",
             )
     return cast(UOp(ops.BITCAST, new, (cast(source, old),)), computed)  # wider is exact
+
+
+def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
+    """A bitcast between float16 and an integer, where a half is computed as a wider float."""
+    from tinyedge.core.rules import formats
+    from tinyedge.core.tensor import Tensor
+
+    if new is dt.float16:
+        codes = Tensor(source).cast(dt.uint32) & dt.uint16.limits[1]
+        return formats.half_of(codes).cast(computed).node
+    return _wrapped(cast(formats.bits_of_half(Tensor(source)).node, computed), new, computed)
 
 
 def _retyped_buffer(node: UOp, dtype: DType, sources: dict[ops.Source, ops.Source]) -> UOp:
@@ -153,3 +174,44 @@ def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
     shift = 32 - old.bits
     wrapped = value & (2**old.bits - 1) if old.kind == "u" else (value << shift) >> shift
     return wrapped.node
+
+
+def narrowed(node: UOp, native: bool) -> UOp:
+    """The values of a float tensor as halves: what only moves values moves halves instead.
+
+    native: conversions make what is too large infinite; others saturate and must not see it.
+    """
+    done: dict[UOp, UOp] = {}
+    for n in toposort((node,), stop=lambda n: not _moves(n)):
+        if n.op is ops.EMPTY:
+            done[n] = UOp(ops.EMPTY, dt.float16, (), n.arg)
+        elif n.op is ops.CAST and n.src[0].dtype is dt.float16:
+            done[n] = n.src[0]
+        elif _moves(n):
+            done[n] = UOp(n.op, dt.float16, tuple(done[s] for s in n.src), n.arg)
+        else:
+            done[n] = cast(n if native else _without_large(n), dt.float16)
+    return done[node]
+
+
+def _without_large(node: UOp) -> UOp:
+    """A float tensor whose numbers too large for halves are infinite."""
+    from tinyedge.core.tensor import Tensor
+
+    value = Tensor(node)
+    return (value.abs() >= FIRST_BEYOND_HALVES).where(value * math.inf, value).node
+
+
+def joined(root: UOp) -> UOp | None:
+    """The chain of assignments of which a tensor is a view, if it takes in halves of memory."""
+    while _moves(root) and root.op is not ops.ASSIGN:
+        root = root.src[0]
+    if root.op is not ops.ASSIGN:
+        return None
+    below = toposort((root,), stop=lambda n: not _moves(n))
+    return root if any(n.op is ops.CAST and n.src[0].dtype is dt.float16 for n in below) else None
+
+
+def _moves(node: UOp) -> bool:
+    """Whether a node only moves values. Padding selects, which vectors of halves cannot do."""
+    return (node.op.group == "movement" and node.op is not ops.PAD) or node.op is ops.ASSIGN

@@ -39,6 +39,7 @@ class Format:
 
 
 FORMATS = {
+    dt.float16: Format(10, 15, 0x7BFF, 0x7C00, 0x7E00),
     dt.bfloat16: Format(7, 127, 0x7F7F, 0x7F80, 0x7FC0),
     dt.float8_e4m3fn: Format(3, 7, 0x7E, None, 0x7F),
     dt.float8_e4m3fnuz: Format(3, 8, 0x7F, None, 0x80),
@@ -100,6 +101,22 @@ def encode(x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "u
     else:
         codes = _codes(bits, dtype.bits, FORMATS[dtype], saturate)
     return codes.cast(carrier).bitcast(dtype)
+
+
+def half_of(codes: Tensor) -> Tensor:
+    """The float32 numbers of halves that are given by their bits, in uint32."""
+    return _numbers(codes, 16, FORMATS[dt.float16]).bitcast(dt.float32)
+
+
+def bits_of_half(x: Tensor) -> Tensor:
+    """The bits, in uint32, of the halves that floats are rounded to, which may be infinite."""
+    near = _odd(x) if x.dtype is dt.float64 else x.cast(dt.float32)
+    return _codes(near.bitcast(dt.uint32), 16, FORMATS[dt.float16], saturate=False)
+
+
+def as_half(x: Tensor) -> Tensor:
+    """Numbers as float16, rounded: what computes with halves may do so in a wider type."""
+    return half_of(bits_of_half(x)).cast(dt.float16)
 
 
 def _bfloat16(bits: Tensor) -> Tensor:

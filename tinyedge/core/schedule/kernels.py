@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import numpy as np
+
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.caps import Caps
@@ -51,6 +53,7 @@ from tinyedge.core.uop import (
 
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
 LARGEST_HALF = 65504.0
+MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
 HALVES = 4  # halves that one thread owns together
 SHARES = 512  # threads among which the places of a scatter are shared out
 UPDATES = 32768  # that a thread takes in one launch
@@ -477,7 +480,7 @@ class _Scheduler:
             counted = any(is_counted(size, self.counts) for size in output.shape)
             if not counted:
                 output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
-            if self._as_halves(output):
+            if self._as_halves(output) and not _summarises(sink, storages):
                 output.dtype = dt.float32 if self.wide else dt.float16
                 output.rounded = self.wide
             if not counted:
@@ -517,12 +520,14 @@ class _Scheduler:
         return done[sink]
 
     def _stored(self, value: UOp, dtype: dt.DType) -> UOp:
-        """A value as it is kept. Floats kept as halves saturate; targets that do not compute with
-        halves pack them so themselves.
+        """A value as it is kept. Floats kept as halves saturate, but for infinities; targets that
+        do not compute with halves pack them so themselves.
         """
         if value.dtype is dt.float32 and dtype is dt.float16 and "float16" in self.caps.dtypes:
-            value = elementwise(ops.MAX, value, const(-LARGEST_HALF, dt.float32))
-            value = elementwise(ops.MIN, value, const(LARGEST_HALF, dt.float32))
+            infinite = elementwise(ops.EQ, elementwise(ops.ABS, value), const(np.inf, dt.float32))
+            low = elementwise(ops.MAX, value, const(-LARGEST_HALF, dt.float32))
+            near = elementwise(ops.MIN, low, const(LARGEST_HALF, dt.float32))
+            value = elementwise(ops.WHERE, infinite, value, near)
         return cast(value, dtype)
 
     def _as_halves(self, storage: Storage) -> bool:
@@ -602,6 +607,16 @@ def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | T
         item.bound,
         [_moved(inner, homes) for inner in item.launches],
     )
+
+
+def _summarises(sink: UOp, storages: Sequence[Storage]) -> bool:
+    """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
+    memory as they are, and are soon too large for halves although what is made of them is not.
+    """
+    if not any(n.op is ops.FOLD and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
+        return False
+    made, *read = (maximum(product(storage.shape)) for storage in storages)
+    return MANY_TO_ONE * made <= max(read, default=0) and classify(sink) is None
 
 
 def _whole(size: Size) -> bool:

@@ -19,13 +19,6 @@ from tinyedge.export.onnx.registry import Function, Node
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "BitCast", "GatherBlockQuantized")
 INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
-# Operators that add, square or exponentiate on the way to a result which halves can hold although
-# they cannot hold what is added.
-ACCUMULATING = frozenset(
-    """Asinh AveragePool GlobalLpPool InstanceNormalization LRN LpNormalization LpPool Mean
-    MeanVarianceNormalization ReduceL2 ReduceLogSum ReduceLogSumExp""".split()
-)
-
 
 @dataclass(frozen=True)
 class Formal:
@@ -170,37 +163,35 @@ def _type_text(dtype: DType) -> str:
     return f"tensor({onnx.TensorProto.DataType.Name(CODES[dtype]).lower()})"
 
 
-def widened(node: Node, schema: Schema | None, inputs: Sequence[Any]) -> dict[str, DType]:
-    """The type variables of operands with which the operator computes in float32, and their types:
-    bfloat16, and float16 where halves would lose the result.
+def widened(node: Node, schema: Schema | None, inputs: Sequence[Any]) -> set[str]:
+    """The type variables of operands that are bfloat16, where the operator computes with them.
 
-    It rounds its results of these types. What can be done to strings is done to any element as it
-    is.
+    It then computes in float32, and rounds its results of these types. What can be done to strings
+    is done to any element as it is.
     """
     if schema is None or node.op in CONVERSIONS:
-        return {}
+        return set()
     if schema.text and node.op not in INTERPOLATIONS:
-        return {}
-    narrow = (dt.bfloat16, dt.float16) if node.op in ACCUMULATING else (dt.bfloat16,)
+        return set()
     return {
-        schema.operand(position).variable: value.dtype
+        schema.operand(position).variable
         for position, value in enumerate(inputs)
-        if isinstance(value, Tensor) and value.dtype in narrow
+        if isinstance(value, Tensor) and value.dtype is dt.bfloat16
     }
 
 
-def rounded(
-    schema: Schema, variables: Mapping[str, DType], results: Sequence[Any]
-) -> Sequence[Any]:
+def rounded(schema: Schema, variables: set[str], results: Sequence[Any]) -> Sequence[Any]:
     """The results of an operator that computed in float32, those of the type variables rounded."""
     if not variables:
         return results
-    made = []
-    for position, value in enumerate(results):
-        dtype = variables.get(schema.result(position).variable)
-        computed = isinstance(value, Tensor) and value.dtype is dt.float32
-        made.append(value.cast(dtype) if computed and dtype is not None else value)
-    return made
+    return [
+        value.cast(dt.bfloat16)
+        if schema.result(position).variable in variables
+        and isinstance(value, Tensor)
+        and value.dtype is dt.float32
+        else value
+        for position, value in enumerate(results)
+    ]
 
 
 def body_of(proto: Any, schema: Schema, opset: int, inputs: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 import onnx
 from tinyedge.core.compile import Graph, Port
-from tinyedge.core.dtype import DType, codes, float32, from_numpy
+from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor, UnequalSizes
 from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
@@ -570,10 +570,11 @@ class Importer:
         schema: Any,
     ) -> Walk:
         variables = definitions.widened(node, schema, inputs)
-        narrow = set(variables.values())
-        inputs = [
-            x.cast(float32) if isinstance(x, Tensor) and x.dtype in narrow else x for x in inputs
-        ]
+        if variables:
+            inputs = [
+                x.cast(float32) if isinstance(x, Tensor) and x.dtype is bfloat16 else x
+                for x in inputs
+            ]
         try:
             results = function(node, *inputs)
             if isinstance(results, Generator):

@@ -190,9 +190,9 @@ def bias_softmax(node: Node, x: Tensor, bias: Tensor) -> Tensor:
 # Normalisation.
 
 
-def _accumulated(*operands: Tensor | None) -> list[Any]:
-    """Operands in the type that sums of squares are computed in."""
-    return [None if x is None else x.cast(x.dtype.accumulated) for x in operands]
+def _floats(*values: Tensor | None) -> list[Any]:
+    """Operands of float16 and float32 as float32, and results that are float32 beside float16."""
+    return [x.cast(dt.float32) if x is not None and x.dtype is dt.float16 else x for x in values]
 
 
 @operator("SkipLayerNormalization", domain=DOMAIN)
@@ -205,25 +205,21 @@ def skip_layer_normalization(
     bias: Tensor | None = None,
 ) -> list[Tensor]:
     """Results: the normalised sum, its mean, 1 / deviation, and the sum itself."""
-    kind = x.dtype
-    x, skip, scale, shift, bias = _accumulated(x, skip, scale, shift, bias)
     total = x + skip if bias is None else x + skip + bias
     difference, mean, inverse = centred(total, (total.ndim - 1,), node.number("epsilon", 1e-12))
     result = difference * inverse * scale
     result = result if shift is None else result + shift
-    return [result.cast(kind), mean, inverse, total.cast(kind)]
+    return [result, *_floats(mean, inverse), total]
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_rms_normalization(
     node: Node, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> list[Tensor]:
-    kind = x.dtype
-    x, skip, scale, bias = _accumulated(x, skip, scale, bias)
     total = x + skip if bias is None else x + skip + bias
     mean = (total * total).mean(-1, keepdims=True)
     inverse = 1.0 / (mean + node.number("epsilon", 1e-12)).sqrt()
-    return [(total * inverse * scale).cast(kind), mean, inverse, total.cast(kind)]
+    return [total * inverse * scale, *_floats(mean, inverse), total]
 
 
 @operator("LayerNormalization", foreign=True)
@@ -235,7 +231,7 @@ def early_layer_normalization(
     """
     kind, stash = scale.dtype, node.dtype("stash_type", dt.float32)
     axis = node.axis(-1, x.ndim)
-    x, scale, shift = _accumulated(x, scale, shift)
+    x, scale, shift = _floats(x, scale, shift)
     axes = tuple(range(axis, x.ndim))
     difference, mean, inverse = centred(x, axes, node.number("epsilon", 1e-5))
     result = difference * inverse * scale
@@ -248,7 +244,7 @@ def simplified_layer_normalization(node: Node, x: Tensor, scale: Tensor) -> list
     """x / sqrt(mean of squares), which RMSNormalization became; and 1 / that root."""
     kind, stash = scale.dtype, node.dtype("stash_type", dt.float32)
     axis = node.axis(-1, x.ndim)
-    x, scale = _accumulated(x, scale)
+    x, scale = _floats(x, scale)
     mean = (x * x).mean(tuple(range(axis, x.ndim)), keepdims=True)
     inverse = 1.0 / (mean + node.number("epsilon", 1e-5)).sqrt()
     return [(x * inverse * scale).cast(kind), inverse.cast(stash)]
@@ -268,7 +264,7 @@ def _grouped(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     if isinstance(channels, UOp) or groups < 1 or channels % groups:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     kind = x.dtype
-    x, scale, shift = _accumulated(x, scale, shift)
+    x, scale, shift = _floats(x, scale, shift)
     parts = x.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
     difference, _, inverse = centred(
         parts, tuple(range(2, parts.ndim)), node.number("epsilon", 1e-5)
@@ -328,7 +324,7 @@ def embed_layer_normalization(
         total = total + _rows(node, place_table, places)
     if segments is not None and segment_table is not None:
         total = total + _rows(node, segment_table, segments)
-    wide, scale, shift = _accumulated(total, scale, shift)
+    wide, scale, shift = _floats(total, scale, shift)
     difference, _, inverse = centred(wide, (wide.ndim - 1,), node.number("epsilon", 1e-12))
     result = (difference * inverse * scale + shift).cast(word_table.dtype)
     return [result, _lengths(words, mask), total]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinyedge.core import dtype as dt
 from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import maximum
@@ -35,8 +34,7 @@ def _along(
     dtype = x.dtype
     if maximum(x.shape[axis]) == 0:
         return x
-    wide = dtype.computed if dtype is not dt.float16 else dt.float32
-    last = x.cast(wide).transpose(axis, -1)
+    last = x.cast(dtype.computed).transpose(axis, -1)
     if exclusive:
         last = _shifted(last, neutral)
     return _inclusive(last, combine, fold, neutral).transpose(axis, -1).cast(dtype)

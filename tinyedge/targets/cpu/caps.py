@@ -15,6 +15,7 @@ PROFILES = {
         grid=(2**31 - 1,),
         unaligned=True,
         narrow=NARROW,
+        half_stores=True,
         registers=16,
         alignment=256,
     )

@@ -36,9 +36,6 @@ TE_INLINE int32_t te_size(int64_t value, int64_t offset, int64_t step, int32_t l
     TE_INLINE type te_min_##suffix(type a, type b) { return (a > b || b != b) ? b : a; }
 TE_FLOAT(f32, float, f)
 TE_FLOAT(f64, double, )
-#ifdef __FLT16_MANT_DIG__
-TE_FLOAT(f16, _Float16, f)
-#endif
 
 #define TE_INTEGER(suffix, type)                                                                    \
     TE_INLINE type te_max_##suffix(type a, type b) { return a < b ? b : a; }                        \
@@ -124,10 +121,6 @@ TE_BITS_BOTH(f32, i32, float, int32_t)
 TE_BITS_BOTH(f32, u32, float, uint32_t)
 TE_BITS_BOTH(f64, i64, double, int64_t)
 TE_BITS_BOTH(f64, u64, double, uint64_t)
-#ifdef __FLT16_MANT_DIG__
-TE_BITS_BOTH(f16, i16, _Float16, int16_t)
-TE_BITS_BOTH(f16, u16, _Float16, uint16_t)
-#endif
 
 #define TE_VECTOR_TYPE(name, element, lanes)                                                        \
     typedef element name __attribute__((vector_size(lanes * 4), may_alias));                        \

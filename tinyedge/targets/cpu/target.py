@@ -9,7 +9,7 @@ from tinyedge.targets.cpu.render import prelude, render
 TARGET = Target(
     name="cpu",
     profiles=PROFILES,
-    narrow={},
+    narrow={"float16": "float32"},
     storage={"bool": "int32"},
     render=render,
     prelude=prelude(),

@@ -28,7 +28,7 @@ TE float te_half_value(unsigned short bits) {
 }
 #endif
 
-// Halves: 16 bits in memory; arithmetic is that of float, rounded after each operation.
+// Halves: 16 bits in memory; arithmetic is on floats.
 struct half {
     unsigned short bits;
     half() = default;
@@ -62,8 +62,7 @@ template <class T> TE T te_shuffle(T x, int offset) {
 
 #define TE_MATH(name)                                                                              \
     TE float te_##name(float x) { return name##f(x); }                                             \
-    TE double te_##name(double x) { return name(x); }                                              \
-    TE half te_##name(half x) { return half(name##f(x)); }
+    TE double te_##name(double x) { return name(x); }
 TE_MATH(exp)
 TE_MATH(log)
 TE_MATH(sqrt)
@@ -75,10 +74,8 @@ TE_MATH(trunc)
 TE_MATH(rint)
 TE float te_pow(float x, float y) { return powf(x, y); }
 TE double te_pow(double x, double y) { return pow(x, y); }
-TE half te_pow(half x, half y) { return half(powf(x, y)); }
 TE float te_fmod(float x, float y) { return fmodf(x, y); }
 TE double te_fmod(double x, double y) { return fmod(x, y); }
-TE half te_fmod(half x, half y) { return half(fmodf(x, y)); }
 template <class T> TE bool te_isnan(T x) { return x != x; }
 
 // A NaN in either operand gives NaN.
@@ -98,7 +95,6 @@ TE float te_div(float a, float b) { return a / b; }
 TE float te_neg(float a) { return -a; }
 TE float te_abs(float x) { return fabsf(x); }
 TE double te_abs(double x) { return fabs(x); }
-TE half te_abs(half x) { return half(fabsf(x)); }
 
 template <class T> TE T te_and(T a, T b) { return (T)(a & b); }
 template <class T> TE T te_or(T a, T b) { return (T)(a | b); }

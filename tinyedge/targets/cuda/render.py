@@ -195,8 +195,6 @@ class CudaPrinter(Printer):
             if op in WRAPPING and (source.kind == "i" or source.bits < 32) and source.is_int:
                 if source.name != "index":
                     return f"te_{WRAPPING[op]}({inner})"
-            if node.dtype.name == "float16":
-                return f"half({bare(super().operation(node, operands))})"
         return super().operation(node, operands)
 
     def division(self, node: UOp, operands: list[str]) -> str:

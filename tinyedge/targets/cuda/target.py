@@ -10,7 +10,7 @@ from tinyedge.targets.cuda.render import BARRIER, prelude, render
 TARGET = Target(
     name="cuda",
     profiles=PROFILES,
-    narrow={},
+    narrow={"float16": "float32"},
     storage={"bool": "int32"},
     render=render,
     prelude=prelude(),

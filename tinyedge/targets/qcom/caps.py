@@ -36,6 +36,5 @@ PROFILES = {"default": IMAGES, "buffers": BUFFERS, "local": replace(IMAGES, shar
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS = {
     "float64": "Adreno GPUs have no doubles: values are computed as float32",
-    "float16": "half arithmetic is an extension: values are computed as float32, bitcasts refused",
     "subnormal": "Adreno GPUs flush subnormal numbers to zero",
 }

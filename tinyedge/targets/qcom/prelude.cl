@@ -19,10 +19,14 @@ TE_FLOAT(f32, i32, float, int)
 TE_FLOAT(f32x2, i32x2, float2, int2)
 TE_FLOAT(f32x4, i32x4, float4, int4)
 
-// What a half cannot hold saturates; NaN stays NaN.
-static inline float te_half_f32(float x) { return te_isnan_f32(x) ? x : clamp(x, -65504.0f, 65504.0f); }
-static inline float2 te_half_f32x2(float2 x) { return te_isnan_f32x2(x) ? x : clamp(x, -65504.0f, 65504.0f); }
-static inline float4 te_half_f32x4(float4 x) { return te_isnan_f32x4(x) ? x : clamp(x, -65504.0f, 65504.0f); }
+// What a half cannot hold saturates; NaN and infinity stay.
+#define TE_HALF(f, float_type, int_type)                                                              \
+    static inline float_type te_half_##f(float_type x) {                                              \
+        return (as_##int_type(x) & 0x7fffffff) >= 0x7f800000 ? x : clamp(x, -65504.0f, 65504.0f);     \
+    }
+TE_HALF(f32, float, int)
+TE_HALF(f32x2, float2, int2)
+TE_HALF(f32x4, float4, int4)
 
 // Sine and cosine: x = k pi/2 + r, and the polynomials of Cephes' sinf and cosf (Moshier) on [-pi/4, pi/4].
 // Up to 200 by Cody and Waite (Software Manual for the Elementary Functions, 1980): pi/2 in parts of 8 bits, so that

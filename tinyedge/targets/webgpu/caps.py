@@ -26,7 +26,6 @@ LIMITATIONS = {
     "int64": "WGSL has no 64-bit integers: values are computed as int32 and must fit it",
     "uint64": "WGSL has no 64-bit integers: values are computed as uint32 and must fit it",
     "float64": "WGSL has no doubles: values are computed as float32",
-    "float16": "halves need a feature devices may lack: computed as float32, bitcasts refused",
     "int8": "WGSL has no 8-bit types: computed as int32 and wrap",
     "uint8": "WGSL has no 8-bit types: computed as uint32 and wrap",
     "int16": "WGSL has no 16-bit integers: computed as int32 and wrap",

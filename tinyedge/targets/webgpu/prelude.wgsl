@@ -247,12 +247,15 @@ fn te_shr_i32(a: i32, b: i32) -> i32 { return a >> u32(select(b, 31, (b < 0) | (
 fn te_shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b > 31u); }
 fn te_shr_u32(a: u32, b: u32) -> u32 { return select(a >> (b & 31u), 0u, b > 31u); }
 
-// Halves in memory, two a word. What a half cannot hold saturates; NaN stays NaN.
+// Halves in memory, two a word. What a half cannot hold saturates; NaN and infinity, whose bits are those behind the
+// largest half's, stay.
 fn te_half(word: u32, index: i32) -> f32 { return unpack2x16float(word >> (u32(index & 1) * 16u)).x; }
 fn te_unpack(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
 fn te_pack2(v: vec2<f32>) -> u32 {
     let nan = te_isnan_f32x2(v);
-    let word = pack2x16float(clamp(v, vec2<f32>(-65504.0), vec2<f32>(65504.0)));
+    let infinite = abs(v) > vec2<f32>(3.4028234e38);
+    let finite = pack2x16float(clamp(v, vec2<f32>(-65504.0), vec2<f32>(65504.0)));
+    let word = finite + select(0u, 1u, infinite.x) + select(0u, 0x10000u, infinite.y);
     return select(word, word | 0x7e00u, nan.x) | select(0u, 0x7e000000u, nan.y);
 }
 fn te_pack(v: vec4<f32>) -> vec2<u32> { return vec2<u32>(te_pack2(v.xy), te_pack2(v.zw)); }
