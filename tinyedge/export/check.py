@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinyedge.core.dtype import by_name
 from tinyedge.export.dtypes import STORAGE, held, held_name
@@ -68,6 +69,11 @@ class _Integer:
     least: int = 0
     most: int = INTEGER_LIMIT
 
+    def accepts(self, values: Sequence[Any]) -> bool:
+        """Whether all of many values are allowed; no one by one."""
+        whole = set(map(type, values)) == {int}
+        return whole and self.least <= min(values) and max(values) <= self.most
+
     def check(self, value: Any, where: str) -> None:
         if type(value) is not int or not self.least <= value <= self.most:
             raise refuse("bundle.field", f"{where} is no integer {self.least}..{self.most}")
@@ -78,6 +84,13 @@ class _Text:
     most: int = 4096
     least: int = 0
     pattern: str = ""
+
+    def accepts(self, values: Sequence[Any]) -> bool:
+        """Whether all of many values are allowed; False also where one by one must be asked."""
+        if self.pattern or set(map(type, values)) != {str}:
+            return False
+        lengths = set(map(len, values))  # a character may be two units
+        return self.least <= min(lengths) and 2 * max(lengths) <= self.most
 
     def check(self, value: Any, where: str) -> None:
         if not isinstance(value, str):
@@ -111,6 +124,8 @@ class _Array:
             raise refuse(
                 "bundle.count", f"{where} has {len(value)} elements, not {self.least}..{self.most}"
             )
+        if isinstance(self.item, (_Integer, _Text)) and self.item.accepts(value):
+            return
         for position, item in enumerate(value):
             self.item.check(item, f"{where}[{position}]")
 
@@ -162,10 +177,9 @@ class _Expression:
         tokens = value if isinstance(value, list) else [value]
         if isinstance(value, list) and not 1 <= len(value) <= 255:
             raise refuse("bundle.count", f"{where} has {len(value)} tokens, not 1..255")
-        for token in tokens:
-            whole = type(token) is int
-            if not whole and not (isinstance(value, list) and isinstance(token, str)):
-                raise refuse("bundle.field", f"{where} is no expression")
+        allowed = {int, str} if isinstance(value, list) else {int}
+        if not allowed.issuperset(map(type, tokens)):
+            raise refuse("bundle.field", f"{where} is no expression")
 
 
 @dataclass(frozen=True)
@@ -463,9 +477,9 @@ def _indices(manifest: Record) -> None:
                 within(index, group, f"entry {entry['name']!r:.80}")
             if len(set(entry[group])) != len(entry[group]):
                 raise refuse("bundle.index", f"entry {entry['name']!r:.80} repeats one of {group}")
+        listed = {-1, *entry["outputs"]}
         for index in entry["outputs"]:
-            count = manifest["outputs"][index]["count"]
-            if count != -1 and count not in entry["outputs"]:
+            if manifest["outputs"][index]["count"] not in listed:
                 raise refuse("bundle.index", f"entry {entry['name']!r:.80} lacks a count")
     for number, buffer in enumerate(manifest["buffers"]):
         if (buffer["arena"] == -1) == (buffer["weight"] == -1):
@@ -486,8 +500,10 @@ def _indices(manifest: Record) -> None:
         if step["op"] == "launch":
             within(step["kernel"], "kernels", where)
             same(step["buffers"], manifest["kernels"][step["kernel"]]["bindings"], where)
-        for buffer in _buffers_of(step):
-            within(buffer, "buffers", where)
+        used = _buffers_of(step)
+        if used and not (min(used) >= 0 and max(used) < len(manifest["buffers"])):
+            for buffer in used:
+                within(buffer, "buffers", where)
     for number, case in enumerate(manifest["golden"]):
         where = f"golden[{number}]"
         within(case["entry"], "entries", where)
@@ -575,11 +591,10 @@ def evaluate_tokens(tokens: Sequence[Any], symbols: Mapping[str, int]) -> int:
     """The value of a flat prefix expression; `symbols` has keys such as "$H"."""
     stack: list[int] = []
     for token in reversed(tokens):
-        if isinstance(token, int):
-            value = token
-        elif token in symbols:
-            value = symbols[token]
-        elif token in _OPERATORS and len(stack) >= 2:
+        if type(token) is int or token in symbols:  # no such value is beyond 53 bits
+            stack.append(token if type(token) is int else symbols[token])
+            continue
+        if token in _OPERATORS and len(stack) >= 2:
             first, second = stack.pop(), stack.pop()
             if token in ("floordiv", "ceildiv", "mod") and second < 1:
                 raise refuse("bundle.expression", f"{_show(tokens)} divides by {second}")
@@ -732,13 +747,14 @@ def _elements(shape: Sequence[Any], size: _Sizes, need: _Need, where: str) -> in
 
 def _step_bounds(manifest: Record, sizes: Sequence[_Sizes], need: _Need) -> None:
     buffers, steps = manifest["buffers"], manifest["steps"]
+    weights = {number for number, buffer in enumerate(buffers) if buffer["arena"] == -1}
+    accesses = _accesses(manifest)
     for number, step in enumerate(steps):
         where = f"steps[{number}]"
         if step["op"] == "launch":
-            bindings = manifest["kernels"][step["kernel"]]["bindings"]
-            for index, binding in zip(step["buffers"], bindings, strict=True):
-                writes = binding["access"] == "read_write"
-                need(buffers[index]["arena"] != -1 or not writes, f"{where} writes a weight")
+            pairs = zip(step["buffers"], accesses[step["kernel"]], strict=True)
+            written = {index for index, access in pairs if access == "read_write"}
+            need(weights.isdisjoint(written), f"{where} writes a weight")
             for size in sizes:
                 for count in step["counts"]:
                     need(0 <= size(count) < 2**31, f"{where}: its counts")
@@ -761,6 +777,11 @@ def _step_bounds(manifest: Record, sizes: Sequence[_Sizes], need: _Need) -> None
         reached = first + count
         _blocks(steps, first, reached, need)
     need(reached == len(steps), "steps that belong to no entry")
+
+
+def _accesses(manifest: Record) -> list[list[str]]:
+    """How each kernel takes its buffers."""
+    return [[binding["access"] for binding in k["bindings"]] for k in manifest["kernels"]]
 
 
 def _blocks(steps: Sequence[Record], first: int, end: int, need: _Need) -> None:
@@ -826,8 +847,7 @@ def _golden_range(dtype_name: str, least: int, most: int) -> bool:
     return low <= least <= most <= high and most - least < 2**32
 
 
-@dataclass(frozen=True, order=True)
-class _Span:
+class _Span(NamedTuple):
     """Bytes [start, end) of an arena, or of a weight (`arena` is -1 - weight)."""
 
     arena: int
@@ -869,16 +889,20 @@ def _overlaps(manifest: Record, sizes: Sequence[_Sizes]) -> None:
         where = f"entry {entry['name']!r:.80}"
         _disjoint(spans("inputs", entry["inputs"]), f"inputs of {where}")
         _disjoint(list(set(spans("outputs", entry["outputs"]))), f"outputs of {where}")
-    states = spans("states", range(len(manifest["states"])))
+    states = sorted(spans("states", range(len(manifest["states"]))))
     _disjoint(states, "states")
     for group in ("inputs", "outputs"):
         for port in set(spans(group, range(len(manifest[group])))):
-            _disjoint([*states, port], f"states and {group}")
+            place = bisect(states, port)
+            _disjoint([*states[max(0, place - 1) : place + 1], port], f"states and {group}")
+    order, accesses = _Order([_span(buffer) for buffer in buffers]), _accesses(manifest)
+    equal = manifest["target"] != "webgpu"
     for number, step in enumerate(manifest["steps"]):
-        where = f"steps[{number}]"
         if step["op"] == "launch":
-            _launch_overlaps(manifest, step, where)
+            if order.overlap(step["buffers"], accesses[step["kernel"]], equal):
+                _launch_overlaps(manifest, step, f"steps[{number}]")
         elif step["op"] == "copy":
+            where = f"steps[{number}]"
             for size in sizes:
                 length = size(step["bytes"])
                 ends = ("source", "destination")
@@ -886,7 +910,55 @@ def _overlaps(manifest: Record, sizes: Sequence[_Sizes]) -> None:
                 _disjoint(pair if length else [], where)
 
 
+class _Order:
+    """All spans of buffers in order, to find overlaps in a launch from left to right."""
+
+    def __init__(self, spans: Sequence[_Span]) -> None:
+        self.spans = sorted(set(spans))
+        ranks = {span: rank for rank, span in enumerate(self.spans)}
+        self.ranks = [ranks[span] for span in spans]  # of each buffer; equal ones have one
+        self.groups = self._groups()
+
+    def _groups(self) -> list[int]:
+        """A number for each buffer: those of other numbers do not overlap it."""
+        groups: list[int] = []  # of each span
+        memory, reached = 0, -1
+        for rank, (arena, start, end) in enumerate(self.spans):
+            apart = start >= reached or arena != memory
+            groups.append(rank if apart else groups[-1])
+            memory, reached = arena, end if apart else max(reached, end)
+        return [groups[rank] for rank in self.ranks]
+
+    def overlap(self, buffers: Sequence[int], accesses: Sequence[str], equal: bool) -> bool:
+        """Whether a range that a launch writes overlaps another one; equal: it may be the same.
+
+        What overlaps any span to its left overlaps the one of these that reaches furthest; and if
+        it may not overlap the one, it may not overlap the other, or that one was found before.
+        """
+        if len(set(map(self.groups.__getitem__, buffers))) == len(buffers):
+            return False
+        ranks = [self.ranks[buffer] for buffer in buffers]
+        pairs = zip(ranks, accesses, strict=True)
+        written = {rank for rank, access in pairs if access == "read_write"}
+        distinct = sorted(set(ranks))
+        if len(distinct) < len(ranks) and not equal:
+            if any(ranks.count(rank) > 1 for rank in written):
+                return True
+        memory, reached, furthest = 0, -1, -1
+        for rank in distinct:
+            arena, start, end = self.spans[rank]
+            if start >= reached or arena != memory:
+                memory, reached, furthest = arena, end, rank
+                continue
+            if rank in written or furthest in written:
+                return True
+            if end > reached:
+                reached, furthest = end, rank
+        return False
+
+
 def _launch_overlaps(manifest: Record, step: Record, where: str) -> None:
+    """Raise BundleError that names the two buffers of a launch that overlap."""
     spans = [_span(manifest["buffers"][index]) for index in step["buffers"]]
     bindings = manifest["kernels"][step["kernel"]]["bindings"]
     written = [binding["access"] == "read_write" for binding in bindings]
@@ -915,6 +987,9 @@ def _requirements(manifest: Record, sizes: Sequence[_Sizes]) -> None:
     for number, image in enumerate(manifest.get("images", ())):
         for limit in ("width", "height"):
             need(image[limit], f"image_{limit}", f"images[{number}]")
+    buffers, accesses = manifest["buffers"], _accesses(manifest)
+    wanted = ["read" if buffer["arena"] == -1 else "read_write" for buffer in buffers]
+    bytes = [buffer["bytes"] for buffer in buffers]
     for number, step in enumerate(manifest["steps"]):
         if step["op"] != "launch":
             continue
@@ -922,14 +997,12 @@ def _requirements(manifest: Record, sizes: Sequence[_Sizes]) -> None:
         for size in sizes:
             for count in step["counts"]:
                 need(size(count), "workgroups", where)
-        bindings = manifest["kernels"][step["kernel"]]["bindings"]
-        for index, binding in zip(step["buffers"], bindings, strict=True):
-            buffer = manifest["buffers"][index]
-            need(buffer["bytes"], "binding_bytes", where)
-            wanted = "read" if buffer["arena"] == -1 else "read_write"
-            if manifest["target"] == "webgpu" and binding["access"] != wanted:
-                because = f"{where}: buffers[{index}] is bound {binding['access']}, not {wanted}"
-                raise refuse("bundle.requirement", because)
+        need(max(map(bytes.__getitem__, step["buffers"])), "binding_bytes", where)
+        pairs = zip(step["buffers"], accesses[step["kernel"]], strict=True)
+        odd = [index for index, access in pairs if access != wanted[index]]
+        if odd and manifest["target"] == "webgpu":
+            because = f"{where}: buffers[{odd[0]}] is not bound {wanted[odd[0]]}"
+            raise refuse("bundle.requirement", because)
 
 
 def requirements(manifest: Record) -> dict[str, int]:

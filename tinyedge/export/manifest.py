@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tinyedge.core.errors import BundleError
@@ -67,9 +68,18 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not allowed")
 
 
+def _plain(values: Sequence[Any]) -> bool:
+    """Whether all are numbers, or all texts, that restricted JSON allows, as in most long lists."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return bool(-INTEGER_LIMIT <= min(values) and max(values) <= INTEGER_LIMIT)
+    return kinds == {str} and not _FORBIDDEN.search("".join(values))
+
+
 def _walk(root: Any) -> None:
     """Raise ValueError unless every value is one that restricted JSON allows."""
     level: list[Any] = [root]
+    keys: set[Any] = set()  # that were found allowed
     for depth in range(1, DEPTH_LIMIT + 2):
         below: list[Any] = []
         for value in level:
@@ -81,11 +91,14 @@ def _walk(root: Any) -> None:
                 if not -INTEGER_LIMIT <= value <= INTEGER_LIMIT:
                     raise ValueError("an integer beyond 2^53 - 1")
             elif kind is list or kind is tuple:
-                below += value
+                if not _plain(value):
+                    below += value
             elif kind is dict:
-                for key in value:
-                    if type(key) is not str or not _KEY.fullmatch(key):
-                        raise ValueError(f"the key {key!r:.80}")
+                if not keys.issuperset(value):
+                    for key in value:
+                        if type(key) is not str or not _KEY.fullmatch(key):
+                            raise ValueError(f"the key {key!r:.80}")
+                    keys.update(value)
                 below += value.values()
             elif kind is not bool:
                 raise ValueError(f"a value of type {kind.__name__}: {value!r:.80}")

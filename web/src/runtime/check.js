@@ -495,16 +495,11 @@ function suitsRange(dtype, {min, max}) {
 /** @param {Json} m @param {Sizes[]} ends */
 function checkOverlaps(m, ends) {
   const need = stage("bundle.overlap");
-  const range = (buffer, offset = 0, bytes = m.buffers[buffer].bytes) => {
-    const {arena, weight, offset: start} = m.buffers[buffer];
-    return {
-      space: arena < 0 ? -1 - weight : arena,
-      start: start + offset,
-      end: start + offset + bytes,
-    };
+  const range = (buffer, reads, offset = 0, bytes = m.buffers[buffer].bytes) => {
+    const {arena, weight, offset: from} = m.buffers[buffer],
+      start = from + offset;
+    return {space: arena < 0 ? -1 - weight : arena, start, end: start + bytes, reads};
   };
-  const apart = (a, b) => a.space !== b.space || a.start >= b.end || b.start >= a.end;
-  const same = (a, b) => a.space === b.space && a.start === b.start && a.end === b.end;
   for (const pieces of [m.weights.flatMap((w) => w.segments), [m.prelude, ...m.kernels]]) {
     pieces.forEach((b, i) => {
       const a = pieces[i - 1];
@@ -514,37 +509,49 @@ function checkOverlaps(m, ends) {
       );
     });
   }
-  const pairs = (ranges, at, allow = (a, b) => false) =>
-    ranges.forEach((a, i) => {
-      for (let j = 0; j < i; j++) need(apart(a, ranges[j]) || allow(a, ranges[j]), at);
-    });
-  const ports = (key, indices) => indices.map((i) => range(m[key][i].buffer));
+  /** No two overlap, unless for both the same allows it. From left to right, what overlaps any
+   * overlaps the one that reaches furthest, which itself overlaps only what it may. */
+  const pairs = (ranges, at) => {
+    let last = {};
+    for (const a of ranges.sort((a, b) => a.space - b.space || a.start - b.start)) {
+      const apart = a.space !== last.space || a.start >= last.end;
+      need(apart || (a.reads && a.reads === last.reads), at);
+      if (apart || a.end > last.end) last = a;
+    }
+  };
   for (const e of m.entries) {
-    pairs(ports("inputs", e.inputs), e.name);
-    pairs(ports("outputs", e.outputs), e.name, same);
+    pairs(
+      e.inputs.map((i) => range(m.inputs[i].buffer)),
+      e.name,
+    );
+    // Equal ones are allowed.
+    pairs(
+      e.outputs.map((i) => range(m.outputs[i].buffer, ascii(m.buffers[m.outputs[i].buffer]))),
+      e.name,
+    );
   }
-  for (const s of m.states)
-    for (const p of tensors(m))
-      need(p === s || apart(range(s.buffer), range(p.buffer)), s.name);
+  pairs(
+    tensors(m).map((p) => range(p.buffer, !p.update)),
+    "states",
+  );
   m.steps.forEach((step, i) => {
+    const at = `steps[${i}]`;
     if (step.op === "launch") {
       const {bindings} = m.kernels[step.kernel];
-      const bound = step.buffers.map((buffer, n) => ({
-        ...range(buffer),
-        reads: bindings[n].access === "read",
-      }));
-      pairs(bound, `steps[${i}]`, (a, b) => a.reads && b.reads);
+      pairs(
+        step.buffers.map((buffer, n) => range(buffer, bindings[n].access === "read")),
+        at,
+      );
     } else if (step.op === "copy") {
       for (const {steps} of ends) {
         const [bytes] = steps[i];
-        need(
-          bytes === 0 ||
-            apart(
-              range(step.source, step.source_offset, bytes),
-              range(step.destination, step.destination_offset, bytes),
+        if (bytes)
+          pairs(
+            ["source", "destination"].map((key) =>
+              range(step[key], false, step[`${key}_offset`], bytes),
             ),
-          `steps[${i}]`,
-        );
+            at,
+          );
       }
     }
   });
