@@ -5,6 +5,7 @@ spells otherwise.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -21,6 +22,8 @@ from tinyedge.core.uop import UOp, toposort
 INDENT = "    "
 LANES = "xyzw"
 FEW_PARTS = 16  # partial results that every thread combines for itself
+DEEPEST = 32  # operations nested in one expression; compilers refuse about 100 pairs of parentheses
+ATOM = re.compile(r"[\w.]+")  # a name, a number, a lane of either
 
 # What C's mathematical functions are called.
 FUNCTIONS = {
@@ -288,21 +291,36 @@ class Printer:
 
     def name(self, node: UOp) -> str:
         """A new name for a value."""
-        letter = "x" if node.op is ops.LOAD else "i" if node.dtype is dt.index else "v"
+        return self._new_name("x" if node.op is ops.LOAD else _letter(node.dtype))
+
+    def _new_name(self, letter: str) -> str:
         number = self.counters.get(letter, 0)
         self.counters[letter] = number + 1
         name = f"{letter}{number}"
-        return name if name not in self.reserved else self.name(node)
+        return name if name not in self.reserved else self._new_name(letter)
+
+    def once(self, dtype: DType, text: str) -> str:
+        """An operand that is about to be written more than once: as a name, which it gets before
+        the statement at hand.
+
+        Written out each time, a chain of such operations would double its text with every step.
+        """
+        if ATOM.fullmatch(text):
+            return text
+        name = self._new_name(_letter(dtype))
+        self.line(self.declare(dtype, name, bare(text)))
+        return name
 
     def bare(self, node: UOp) -> str:
         """An expression without parentheses around the whole."""
         return bare(self.expression(node))
 
     def expression(self, root: UOp) -> str:
-        """An expression, from names and from what is written in place. No recursion beyond one
-        expression.
+        """An expression, from names and from what is written in place. What would be nested too
+        deeply gets a name before the statement at hand. No recursion beyond one expression.
         """
         texts: dict[UOp, str] = {}
+        depths: dict[UOp, int] = {}
         stack = [root]
         while stack:
             node = stack[-1]
@@ -320,6 +338,9 @@ class Printer:
                 stack.extend(missing)
                 continue
             texts[node] = self.compose(node, [texts[s] for s in operands])
+            depths[node] = 1 + max((depths.get(s, 0) for s in operands), default=0)
+            if depths[node] >= DEEPEST and node.op is not ops.VECTOR:
+                texts[node], depths[node] = self.once(node.dtype, texts[node]), 0
             stack.pop()
         return texts[root]
 
@@ -364,6 +385,10 @@ def constant(node: UOp) -> float | None:
     if node.op is ops.VECTOR and len(node.src) == 1:
         node = node.src[0]
     return float(node.arg) if node.op is ops.CONST else None
+
+
+def _letter(dtype: DType) -> str:
+    return "i" if dtype is dt.index else "v"
 
 
 def _known_nonnegative(node: UOp) -> bool:

@@ -95,6 +95,8 @@ static inline uint4 te_f32x4_to_u32x4(float4 x) { return te_isnan_f32x4(x) ? (ui
 // Quotients: floor and mod round down, trunc towards zero; a zero divisor counts as one, the least integer by -1
 // wraps. Shifts by the width or more give 0, or the sign.
 #define TE_SIGNED(s, type, utype, bits)                                                               \
+    static inline type te_max_##s(type a, type b) { return a < b ? b : a; }                           \
+    static inline type te_min_##s(type a, type b) { return a > b ? b : a; }                           \
     static inline type te_truncdiv_##s(type a, type b) {                                              \
         return b == 0 ? a : b == -1 ? (type)(0 - (utype)a) : (type)(a / b);                           \
     }                                                                                                 \
@@ -118,6 +120,8 @@ TE_SIGNED(i32, int, uint, 32)
 TE_SIGNED(i64, long, ulong, 64)
 
 #define TE_UNSIGNED(s, type, bits)                                                                    \
+    static inline type te_max_##s(type a, type b) { return a < b ? b : a; }                           \
+    static inline type te_min_##s(type a, type b) { return a > b ? b : a; }                           \
     static inline type te_truncdiv_##s(type a, type b) { return b == 0 ? a : (type)(a / b); }         \
     static inline type te_floordiv_##s(type a, type b) { return b == 0 ? a : (type)(a / b); }         \
     static inline type te_mod_##s(type a, type b) { return b == 0 ? (type)0 : (type)(a % b); }        \

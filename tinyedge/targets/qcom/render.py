@@ -212,9 +212,10 @@ class OpenclPrinter(Printer):
         if dtype.kind == "b" or (dtype.is_int and dtype.bits == 32):
             return f"{op.name}({inner})"
         other = constant(node.src[1])
-        if dtype.is_int or (other is not None and not math.isnan(other)):
+        if dtype.is_float and other is not None and not math.isnan(other):
             sign = "<" if op is ops.MAX else ">"
-            return f"({operands[0]} {sign} {operands[1]} ? {operands[1]} : {operands[0]})"
+            value, bound = self.once(dtype, operands[0]), operands[1]
+            return f"({value} {sign} {bound} ? {bound} : {value})"
         return f"te_{op.name}_{short(dtype)}({inner})"
 
     def _as(self, dtype: DType, value: str) -> str:

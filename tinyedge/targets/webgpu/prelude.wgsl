@@ -240,6 +240,16 @@ fn te_f32_to_u32(x: f32) -> u32 {
     let y = select(u32(clamp(x, 0.0, 4294967040.0)), 4294967295u, x >= 4294967296.0);
     return select(y, 0u, te_isnan_f32(x));
 }
+fn te_f32_to_i32x4(x: vec4<f32>) -> vec4<i32> {
+    let whole = vec4<i32>(clamp(x, vec4<f32>(-2147483648.0), vec4<f32>(2147483520.0)));
+    let y = select(whole, vec4<i32>(2147483647), x >= vec4<f32>(2147483648.0));
+    return select(y, vec4<i32>(0), te_isnan_f32x4(x));
+}
+fn te_f32_to_u32x4(x: vec4<f32>) -> vec4<u32> {
+    let whole = vec4<u32>(clamp(x, vec4<f32>(0.0), vec4<f32>(4294967040.0)));
+    let y = select(whole, vec4<u32>(4294967295u), x >= vec4<f32>(4294967296.0));
+    return select(y, vec4<u32>(0u), te_isnan_f32x4(x));
+}
 
 // Shifts by the width or more give 0, or the sign.
 fn te_shl_i32(a: i32, b: i32) -> i32 { return select(a << (u32(b) & 31u), 0, (b < 0) | (b > 31)); }

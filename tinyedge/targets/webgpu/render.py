@@ -8,6 +8,7 @@ import re
 from importlib import resources
 from typing import ClassVar
 
+from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.render import LANES, Printer, bare, constant, float_text, known_shift
@@ -93,6 +94,7 @@ class WgslPrinter(Printer):
     def _load_halves(self, node: UOp, name: str, address: str) -> str:
         """Halves lie two in a 32-bit word: a vector of four is two words."""
         if node.dtype.lanes == 1:
+            address = self.once(dt.index, address)
             return f"te_half({name}[{address} / 2], {address})"
         if node.dtype.lanes == 2:
             return f"unpack2x16float({name}[{bare(address)}])"
@@ -115,10 +117,12 @@ class WgslPrinter(Printer):
             return f"{name}[{self.bare(address)}] = te_pack({text});"
         if param.dtype.lanes == 2:
             return f"{name}[{self.bare(address)}] = te_pack2({text});"
-        at = f"{self.expression(address)} / 2"
+        at = self.expression(address)
         if value.dtype.lanes == 2:
-            return f"{name}[{at}] = te_pack2({text});"
-        return f"{name}[{at}] = te_pack({text}).x; {name}[{at} + 1] = te_pack({text}).y;"
+            return f"{name}[{at} / 2] = te_pack2({text});"
+        at, text = self.once(dt.index, at), self.once(value.dtype, text)
+        first, second = f"{name}[{at} / 2]", f"{name}[{at} / 2 + 1]"
+        return f"{first} = te_pack({text}).x; {second} = te_pack({text}).y;"
 
     def element(self, dtype: DType) -> str:
         """The element type of a buffer: halves lie in words."""
@@ -141,11 +145,7 @@ class WgslPrinter(Printer):
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
         if source.kind == "f" and target.kind in "iu":
-            name = f"te_f32_to_{TYPES[target.name]}"
-            if target.lanes == 1:
-                return f"{name}({bare(value)})"
-            lanes = ", ".join(f"{name}({value}.{LANES[i]})" for i in range(target.lanes))
-            return f"{self.type(target)}({lanes})"
+            return f"te_f32_to_{short(target)}({bare(value)})"
         if self.type(source) == self.type(target):
             return value
         return f"{self.type(target)}({bare(value)})"
@@ -174,7 +174,8 @@ class WgslPrinter(Printer):
             return f"{op.name}({inner})"
         if op in (ops.MAX, ops.MIN) and _plain_constant(node.src[1]):
             sign = "<" if op is ops.MAX else ">"
-            return f"select({operands[0]}, {operands[1]}, {operands[0]} {sign} {operands[1]})"
+            value, bound = self.once(node.dtype, operands[0]), operands[1]
+            return f"select({value}, {bound}, {value} {sign} {bound})"
         if op is ops.EQ and source.kind == "f" and not _plain_constant(node.src[1]):
             return f"te_eq_{short(source)}({inner})"
         if op is ops.SUB and source.kind == "f" and node.src[0] is node.src[1]:
