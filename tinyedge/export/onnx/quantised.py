@@ -44,8 +44,10 @@ def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = 
         whole = whole.cast(dt.float32)
     if zero is not None:
         whole = whole + zero.cast(whole.dtype)
-    low, high = dtype.limits
-    return whole.clip(float(low), float(high)).cast(dtype)
+    if dtype.carrier:  # a cast to these keeps the low bits, one to others saturates
+        low, high = dtype.limits
+        whole = whole.clip(float(low), float(high))
+    return whole.cast(dtype)
 
 
 @operator("QuantizeLinear")
