@@ -76,6 +76,31 @@ FLAGS = Tensor.input("b", (1000,), dt.bool_)
 FLOATS = Tensor.input("f", (4,), dt.float32)
 
 
+def _squared(x: Tensor, times: int) -> Tensor:
+    for _ in range(times):
+        x = x * x
+    return x
+
+
+def test_products_of_products() -> None:
+    """Their bounds are no longer exact, so each takes no longer than the one before; what is done
+    with infinite ones is still followed.
+    """
+    given = Tensor.input("p", (2,), dt.int64)
+    x, y = _squared(given, 64), _squared(given - 1, 64)
+    assert _beyond(x) and _beyond(y * 0 + x)
+    bits = Tensor(np.array([0, 1], np.int64))
+    for fits in (
+        _squared(bits, 64),
+        (x - y).minimum(7).maximum(-7),
+        bits * 0 * x,
+        (x < y).cast(dt.int64) + bits,
+    ):
+        assert not beyond([fits.node], {fits.node}, NARROW)
+    for exceeds in (x - y, -x, x.abs(), x * bits, x.minimum(7) - y):
+        assert beyond([exceeds.node], {exceeds.node}, NARROW) == [exceeds.node]
+
+
 def test_a_sum_inside_of_an_operator() -> None:
     """Its name is that of what the operator makes of it, which fits again: a mean."""
     total = I64.sum(0, keepdims=True)

@@ -164,6 +164,14 @@ def arithmetic(count: int, width: int, op: str = "Add") -> ModelProto:
     return model(nodes, inputs=[info("x", ["n"])], weights=weights)
 
 
+def remainders(count: int) -> ModelProto:
+    """Squares of squares of the remainder of a size, which is 0 or 1 in the end as at first."""
+    nodes = [node("Shape", ["x"], ["n"]), node("Mod", ["n", "two"], ["v0"])]
+    nodes += [node("Mul", [f"v{i}", f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    nodes += [node("Cast", [f"v{count}"], ["f"], to=TensorProto.FLOAT), node("Add", ["x", "f"])]
+    return model(nodes, inputs=[info("x", ["n"])], weights=[ints("two", [2])])
+
+
 def of_input(op: str, shape: list[Any], *operands: Any, outputs: int = 1) -> ModelProto:
     """An operator on an input of any size."""
     weights = [ints(f"w{i}", value) for i, value in enumerate(operands)]
@@ -309,6 +317,7 @@ OPEN: dict[str, tuple[Build, Union[str, tuple[str, ...]], list[str]]] = {
         "model.limit",
         ["n=1..2000000000"],
     ),
+    "squares of a remainder": (lambda _: remainders(40), "imported", ["n=1..8"]),
     "100 x 4096 sizes": (lambda _: arithmetic(100, 4096), "imported", ["n=1..1000000000"]),
     "10,000 x 16 sizes": (lambda _: arithmetic(9_900, 16), "model.limit", ["n=1..1000000000"]),
     "5000 sizes": (lambda _: arithmetic(5000, 1), "imported", ["n=1..1000000000"]),

@@ -14,6 +14,8 @@ from tinyedge.core.uop import UOp, maximum, product, toposort
 
 Interval = tuple[float, float]
 
+FARTHEST = 2**64  # bounds farther from 0 say nothing more: no type holds such values
+
 
 def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, str]) -> list[UOp]:
     """The named nodes whose values are not proved to fit the type that they are computed in.
@@ -29,7 +31,7 @@ def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, st
         if node.dtype is dt.index or node.dtype.kind not in "biu":
             continue
         kept = dt.by_name(narrow.get(node.dtype.held.name, node.dtype.held.name))
-        low, high = _interval(node, kept, known)
+        low, high = _rounded(_interval(node, kept, known))
         least, greatest = kept.limits
         if low < least or high > greatest:
             if node.op is ops.REDUCE and kept.bits < node.dtype.bits:
@@ -70,7 +72,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.REDUCE and arg[0] is ops.ADD:
         low, high = operands[0]
         terms = maximum(product(node.src[0].shape[axis] for axis in arg[1]))
-        return min(0, low * terms), max(0, high * terms)
+        return min(0, _times(low, terms)), max(0, _times(high, terms))
     if op is ops.REDUCE and arg[0] in (ops.MAX, ops.MIN):
         return operands[0]
     if op is ops.GATHER:
@@ -95,7 +97,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         low, high = operands[0]
         return max(0, low, -high), max(-low, high)
     if op is ops.MUL:
-        corners = [a * b if a and b else 0 for a, b in pairs(*operands)]  # 0 * inf is 0
+        corners = [_times(a, b) for a, b in pairs(*operands)]
         return min(corners), max(corners)
     if op in (ops.MAX, ops.MIN):
         choose = max if op is ops.MAX else min
@@ -103,6 +105,21 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and ops.MUL in arg):
         return -math.inf, math.inf
     return kept.limits
+
+
+def _times(a: float, b: float) -> float:
+    """A product of bounds, of which infinity times 0 is 0."""
+    return a * b if a and b else 0
+
+
+def _rounded(interval: Interval) -> Interval:
+    """The interval made wider where its bounds are far from 0: exact products of products would
+    have more digits with each step. No lower bound is infinity, no upper one minus infinity.
+    """
+    low, high = interval
+    low = -math.inf if low < -FARTHEST else min(low, FARTHEST)
+    high = math.inf if high > FARTHEST else max(high, -FARTHEST)
+    return low, high
 
 
 def _union(intervals: Sequence[Interval]) -> Interval:

@@ -27,6 +27,7 @@ Element = Union[bool, int, float, UOp, Quotient]
 _MAX_DENOMINATOR = 1 << 12
 _GREATEST = 1 << 62  # what the models' int64 holds, with room for a sum
 _MOST_TERMS = 1000  # of a polynomial
+_MOST_FACTORS = 64  # of a term: what is 0 or 1 stays small however often it is squared
 
 
 class NotKnown(Exception):
@@ -47,7 +48,14 @@ def _times(a: Size, b: Size) -> Size:
     if isinstance(a, UOp) and isinstance(b, UOp):
         if len(ix.terms(a)) * len(ix.terms(b)) > _MOST_TERMS:
             raise NotKnown
+        if _factors(a) + _factors(b) > _MOST_FACTORS:
+            raise NotKnown
     return ix.size_mul(a, b)
+
+
+def _factors(size: UOp) -> int:
+    """The degree of a polynomial."""
+    return max(map(len, ix.terms(size)), default=0)
 
 
 def _quotient(size: Size, denominator: Size) -> Element:
