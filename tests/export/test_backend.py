@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
-from tests.export.backend.cases import cases
+from tests.export.backend import front
+from tests.export.backend.cases import Case, cases
 from tests.export.backend.expectations import Expectations, load
 from tests.export.backend.runner import (
     Outcome,
@@ -78,6 +80,42 @@ def test_on_cuda(whole: bool, cuda_device: Device) -> None:
 @pytest.mark.browser
 def test_in_chromium(browser: Browser, tmp_path: Path) -> None:
     _compiled("chromium", in_browser(browser, tmp_path))
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_through_the_front_door(target: str, whole: bool) -> None:
+    """Exported, loaded and run alone; of every operator on integers one, the widest."""
+    chosen = choose() if whole else [*_on_integers(), *choose(first=50, every=101)]
+    _as_listed(target, front.outcomes(chosen, target))
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_through_the_command_line(target: str) -> None:
+    chosen = choose("pow_types_int64_int64|qlinearconv|test_add_bcast$|test_softmax_axis_0$|top_k$")
+    assert len(chosen) == 5
+    _as_listed(target, front.outcomes(chosen, target, "commands"))
+
+
+def test_what_hangs_or_grows_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that takes too long ends its process, and those after it are done by another."""
+    monkeypatch.setenv(front.PATIENCE, "0.001")
+    found = list(front.outcomes(choose("test_add_bcast$|test_ceil_"), "cpu"))
+    assert [outcome.verdict for outcome in found] == ["crash"] * 2
+
+
+def _on_integers() -> list[Case]:
+    """For each operator a case that takes and gives integers, of the widest types."""
+    widest: dict[str, tuple[int, Case]] = {}
+    for case in choose():
+        arrays = [value for value in (*case.inputs, *case.outputs) if isinstance(value, np.ndarray)]
+        nodes = case.model.graph.node
+        if len(nodes) == 1 and all(array.dtype.kind in "iu" for array in arrays):
+            width = max((array.itemsize for array in arrays), default=0)
+            best, _ = widest.get(nodes[0].op_type, (0, case))
+            if width > best:
+                widest[nodes[0].op_type] = width, case
+    return [case for _, case in widest.values()]
 
 
 def _compiled(place: str, run: Run, whole: bool = True) -> None:

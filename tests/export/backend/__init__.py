@@ -2,6 +2,7 @@
 
     python -m tests.export.backend [PATTERN]             # by the reference evaluator, in seconds
     python -m tests.export.backend --on cpu [PATTERN]    # compiled for a target, run on its device
+    python -m tests.export.backend --on cpu --front      # exported, loaded and run, one by one
     python -m tests.export.backend --symbolic [PATTERN]  # with symbolic input sizes
     python -m tests.export.backend --update [PATTERN]    # everywhere, and expectations.json anew
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.export import backend
-from tests.export.backend import expectations
+from tests.export.backend import expectations, front
 from tests.export.backend.cases import Case, cases
 from tests.export.backend.runner import (
     PLACES,
@@ -68,6 +68,7 @@ def main() -> int:
     parser.add_argument(
         "--on", default="", help=f"places, with commas between: {', '.join(PLACES)}"
     )
+    parser.add_argument("--front", action="store_true", help="exported, loaded, run alone")
     parser.add_argument("--symbolic", action="store_true", help="with symbolic input sizes")
     parser.add_argument("--update", action="store_true", help="write the list anew")
     parser.add_argument("--every", type=int, default=1, help="only every so many of the cases")
@@ -77,6 +78,10 @@ def main() -> int:
         parser.error(f"places are {', '.join(PLACES)}")
     if options.symbolic and (options.on or options.update):
         parser.error("symbolic sizes are for the reference evaluator, and have no list")
+    if options.front and (
+        options.update or options.symbolic or {"reference", "chromium"} & {*places}
+    ):
+        parser.error("the front door is that of a target, and has the target's list")
     chosen = choose(options.pattern, every=options.every)
     listed = expectations.load()
     totals = []
@@ -84,7 +89,12 @@ def main() -> int:
     for place in places:
         start, begin = seconds(), time.perf_counter()
         found = []
-        doing = by_reference(chosen, True) if options.symbolic else outcomes(place, chosen, listed)
+        if options.front:
+            doing = front.outcomes(chosen, place)
+        elif options.symbolic:
+            doing = by_reference(chosen, True)
+        else:
+            doing = outcomes(place, chosen, listed)
         for outcome in doing:
             found.append(outcome)
             if outcome.verdict != "pass" and not (options.update and outcome.verdict == "refused"):

@@ -106,6 +106,19 @@ def _value(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else value
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A case's model; values of all inputs; those that are constants; its open sizes, as --dim
+    takes them, and the sizes that symbols then have.
+    """
+
+    model: ModelProto
+    feeds: dict[str, Any]
+    constants: dict[str, Any]
+    dims: dict[str, int | str]
+    sizes: dict[str, int]
+
+
 def _none(value: Any) -> bool:
     return False
 
@@ -144,6 +157,16 @@ def imported(case: Case, symbolic: bool = False) -> Imported:
 
 
 def _imported(case: Case, constant: Callable[[Any], bool], fixed: str, symbolic: bool) -> Imported:
+    ask = asked(case, constant, symbolic)
+    made = import_model(
+        ask.model.SerializeToString(), constants=dict(ask.constants), dims=dict(ask.dims)
+    )
+    feeds = {port.name: ask.feeds[port.name] for port in made.inputs}
+    return Imported(case, made.graph(), tuple(made.outputs), feeds, ask.sizes, fixed)
+
+
+def asked(case: Case, constant: Callable[[Any], bool], symbolic: bool = False) -> Asked:
+    """What a case asks of an import. constant: which of its inputs are constants."""
     model = ModelProto()
     model.CopyFrom(case.model)
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -168,9 +191,7 @@ def _imported(case: Case, constant: Callable[[Any], bool], fixed: str, symbolic:
                 sizes[dim.dim_param] = size
             elif not dim.HasField("dim_value"):
                 dims[f"{value.name}[{axis}]"] = size
-    made = import_model(model.SerializeToString(), constants=constants, dims=dims)
-    feeds = {port.name: feeds[port.name] for port in made.inputs}
-    return Imported(case, made.graph(), tuple(made.outputs), feeds, sizes, fixed)
+    return Asked(model, feeds, constants, dims, sizes)
 
 
 def difference(case: Case, outputs: Sequence[Array]) -> str:

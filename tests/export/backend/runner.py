@@ -59,7 +59,7 @@ def choose(pattern: str = "", first: int = 0, every: int = 1) -> list[Case]:
 def by_reference(chosen: Iterable[Case], symbolic: bool = False) -> Iterator[Outcome]:
     """The cases' outcomes by the reference evaluator. symbolic: with symbolic input sizes."""
     for case in chosen:
-        ready = _imported(case, symbolic)
+        ready = imported_once(case, symbolic)
         if isinstance(ready, Imported):
             yield _evaluated(ready)
         else:
@@ -72,7 +72,7 @@ def compiled(
     """The cases' outcomes, compiled for a target. alone: those in a program of their own."""
     together: list[Imported] = []
     for case in chosen:
-        ready = _imported(case)
+        ready = imported_once(case)
         if not isinstance(ready, Imported):
             yield ready
         elif case.name in alone:
@@ -110,12 +110,12 @@ def in_browser(browser: Browser, folder: Path) -> Run:
 
 
 @cache
-def _imported(case: Case, symbolic: bool = False) -> Imported | Outcome:
+def imported_once(case: Case, symbolic: bool = False) -> Imported | Outcome:
     """The case as a graph, or its outcome where it cannot be one."""
     try:
         return imported(case, symbolic)
     except Exception as error:
-        return _failed(case, error)
+        return failed(case, error)
 
 
 def _evaluated(ready: Imported) -> Outcome:
@@ -124,8 +124,8 @@ def _evaluated(ready: Imported) -> Outcome:
         with np.errstate(all="ignore"):
             outputs = evaluate(nodes, ready.feeds, ready.sizes, ready.graph.counts)
     except Exception as error:
-        return _failed(ready.case, error)
-    return _compared(ready, outputs)
+        return failed(ready.case, error)
+    return compared(ready, outputs)
 
 
 def _ports(ready: Imported) -> list[Port]:
@@ -149,7 +149,7 @@ def _together(some: Sequence[Imported], target: str, run: Run) -> Iterator[Outco
         results = run(program, feeds)
     except Exception as error:
         if len(some) == 1:
-            yield _failed(some[0].case, error)
+            yield failed(some[0].case, error)
             return
         half = len(some) // 2
         yield from _together(some[:half], target, run)
@@ -157,7 +157,7 @@ def _together(some: Sequence[Imported], target: str, run: Run) -> Iterator[Outco
         return
     for ready, outputs in zip(some, results, strict=True):
         names = [f"{ready.case.name}/{name}" for name in ready.outputs]
-        yield _compared(ready, [outputs[name] for name in names])
+        yield compared(ready, [outputs[name] for name in names])
 
 
 def prefixed(graph: Graph, prefix: str) -> Graph:
@@ -184,7 +184,7 @@ def prefixed(graph: Graph, prefix: str) -> Graph:
     )
 
 
-def _compared(ready: Imported, outputs: Sequence[Array]) -> Outcome:
+def compared(ready: Imported, outputs: Sequence[Array]) -> Outcome:
     """The outcome of a case that gave these outputs."""
     types = [port.dtype for port in _ports(ready)]
     named_outputs = [named(array, dtype) for array, dtype in zip(outputs, types, strict=True)]
@@ -194,7 +194,7 @@ def _compared(ready: Imported, outputs: Sequence[Array]) -> Outcome:
     return Outcome(name, "wrong", problem) if problem else Outcome(name, "pass", ready.fixed)
 
 
-def _failed(case: Case, error: Exception) -> Outcome:
+def failed(case: Case, error: Exception) -> Outcome:
     """Refused, if the error is one that is raised on purpose for what cannot be done."""
     at_run = isinstance(error, BrowserRunError) and error.id.startswith("run.")
     if isinstance(error, InputError) or at_run:
