@@ -13,7 +13,9 @@ import ipaddress
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -25,8 +27,25 @@ if TYPE_CHECKING:
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' blob: data:"
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+# Of every answer. Pages elsewhere can neither show a bundle's page nor take its files: a browser
+# sends their requests to loopback too.
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-cache",
+}
+
+CONNECTIONS = 64  # at a time; more are closed at once
+IDLE_SECONDS = 10.0  # in which a client must take or give something
+REQUEST_SECONDS = 10.0  # for a whole request
+ANSWER_SECONDS = 120.0  # for a whole answer, a file of at most 32 MiB
 
 MIME_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -68,9 +87,7 @@ def application(
 
     @app.after_request
     def policy(response: Response) -> Response:
-        response.headers["Content-Security-Policy"] = CONTENT_POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Cache-Control"] = "no-cache"
+        response.headers.update(HEADERS)
         return response
 
     def file(place: str = "index.html") -> Response:
@@ -120,7 +137,7 @@ class Server:
         name: str = "",
     ) -> None:
         try:
-            from werkzeug.serving import WSGIRequestHandler, make_server
+            import werkzeug.serving
         except ImportError as error:
             raise InputError(
                 "tinyedge serve",
@@ -128,10 +145,6 @@ class Server:
                 id="serve.package",
                 next="pip install flask",
             ) from error
-
-        class Quiet(WSGIRequestHandler):
-            def log_request(self, code: Any = "-", size: Any = "-") -> None:
-                pass
 
         if not is_loopback(host):
             raise InputError(
@@ -144,9 +157,7 @@ class Server:
         app = application(folder, pages, name)
         with _listen(host, port) as listening:
             port = listening.getsockname()[1]
-            self._server = make_server(
-                host, port, app, threaded=True, request_handler=Quiet, fd=listening.fileno()
-            )
+            self._server = _patient(werkzeug.serving)(host, port, app, listening.fileno())
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{port}/" + (f"{quote(name)}/" if name else "")
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -162,6 +173,66 @@ class Server:
     def wait(self) -> None:
         """Serve until interrupted."""
         self._thread.join()
+
+
+def _patient(serving: Any) -> Any:
+    """A class of server, of the module werkzeug.serving, that is patient with clients to a limit.
+
+    It holds so many connections at a time, and cuts those whose request or answer takes too long.
+    """
+
+    class Handler(serving.WSGIRequestHandler):  # type: ignore[misc]
+        timeout = IDLE_SECONDS
+
+        def log_request(self, code: Any = "-", size: Any = "-") -> None:
+            pass
+
+        def log_error(self, format: str, *args: Any) -> None:
+            pass
+
+        def version_string(self) -> str:
+            return "tinyedge"
+
+        def run_wsgi(self) -> None:
+            self.server.allow(self.connection, ANSWER_SECONDS)
+            super().run_wsgi()
+
+    class PatientServer(serving.ThreadedWSGIServer):  # type: ignore[misc]
+        def __init__(self, host: str, port: int, app: Any, descriptor: int) -> None:
+            super().__init__(host, port, app, Handler, fd=descriptor)
+            self._ends: dict[socket.socket, float] = {}
+            self._lock = threading.Lock()
+
+        def allow(self, connection: socket.socket, seconds: float) -> None:
+            """Let a connection go on for so long from now."""
+            with self._lock:
+                self._ends[connection] = time.monotonic() + seconds
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            with self._lock:
+                full = len(self._ends) >= CONNECTIONS
+            if full:
+                self.shutdown_request(request)
+                return
+            self.allow(request, REQUEST_SECONDS)
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            with self._lock:
+                self._ends.pop(request, None)
+            super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            """Called twice a second: cut what has taken too long."""
+            super().service_actions()
+            now = time.monotonic()
+            with self._lock:
+                late = [connection for connection, end in self._ends.items() if end < now]
+            for connection in late:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    return PatientServer
 
 
 def serve(

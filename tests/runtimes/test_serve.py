@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("flask")
 
+from tinyedge import serve as serving
 from tinyedge.core.errors import InputError
 from tinyedge.serve import CONTENT_POLICY, Server, application, serve
 
@@ -44,6 +46,16 @@ def test_types_and_policy(folder: Path, path: str, mime: str) -> None:
         assert response.headers["Content-Type"] == mime
         assert response.headers["Content-Security-Policy"] == CONTENT_POLICY
         assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert response.headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.parametrize(("path", "host"), [("/nothing", "localhost"), ("/", "example.com")])
+def test_refusals_have_the_policy_too(folder: Path, path: str, host: str) -> None:
+    with application(folder).test_client().get(path, headers={"Host": host}) as response:
+        assert response.status_code in (403, 404)
+        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +68,14 @@ def test_types_and_policy(folder: Path, path: str, mime: str) -> None:
         "/nothing",
         "/a%00b",
         "/%2fetc/passwd",
+        "/..%2fsecret",
+        "/..%5csecret",
+        "/inside/%2e%2e%2f%2e%2e/secret",
+        "/....//secret",
+        "/./../secret",
+        "/" + "%2e%2e/" * 40 + "etc/passwd",
+        "/secret%0d%0aX-Injected: 1",
+        "/" + "a" * 5000,
     ],
 )
 def test_nothing_outside_the_folder(folder: Path, path: str) -> None:
@@ -127,3 +147,65 @@ def test_not_a_bundle(folder: Path) -> None:
     with pytest.raises(InputError) as raised:
         serve(folder)
     assert raised.value.id == "bundle.missing"
+
+
+def ends(client: socket.socket) -> float:
+    """Seconds until the server ends a connection."""
+    begin = time.monotonic()
+    client.settimeout(20)
+    while True:
+        try:
+            if not client.recv(1 << 16):
+                break
+        except ConnectionError:
+            break
+    return time.monotonic() - begin
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.url.rstrip("/").rsplit(":", 1)[1])))
+
+
+def test_slow_clients_are_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that says nothing, one that says a letter now and then, one that takes no answer."""
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 1.5)
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 1.5)
+    (folder / "weights-00001.bin").write_bytes(bytes(32 << 20))
+    with Server(folder) as server, connect(server) as silent, connect(server) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        with connect(server) as deaf:
+            deaf.sendall(b"GET /weights-00001.bin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            begin = time.monotonic()
+            try:
+                while time.monotonic() - begin < 10:
+                    slow.sendall(b"a")
+                    time.sleep(0.2)
+            except ConnectionError:
+                pass
+            assert time.monotonic() - begin < 8
+            assert ends(silent) < 8
+            taken = 0
+            deaf.settimeout(20)
+            try:
+                while part := deaf.recv(1 << 20):
+                    taken += len(part)
+            except ConnectionError:
+                pass
+            assert taken < 32 << 20
+        with urllib.request.urlopen(server.url + "page.css") as response:
+            assert response.read() == b"page.css"
+
+
+def test_more_connections_than_are_held(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those above the limit are closed at once; when others end there is room again."""
+    monkeypatch.setattr(serving, "CONNECTIONS", 4)
+    with Server(folder) as server:
+        held = [connect(server) for _ in range(4)]
+        time.sleep(0.5)
+        with connect(server) as more:
+            assert ends(more) < 3
+        for client in held:
+            client.close()
+        time.sleep(1)
+        with urllib.request.urlopen(server.url + "page.css") as response:
+            assert response.read() == b"page.css"
