@@ -16,10 +16,10 @@ from tinyedge.core.rules import index as ix
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import maximum, product
 from tinyedge.export.onnx.prefix import cumulative_sum
-from tinyedge.export.onnx.sorting import order_of, same
+from tinyedge.export.onnx.sorting import order_of, same, stored
 
 BATCH = 8  # boxes of a class that are selected before it is asked whether any are left
-FEW = (128, 512)  # candidates of a class that are listed before boxes are selected
+FEW = (128, 384)  # candidates of a class that are listed before boxes are selected
 WORD = 32  # elements of a mask of which the bits lie in one word
 
 
@@ -71,6 +71,7 @@ class _Flags:
             more = block + (1 << half)
             before = (more <= total) & (running.gather(0, start + more - 1) <= number)
             block = before.where(more, block)
+        block = block.realise()
         there = (block < total) & (number >= 0)
         earlier = (block > 0).where(running.gather(0, start + block - 1), 0)
         left, word = number - earlier, words.gather(0, start + block)
@@ -83,7 +84,7 @@ class _Flags:
             word = beyond.where(word >> Tensor(half, dt.uint32), word)
             place = beyond.where(place + half, place)
             half //= 2
-        return there.where(place, -1)
+        return there.where(place, -1).realise()
 
 
 def _ones(word: Tensor) -> Tensor:
@@ -200,14 +201,13 @@ def non_max_suppression(
     number, classes, count = scores.shape
     turns = maximum(count) if isinstance(most, Tensor) else min(most, maximum(count))
     rounds = -(-turns // BATCH)
-    room = rounds * BATCH
     if 0 in (turns, number, classes):
         return Tensor.full((bound, 3), 0, dt.int64), Tensor(0, dt.int32)
     limit = most.reshape(()) if isinstance(most, Tensor) else Tensor(turns, dt.int32)
-    corners = _corners(boxes, centred).realise()
+    corners = stored(_corners(boxes, centred))
     alive = ~scores.isnan() if least is None else scores > least
     sizes = [size for size in FEW if least is not None and 2 * size < maximum(count)]
-    chosen = Tensor.full((room, number, classes), -1, dt.int32)
+    chosen = Tensor.full((rounds, BATCH, number, classes), -1, dt.int32)
     begin = Tensor(True, dt.bool_)
 
     def among_few(size: int) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
@@ -217,8 +217,8 @@ def non_max_suppression(
 
         return selected
 
-    def whole(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
-        every = _Candidates(corners.unsqueeze(1), scores, alive & going, None)
+    def among_all(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
+        every = _Candidates(corners.unsqueeze(2), scores, alive & going, None)
         return ~going, every.select(chosen, limit, overlap)
 
     if sizes:
@@ -228,8 +228,11 @@ def non_max_suppression(
         fits = begin & (longest <= size)
         begin = begin & (longest > size)
         chosen = Tensor.loop([fits, chosen], among_few(size), bound=1)[1]
-    chosen = Tensor.loop([begin, chosen], whole, bound=1)[1]
-    listed = chosen.permute((1, 2, 0)).reshape((product((number, classes, room)),))
+    chosen = Tensor.loop([begin, chosen], among_all, bound=1)[1]
+    room = rounds * BATCH
+    listed = chosen.permute((2, 3, 0, 1)).reshape((product((number, classes)), room))
+    listed = (Tensor.arange(room).cast(limit.dtype) < limit).where(listed, -1)
+    listed = listed.reshape((listed.size,)).realise()
     places, found = true_places(listed >= 0, bound)
     line = places.maximum(0) // room
     each = Tensor.from_size(classes, dt.int32)
@@ -239,8 +242,9 @@ def non_max_suppression(
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Boxes that may be selected. corners: [B, C or 1, M, 4]; scores [B, C, M]; alive: which of
-    them are candidates; numbers: int32 [B, C, M], of each which box it is (None: its place).
+    """Boxes that may be selected. corners: [5, B, C or 1, M], with their areas; scores [B, C, M];
+    alive: which of them are candidates; numbers: int32 [B, C, M], of each which box it is (None:
+    its place).
     """
 
     corners: Tensor
@@ -249,14 +253,13 @@ class _Candidates:
     numbers: Tensor | None
 
     def select(self, chosen: Tensor, limit: Tensor, overlap: Tensor | float) -> Tensor:
-        """The numbers of the selected boxes, one in every turn, written over chosen [turns, B, C],
-        which are -1.
+        """The numbers of the selected boxes, one in every turn, written over chosen [rounds,
+        BATCH, B, C], which are -1. Those after the limit may be any.
         """
         number, classes, count = self.scores.shape
         total = Tensor.from_size(count, dt.int32)
-        lines = self.corners.shape[1]
-        flat = self.corners.reshape((product((number, lines, count)), 4))
-        area = _area(self.corners)
+        lines = self.corners.shape[2]
+        flat = self.corners.reshape((5, product((number, lines, count))))
         line = Tensor.arange(number).unsqueeze(1)
         if lines != 1:
             line = line * Tensor.from_size(classes, dt.int32) + Tensor.arange(classes)
@@ -269,33 +272,42 @@ class _Candidates:
             hit = alive & left.eq(left.max(-1, keepdims=True))
             return hit.where(candidate, total).min(-1)
 
-        def turn_of(turn: Tensor, place: Tensor, alive: Tensor, chosen: Tensor) -> Sequence[Tensor]:
-            valid = (place < total) & (turn.cast(limit.dtype) < limit)
-            box = place
-            if self.numbers is not None:
-                box = self.numbers.reshape((self.numbers.size,)).gather(0, start + place)
-            chosen = chosen.put(turn, valid.where(box, -1))
-            picked = flat.gather(0, start + place).unsqueeze(2)  # [B, C, 1, 4]
-            over = _overlaps(picked, self.corners, _area(picked), area, overlap)
-            alive = alive & ~over & candidate.ne(place.unsqueeze(-1))
-            return turn + 1, best(alive), alive, chosen
-
-        def several(going: Tensor, *carried: Tensor) -> Sequence[Tensor]:
-            turn, place, alive, chosen = Tensor.loop(carried, turn_of, trips=BATCH)
+        def several(
+            going: Tensor, turn: Tensor, place: Tensor, alive: Tensor, chosen: Tensor
+        ) -> Sequence[Tensor]:
+            places = []
+            for _ in range(BATCH):
+                places.append(place)
+                picked = flat.gather(1, start + place).realise().unsqueeze(-1)  # [5, B, C, 1]
+                over = _overlaps(picked, self.corners, overlap)
+                alive = (alive & ~over & candidate.ne(place.unsqueeze(-1))).realise()
+                place = best(alive).realise()
+            row = Tensor.full((BATCH, number, classes), 0, dt.int32)
+            for step, selected in enumerate(places):
+                own = Tensor.arange(BATCH).eq(step).reshape((BATCH, 1, 1))
+                row = own.where(selected, row)
+            chosen = chosen.put(turn, row)
             more = (place < total).cast(dt.int32).max() > 0
-            return more & (turn.cast(limit.dtype) < limit), turn, place, alive, chosen
+            left = ((turn + 1) * BATCH).cast(limit.dtype) < limit
+            return more & left, turn + 1, place, alive, chosen
 
-        first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), best(self.alive), self.alive, chosen]
         rounds = chosen.shape[0]
         assert isinstance(rounds, int)
-        return Tensor.loop(first, several, bound=rounds // BATCH)[-1]
+        alive = self.alive.realise()
+        first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), best(alive), alive, chosen]
+        found = Tensor.loop(first, several, bound=rounds)[-1]
+        there = (found >= 0) & (found < total)
+        if self.numbers is not None:
+            numbers = self.numbers.reshape((self.numbers.size,))
+            found = numbers.gather(0, start + found)
+        return there.where(found, -1)
 
 
 def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) -> _Candidates:
     """Of every class the candidates that so many others come before: places [M], -1 for none."""
     number, classes, count = scores.shape
     lines, (size,) = product((number, classes)), places.shape
-    found = flags.places(places.unsqueeze(0).expand((lines, size))).realise()
+    found = flags.places(places.unsqueeze(0).expand((lines, size)))
     total = Tensor.from_size(count, dt.int32)
     line = Tensor.arange(lines).unsqueeze(1)
     image = line // Tensor.from_size(classes, dt.int32)
@@ -303,30 +315,25 @@ def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) ->
     near = alive.where(image * total + found, -1)
     far = alive.where(line * total + found, -1)
     shape = (number, classes, size)
-    boxes = corners.reshape((product((number, count)), 4)).gather(0, near).realise()
-    taken = scores.reshape((scores.size,)).gather(0, far).realise()
-    each = boxes.reshape((*shape, 4)), taken.reshape(shape), alive.reshape(shape)
+    boxes = stored(corners.reshape((5, product((number, count)))).gather(1, near))
+    taken = stored(scores.reshape((scores.size,)).gather(0, far))
+    each = boxes.reshape((5, *shape)), taken.reshape(shape), alive.reshape(shape)
     return _Candidates(*each, found.reshape(shape))
 
 
 def _corners(boxes: Tensor, centred: bool) -> Tensor:
-    """[.., 4]: the least of both coordinates, then the greatest."""
+    """[5, ..]: of boxes [.., 4] the least of both coordinates, the greatest, and the area."""
     a, b = boxes[..., :2], boxes[..., 2:]
-    if centred:
-        return Tensor.concat([a - b / 2, a + b / 2], -1)
-    return Tensor.concat([a.minimum(b), a.maximum(b)], -1)
+    ends = [a - b / 2, a + b / 2] if centred else [a.minimum(b), a.maximum(b)]
+    corners = [end[..., i] for end in ends for i in (0, 1)]
+    area = (corners[2] - corners[0]) * (corners[3] - corners[1])
+    return Tensor.stack([*corners, area])
 
 
-def _area(corners: Tensor) -> Tensor:
-    side = corners[..., 2:] - corners[..., :2]
-    return side[..., 0] * side[..., 1]
-
-
-def _overlaps(
-    a: Tensor, b: Tensor, area_a: Tensor, area_b: Tensor, least: Tensor | float
-) -> Tensor:
-    """Whether intersection / union of boxes given by corners is more than `least`."""
-    side = [a[..., i + 2].minimum(b[..., i + 2]) - a[..., i].maximum(b[..., i]) for i in (0, 1)]
+def _overlaps(a: Tensor, b: Tensor, least: Tensor | float) -> Tensor:
+    """Whether intersection / union of boxes given by corners [5, ..] is more than `least`."""
+    side = [a[i + 2].minimum(b[i + 2]) - a[i].maximum(b[i]) for i in (0, 1)]
+    area_a, area_b = a[4], b[4]
     shared = side[0] * side[1]
     union = area_a + area_b - shared
     meet = (side[0] > 0) & (side[1] > 0) & (shared > 0)

@@ -39,7 +39,7 @@ def order_of(x: Tensor, count: Size | None = None, *, descending: bool = False) 
     span = -(-maximum(length) // (LANES << levels)) * LANES
     width = span << levels
     keys = _keys(x).reshape((product(x.shape[:-1]), length))
-    keys = _stored(keys.pad([(0, 0), (0, ix.size_sub(width, length))]))
+    keys = stored(keys.pad([(0, 0), (0, ix.size_sub(width, length))]))
     keep = min(span, maximum(wanted))
     in_order = _falling if descending else _rising
     runs = _ranked(keys, length, span, keep, in_order)
@@ -81,7 +81,7 @@ def _falling(a: Tensor, b: Tensor) -> Tensor:
     return _rising(b, a)
 
 
-def _stored(x: Tensor) -> Tensor:
+def stored(x: Tensor) -> Tensor:
     """In memory, in row-major order."""
     return x.reshape((x.size,)).realise().reshape(x.shape)
 
@@ -100,10 +100,10 @@ def _ranked(keys: Tensor, length: Size, span: int, keep: int, in_order: InOrder)
     real = place < Tensor.from_size(length, dt.int32)
     ahead = first.where(in_order(there, here), ~in_order(here, there))
     rank = (ahead & real.unsqueeze(-2)).cast(dt.int32).sum(-1)
-    rank = _stored(real.where(rank, span))
+    rank = stored(real.where(rank, span))
     start = Tensor.arange(number).reshape((-1, 1, 1)) * width
     chosen = rank.unsqueeze(-2).eq(Tensor.arange(keep).unsqueeze(-1))
-    return _stored(chosen.where(place.unsqueeze(-2), 0).sum(-1) + start)
+    return stored(chosen.where(place.unsqueeze(-2), 0).sum(-1) + start)
 
 
 def _merged(
@@ -133,8 +133,8 @@ def _merged(
         fits = in_order(value(before + more), value(end - more))
         taken = ((more <= most) & fits).where(more, taken)
         if half and half % STEPS == 0:
-            taken = _stored(taken)
+            taken = stored(taken)
     here, there = begin + taken, end - taken
     over = at - taken >= lengths[1]
     from_first = (taken < lengths[0]) & (over | in_order(value(here), value(there)))
-    return _stored(places.gather(0, from_first.where(here, there)))
+    return stored(places.gather(0, from_first.where(here, there)))
