@@ -336,8 +336,8 @@ def test_options_that_do_not_exist(page: Any) -> None:
         *["run.state", "run.state", "run.state", "run.dtype", "run.dtype", "run.state"],
         *["run.entry", "run.shape"],
     ]
-    assert "entry, symbols, keep" in got["faults"][0]["next"]
-    assert "c, half" in got["faults"][3]["next"]
+    assert "entry,symbols,keep" in got["faults"][0]["next"]
+    assert "c,half" in got["faults"][3]["next"]
     assert got["one"] == [True, 131] and got["none"] == 4
 
 

@@ -21,7 +21,7 @@ const namesOf = (items) => items.map(({name}) => name);
 /** The position of a name. */
 function find(names, id, kind, name) {
   const i = names.indexOf(name);
-  if (i < 0) fail(id, `${kind} "${name}"`, `there is no such ${kind}`, `use one of: ${names.join(", ")}`);
+  if (i < 0) fail(id, `${kind} "${name}"`, `there is no such ${kind}`, `use one of: ${names}`);
   return i;
 }
 
@@ -81,16 +81,14 @@ export class Model {
       const manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
         needed = neededLimits(manifest),
-        device = given ?? (await openDevice({...needed, ...limits})),
-        model = new Model(manifest, sizes, base, device, !given);
+        device = given ?? (await openDevice({...needed, ...limits}));
+      checkLimits(needed, device.limits);
+      const model = new Model(manifest, sizes, base, device, !given);
       model.stats.bytesFetched = bytes.length;
-      try {
-        checkLimits(needed, device.limits);
-        await model.#start(stop.signal, onProgress);
-      } catch (error) {
+      await model.#start(stop.signal, onProgress).catch((error) => {
         model.dispose();
         throw error;
-      }
+      });
       return model;
     } finally {
       stop.abort();
@@ -154,15 +152,20 @@ export class Model {
     this.#check();
     const [invalid, memory] = faults,
       fault = faults.find((fault) => fault),
-      theirs = invalid && inputs?.join('", "');
+      theirs = invalid && inputs?.join();
+    if (theirs)
+      fail(
+        "run.input.buffer",
+        `input "${theirs}"`,
+        fault.message,
+        "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed",
+      );
     if (fault)
       fail(
-        theirs ? "run.input.buffer" : memory || !inputs ? "device.memory" : "device.run",
-        theirs ? `input "${theirs}"` : "the GPU",
+        memory || !inputs ? "device.memory" : "device.run",
+        "the GPU",
         fault.message,
-        theirs
-          ? "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed"
-          : "use a larger GPU, or load the model again",
+        "use a larger GPU, or load the model again",
       );
   }
 

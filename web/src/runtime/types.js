@@ -101,7 +101,7 @@ export function toStorage(data, port, shape, kind = "input") {
         "run.range",
         subject,
         `its value ${value} does not fit ${storage}`,
-        "keep within its range",
+        takes,
       );
   }
   return bytes;
