@@ -322,6 +322,8 @@ def test_options_that_do_not_exist(page: Any) -> None:
           () => state.setState("memory"), () => state.setState("memory", "text"),
           () => model.getState("any"), () => model.run(inputs, {entry: "typo"}),
           () => model.run(inputs, {symbols: {N: 1}}),
+          () => load("/addition/", {device: openDevice()}),
+          async () => load("/addition/", {device: await navigator.gpu.requestAdapter()}),
         ]) faults.push(await errorOf(work));
         const one = await model.run(inputs, {keep: ["c"], entry: undefined, symbols: null});
         const none = await model.run(inputs, null);
@@ -334,7 +336,7 @@ def test_options_that_do_not_exist(page: Any) -> None:
         *["run.option"] * 9,
         *["run.option", "run.option", "run.option", "load.option"],
         *["run.state", "run.state", "run.state", "run.dtype", "run.dtype", "run.state"],
-        *["run.entry", "run.shape"],
+        *["run.entry", "run.shape", "load.option", "load.option"],
     ]
     assert "entry,symbols,keep" in got["faults"][0]["next"]
     assert "c,half" in got["faults"][3]["next"]

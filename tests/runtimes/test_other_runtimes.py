@@ -66,7 +66,7 @@ def check_faults(seen: Any) -> None:
         "right": "none",
         "relative": "load.url",
     }
-    assert seen["disposed"] == "run.disposed"
+    assert (seen["shared"], seen["disposed"]) == ("none", "run.disposed")
 
 
 def test_deno(bundle: Path) -> None:

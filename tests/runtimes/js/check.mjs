@@ -39,6 +39,7 @@ seen.faults = {
   right: await given(buffer(STORAGE | COPY_SRC)),
   relative: await idOf(load("./model/")),
 };
+seen.shared = await idOf(load(url, {device}).then((second) => second.run(inputs)));
 model.dispose();
 seen.disposed = await idOf(model.run(inputs));
 console.log(JSON.stringify(seen));

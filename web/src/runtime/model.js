@@ -68,6 +68,8 @@ export class Model {
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController();
+    if (given && !given.queue)
+      fail("load.option", 'option "device"', `it is ${kindOf(given)}`, "give a GPUDevice");
     signal?.throwIfAborted();
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
