@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial"  # of what is not at its place yet, or not any more
@@ -46,13 +46,14 @@ def new_folder(place: Path) -> Iterator[Path]:
     while True:
         folder = place.with_name(f"{_prefix(place)}{secrets.token_hex(4)}{PARTIAL}")
         folder.mkdir()
-        with _locked(folder) as lock:
-            if lock is not None and not folder.exists():
-                continue  # another export took it for what a killed one left, before the lock
+        with ExitStack() as stack:
             try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                stack.enter_context(_locked(folder))
+                folder.stat()
+            except FileNotFoundError:
+                continue  # another export took it for what a killed one left, before the lock
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            yield folder
             return
 
 
@@ -199,16 +200,19 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[int | None]:
         yield None
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    held: int | None = None
     try:
-        held: int | None = descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            held = descriptor
         except BlockingIOError:
             raise
-        except OSError:
-            held = None
+        except OSError:  # not every file system has locks
+            pass
         yield held
     finally:
+        if held is not None:  # closing is not enough: a child forked meanwhile holds it as well
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
