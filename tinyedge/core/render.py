@@ -215,13 +215,28 @@ class Printer:
         elif op is ops.STORE:
             self.line(self.store(node))
         elif op is ops.GUARD:
-            self.line(f"if ({self.bare(node.src[0])}) {{ {self.store(node.src[1])} }}")
+            self._guarded(node)
         elif op is ops.THREADS:
             self.threads(node)
         else:
             name = self.name(node)
             self.line(self.declare(node.dtype, name, self.bare(node)))
             self.names[node] = name
+
+    def _guarded(self, node: UOp) -> None:
+        """A store under a condition; what it names on the way is computed under it too."""
+        condition = self.bare(node.src[0])
+        before, self.lines = self.lines, []
+        self.depth += 1
+        store = self.store(node.src[1])
+        self.depth -= 1
+        named, self.lines = self.lines, before
+        if not named:
+            self.line(f"if ({condition}) {{ {store} }}")
+            return
+        self.line(f"if ({condition}) {{")
+        self.lines += [*named, INDENT * (self.depth + 1) + store]
+        self.line("}")
 
     def threads(self, node: UOp) -> None:
         """A fold over threads: each leaves its part in workgroup memory, then each takes all of

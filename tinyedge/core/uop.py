@@ -325,6 +325,17 @@ def replaced(
 ) -> dict[UOp, UOp]:
     """Every node below the roots, mapped to what it becomes. See `substitute`."""
     done: dict[UOp, UOp] = dict(mapping)
+    replace_more(roots, done, rebuild)
+    return done
+
+
+def replace_more(
+    roots: Iterable[UOp], done: dict[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
+) -> None:
+    """Add every node below the roots to `done`, mapped to what it becomes by what is there.
+
+    For expressions that share nodes and come one by one: each node is visited once in all.
+    """
     for node in toposort(roots, stop=lambda n: n in done):
         if node in done:
             continue
@@ -334,7 +345,6 @@ def replaced(
         else:
             new = UOp(node.op, node.dtype, src, node.arg)
             done[node] = rebuild(new) if rebuild is not None else new
-    return done
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

@@ -17,7 +17,7 @@ from tinyedge.core.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.schedule.canonical import guard
-from tinyedge.core.uop import UOp, const, substitute, toposort
+from tinyedge.core.uop import UOp, const, replace_more, substitute, toposort
 
 
 def expand(sink: UOp, caps: Caps) -> UOp:
@@ -122,6 +122,8 @@ class _Vectoriser:
         self.count = int(lane.src[0].arg)
         self.caps = caps
         self.done: dict[UOp, UOp] = {}
+        # Of each lane, what nodes are there.
+        self.lanes = [{lane: const(i, dt.index)} for i in range(self.count)]
 
     def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
         result: list[UOp] = []
@@ -156,7 +158,9 @@ class _Vectoriser:
         return stores
 
     def _lane_of(self, node: UOp, i: int) -> UOp:
-        return SIMPLIFY.rewrite((node,), {self.lane: const(i, dt.index)})[0]
+        done = self.lanes[i]
+        replace_more((node,), done, simplify)
+        return done[node]
 
     def _wide(self, node: UOp) -> UOp:
         if node.dtype.lanes > 1:
