@@ -321,7 +321,7 @@ def export_onnx(
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     allowed = choose_limits(limits)
-    options = replace(options, folded_work=allowed.folded_work)
+    options = replace(options, **_folding(allowed))
     place = Path(out) if out is not None else usual_place(path)
     named = (path, *(entries or {}).values(), *(golden_inputs or {}).values())
     named = (*named, *(state_init or {}).values())
@@ -403,7 +403,7 @@ def export_function(
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
     allowed = choose_limits(limits)
-    options = replace(options, folded_work=allowed.folded_work)
+    options = replace(options, **_folding(allowed))
     first = _arrays("initial value of state", state_init, "state.file")
     source, assumed, record = source_of(
         (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
@@ -579,7 +579,7 @@ def make_goldens(
 
     say, allowed = warn or _log.warning, limits or Limits()
     precision = program.options["precision"]
-    options = Options(False, precision=precision, wide=True, folded_work=allowed.folded_work)
+    options = Options(False, precision=precision, wide=True, **_folding(allowed))
     cpu = find_target("cpu")
     if precision == "fp16":
         cpu = halves.reference(cpu, find_target(program.target).caps(program.options["profile"]))
@@ -595,7 +595,7 @@ def make_goldens(
     if not names:
         return []
     try:
-        device = open_device(compiled.program)
+        device = _golden_device(compiled.program)
     except DeviceError:
         say(NO_GOLDEN)
         return []
@@ -612,6 +612,14 @@ def make_goldens(
             raise
         say(NO_MEMORY.format(error.because if isinstance(error, DeviceError) else error))
         return []
+
+
+def _golden_device(program: Program) -> Any:
+    """The processor, for kernels that run once: to make these faster would take a C compiler longer
+    than they run.
+    """
+    module = importlib.import_module("tinyedge.targets.cpu.device")
+    return module.open(requirements=program.requirements, optimisation=("-O1", "-march=native"))
 
 
 def _golden(
@@ -712,6 +720,11 @@ def choose_options(
     return options
 
 
+def _folding(limits: Limits) -> dict[str, Any]:
+    """The options of the compiler that say what constants it computes."""
+    return {"folded_work": limits.folded_work, "folded_growth": limits.folded_growth}
+
+
 def check_options(target: str, options: Options) -> None:
     """Raise InputError unless there is such a target and it knows these options."""
     profiles = find_target(target).profiles
@@ -798,7 +811,7 @@ def compile_model(
 
     check_options(target, options)
     graph, _ = import_graph(path, dims, bounds, outputs, constants, limits)
-    options = replace(options, folded_work=choose_limits(limits).folded_work)
+    options = replace(options, **_folding(choose_limits(limits)))
     return compile_graph(graph, find_target(target), options, **more)
 
 
@@ -822,7 +835,7 @@ def inspect_model(
 
     check_options(target, options)
     allowed = choose_limits(limits)
-    options = replace(options, folded_work=allowed.folded_work)
+    options = replace(options, **_folding(allowed))
     found = inspect_model(
         path,
         dims=dims,

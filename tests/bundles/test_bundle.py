@@ -25,7 +25,7 @@ def comparable(program: Program) -> Any:
     """A program as plain values, weights as bytes, without what the writer adds."""
     value = dataclasses.asdict(program)
     for weight in value["weights"]:
-        weight["data"] = weight["data"].tobytes()
+        weight["content"] = weight["content"].tobytes()
     del value["requirements"]
     return value
 

@@ -81,7 +81,7 @@ def test_closing_frees_everything() -> None:
 
 def test_a_failed_preparation_frees_everything() -> None:
     program = programs.addition("fake")
-    weight = dataclasses.replace(program.weights[0], data=None)
+    weight = dataclasses.replace(program.weights[0], content=None)
     device = FakeDevice()
     with pytest.raises(InternalError, match="was not read"):
         Replay(dataclasses.replace(program, weights=(weight,)), device)

@@ -98,7 +98,7 @@ def tall(dtype: str, width: int, height: int, gap: int) -> Program:
     values = (np.arange(count) % 2039).astype(dtype)
     values = values[: values.size - values.size % (4 // np.dtype(dtype).itemsize)]
     weight = replace(
-        program.weights[0], shape=values.shape, data=values.view(np.uint8), bytes=values.nbytes
+        program.weights[0], shape=values.shape, content=values.view(np.uint8), bytes=values.nbytes
     )
     size = width * height * 16
     back = program.kernels[1].source.replace("y * 5", f"y * {width}")

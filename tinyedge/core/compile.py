@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +46,8 @@ from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
 from tinyedge.core.target import Argument, KernelText, Target
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, Size, UOp, as_size, cast, maximum, replaced, toposort
+
+HELD_WEIGHT = 1 << 16  # bytes of a weight that are held; those of larger ones are made again
 
 WIDE_TYPES = {"float32": "float64", "float16": "float64"}
 WIDE_STORAGE = {"float64": "float32"}
@@ -289,7 +292,7 @@ def _shifted(state: State, old: UOp | None, new: UOp) -> UOp:
 
 def _fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
-    done = fold_constants(state.roots, state.options.folded_work)
+    done = fold_constants(state.roots, state.options.folded_work, state.options.folded_growth)
     for entry in state.entries:
         entry.follow(done)
     check_tensor(state.roots)
@@ -796,8 +799,8 @@ class _Assembler:
         assert storage.node is not None
         shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
         kept = dt.uint32 if storage.bits else storage.dtype
-        array = stored_array(storage)
-        weight = self._store(storage.name, storage.node.dtype, shape, kept, array)
+        make = partial(_memory_bytes, storage)
+        weight = self._store(storage.name, storage.node.dtype, shape, kept, make)
         layout = storage.layout
         key = (weight, None if layout.rows is None else (storage.shape, layout))
         if key not in self.stored:
@@ -806,17 +809,23 @@ class _Assembler:
         self.numbers[storage] = self.stored[key]
 
     def _store(
-        self, name: str, dtype: DType, shape: tuple[int, ...], storage: DType, values: Array
+        self,
+        name: str,
+        dtype: DType,
+        shape: tuple[int, ...],
+        storage: DType,
+        make: Callable[[], Array],
     ) -> int:
-        """The number of a weight; those that are equal are one, whatever their names."""
-        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        padding = -len(raw) % 4
-        if padding or not len(raw):
-            raw = np.concatenate([raw, np.zeros(padding or 4, np.uint8)])
+        """The number of a weight; those that are equal are one, whatever their names.
+
+        make: its bytes. Many of them are not kept, but made again where they are read.
+        """
+        raw = make()
         key = (dtype, shape, storage, hashlib.sha256(raw.data).digest())
         if key not in self.stored:
             self.stored[key] = len(self.weights)
-            weight = program.Weight(name, dtype.name, shape, storage.name, raw, len(raw))
+            content = make if len(raw) > HELD_WEIGHT else raw
+            weight = program.Weight(name, dtype.name, shape, storage.name, content, len(raw))
             self.weights.append(weight)
         return self.stored[key]
 
@@ -858,7 +867,8 @@ class _Assembler:
         initial = -1
         if kept.initial is not None:
             values = dt.codes(kept.initial).astype(storage.dtype.numpy)
-            initial = self._store(kept.name, kept.dtype, values.shape, storage.dtype, values)
+            make = partial(_padded, values)
+            initial = self._store(kept.name, kept.dtype, values.shape, storage.dtype, make)
         return program.State(
             kept.name,
             kept.dtype.name,
@@ -889,6 +899,20 @@ def _access(argument: Argument) -> Literal["read", "read_write"]:
     return "read" if reads else "read_write"
 
 
+def _memory_bytes(storage: Storage) -> Array:
+    """A weight's bytes as they lie in memory."""
+    return _padded(stored_array(storage))
+
+
+def _padded(values: Array) -> Array:
+    """An array's bytes, as whole words and at least one of them."""
+    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    padding = -len(raw) % 4
+    if padding or not len(raw):
+        raw = np.concatenate([raw, np.zeros(padding or 4, np.uint8)])
+    return raw
+
+
 def stored_array(storage: Storage) -> Array:
     """A weight's values as they lie in memory: converted, in its layout's order, padded with
     zeros.
@@ -896,7 +920,8 @@ def stored_array(storage: Storage) -> Array:
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
         data = np.where(np.isinf(data), data, np.clip(data, -LARGEST_HALF, LARGEST_HALF))
-    data = data.astype(storage.dtype.numpy, copy=False)
+    if not storage.bits:  # else they are packed as they are
+        data = data.astype(storage.dtype.numpy, copy=False)
     layout = storage.layout
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]

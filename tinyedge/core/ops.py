@@ -210,7 +210,8 @@ BARRIER = _row("barrier", "statement", 0)
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a BUFFER's values come from. data: a weight's array.
+    """Where a BUFFER's values come from. data: a weight's array, which may have another element
+    type than the BUFFER: it is converted where it is read.
 
     kind: input, weight or state; carried by a loop, or captured by its body.
     """

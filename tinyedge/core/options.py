@@ -15,7 +15,7 @@ class Options:
     named in `Compilation.rounded`. architectures: what kernels are compiled for at
     export, where they are; none: the target's default ones. folded_work: operations on elements
     that computing constants may take, beside what the weights allow; what takes more is left to the
-    run.
+    run. folded_growth: how many times the bytes of the weights the computed constants may take.
     """
 
     optimize: bool = True
@@ -24,3 +24,4 @@ class Options:
     wide: bool = False
     architectures: tuple[str, ...] = ()
     folded_work: int = 1 << 28
+    folded_growth: int = 2

@@ -7,7 +7,7 @@ floordiv ceildiv mod min max.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -117,16 +117,22 @@ class State:
 class Weight:
     """A constant. `dtype` and `shape` are the model's; `storage` and `data` are what kernels read.
 
-    `data` is a flat little-endian byte array (length a multiple of 4) or None in a bundle not yet
-    read.
+    content: `data`, or what makes it, so that weights need not all be in memory at once.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     storage: str
-    data: np.ndarray[Any, Any] | None
+    content: np.ndarray[Any, Any] | Callable[[], np.ndarray[Any, Any]] | None = field(repr=False)
     bytes: int
+
+    @property
+    def data(self) -> np.ndarray[Any, Any] | None:
+        """A flat little-endian byte array (length a multiple of 4), or None in a bundle not yet
+        read. It may be made anew at every call.
+        """
+        return self.content() if callable(self.content) else self.content
 
 
 @dataclass(frozen=True)

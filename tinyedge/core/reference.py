@@ -170,7 +170,10 @@ def _value(
         return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
         source = arg[0]
-        data = source.data if source.data is not None else codes(inputs[source.name])
+        if source.data is None:
+            data = codes(inputs[source.name])
+        else:
+            data = source.data.astype(node.dtype.held.numpy, copy=False)
         return data.astype(np.float32) if data.dtype == np.float16 else data
     if op is ops.IOTA:
         return np.arange(size_value(arg[0], symbols))

@@ -118,16 +118,17 @@ class Replay:
                 self.device.upload(arena, np.full(arena.bytes, 0xFF, np.uint8))
         weights = [self._alloc(padded(weight.bytes)) for weight in program.weights]
         for weight, memory in zip(program.weights, weights, strict=True):
-            if weight.data is None:
+            content = weight.data
+            if content is None:
                 raise InternalError(
                     f"weight {weight.name!r}", "its data was not read", id="replay.weight"
                 )
-            self.device.upload(memory, pad(raw(weight.data), memory.bytes))
+            self.device.upload(memory, pad(raw(content), memory.bytes))
         for state in program.states:
             data = program.weights[state.initial].data if state.initial >= 0 else None
             if data is not None:  # a copy: what it lies in is the caller's
                 self._initial[state.name] = raw(data).copy()
-        stripped = tuple(replace(weight, data=None) for weight in program.weights)
+        stripped = tuple(replace(weight, content=None) for weight in program.weights)
         self.program = replace(program, weights=stripped)
         images = {image.buffer: image for image in program.images}
         for number, buffer in enumerate(program.buffers):

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from io import FileIO
 from operator import index as integer
@@ -19,7 +20,7 @@ import numpy as np
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import BundleError, InputError, InternalError
-from tinyedge.core.ports import padded
+from tinyedge.core.ports import pad, padded
 from tinyedge.core.program import (
     Arena,
     Binding,
@@ -147,32 +148,47 @@ def write(
     return manifest
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Bytes of a file from `offset` on: those of some content from `start` on."""
+
+    offset: int
+    content: Callable[[], Array]
+    start: int
+    bytes: int
+
+
 class _Shards:
     """Byte strings laid out in files of at most 32 MiB, each part at a multiple of 256 bytes."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.parts: list[list[tuple[int, Array]]] = []
+        self.parts: list[list[_Part]] = []
         self.end = SHARD_BYTES
         self.total = 0
 
-    def place(self, data: Array, *, whole: bool) -> list[dict[str, int]]:
-        """Lay out flat bytes and return their segments; one segment if `whole`."""
+    def place(
+        self, size: int, content: Callable[[], Array], *, whole: bool
+    ) -> list[dict[str, int]]:
+        """Lay out flat bytes and return their segments; one segment if `whole`.
+
+        size: of the bytes; content: makes them, when they are written.
+        """
         segments: list[dict[str, int]] = []
         taken = 0
-        while taken < data.nbytes or not segments:
+        while taken < size or not segments:
             offset = -(-self.end // ALIGNMENT) * ALIGNMENT
             room = SHARD_BYTES - offset
-            if not room or (whole and data.nbytes > room):
+            if not room or (whole and size > room):
                 self.parts.append([])
                 offset, room = 0, SHARD_BYTES
-            part = data[taken : taken + room]
-            self.parts[-1].append((offset, part))
-            self.end = offset + part.nbytes
-            self.total += part.nbytes
+            part = _Part(offset, content, taken, min(room, size - taken))
+            self.parts[-1].append(part)
+            self.end = offset + part.bytes
+            self.total += part.bytes
             file = len(self.parts) - 1
-            segments.append({"file": file, "offset": offset, "bytes": part.nbytes})
-            taken += part.nbytes
+            segments.append({"file": file, "offset": offset, "bytes": part.bytes})
+            taken += part.bytes
         return segments
 
     def name(self, number: int) -> str:
@@ -182,24 +198,27 @@ class _Shards:
         """Records of the files, before their hashes are known."""
         records = []
         for number, parts in enumerate(self.parts):
-            offset, last = parts[-1]
-            size = offset + last.nbytes
+            size = parts[-1].offset + parts[-1].bytes
             records.append({"name": self.name(number), "bytes": size, "sha256": "0" * 64})
         return records
 
     def write(self, folder: Path, advance: Callable[[int], None]) -> Iterable[dict[str, Any]]:
+        made: tuple[Callable[[], Array] | None, Any] = (None, None)  # the last whole content
         for number, parts in enumerate(self.parts):
             digest = hashlib.sha256()
             end = 0
             with open(folder / self.name(number), "wb") as file:
-                for offset, data in parts:
-                    padding = bytes(offset - end)
-                    content = data.data
-                    for piece in (padding, content):
+                for part in parts:
+                    if part.content is not made[0]:
+                        made = (None, None)  # goes before the next one comes
+                        made = (part.content, part.content())
+                    padding = bytes(part.offset - end)
+                    data = made[1][part.start : part.start + part.bytes].data
+                    for piece in (padding, data):
                         file.write(piece)
                         digest.update(piece)
-                    end = offset + data.nbytes
-                    advance(data.nbytes)
+                    end = part.offset + part.bytes
+                    advance(part.bytes)
             yield {"name": self.name(number), "sha256": digest.hexdigest()}
 
 
@@ -252,22 +271,30 @@ def _bytes(array: Array) -> Array:
 
 
 def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
-    if weight.data is None:
+    if weight.content is None:
         raise InternalError(f"weight {weight.name!r}", "it has no data", id="export.weight")
-    data = _bytes(weight.data)
-    if data.nbytes not in (weight.bytes, padded(weight.bytes)):
-        because = f"it has {data.nbytes} bytes, not {weight.bytes}"
-        raise InternalError(f"weight {weight.name!r}", because, id="export.weight")
-    if data.nbytes % 4:
-        data = np.concatenate([data, np.zeros(-data.nbytes % 4, np.uint8)])
+    if not callable(weight.content):
+        _weight_bytes(weight)
+    size = padded(weight.bytes)
     return {
         "name": _label(weight.name),
         "dtype": dtypes.written(weight.dtype),
         "storage": weight.storage,
         "shape": [integer(size) for size in weight.shape],
-        "bytes": data.nbytes,
-        "segments": files.place(data, whole=False),
+        "bytes": size,
+        "segments": files.place(size, partial(_weight_bytes, weight), whole=False),
     }
+
+
+def _weight_bytes(weight: Weight) -> Array:
+    """A weight's bytes as the bundle holds them: whole words."""
+    content = weight.data
+    assert content is not None
+    data = _bytes(content)
+    if data.nbytes not in (weight.bytes, padded(weight.bytes)):
+        because = f"it has {data.nbytes} bytes, not {weight.bytes}"
+        raise InternalError(f"weight {weight.name!r}", because, id="export.weight")
+    return pad(data, padded(weight.bytes))
 
 
 def _label(name: str) -> str:
@@ -460,7 +487,8 @@ def _golden_record(program: Program, case: Golden, files: _Shards) -> dict[str, 
                 supported=f"at most {SHARD_BYTES} bytes",
                 next="export without --golden-input",
             )
-        return files.place(_bytes(data), whole=True)[0]
+        raw = _bytes(data)
+        return files.place(raw.nbytes, lambda: raw, whole=True)[0]
 
     def place_input(record: GoldenInput) -> dict[str, int]:
         ends = {"min": integer(record.minimum), "max": integer(record.maximum)}
@@ -750,7 +778,7 @@ def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
         dtype=dtypes.read(record["dtype"]),
         shape=tuple(record["shape"]),
         storage=record["storage"],
-        data=data,
+        content=data,
         bytes=record["bytes"],
     )
 

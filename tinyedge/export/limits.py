@@ -33,6 +33,8 @@ class Limits:
     of) is computed at import; a greater one is left to the compiled graph.
     folded_work: operations on elements that computing constants may take, beside what the weights
     allow; what takes more is left to the run.
+    folded_growth: how many times the bytes of the weights the constants may take that are computed
+    of them, once at import and once in the compiler; what takes more is left to the run.
     golden_work, golden_bytes: operations on elements, and bytes of memory, that the golden case of
     an entry may take; one that takes more is not made.
     """
@@ -49,6 +51,7 @@ class Limits:
     made: int = 1 << 24
     folded_bytes: int = 1 << 20
     folded_work: int = 1 << 28
+    folded_growth: int = 2
     golden_work: int = 1 << 38
     golden_bytes: int = 1 << 32
 

@@ -121,10 +121,9 @@ def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
 def _retyped_buffer(node: UOp, dtype: DType, sources: dict[ops.Source, ops.Source]) -> UOp:
     source, shape = node.arg
     if source not in sources:
-        data = source.data
-        if data is not None:
-            data = _fitting_array(data, node.dtype, dtype, source.name)
-        sources[source] = ops.Source(source.kind, source.name, data)
+        if source.data is not None:
+            _check_fitting(source.data, node.dtype, dtype, source.name)
+        sources[source] = ops.Source(source.kind, source.name, source.data)
     return UOp(ops.BUFFER, dtype, (), (sources[source], shape))
 
 
@@ -139,7 +138,10 @@ def _fitting(value: int | float, old: DType, new: DType) -> int | float:
     return value
 
 
-def _fitting_array(data: Array, old: DType, new: DType, name: str) -> Array:
+def _check_fitting(data: Array, old: DType, new: DType, name: str) -> None:
+    """Refuse a weight with integers that its new type cannot hold. The array stays as it is: large
+    ones are converted where they are read, one at a time.
+    """
     if new.kind in "iu" and data.size:
         for value in (int(data.min()), int(data.max())):
             if not new.limits[0] <= value <= new.limits[1]:
@@ -149,7 +151,6 @@ def _fitting_array(data: Array, old: DType, new: DType, name: str) -> Array:
                     id="compile.integer.range",
                     next="use a target with 64-bit integers (cpu)",
                 )
-    return data.astype(new.numpy)
 
 
 def _narrower(old: DType, new: DType) -> bool:

@@ -15,6 +15,7 @@ GROWTH = 2  # a folded weight may have this many times the elements of what it i
 SMALL = 65536  # elements below which growth does not matter
 CHEAP = 24  # operations on positions, which a kernel does faster than it loads what they make
 HELD = 1 << 26  # bytes that it may hold, beside what weights allow
+KEPT = 1 << 19  # bytes of constants that it may leave, beside what weights allow
 WORK_OF_WEIGHT, HELD_OF_WEIGHT = 64, 4  # the same, for each element and each byte of the weights
 NODE = 4096  # operations that take as long as what surrounds a node's evaluation
 
@@ -49,12 +50,14 @@ class Budget:
     What several constants need is counted for each of them, unless it is computed itself.
     """
 
-    def __init__(self, users: Mapping[UOp, Sequence[UOp]], work: int, bytes: int) -> None:
+    def __init__(
+        self, users: Mapping[UOp, Sequence[UOp]], work: int, bytes: int, kept: int
+    ) -> None:
         self.computed: set[UOp] = set()
         self._users = users
         self._work = work  # operations left
         self._bytes = bytes  # that may be made on the way to one constant
-        self._room = bytes  # left for what is kept
+        self._room = kept  # bytes left for what is kept
         self._needs: dict[UOp, Need] = {}
         self._readers: dict[UOp, int] = {}  # of those nodes that are read, by how many still
 
@@ -84,18 +87,20 @@ class Budget:
                 waiting += source.src
 
 
-def fold_constants(roots: tuple[UOp, ...], work: int) -> dict[UOp, UOp]:
+def fold_constants(roots: tuple[UOp, ...], work: int, growth: int) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one in which computations on weights are done.
 
     Weights of few bits an element stay as they are: kernels unpack them. work: operations on
-    elements that this may take; what takes more is left to the run.
+    elements that this may take; what takes more is left to the run, and so is what would be stored
+    beyond `growth` times the bytes of the weights.
     """
     order = toposort(roots)
     users = consumers(order)
     weights = [node for node in order if node.op is ops.BUFFER and node.arg[0].data is not None]
     elements = sum(node.arg[0].data.size for node in weights)
-    held = HELD + HELD_OF_WEIGHT * sum(map(_bytes, weights))
-    budget = Budget(users, work + WORK_OF_WEIGHT * elements, held)
+    stored = sum(map(_bytes, weights))
+    held, kept = HELD + HELD_OF_WEIGHT * stored, KEPT + growth * stored
+    budget = Budget(users, work + WORK_OF_WEIGHT * elements, held, kept)
     constant: dict[UOp, Made] = {}
     for node in order:
         made = _made_of(node, constant, elements)

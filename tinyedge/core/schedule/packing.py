@@ -22,6 +22,7 @@ from tinyedge.core.uop import UOp, cast, const, elementwise, toposort
 
 WIDTHS = (2, 4, 8, 16)
 FEWEST = 8192  # elements of a weight worth packing
+CHUNK = 1 << 16  # words that are packed at a time
 
 
 def packed_bits(data: Any, dtype: DType) -> int:
@@ -39,9 +40,15 @@ def packed_bits(data: Any, dtype: DType) -> int:
 def pack(values: Any, bits: int) -> Any:
     """Elements in memory's order as words, padded with zeros."""
     each = 32 // bits
-    codes = values.reshape(-1).astype(np.int64).astype(np.uint32) & np.uint32((1 << bits) - 1)
-    codes = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
-    return np.bitwise_or.reduce(codes << np.arange(0, 32, bits, dtype=np.uint32), axis=1)
+    flat = values.reshape(-1)
+    words = np.empty(-(-len(flat) // each), np.uint32)
+    for start in range(0, len(words), CHUNK):
+        codes = flat[start * each : (start + CHUNK) * each].astype(np.int64).astype(np.uint32)
+        codes &= np.uint32((1 << bits) - 1)
+        codes = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
+        codes <<= np.arange(0, 32, bits, dtype=np.uint32)
+        words[start : start + CHUNK] = np.bitwise_or.reduce(codes, axis=1)
+    return words
 
 
 def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:

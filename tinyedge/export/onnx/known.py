@@ -28,6 +28,9 @@ from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotie
 # How many times the size of a folded constant may be kept, and computed, beside what weights allow.
 HELD, DONE = 64, 1024
 TRIFLE = 4096  # bytes that are not counted
+# Bytes that constants may take which are computed of weights, beside a few times those. What is
+# beyond that stays in the graph, where the compiler knows what of it is still needed.
+BESIDE = 1 << 16
 WIDEST = 256  # elements of an array with sizes in it; wider ones are left to the run
 
 
@@ -46,6 +49,7 @@ class Knowledge:
         self._held = 0  # bytes of values that were computed
         self._done = 0  # bytes that were read and made to compute them
         self._weights = 0  # bytes of the weights they were computed from
+        self._kept = 0  # bytes of the constants that took their place
 
     def value(self, tensor: Tensor) -> Any:
         """The tensor's values as an array (objects where a size is symbolic), or None."""
@@ -70,6 +74,9 @@ class Knowledge:
             folded = _sizes_tensor(value, node.dtype)
             if folded is None:
                 return tensor
+        elif not self._keep(value):
+            self._forget(node)
+            return tensor
         else:
             folded = constant(value, name, node.dtype)
         self._values[folded.node] = value
@@ -127,6 +134,16 @@ class Knowledge:
             return False
         self._done += work
         return self._done <= DONE * self._limit + 64 * self._weights
+
+    def _keep(self, value: Any) -> bool:
+        """Whether a value may become a constant: a few operations on one large weight, each by
+        another number, would be as many large weights.
+        """
+        if value.nbytes > TRIFLE:
+            if self._kept + value.nbytes > self._limits.folded_growth * self._weights + BESIDE:
+                return False
+            self._kept += value.nbytes
+        return True
 
     def _count_sized(self, elements: int) -> None:
         """Count arithmetic on sizes, each an expression. Raises ModelError beyond the limit."""

@@ -27,6 +27,7 @@ Buffer = Union[bytes, memoryview]
 
 OLDEST_OPSET = 6
 OLDEST_IR = 3
+CHUNK = 1 << 20  # packed elements that are read at a time; a multiple of 8
 
 
 _STORED = {
@@ -303,13 +304,22 @@ def _codes(raw: Buffer, dtype: DType, count: int) -> Any:
     packed = np.frombuffer(raw, np.uint8)
     if dtype.bits >= 8:
         return packed.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
-    if 8 % dtype.bits:
-        bits = np.unpackbits(packed, bitorder="little")[: count * dtype.bits]
-        codes = np.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little")[:, 0]
-    else:
-        parts = [packed >> np.uint8(shift) for shift in range(0, 8, dtype.bits)]
-        codes = np.stack(parts, -1).reshape(-1)[:count]
-    return dt.low_bits(codes.view(dtype.numpy), dtype)
+    codes = np.empty(count, dtype.numpy)
+    for start in range(0, count, CHUNK):
+        end = min(start + CHUNK, count)
+        part = packed[start * dtype.bits // 8 : -(-end * dtype.bits // 8)]
+        raw = _unpacked(part, dtype.bits, end - start).view(dtype.numpy)
+        codes[start:end] = dt.low_bits(raw, dtype)
+    return codes
+
+
+def _unpacked(packed: Any, size: int, count: int) -> Any:
+    """The first so many codes of `size` bits, each in the low bits of a byte; others may follow."""
+    if 8 % size:
+        bits = np.unpackbits(packed, bitorder="little")[: count * size]
+        return np.packbits(bits.reshape(count, size), axis=1, bitorder="little")[:, 0]
+    parts = [packed >> np.uint8(shift) for shift in range(0, 8, size)]
+    return np.stack(parts, -1).reshape(-1)[:count]
 
 
 def sparse_array(sparse: Any, model: Model, subject: str) -> Any:
