@@ -390,7 +390,7 @@ def test_export_passes_its_options_on(
     Path("parts.json").write_text('{"y": {"low": [0, 4]}}')
     options += ("--state", "h=h_out", "--state", "q=q_out:shift@1:keep", "--state-init", "h=h.npy")
     options += ("--entry", "frame=f.onnx", "--slice", "y[0]:high=4..8", "--slices", "parts.json")
-    options += ("--golden-input", "x=x.npy", "--golden-steps", "3")
+    options += ("--golden-input", "x=x.npy", "--golden-steps", "3", "--name", "net")
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
     assert seen == {
@@ -411,6 +411,7 @@ def test_export_passes_its_options_on(
         "slices": {"y": {"low": [0, 4]}, "y[0]": {"high": "4..8"}},
         "golden_inputs": {"x": "x.npy"},
         "golden_steps": 3,
+        "name": "net",
         "force": False,
     }
     assert "1 kernel, 1 launch, " in out

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
-from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.device import check_trust, device_option, opened, trust_option
 from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, stages, table
 from tinyedge.core.program import Launch
 from tinyedge.core.replay import Replay
@@ -23,6 +23,7 @@ from tinyedge.core.replay import Replay
 @click.option("--runs", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows shown.")
 @device_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     bundle: Path,
@@ -32,6 +33,7 @@ def command(
     runs: int,
     top: int,
     device: str | None,
+    trust: bool,
     as_json: bool,
 ) -> int:
     """Measure BUNDLE: latency, and time per kernel by the model's nodes.
@@ -42,6 +44,7 @@ def command(
     from tinyedge.export.bundle import read
 
     program = read(bundle).program
+    check_trust(bundle, program.target, trust)
     chosen = find_entry(program, entry)
     symbols = sizes(dims)
     arrays = read_inputs(program, chosen, inputs)

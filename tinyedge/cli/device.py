@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
-from tinyedge.api import open_device
+from tinyedge.api import find_target, open_device
 from tinyedge.core.device import Device, DeviceInfo
+from tinyedge.core.errors import InputError
 from tinyedge.core.program import Program
+from tinyedge.export.manifest import MANIFEST
+from tinyedge.export.trust import is_known, remember
 
 
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,6 +27,42 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--device", metavar="NAME", help="A part of a device's name, see `tinyedge devices`."
     )(function)
+
+
+def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--trust, for commands that run a bundle."""
+    return click.option(
+        "--trust",
+        is_flag=True,
+        help="Run native code of a bundle that was not exported by you on this machine.",
+    )(function)
+
+
+def check_trust(bundle: Path, target: str, trust: bool) -> None:
+    """Ask before the native code of an unknown bundle is run; a yes is remembered.
+
+    Raises InputError where the answer is no, or nobody can be asked.
+    """
+    if find_target(target).isolated:
+        return
+    plan = hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()
+    if is_known(plan):
+        return
+    if not trust and sys.stdin.isatty() and sys.stderr.isatty():
+        text = (
+            f"{str(bundle)!r} was not exported by you on this machine. To run it is to run the "
+            "native code that it holds. Do you trust who made it?"
+        )
+        trust = click.confirm(text, err=True)
+    if not trust:
+        raise InputError(
+            f"bundle {str(bundle)!r}",
+            "it was not exported by you on this machine, and to run it is to run its native code",
+            id="bundle.trust",
+            supported="bundles that this user exported here; for webgpu, any",
+            next="if you trust who made it, add --trust",
+        )
+    remember(plan)
 
 
 def list_devices(target: str) -> list[DeviceInfo]:

@@ -18,7 +18,7 @@ from tinyedge.cli.arguments import (
     signature,
     sizes,
 )
-from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.device import check_trust, device_option, opened, trust_option
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
 from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
@@ -50,6 +50,7 @@ from tinyedge.core.replay import Replay
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Do it so many times.")
 @device_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     bundle: Path,
@@ -62,6 +63,7 @@ def command(
     steps: int,
     repeat: int,
     device: str | None,
+    trust: bool,
     as_json: bool,
 ) -> int:
     """Run BUNDLE on arrays from files, write its outputs, print their shapes and the time.
@@ -72,6 +74,7 @@ def command(
     from tinyedge.export.bundle import read
 
     program = read(bundle).program
+    check_trust(bundle, program.target, trust)
     chosen = find_entry(program, entry)
     arrays = read_inputs(program, chosen, inputs)
     symbols = sizes(dims)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.cli.device import device_option, opened
+from tinyedge.cli.device import check_trust, device_option, opened, trust_option
 from tinyedge.cli.output import say, say_json, stages, table
 from tinyedge.core.errors import InputError
 
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
     help="Compare fresh inputs with onnxruntime too; for each entry its own model.",
 )
 @device_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    bundle: Path, browser: bool, against: tuple[str, ...], device: str | None, as_json: bool
+    bundle: Path,
+    browser: bool,
+    against: tuple[str, ...],
+    device: str | None,
+    trust: bool,
+    as_json: bool,
 ) -> int:
     """Run BUNDLE on its golden inputs and compare with the expected outputs it holds.
 
@@ -41,6 +47,7 @@ def command(
     from tinyedge.export.verify import verify
 
     found = read(bundle)
+    check_trust(bundle, found.program.target, trust)
     models = _models(found.program, against)
     with stages() as progress:
         progress.report("running")

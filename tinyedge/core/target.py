@@ -60,6 +60,8 @@ class Target:
     render: text of a kernel. prelude: text that goes before all kernels.
     precision: what is exported unless asked otherwise. build: options of the device's compiler.
     compiler: what compiles kernels at export; None: devices compile their text.
+    isolated: kernels reach no memory but what is bound to them, whatever they say: those of a
+    stranger may be run.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Target:
     build: str = ""
     barrier: str = ""
     compiler: Compiler | None = None
+    isolated: bool = False
 
     def caps(self, profile: str = "default") -> Caps:
         """The facts of a profile. Raises KeyError."""

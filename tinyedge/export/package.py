@@ -19,6 +19,7 @@ from tinyedge.export.check import FILE_NAME, FORMAT
 from tinyedge.export.golden import Golden
 from tinyedge.export.manifest import MANIFEST, SIZE_LIMIT
 from tinyedge.export.replace import new_folder, put, remove_left
+from tinyedge.export.trust import remember
 
 # A file to copy, content, or content that holds the SHA-256 of the bundle's manifest.
 Extra = Union[Path, bytes, Callable[[str], bytes]]
@@ -73,6 +74,7 @@ def write_bundle(
                 _add(folder / name, source(plan) if callable(source) else source)
             _check_unchanged(inputs or {})
             put(folder, place, check)
+            remember(plan)
     except OSError as error:
         moved = error.errno == errno.EXDEV  # a folder of an image's lower layer
         raise InputError(

@@ -23,4 +23,5 @@ TARGET = Target(
     render=render,
     prelude="",
     barrier=BARRIER,
+    isolated=True,
 )
