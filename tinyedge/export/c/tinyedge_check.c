@@ -23,18 +23,40 @@ static TE_APART int compare(te_text a, te_text b) {
     return order ? order : (a.length > b.length) - (a.length < b.length);
 }
 
-/* Whether names that lie `stride` bytes apart are all different. */
-static bool unique(const void *first, size_t stride, uint32_t count) {
-    const char *records = first;
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t j = 0; j < i; j++) {
-            const te_text *a = (const void *)(records + i * stride);
-            const te_text *b = (const void *)(records + j * stride);
-            if (te_same(*a, *b)) return false;
-        }
+/* Let the name at `at` sink to its place in a heap, the greatest above. */
+static void sink(const te_text **heap, uint32_t at, uint32_t count) {
+    for (uint32_t below; (below = 2 * at + 1) < count; at = below) {
+        if (below + 1 < count && compare(*heap[below], *heap[below + 1]) < 0) below++;
+        if (compare(*heap[at], *heap[below]) >= 0) return;
+        const te_text *greater = heap[below];
+        heap[below] = heap[at];
+        heap[at] = greater;
     }
-    return true;
 }
+
+/* Names that lie `stride` bytes apart are all different: equal ones come one after the other when
+   they are sorted. */
+static te_status check_unique(const te_model *model, const void *first, size_t stride,
+                              uint32_t count, te_error *error) {
+    const te_text **heap;
+    bool once = true;
+    if (count < 2) return TE_OK;
+    TE_TAKE(heap, &model->allocator, count * sizeof *heap);
+    for (uint32_t i = 0; i < count; i++) heap[i] = (const void *)((const char *)first + i * stride);
+    for (uint32_t i = count / 2; i-- > 0;) sink(heap, i, count);
+    for (uint32_t left = count - 1; left > 0 && once; left--) {
+        const te_text *greatest = heap[0];
+        heap[0] = heap[left];
+        sink(heap, 0, left);
+        once = compare(*greatest, *heap[0]) != 0;
+    }
+    te_release(&model->allocator, heap);
+    NEED(TE_NAME, once, "two symbols, ports, states, slices, entries or kernels of one name");
+    return TE_OK;
+}
+
+/* The same of a kind of records, which begin with their names. */
+#define UNIQUE(records, count) check_unique(model, records, sizeof *(records), count, error)
 
 static bool starts(te_text text, const char *word) {
     const size_t length = strlen(word);
@@ -73,17 +95,16 @@ static te_status check_names(const te_model *model, te_error *error) {
         NEED(TE_NAME, !before.at || compare(before, feature) < 0, "features do not increase");
         before = feature;
     }
-    bool once = unique(model->symbols, sizeof *model->symbols, TOTAL(SYMBOLS)) &&
-                unique(model->entries, sizeof *model->entries, TOTAL(ENTRIES)) &&
-                unique(model->kernels, sizeof *model->kernels, TOTAL(KERNELS));
+    TE_TRY(UNIQUE(model->symbols, TOTAL(SYMBOLS)));
+    TE_TRY(UNIQUE(model->entries, TOTAL(ENTRIES)));
+    TE_TRY(UNIQUE(model->kernels, TOTAL(KERNELS)));
     for (int group = 0; group < 3; group++) {
-        once &= unique(model->ports[group], sizeof **model->ports, te_count(model, group));
+        TE_TRY(UNIQUE(model->ports[group], te_count(model, group)));
     }
     for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
         const te_port_record *port = &model->ports[TE_OUTPUTS][i];
-        once &= unique(model->slices + port->first_slice, sizeof *model->slices, port->slices);
+        TE_TRY(UNIQUE(model->slices + port->first_slice, port->slices));
     }
-    NEED(TE_NAME, once, "two symbols, ports, states, slices, entries or kernels of one name");
     for (uint32_t i = 0; i < TOTAL(FILES); i++) {
         const te_text name = model->files[i].name;
         NEED(TE_NAME, is_file_name(name), "%.*s is no name of a bundle's file", SHOW(name));
