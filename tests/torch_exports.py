@@ -3,10 +3,10 @@
     python tests/torch_exports.py FOLDER           # all of them
     python tests/torch_exports.py FOLDER gpt vit
 
-Needs tests/torch_requirements.txt, which `scripts/setup slow` installs into .cache/torch, and
-nothing of this repository. MODEL.traced.onnx is what the older exporter writes, which traces
-TorchScript, MODEL.dynamo.onnx what the newer one does. Both declare the sizes of `dynamic` as
-symbols. tests/realmodels/exports holds these files without their weights.
+Needs tests/exporters/requirements/torch.txt, which `scripts/setup slow` installs into
+.cache/exporters/torch, and nothing of this repository. MODEL.traced.onnx is what the older exporter
+writes, which traces TorchScript, MODEL.dynamo.onnx what the newer one does. Both declare the sizes
+of `dynamic` as symbols. tests/realmodels/exports holds these files without their weights.
 """
 
 from __future__ import annotations

@@ -219,6 +219,16 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
         + [floats(2, 2, 3, 3), floats(2, 2, 3, 3)],
         {"num_heads": 2, "unidirectional": 1, "outputs": 3},
     ),
+    (
+        "MatMulBnb4",
+        [floats(2, 3, 24), whole("uint8", 60), floats(8) ** 2],
+        {"K": 24, "N": 5, "block_size": 16, "quant_type": 0},
+    ),
+    (
+        "MatMulBnb4",
+        [floats(2, 3, 24), whole("uint8", 60), floats(8) ** 2],
+        {"K": 24, "N": 5, "block_size": 16, "quant_type": 1},
+    ),
     ("RotaryEmbedding", TURNED, {"num_heads": 2, "rotary_embedding_dim": 4}),
     ("RotaryEmbedding", [TURNED[0], np.array([2]), *COSINES], {"interleaved": 1}),
     (
@@ -229,14 +239,16 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
 ]
 
 # Where onnxruntime reads tables or multiplies by a rounded quotient, one step beside is no fault.
-INTEGERS = ("uint8", "int8")
+WEIGHTS = {("MatMulBnb4", 1), ("MatMulBnb4", 2)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_as_onnxruntime_does(case: tuple[str, list[Any], dict[str, Any]]) -> None:
     op, inputs, attributes = case
     values = [None if value is None else np.asarray(value) for value in inputs]
-    scalars = tuple(n for n, value in enumerate(values) if value is not None and value.ndim == 0)
+    scalars = tuple(
+        n for n, v in enumerate(values) if v is not None and (v.ndim == 0 or (op, n) in WEIGHTS)
+    )
     compare(op, 17, values, constants=scalars, domain=DOMAIN, steps=1, **attributes)
 
 
@@ -246,7 +258,7 @@ ELSEWHERE = {  # DynamicQuantizeLSTM in test_recurrent.py, the others below
     *("NhwcFusedConv", "QEmbedLayerNormalization", "QLinearReduceMean", "SkipGroupNorm"),
 }
 LANGUAGE = """
-    DecoderMaskedMultiHeadAttention GroupQueryAttention MatMulBnb4 MoE PackedMultiHeadAttention
+    DecoderMaskedMultiHeadAttention GroupQueryAttention MoE PackedMultiHeadAttention
     QMoE SparseAttention BeamSearch GreedySearch Sampling RelativePositionBias
 """.split()
 
@@ -455,6 +467,15 @@ def test_rows_of_weights_of_a_few_bits(kind: int | str, zeros: bool) -> None:
         scales, 16, 1
     )
     np.testing.assert_allclose(got, table[indices], rtol=1e-6)
+
+
+def test_codes_of_normal_quantiles() -> None:
+    """The first number of a byte is in its high bits: 15 is 1, 7 is 0, 0 is -1."""
+    node = helper.make_node(
+        "MatMulBnb4", ["a", "b", "s"], ["y"], domain=DOMAIN, K=2, N=2, block_size=16, quant_type=1
+    )
+    weights = {"b": np.array([0xF7, 0x0F], np.uint8), "s": np.float32([3.0])}
+    assert run([node], {"a": np.float32([[1, 10]])}, weights)[0].tolist() == [[3, 27]]
 
 
 # Layer normalisation where ONNX has none.

@@ -12,7 +12,7 @@ from tests.realmodels import cases, library, weights
 from tests.realmodels.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".cache" / "torch" / "bin" / "python"
+PYTHON = ROOT / ".cache" / "exporters" / "torch" / "bin" / "python"
 STORED = sorted(path.stem for path in weights.EXPORTS.glob("*.onnx"))
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what `tests/torch_exports.py` writes."""
     if not PYTHON.exists():
-        pytest.fail("there is no torch in .cache/torch: run scripts/setup slow")
+        pytest.fail("there is no torch in .cache/exporters: run scripts/setup slow")
     folder = tmp_path_factory.mktemp("exports")
     command = [str(PYTHON), str(ROOT / "tests" / "torch_exports.py"), str(folder)]
     result = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Weights of 2, 4 and 8 bits in blocks, several in a byte: MatMulNBits, GatherBlockQuantized."""
+"""Weights of 2, 4 and 8 bits in blocks, several in a byte: operators of com.microsoft."""
 
 from __future__ import annotations
 
@@ -123,3 +123,40 @@ def gather_block_quantized(
 
 def _gathered(node: Node, table: Tensor, axis: int, indices: Tensor) -> Tensor:
     return table.gather(axis, wrapped(node, indices, table.shape[axis]))
+
+
+# What the codes of 4 bits of bitsandbytes stand for, before the scale of their block: FP4 are small
+# floats of three bits and a sign, NF4 quantiles of the normal distribution.
+FP4 = [0.0, 0.005208333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25]
+NF4 = [
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+]
+TABLES = ([*FP4, *(-value for value in FP4)], NF4)
+
+
+@operator("MatMulBnb4", domain=DOMAIN, limits="constant weights")
+def matmul_bnb4(node: Node, a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
+    """a @ weight' of [N, K] numbers of 4 bits in blocks along all of them, the first of a byte in
+    its high bits; scales: of the blocks.
+    """
+    rows, length = node.integer("N", 0), node.integer("K", 0)
+    block, kind = node.integer("block_size", 0), node.integer("quant_type", 0)
+    node.has("training_mode")
+    if min(rows, length, block) < 1 or kind not in (0, 1):
+        raise node.invalid(f"{rows} rows of {length} in blocks of {block}, quant_type {kind}")
+    codes = node.constant_input(b, "B").reshape(-1)
+    count = rows * length
+    blocks = -(-count // block)
+    if codes.size != (count + 1) // 2 or scales.size != blocks:
+        raise node.invalid(f"B is {show(b)} and absmax {show(scales)} for {count} numbers")
+    node.check_table(blocks * block)
+    numbers = np.stack([codes >> 4, codes & 15], 1).reshape(-1)[:count]
+    padded = np.pad(numbers, (0, blocks * block - count)).astype(np.uint8)
+    table = node.constant(np.array(TABLES[kind], np.float32)).cast(scales.dtype)
+    values = table.gather(0, node.constant(padded.reshape(blocks, block)))
+    flat = (values * scales.reshape((-1, 1))).reshape((blocks * block,))
+    weight = flat[:count].reshape((rows, length)).cast(a.dtype)
+    return a.matmul(weight.transpose() if node.integer("transB", 1) else weight)
