@@ -183,13 +183,14 @@ def narrowed(node: UOp, native: bool) -> UOp:
     native: conversions make what is too large infinite; others saturate and must not see it.
     """
     done: dict[UOp, UOp] = {}
-    for n in toposort((node,), stop=lambda n: not _moves(n)):
+    for n in toposort((node,), stop=lambda n: not _moved(n), operands=_moved):
         if n.op is ops.EMPTY:
             done[n] = UOp(ops.EMPTY, dt.float16, (), n.arg)
         elif n.op is ops.CAST and n.src[0].dtype is dt.float16:
             done[n] = n.src[0]
-        elif _moves(n):
-            done[n] = UOp(n.op, dt.float16, tuple(done[s] for s in n.src), n.arg)
+        elif moved := _moved(n):
+            src = tuple(done[s] if s in moved else s for s in n.src)
+            done[n] = UOp(n.op, dt.float16, src, n.arg)
         else:
             done[n] = cast(n if native else _without_large(n), dt.float16)
     return done[node]
@@ -204,15 +205,22 @@ def _without_large(node: UOp) -> UOp:
 
 
 def joined(root: UOp) -> UOp | None:
-    """The chain of assignments of which a tensor is a view, if it takes in halves of memory."""
-    while _moves(root) and root.op is not ops.ASSIGN:
+    """What assigns or scatters into a tensor of which another is a view, if halves of memory are
+    among what it takes.
+    """
+    while _moved(root) and root.op.group == "movement":
         root = root.src[0]
-    if root.op is not ops.ASSIGN:
+    if root.op not in (ops.ASSIGN, ops.SCATTER):
         return None
-    below = toposort((root,), stop=lambda n: not _moves(n))
+    below = toposort((root,), stop=lambda n: not _moved(n), operands=_moved)
     return root if any(n.op is ops.CAST and n.src[0].dtype is dt.float16 for n in below) else None
 
 
-def _moves(node: UOp) -> bool:
-    """Whether a node only moves values. Padding selects, which vectors of halves cannot do."""
-    return (node.op.group == "movement" and node.op is not ops.PAD) or node.op is ops.ASSIGN
+def _moved(node: UOp) -> tuple[UOp, ...]:
+    """The operands of which a node only moves values. Padding selects, which vectors of halves
+    cannot do.
+    """
+    if node.op is ops.SCATTER:
+        return () if node.arg[1] is not None else (node.src[0], node.src[2])
+    moves = node.op.group == "movement" and node.op is not ops.PAD
+    return node.src if moves or node.op is ops.ASSIGN else ()
