@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests import models
 
@@ -82,3 +86,17 @@ def test_it_exports(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "pnet.tinyedge" / "tinyedge.js").is_file()
     out = run(installed, tmp_path, "-m", "tinyedge", "inspect", "pnet.tinyedge")
     assert "input    input_1 float32 [1, 32, 40, 3]" in out
+
+
+def test_the_constraints_hold_what_the_tests_need() -> None:
+    """Names and versions only, of each requirement one that it takes; `scripts/setup renew`."""
+    head, *lines = (ROOT / "scripts" / "constraints.txt").read_text().splitlines()
+    assert re.fullmatch(r"# Python 3\.[0-9]+, on Linux: made by scripts/setup renew", head)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.+]*", line) for line in lines)
+    versions = {
+        canonicalize_name(name): version for name, version in (x.split("==") for x in lines)
+    }
+    for requirement in map(Requirement, metadata.requires("tinyedge") or ()):
+        if requirement.name != "tinyedge":
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), (requirement, version)
