@@ -24,9 +24,9 @@ from tests.exporters.recipes import Array, Recipe, main
 S8, U8, S16, U16 = QuantType.QInt8, QuantType.QUInt8, QuantType.QInt16, QuantType.QUInt16
 S4, U4, F8 = QuantType.QInt4, QuantType.QUInt4, QuantType.QFLOAT8E4M3FN
 QDQ, QOPERATOR = QuantFormat.QDQ, QuantFormat.QOperator
-TOLERANCE = (
-    0.05  # a number beside a step's middle is rounded to either side, and layers add that up
-)
+# A number beside the middle of a step goes to either side, and layers add that up: by operators
+# alone, on the same inputs, one element of some 50,000 is one step beside.
+TOLERANCE = 0.1
 
 
 class Samples(CalibrationDataReader):
