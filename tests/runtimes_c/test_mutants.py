@@ -18,7 +18,8 @@ from onnx import parser
 
 import tinyedge
 from tests.runtimes_c import build
-from tests.runtimes_c.mutate import Mutator
+from tests.runtimes_c.mutate import Mutator, repair
+from tinyedge.export.manifest import encode
 
 RNG = np.random.default_rng(8)
 needs_sanitizers = pytest.mark.skipif(
@@ -158,6 +159,55 @@ def _run(bundle: Path, program: Path, seed: int, accepted: int) -> int:
         file.unlink()
         assert total < 100 * accepted, said
     return total
+
+
+def _counts(manifest: Any) -> None:
+    manifest["steps"][0]["counts"] = [4096, 1, 1]
+
+
+def _no_symbols(manifest: Any) -> None:
+    for kernel in manifest["kernels"]:
+        kernel["symbols"] = False
+
+
+def _greater_sizes(manifest: Any) -> None:
+    """Of a symbol that no port has any more, in launches that are as they were."""
+    for port in (*manifest["inputs"], *manifest["outputs"]):
+        port["shape"] = [1]
+    for symbol in manifest["symbols"]:
+        symbol["max"] = symbol["min"] + 1000 * symbol["step"]
+
+
+def _small_arena(manifest: Any) -> None:
+    """All of memory is one buffer's."""
+    manifest["arenas"] = [{"bytes": 256}]
+    for buffer in manifest["buffers"]:
+        if buffer["arena"] == 0:
+            buffer |= {"offset": 0, "bytes": 256}
+    for port in (*manifest["inputs"], *manifest["outputs"]):
+        port["shape"] = [1]
+
+
+@needs_sanitizers
+@pytest.mark.parametrize(
+    ("change", "accepted"),
+    [(_counts, 1), (_no_symbols, 1), (_greater_sizes, 1), (_small_arena, 0)],
+)
+def test_plans_made_to_leave_their_memory(
+    change: Callable[[Any], None], accepted: int, tmp_path: Path, runtime: list[Path]
+) -> None:
+    bundle = _sizes(tmp_path)
+    manifest = json.loads((bundle / "manifest.json").read_text("ascii"))
+    change(manifest)
+    repair(manifest)
+    manifest["golden"] = []
+    text = encode(manifest)
+    file = tmp_path / "texts"
+    file.write_bytes(struct.pack("<I", len(text)) + text)
+    said = build.run(
+        _program(bundle, runtime), bundle, file, env={"ASAN_OPTIONS": "detect_leaks=0"}
+    )
+    assert said == f"{accepted} accepted, {1 - accepted} refused, 0 slow\n"
 
 
 @needs_sanitizers
