@@ -194,6 +194,6 @@ def _layers(folder: Path, kind: str, megabytes: int) -> Path:
 def test_weights_are_in_memory_about_once(
     kind: str, what: str, target: str, tmp_path: Path
 ) -> None:
-    path = _layers(tmp_path, kind, 256)
+    path = _layers(tmp_path, kind, 128)
     peak = _peak(path, what, target, tmp_path / "b")
     assert peak <= 2 * path.stat().st_size + (300 << 20), f"{peak >> 20} MiB"
