@@ -39,6 +39,7 @@ from tinyedge.core.schedule.kernels import (
     schedule,
 )
 from tinyedge.core.schedule.memory import Lifetime, plan
+from tinyedge.core.schedule.numbers import share_numbers
 from tinyedge.core.schedule.packing import pack
 from tinyedge.core.schedule.sharing import Signature, share
 from tinyedge.core.schedule.splitting import split_weights
@@ -317,6 +318,7 @@ def _schedule(state: Compilation) -> None:
             {name: str(number) for number, name in enumerate(entry.counts)},
             state.options.wide,
         )
+    share_numbers(state.launches, state.caps)
     for sink in {launch.sink: None for launch in state.launches}:
         check_kernel(sink)
 
