@@ -43,6 +43,8 @@ EXPORTERS = {
     "onnxconverter_common_files": "onnxconverter_common",
     "tf2onnx_files": "tf2onnx",
     "jax2onnx_files": "jax2onnx",
+    "sklearn_files": "sklearn",
+    "boosted_trees_files": "sklearn",
 }
 
 
@@ -103,7 +105,19 @@ def expected(path: Path, given: Mapping[str, Array]) -> dict[str, Array]:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_outputs()]
-    return dict(zip(names, session.run(None, dict(given)), strict=True))
+    results = map(as_numbers, session.run(None, dict(given)))
+    return dict(zip(names, results, strict=True))
+
+
+def as_numbers(result: Any) -> Array:
+    """A result as tinyedge has it: of maps from labels a row of their values each, of labels that
+    are texts their places in order.
+    """
+    if isinstance(result, list) and result and isinstance(result[0], dict):
+        return np.array([list(row.values()) for row in result], np.float32)
+    if isinstance(result, np.ndarray) and result.dtype == object:
+        return np.unique(result, return_inverse=True)[1].reshape(result.shape)
+    return np.asarray(result)
 
 
 def result(path: Path, target: str, device: Device, tolerance: float, out: Path) -> str:
