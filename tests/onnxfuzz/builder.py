@@ -64,7 +64,7 @@ class Builder:
         self.name = f"g{seed}"
         self.special = self.random.random() < 0.2
         self.open = self.random.choice(OPEN) if self.random.random() < 0.35 else 0
-        other = self.random.choice((1, 2, self.open - 1, self.open + 1, 2 * self.open + 1))
+        other = self.random.choice((0, 1, 2, self.open - 1, self.open + 1, 2 * self.open + 1))
         self.sizes = (self.open, other) if self.open else ()
         self.values: dict[str, list[Value]] = {}
         self.constants: set[str] = set()
@@ -73,6 +73,7 @@ class Builder:
         self.new: list[str] = []
         self._names = 0
         self._pending: dict[str, int] = {}
+        self._wide = False
 
     # Choice.
 
@@ -269,7 +270,7 @@ class Builder:
         """Take nodes as a step, if it can be run and compared in every world."""
         several = (nodes,) if isinstance(nodes, NodeProto) else tuple(nodes)
         results = tuple(outputs) or tuple(name for name in several[-1].output if name)
-        step = Step(several, tuple(free_names(several)), results)
+        step = Step(several, tuple(free_names(several)), results, self._wide)
         found: list[dict[str, Value]] = []
         try:
             for world in range(len(self.sizes) or 1):
@@ -292,7 +293,7 @@ class Builder:
         self.new.clear()
         self.steps.append(step)
         self.bounds.update(self._pending)
-        self._pending = {}
+        self._pending, self._wide = {}, False
         return True
 
     def drop(self) -> None:
@@ -300,7 +301,7 @@ class Builder:
         for name in self.new:
             self._forget(name)
         self.new.clear()
-        self._pending = {}
+        self._pending, self._wide = {}, False
 
     def _forget(self, name: str) -> None:
         self.values.pop(name, None)
@@ -309,6 +310,10 @@ class Builder:
     def bound(self, node: NodeProto, most: int) -> None:
         """The most turns or elements of a node of this step."""
         self._pending[node.name] = most
+
+    def widen(self) -> None:
+        """Between the nodes of this step, halves are float32."""
+        self._wide = True
 
     def case(self) -> Case:
         """What has been made, with the results that are outputs."""

@@ -27,11 +27,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Step:
-    """Nodes that are one choice of the generator; `outputs` is what later steps may use of them."""
+    """Nodes that are one choice of the generator; `outputs` is what later steps may use of them.
+
+    wide: between its nodes float16 is float32, as tinyedge has it; only results are rounded.
+    """
 
     nodes: tuple[NodeProto, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    wide: bool = False
 
     @property
     def operator(self) -> str:

@@ -125,7 +125,7 @@ class Oracle:
                 self.answered[step.operator, f"not {engine}"] += 1
                 continue
             try:
-                run = make(step, opset, feeds)
+                run = _widened(make, step, opset, feeds) if step.wide else make(step, opset, feeds)
                 found = run(feeds)
             except _Unable as unable:
                 if unable.final:
@@ -182,6 +182,23 @@ class Oracle:
                 change = _change(array, other)
                 changes[name] = np.maximum(changes[name], change)
         return {n: _value(array, changes[n], units, within) for n, array in arrays.items()}
+
+
+def _widened(make: Any, step: Step, opset: int, feeds: dict[str, Array]) -> Run:
+    """A step on float32 in the place of float16, of which the results are rounded."""
+
+    def wide(arrays: dict[str, Array]) -> dict[str, Array]:
+        halves = {n for n, a in arrays.items() if a.dtype == np.float16}
+        return {n: a.astype(np.float32) if n in halves else a for n, a in arrays.items()}
+
+    inner = make(step, opset, wide(feeds))
+
+    def run(arrays: dict[str, Array]) -> list[Array]:
+        found = inner(wide(arrays))
+        with np.errstate(over="ignore"):
+            return [a.astype(np.float16) if a.dtype == np.float32 else a for a in found]
+
+    return run
 
 
 class _Unable(Exception):

@@ -66,6 +66,34 @@ def quantized_chain(g: Builder, op: str) -> Made:
     return nodes
 
 
+@maker("LargeHalves")
+def large_halves(g: Builder, op: str) -> Made:
+    """A normalization in parts, of halves whose squares no half can hold."""
+    shape = g.shape(1, 3, least=2)
+    spread = g.choice((1.0, 80.0, 800.0))
+    x = g.filled(shape, lambda rng, s: (rng.standard_normal(s) * spread).astype(np.float16), False)
+    axis = g.constant([-1])
+    axes = [axis] if g.opset >= 18 else []
+    given = {} if axes else {"axes": [-1]}
+    mean = g.node("ReduceMean", [x, *axes], **given)
+    apart = g.node("Sub", [x, mean.output[0]])
+    two = g.constant(2.0, "float16")
+    square = g.node("Pow", [apart.output[0], two])
+    variance = g.node("ReduceMean", [square.output[0], *axes], **given)
+    more = g.node("Add", [variance.output[0], g.constant(0.5, "float16")])
+    root = g.node("Sqrt", [more.output[0]])
+    g.widen()
+    return [
+        mean,
+        apart,
+        square,
+        variance,
+        more,
+        root,
+        g.node("Div", [apart.output[0], root.output[0]]),
+    ]
+
+
 @maker("MaskedAssignment")
 def masked_assignment(g: Builder, op: str) -> Made:
     """x[mask] = v, as exporters write it: the number of elements is counted twice."""
