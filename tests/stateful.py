@@ -31,7 +31,7 @@ class Case:
 
     def source(self) -> Graphs:
         main, *others = self.entries.items()
-        source, _, _ = source_of(
+        source, *_ = source_of(
             main[1], entries=dict(others), states=self.states, state_init=self.initial
         )
         return source

@@ -333,7 +333,7 @@ def export_onnx(
     first = _arrays("initial value of state", state_init, "state.file")
     report = progress or _silent
     report("import")
-    source, assumed, record = source_of(
+    source, assumed, record, size = source_of(
         path,
         dims=dims,
         bounds=bounds,
@@ -364,6 +364,7 @@ def export_onnx(
         warn=warn,
         record=record,
         files=files,
+        model_bytes=size,
     )
 
 
@@ -405,7 +406,7 @@ def export_function(
     allowed = choose_limits(limits)
     options = replace(options, **_folding(allowed))
     first = _arrays("initial value of state", state_init, "state.file")
-    source, assumed, record = source_of(
+    source, assumed, record, _ = source_of(
         (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
     )
     for text in assumed:
@@ -442,14 +443,17 @@ def export_graph(
     warn: Warn | None = None,
     record: Mapping[str, Any] | None = None,
     files: Files | None = None,
+    model_bytes: int | None = None,
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
-    name: as for `export_onnx`. limits: what the golden cases may take. record: more of what the
-    bundle was made with, for its manifest's `options`.
+    name: as for `export_onnx`. limits: what the golden cases and the bundle may take. record: more
+    of what the bundle was made with, for its manifest's `options`. model_bytes: of the models, to
+    which the bundle's size is held; None: it may have any.
     """
     from tinyedge.export.bundle import kernel_file
     from tinyedge.export.c_bundle import check_prefix
+    from tinyedge.export.estimate import check_growth
     from tinyedge.export.package import check_place, write_bundle
 
     check_options(target, options)
@@ -471,6 +475,9 @@ def export_graph(
     compiled = compile_graph(source, find_target(target), options, progress=progress)
     assert compiled.program is not None
     program = compiled.program
+    if model_bytes is not None:
+        kernel_bytes = sum(len(kernel.source) for kernel in program.kernels)
+        check_growth(program.weights, kernel_bytes, model_bytes, limits or Limits())
     program = replace(program, options={**program.options, **(record or {})})
     largest = max((buffer.bytes for buffer in program.buffers), default=0)
     for text in remarks(source, find_target(target), largest, compiled.caps):

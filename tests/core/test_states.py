@@ -144,7 +144,7 @@ def test_a_state_with_an_open_first_axis(target: str, device: Device) -> None:
         tuple(Port(n, t.dtype, t.shape) for n, t in {"x": x, "h": h, "q": q}.items()),
         tuple(Port(n, t.dtype, t.shape, t.node) for n, t in outputs.items()),
     )
-    source, _, _ = source_of(graph, states={"h": "h_out", "q": "q_out:shift"})
+    source, *_ = source_of(graph, states={"h": "h_out", "q": "q_out:shift"})
     program = compile_graph(source, find_target(target), Options()).program
     assert program is not None
     states = {"h": np.zeros((8, 6), np.float32), "q": np.zeros((8, 3, 6), np.float32)}

@@ -155,7 +155,9 @@ def test_constants_hold_for_every_entry(tmp_path: Path) -> None:
 
     entries = {"b": write("b", ["x", "rate"]), "c": write("c", ["x"])}
     constants = {"rate": 16000, "gain": 2}
-    source, _, record = source_of(write("a", ["gain", "x"]), entries=entries, constants=constants)
+    source, _, record, _ = source_of(
+        write("a", ["gain", "x"]), entries=entries, constants=constants
+    )
     found = {name: [port.name for port in graph.inputs] for name, graph in source.entries.items()}
     assert found == {"main": ["x"], "b": ["x"], "c": ["x"]} and len(record["constants"]) == 2
     with pytest.raises(InputError, match=r"'speed'.*\n.*no such input"):

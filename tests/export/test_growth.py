@@ -15,9 +15,13 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from tests.export.hostile import info, model, node
+from tests.export.hostile.files import sparse
 from tests.export.stress import LINKS, build
+from tests.realmodels.weights import topology
 from tinyedge import load
 from tinyedge.api import choose_options, compile_graph, export_onnx, find_target
+from tinyedge.cli import main
+from tinyedge.core.errors import ModelError
 from tinyedge.export.onnx import import_model
 
 LENGTH = 120  # links; a kernel holds at most 200 nodes, so these are several kernels
@@ -130,6 +134,66 @@ def test_products_of_a_weight_are_not_stored_one_by_one(
         np.testing.assert_allclose(y, values * factors, rtol=1e-3, atol=1e-2 * count)
 
 
+def _overlapping(folder: Path) -> Path:
+    """Weights of 1 MiB each that begin 4 bytes after each other in one file of external data."""
+    values = np.random.default_rng(0).standard_normal((1 << 18) + 24, np.float32)
+    (folder / "data.bin").write_bytes(values.tobytes())
+    weights, names = [], ["x"]
+    for number in range(24):
+        made = TensorProto(name=f"part{number}", data_type=TensorProto.FLOAT, dims=[1 << 18])
+        made.data_location = TensorProto.EXTERNAL
+        for key, value in {"location": "data.bin", "offset": 4 * number, "length": 1 << 20}.items():
+            made.external_data.add(key=key, value=str(value))
+        weights.append(made)
+        names.append(made.name)
+    inputs = [info("x", [1 << 18])]
+    source = model([node("Sum", names, ["y"])], inputs=inputs, weights=weights)
+    return _saved(folder, source)
+
+
+def _sparse(folder: Path) -> Path:
+    """A weight of one number that is not 0, and of 2 million that are."""
+    return _one_sparse(folder, 1 << 21)
+
+
+def _one_sparse(folder: Path, size: int) -> Path:
+    source = model([node("Add", ["x", "w"])], inputs=[info("x", [size])])
+    source.graph.sparse_initializer.append(sparse(size, 5))
+    return _saved(folder, source)
+
+
+def _saved(folder: Path, source: Any) -> Path:
+    path = folder / "m.onnx"
+    path.write_bytes(source.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("made", [(_overlapping, "part0"), (_sparse, "w")])
+def test_a_bundle_of_many_times_the_model_is_refused(
+    made: tuple[Any, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    build, name = made
+    path = build(tmp_path)
+    with pytest.raises(ModelError, match="the bundle") as caught:
+        export_onnx(path, out=tmp_path / "b")
+    assert caught.value.id == "model.limit" and f"weight '{name}'" in caught.value.because
+    assert "--limit bundle_growth=N" in caught.value.next
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(path)])
+    assert ended.value.code == 1
+    assert "--limit bundle_growth=N" in capfd.readouterr().out
+    bundle = export_onnx(path, out=tmp_path / "b", limits={"bundle_growth": 1 << 20}, golden=False)
+    assert (bundle / "manifest.json").exists()
+
+
+def test_a_small_bundle_may_be_many_times_the_model(tmp_path: Path) -> None:
+    """Such as one of a table that an operator computes."""
+    path = _one_sparse(tmp_path, 1 << 18)
+    bundle = export_onnx(path, out=tmp_path / "b", golden=False)
+    assert sum(f.stat().st_size for f in bundle.iterdir()) > 16 * path.stat().st_size
+
+
 PEAK = """
 import sys
 from tinyedge import export_onnx
@@ -192,4 +256,14 @@ def test_weights_are_in_memory_about_once(
 ) -> None:
     path = _layers(tmp_path, kind, 128)
     peak = _peak(path, what, target, tmp_path / "b")
+    assert peak <= 2 * path.stat().st_size + (300 << 20), f"{peak >> 20} MiB"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vgg19", "zfnet512", "bvlc_alexnet"])
+def test_the_weights_of_large_models_are_in_memory_about_once(name: str, tmp_path: Path) -> None:
+    """The largest of our library, of 230 to 550 MB."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(topology(name).SerializeToString())
+    peak = _peak(path, "golden", "webgpu", tmp_path / "b")
     assert peak <= 2 * path.stat().st_size + (300 << 20), f"{peak >> 20} MiB"

@@ -255,7 +255,7 @@ def test_verify_against_the_models(
 
 
 def test_dims_may_belong_to_any_entry(drive: dict[str, Path], cell: Path, tmp_path: Path) -> None:
-    source, assumed, record = source_of(
+    source, assumed, record, _ = source_of(
         drive["drive"], entries={"cell": cell}, dims={BATCH: "2..3"}, states={"h": "h_out"}
     )
     assert assumed == [] and record["dims"] == [f"{BATCH}=2..3"]
@@ -263,7 +263,7 @@ def test_dims_may_belong_to_any_entry(drive: dict[str, Path], cell: Path, tmp_pa
     with pytest.raises(InputError) as caught:
         source_of(drive["drive"], entries={"cell": cell}, dims={BATCH: 2, "Q": 3})
     assert caught.value.id == "input.dim" and "--dim Q" in str(caught.value)
-    _, assumed, _ = source_of(drive["drive"], entries={"cell": cell}, dims={"x[1]": 2})
+    _, assumed, *_ = source_of(drive["drive"], entries={"cell": cell}, dims={"x[1]": 2})
     assert assumed == []
 
 
@@ -402,7 +402,7 @@ def test_refused(options: dict[str, Any], id: str, words: str) -> None:
 
 
 def test_slices(tmp_path: Path) -> None:
-    source, _, _ = source_of(
+    source, *_ = source_of(
         MAIN,
         slices={"wide": {"a": "0..2", "b": [2, 6]}, "q_new[0]": {"c": (1, 2)}, "y": {"d": "0..2"}},
     )

@@ -80,7 +80,7 @@ def test_the_self_test_runs_sequences(library: Build) -> None:
 def test_the_header_names_states_entries_and_slices() -> None:
     case = single(lambda x, h: {"out": h + x, "h_out": x * 2.0}, {"h": "h_out"}, x=X, h=X)
     (main,) = case.entries.values()
-    source, _, _ = source_of(
+    source, *_ = source_of(
         main,
         states=case.states,
         entries={"look": (lambda h: {"sum": h.sum()}, {"h": X})},
@@ -105,7 +105,7 @@ def test_the_header_names_states_entries_and_slices() -> None:
 def test_slices_are_read(library: Build) -> None:
     case = single(lambda x: {"out": x * 2.0}, {}, x=X)
     (main,) = case.entries.values()
-    source, _, _ = source_of(main, slices={"out": {"a": (0, 2), "b": (2, 6)}})
+    source, *_ = source_of(main, slices={"out": {"a": (0, 2), "b": (2, 6)}})
     program = compile_graph(source, find_target("cpu")).program
     assert program is not None
     context = Context(library(program))

@@ -285,6 +285,12 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
     given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants", "limits")}
     found, state = inspect_model(path, options["target"], chosen, **given)
     refused = dict(found.refused)
+    figures = None
+    if isinstance(state, Compilation) and not refused and not found.open:
+        try:
+            figures = estimate(state, found.model.bytes, found.model.limits)
+        except InputError as error:
+            state = error
     if isinstance(state, InputError):
         refused[state.subject] = state
     facts: dict[str, Any] = {
@@ -305,8 +311,7 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
     }
     if isinstance(state, Compilation):
         facts["folded"] = vars(folded(found, state))
-        if not refused and not found.open:
-            figures = estimate(state)
+        if figures is not None:
             facts["estimate"] = {**vars(figures), "peak_bytes": figures.peak_bytes}
             facts["notes"] += remarks(state.source, state.target, figures.largest, state.caps)
     if keep_going and refused:

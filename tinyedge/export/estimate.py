@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.compile import Compilation, placed
+from tinyedge.core.program import Weight
 from tinyedge.core.schedule.kernels import Launch, Turns
 from tinyedge.core.uop import UOp, as_size, maximum, product, toposort
-from tinyedge.export.limits import Limits
+from tinyedge.export.limits import FREE_BYTES, Limits
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
 
 THREADS = ("grid", "local")  # kinds of ranges of which each position is one thread
+SHOWN = 4  # parts of a bundle that an error lists
 GENERATED = 32  # bytes that generating an element of an input takes, at most
 
 
@@ -58,9 +61,12 @@ class Folded:
     bytes: int
 
 
-def estimate(state: Compilation) -> Estimate:
-    """The figures of a compilation that has been through "optimise"."""
+def estimate(state: Compilation, model_bytes: int, limits: Limits) -> Estimate:
+    """The figures of a model's compilation that has been through "optimise". Raises ModelError
+    where its bundle would take more than the limits allow.
+    """
     arenas, buffers, weights = placed(state)
+    check_growth(weights, 0, model_bytes, limits)
     return Estimate(
         kernels=len(state.kernels),
         launches=len(state.launches),
@@ -68,6 +74,27 @@ def estimate(state: Compilation) -> Estimate:
         weight_bytes=sum(weight.bytes for weight in weights),
         arena_bytes=sum(arena.bytes for arena in arenas),
         largest=max((buffer.bytes for buffer in buffers), default=0),
+    )
+
+
+def check_growth(
+    weights: Iterable[Weight], kernel_bytes: int, model_bytes: int, limits: Limits
+) -> None:
+    """Raise ModelError where weights and kernels take much more than the model they are made of."""
+    taken = Counter({"the kernels": kernel_bytes})
+    for weight in weights:
+        taken[f"weight {weight.name!r}"] += weight.bytes
+    total = taken.total()
+    if total <= max(FREE_BYTES, limits.bundle_growth * model_bytes):
+        return
+    most = ", ".join(f"{what} {count}" for what, count in taken.most_common(SHOWN))
+    raise limits.exceeded(
+        "bundle_growth",
+        "the bundle",
+        f"its weights and kernels would take {total} bytes, "
+        f"{math.ceil(total / model_bytes)} times the {model_bytes} of the model; most of them: "
+        f"{most}",
+        "times the model's bytes",
     )
 
 

@@ -12,6 +12,9 @@ from tinyedge.core.errors import InputError, ModelError
 LARGEST = (1 << 31) - 1  # elements that kernels can count, bytes of a protocol buffer
 
 
+FREE_BYTES = 1 << 22  # of weights and kernels that any model may have
+
+
 @dataclass(frozen=True)
 class Limits:
     """Each is an option, `--limit NAME=N`.
@@ -35,6 +38,8 @@ class Limits:
     allow; what takes more is left to the run.
     folded_growth: how many times the bytes of the weights the constants may take that are computed
     of them, once at import and once in the compiler; what takes more is left to the run.
+    bundle_growth: how many times the bytes of the model the weights and kernels of a bundle may
+    take; up to FREE_BYTES they may take anyway.
     golden_work, golden_bytes: operations on elements, and bytes of memory, that the golden case of
     an entry may take; one that takes more is not made.
     """
@@ -52,6 +57,7 @@ class Limits:
     folded_bytes: int = 1 << 20
     folded_work: int = 1 << 28
     folded_growth: int = 2
+    bundle_growth: int = 16
     golden_work: int = 1 << 38
     golden_bytes: int = 1 << 32
 

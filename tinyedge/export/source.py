@@ -43,8 +43,10 @@ def source_of(
     state_init: Mapping[str, Any] | None = None,
     slices: Specs | None = None,
     files: dict[Path, Stamp | None] | None = None,
-) -> tuple[Graphs, list[str], dict[str, Any]]:
-    """What is compiled, what had to be assumed, and what a manifest records of it.
+) -> tuple[Graphs, list[str], dict[str, Any], int | None]:
+    """What is compiled, what had to be assumed, what a manifest records of it, and the bytes of all
+    models with their external data and the states' first values; None where functions or graphs,
+    which have no file, are among them.
 
     dims, bounds and constants may name sizes, nodes and inputs of any entry. outputs: values of the
     first model, to take in place of its outputs. constants: inputs that are one number, in every
@@ -53,7 +55,7 @@ def source_of(
     Raises ModelError, InputError.
     """
     opened: dict[Path, Stamp | None] = {} if files is None else files
-    graphs, assumed = _graphs(
+    graphs, assumed, size = _graphs(
         main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits, opened
     )
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
@@ -67,7 +69,9 @@ def source_of(
         "constants": [{"name": n, "value": repr(v)} for n, v in (constants or {}).items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
-    return source, assumed, {name: values for name, values in record.items() if values}
+    if size is not None:
+        size += sum(np.asarray(values).nbytes for values in (state_init or {}).values())
+    return source, assumed, {name: values for name, values in record.items() if values}, size
 
 
 def _graphs(
@@ -79,8 +83,8 @@ def _graphs(
     constants: Mapping[str, Number],
     limits: Mapping[str, int] | None,
     files: dict[Path, Stamp | None],
-) -> tuple[dict[str, Graph], list[str]]:
-    """Graphs by the entry's name, and what had to be assumed."""
+) -> tuple[dict[str, Graph], list[str], int | None]:
+    """Graphs by the entry's name, what had to be assumed, and the bytes of the models."""
     from tinyedge.export.onnx import import_model
     from tinyedge.export.onnx.dims import no_size
     from tinyedge.export.onnx.importer import no_constant
@@ -123,7 +127,8 @@ def _graphs(
     for key in constants:
         if all(key in model.unknown for model in models):
             raise no_constant(key, dict.fromkeys(i.name for model in models for i in model.inputs))
-    return graphs, assumed
+    size = sum(model.bytes for model in models) if len(models) == len(graphs) else None
+    return graphs, assumed, size
 
 
 def import_graph(

@@ -54,6 +54,7 @@ class ImportedModel:
     unknown: given dims that name no size of the model, and constants that name no input. counts:
     the sizes that only a run knows. sizes: the bounds of every size that the model leaves open.
     files: the external data that is mapped, and what the system said of it when it was opened.
+    bytes: of the model and of that data.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -65,6 +66,7 @@ class ImportedModel:
     counts: Counts = field(default_factory=Counts)
     sizes: Mapping[str, sizes_of.Bounds] = field(default_factory=dict)
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
+    bytes: int = 0
 
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
@@ -310,6 +312,7 @@ class Importer:
             self.counts,
             resolved.bounds,
             self.model.stamps,
+            self.model.bytes,
         )
 
     def _outputs(self, names: Sequence[str], values: Sequence[Any]) -> dict[str, Tensor]:

@@ -70,6 +70,7 @@ class Model:
     """A parsed model. folder: where external data may lie; None for a model given as bytes.
 
     files: the external data that was opened, by its path; stamps: what the system said of it then.
+    size: bytes of the model itself.
     """
 
     proto: Any
@@ -79,6 +80,12 @@ class Model:
     limits: Limits
     files: dict[Path, Buffer] = field(default_factory=dict, repr=False)
     stamps: dict[Path, os.stat_result] = field(default_factory=dict, repr=False)
+    size: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Of the model and of the external data that was opened."""
+        return self.size + sum(len(data) for data in self.files.values())
 
 
 def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
@@ -98,7 +105,7 @@ def read(source: str | os.PathLike[str] | bytes, limits: Limits) -> Model:
     _check_nodes(graphs, limits, label)
     _check_text(proto, graphs, label)
     opsets = _opsets(proto, label)
-    return Model(proto, label, folder, opsets, limits)
+    return Model(proto, label, folder, opsets, limits, size=len(data))
 
 
 def _model_file(path: Path, limits: Limits) -> Buffer:
