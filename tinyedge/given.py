@@ -70,7 +70,10 @@ FORMS: dict[str, Form] = {
     "target": TEXT,
     "out": _perhaps(FILE),
     "dims": _perhaps(
-        (_map(_or(is_whole, is_text)), 'a dict: {"batch": 1, "width": "32..1280:32"}')
+        (
+            _map(_or(is_whole, is_text)),
+            'a dict of sizes and texts: {"batch": 1, "width": "32..1280:32", "x": "[1,3,?,?]"}',
+        )
     ),
     "bounds": _perhaps((_map(is_whole), 'a dict of whole numbers: {"loop": 100}')),
     "outputs": _perhaps((_or(is_text, TEXTS), 'a list of names: ["scores"]')),

@@ -13,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.reference import evaluate
 from tinyedge.core.rules.intervals import beyond
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import toposort
+from tinyedge.core.uop import symbol, toposort
 
 NARROW = find_target("webgpu").narrow
 LEAST, MOST = dt.int32.limits
@@ -131,3 +131,11 @@ def test_a_sum_inside_of_an_operator() -> None:
 def test_what_is_proved(tensor: Tensor, fits: bool) -> None:
     assert not _beyond(tensor) == fits
     assert not beyond([tensor.node], [tensor.node], {})
+
+
+def test_the_least_of_nothing_needs_all_bits() -> None:
+    """Of an empty axis the minimum is the greatest integer, which 32 bits do not hold."""
+    for least, found in ((0, True), (1, False)):
+        x = Tensor.input("x", (symbol("n", least, 4), 2), dt.int64)
+        small = x.clip(0, 9).min(0)
+        assert bool(_beyond(small)) is found

@@ -108,7 +108,7 @@ def test_inputs_without_a_rank_are_given_a_shape() -> None:
         ({"x": "[3,?]", "x[0]": 5}, "the shape given for the input says 3"),
         ({"y": "[3,4]"}, "no such input"),
         ({"x": "[3,,]"}, "axes"),
-        ({"x": "[3,-1]"}, "the model has 4"),
+        ({"x": "[3,-2]"}, "the model has 4"),
     ],
 )
 def test_shapes_that_do_not_fit_the_model(dims: dict[str, str], because: str) -> None:
@@ -221,3 +221,13 @@ def test_links_without_a_cache_are_refused(tmp_path: Path) -> None:
     model = _linked(tmp_path / "model", tmp_path / "data" / "w.bin")
     with pytest.raises(ModelError, match="--allow-links"):
         import_model(model)
+
+
+def test_names_in_a_shape() -> None:
+    data = _ports(("x", None))
+    assert import_model(data, dims={"x": "[2,-1]", "x[1]": 3}).inputs[0].shape == (2, 3)
+    for wrong in ("[1:2,3]", "[1.5,3]", "[1e3,3]", "[٣,3]", "[,3]", "[3,a]b]"):
+        with pytest.raises(InputError):
+            import_model(data, dims={"x": wrong})
+    with pytest.raises(UnsupportedOp, match="how many axes"):
+        import_model(data, dims={"x[0]": 2})

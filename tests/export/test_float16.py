@@ -223,7 +223,8 @@ def test_a_cache_is_made_once(how: str, target: str, device: Device) -> None:
     program = compiled(graph, target)
     got = replay(program, device, given)
     np.testing.assert_allclose(exact(got["present"]), present, 1e-3)
-    np.testing.assert_allclose(exact(got["y"]), present.sum(0, keepdims=True), 1e-3, 1e-3)
+    read = exact(got["present"]).sum(0, keepdims=True)
+    np.testing.assert_allclose(exact(got["y"]), read, 1e-3, 1e-5)
     if find_target(target).caps().half_stores:
         assert max(buffer.bytes for buffer in program.buffers) == present.size * 2
 

@@ -126,7 +126,9 @@ def _graphs(
             raise no_size(key, (node.arg[0] for model in models for node in model.symbols))
     for key in constants:
         if all(key in model.unknown for model in models):
-            raise no_constant(key, dict.fromkeys(i.name for model in models for i in model.inputs))
+            known = [i.name for model in models for i in model.inputs]
+            others = [name for name in constants if any(name not in m.unknown for m in models)]
+            raise no_constant(key, dict.fromkeys([*known, *others]))
     size = sum(model.bytes for model in models) if len(models) == len(graphs) else None
     return graphs, assumed, size
 

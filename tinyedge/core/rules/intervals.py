@@ -10,7 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index
-from tinyedge.core.uop import UOp, maximum, product, toposort
+from tinyedge.core.uop import UOp, maximum, minimum, product, toposort
 
 Interval = tuple[float, float]
 
@@ -74,7 +74,10 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         terms = maximum(product(node.src[0].shape[axis] for axis in arg[1]))
         return min(0, _times(low, terms)), max(0, _times(high, terms))
     if op is ops.REDUCE and arg[0] in (ops.MAX, ops.MIN):
-        return operands[0]
+        if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg[1]):
+            return operands[0]
+        of_nothing = node.dtype.limits[0 if arg[0] is ops.MAX else 1]
+        return _union((operands[0], (of_nothing, of_nothing)))
     if op is ops.GATHER:
         return min(operands[0][0], 0), max(operands[0][1], 0)
     if op is ops.WHERE:

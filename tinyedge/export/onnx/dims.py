@@ -90,7 +90,10 @@ def _bad(key: str, value: int | str, because: str, supported: str = "") -> Input
 
 
 _SHAPE = re.compile(r"\s*\[([^\[\]]*)\]\s*")
-ITEMS = "[1, 3, ?, ?], each of them a size, a range, a name for the size, or ? for an open one"
+ITEMS = (
+    "[1, 3, ?, ?], each of them a size, a range, a name for the size, or ? or -1 for an open one"
+)
+_NAME = re.compile(r"[^\W\d][^\[\]]*")
 
 
 def split_shapes(
@@ -105,7 +108,7 @@ def split_shapes(
             others[key] = value
         else:
             items = match[1].split(",") if match[1].strip() else []
-            shapes[key] = tuple(item.strip() for item in items)
+            shapes[key] = tuple("?" if item.strip() == "-1" else item.strip() for item in items)
     return shapes, others
 
 
@@ -126,7 +129,7 @@ def with_shape(
         dim = dims[axis] if dims is not None else None
         if _VALUE.fullmatch(item):
             sizes[f"{name}[{axis}]"] = item
-        elif not item or (item != "?" and dims is not None and item != dim):
+        elif item != "?" and (item != dim if dims is not None else not _NAME.fullmatch(item)):
             because = (
                 f"{item!r} is no size" if dims is None else f"the model has {dim} on axis {axis}"
             )

@@ -266,6 +266,8 @@ class Importer:
             raise sizes_of.no_input(unknown[0], [entry.name for entry in declared])
         dims = sizes_of.joined(dims, given)
         if None in dtypes:  # which is what the caller is told, not that sizes are open
+            without = [e.name for e, dtype in zip(declared, dtypes, strict=True) if dtype is None]
+            dims = {k: v for k, v in dims.items() if k.rpartition("[")[0] not in without}
             open_bounds = open_bounds or sizes_of.ASSUMED
         resolved = sizes_of.resolve(
             declared,

@@ -28,6 +28,9 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
     node.same_shape(updates.shape, indices.shape, "updates")
     if indices.size == 0:
         return x
+    for other, size in enumerate(x.shape):  # no index lies beside the elements
+        if other != axis and isinstance(count := indices.shape[other], int):
+            node.needs(size, count, lenient=True)
     index = wrapped(node, indices, x.shape[axis])
     if node.known(index) is not None and isinstance(x.size, int):
         flat = flat_index(x.shape, along(x, index, axis)).broadcast_to(index.shape)
