@@ -80,6 +80,14 @@ def test_an_old_bundle_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    """255 bytes, of few characters."""
+    place = tmp_path / ("\N{GRINNING FACE}" * 63 + "abc")
+    write_bundle(programs.plain(), place)
+    write_bundle(programs.plain(), place)
+    assert read(place) and [path.name for path in tmp_path.iterdir()] == [place.name]
+
+
 def test_an_empty_folder_and_a_link_to_a_bundle_are_replaced(tmp_path: Path) -> None:
     out = tmp_path / "model"
     out.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import tinyedge
 from tinyedge.cli import execute
 from tinyedge.cli.device import check_trust
 from tinyedge.export import trust
+from tinyedge.export.bundle import read
 from tinyedge.export.manifest import encode
 
 
@@ -59,33 +61,47 @@ def test_a_terminal_is_asked(bundle: Path, monkeypatch: pytest.MonkeyPatch, answ
         asked.append(text)
         return answer
 
-    check_trust(bundle, "cpu", False)
+    check_trust(read(bundle), False)
     changed(bundle)
     monkeypatch.setattr(click, "confirm", confirm)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     if answer:
-        check_trust(bundle, "cpu", False)
-        check_trust(bundle, "cpu", False)
+        check_trust(read(bundle), False)
+        check_trust(read(bundle), False)
     else:
         with pytest.raises(tinyedge.InputError) as caught:
-            check_trust(bundle, "cpu", False)
+            check_trust(read(bundle), False)
         assert caught.value.id == "bundle.trust"
     assert len(asked) == 1 and "native code" in asked[0]
 
 
 def test_kernels_behind_checks_are_not_asked_about(bundle: Path) -> None:
     changed(bundle)
-    check_trust(bundle, "webgpu", False)
-    for target in ("cpu", "qcom", "cuda"):
+    found = read(bundle)
+    for target in ("webgpu", "cpu", "qcom", "cuda"):
+        other = replace(found, program=replace(found.program, target=target))
+        if target == "webgpu":
+            check_trust(other, False)
+            continue
         with pytest.raises(tinyedge.InputError):
-            check_trust(bundle, target, False)
+            check_trust(other, False)
+
+
+def test_what_was_read_is_what_is_asked_about(bundle: Path) -> None:
+    """Another manifest put in the bundle's place after it was read changes nothing."""
+    known = (bundle / "manifest.json").read_bytes()
+    changed(bundle)
+    unknown = read(bundle)
+    (bundle / "manifest.json").write_bytes(known)
+    with pytest.raises(tinyedge.InputError):
+        check_trust(unknown, False)
 
 
 def test_a_record_that_others_can_write_is_ignored(bundle: Path) -> None:
     trust.record_file().chmod(0o666)
     with pytest.raises(tinyedge.InputError):
-        check_trust(bundle, "cpu", False)
+        check_trust(read(bundle), False)
 
 
 def test_the_record_does_not_grow_without_end(bundle: Path) -> None:
@@ -100,4 +116,4 @@ def test_where_nothing_can_be_recorded(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(tinyedge.InputError):
-        check_trust(export(tmp_path / "f.tinyedge", "cpu"), "cpu", False)
+        check_trust(read(export(tmp_path / "f.tinyedge", "cpu")), False)

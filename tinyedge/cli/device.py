@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +16,10 @@ from tinyedge.api import find_target, open_device
 from tinyedge.core.device import Device, DeviceInfo
 from tinyedge.core.errors import InputError
 from tinyedge.core.program import Program
-from tinyedge.export.manifest import MANIFEST
-from tinyedge.export.trust import is_known, remember
+from tinyedge.export.trust import is_known, record_place, remember
+
+if TYPE_CHECKING:
+    from tinyedge.export.bundle import Bundle
 
 
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,31 +38,29 @@ def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def check_trust(bundle: Path, target: str, trust: bool) -> None:
+def check_trust(bundle: Bundle, trust: bool) -> None:
     """Ask before the native code of an unknown bundle is run; a yes is remembered.
 
     Raises InputError where the answer is no, or nobody can be asked.
     """
-    if find_target(target).isolated:
-        return
-    plan = hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()
-    if is_known(plan):
+    if find_target(bundle.program.target).isolated or is_known(bundle.plan):
         return
     if not trust and sys.stdin.isatty() and sys.stderr.isatty():
         text = (
-            f"{str(bundle)!r} was not exported by you on this machine. To run it is to run the "
-            "native code that it holds. Do you trust who made it?"
+            f"{str(bundle.path)!r} is not among the bundles known to be exported by you on this "
+            "machine. To run it is to run the native code that it holds. Do you trust who made it?"
         )
         trust = click.confirm(text, err=True)
     if not trust:
         raise InputError(
-            f"bundle {str(bundle)!r}",
-            "it was not exported by you on this machine, and to run it is to run its native code",
+            f"bundle {str(bundle.path)!r}",
+            "it is not among those known to be exported by you on this machine, listed in "
+            f"{record_place()}; to run it is to run its native code",
             id="bundle.trust",
             supported="bundles that this user exported here; for webgpu, any",
             next="if you trust who made it, add --trust",
         )
-    remember(plan)
+    remember(bundle.plan)
 
 
 def list_devices(target: str) -> list[DeviceInfo]:

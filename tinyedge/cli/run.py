@@ -73,8 +73,9 @@ def command(
     """
     from tinyedge.export.bundle import read
 
-    program = read(bundle).program
-    check_trust(bundle, program.target, trust)
+    found = read(bundle)
+    check_trust(found, trust)
+    program = found.program
     chosen = find_entry(program, entry)
     arrays = read_inputs(program, chosen, inputs)
     symbols = sizes(dims)

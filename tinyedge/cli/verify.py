@@ -47,7 +47,7 @@ def command(
     from tinyedge.export.verify import verify
 
     found = read(bundle)
-    check_trust(bundle, found.program.target, trust)
+    check_trust(found, trust)
     models = _models(found.program, against)
     with stages() as progress:
         progress.report("running")

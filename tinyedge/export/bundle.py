@@ -521,6 +521,7 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     program: Program
+    plan: str  # the SHA-256 of the manifest that was read
     hashes: bool = True
 
     def goldens(self) -> tuple[Golden, ...]:
@@ -555,7 +556,7 @@ class Bundle:
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
-    return _whole(Path(path), _manifest)
+    return _whole(Path(path), lambda folder: _manifest(folder)[0])
 
 
 def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bundle:
@@ -566,10 +567,10 @@ def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bund
     """
 
     def whole(folder: Path) -> Bundle:
-        manifest = _manifest(folder)
+        manifest, plan = _manifest(folder)
         files = _read_files(folder, manifest, ("kernels",), hashes)
         files |= _read_files(folder, manifest, ("weights",), hashes, keep=weights)
-        return Bundle(folder, manifest, _program(manifest, files), hashes)
+        return Bundle(folder, manifest, _program(manifest, files), plan, hashes)
 
     return _whole(Path(path), whole)
 
@@ -595,11 +596,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    content = _read_file(folder / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT)
-    manifest = decode(content.tobytes())
+def _manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """A folder's manifest, checked, and the SHA-256 of its bytes."""
+    content = _read_file(folder / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT).tobytes()
+    manifest = decode(content)
     check(manifest)
-    return manifest
+    return manifest, hashlib.sha256(content).hexdigest()
 
 
 def _check_folder(path: Path) -> None:

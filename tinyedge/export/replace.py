@@ -222,4 +222,5 @@ def _is(path: Path, descriptor: int) -> bool:
 
 
 def _prefix(place: Path) -> str:
-    return f".{place.name[:100]}-"
+    """What hidden folders beside a place begin with: its name, cut to leave room for more."""
+    return f".{os.fsencode(place.name)[:100].decode('utf-8', 'ignore')}-"

@@ -18,6 +18,14 @@ def record_file() -> Path:
     return root / "tinyedge" / "bundles"
 
 
+def record_place() -> str:
+    """The record's path, or why there is none, in words."""
+    try:
+        return repr(str(record_file()))
+    except RuntimeError:
+        return "the user's state folder, but this user has no home"
+
+
 def remember(plan: str) -> None:
     """Record the bundle with this hash of its manifest; where that is not possible, do nothing."""
     with contextlib.suppress(OSError, RuntimeError):
