@@ -12,7 +12,7 @@ from tinyedge.core.errors import InputError, ModelError
 LARGEST = (1 << 31) - 1  # elements that kernels can count, bytes of a protocol buffer
 
 
-FREE_BYTES = 1 << 22  # of weights and kernels that any model may have
+FREE_BYTES = 1 << 23  # of weights and kernels that any model may have
 
 
 @dataclass(frozen=True)
