@@ -48,6 +48,7 @@ PRECISIONS = ("fp32", "fp16")
 Progress = Callable[..., None]
 Warn = Callable[[str], None]
 
+LITTLE_WORK = 1 << 21  # of a kernel in a golden case, which a C compiler need not make faster
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
 MOST_STEPS = 1024  # that a bundle can hold
 NAMES = 8  # that a warning lists
@@ -602,7 +603,7 @@ def make_goldens(
     if not names:
         return []
     try:
-        device = _golden_device(compiled.program)
+        device = _golden_device(compiled.program, steps)
     except DeviceError:
         say(NO_GOLDEN)
         return []
@@ -621,12 +622,16 @@ def make_goldens(
         return []
 
 
-def _golden_device(program: Program) -> Any:
-    """The processor, for kernels that run once: to make these faster would take a C compiler longer
-    than they run.
+def _golden_device(program: Program, steps: int) -> Any:
+    """The processor, for kernels that run `steps` times: to make these faster would take a C
+    compiler longer than they run.
     """
     module = importlib.import_module("tinyedge.targets.cpu.device")
-    return module.open(requirements=program.requirements, optimisation=("-O1", "-march=native"))
+    return module.open(
+        requirements=program.requirements,
+        optimisation=("-O1", "-march=native"),
+        little_work=LITTLE_WORK // steps,
+    )
 
 
 def _golden(
@@ -642,7 +647,7 @@ def _golden(
 
     half = program.options.get("precision") == "fp16" or golden.has_halves(program)
     small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
-    for ranges in ({}, small):
+    for ranges in ({}, small) if small else ({},):
         with _counted(entry):
             case = golden.make(
                 program,

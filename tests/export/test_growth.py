@@ -22,6 +22,7 @@ from tinyedge import load
 from tinyedge.api import choose_options, compile_graph, export_onnx, find_target
 from tinyedge.cli import main
 from tinyedge.core.errors import ModelError
+from tinyedge.core.replay import Replay
 from tinyedge.export.onnx import import_model
 
 LENGTH = 120  # links; a kernel holds at most 200 nodes, so these are several kernels
@@ -100,6 +101,32 @@ def test_what_is_named_under_a_condition_is_right(tmp_path: Path) -> None:
 ENDS = {"low": -1, "high": 1}
 
 
+@pytest.mark.parametrize(("integers", "runs"), [(False, 1), (True, 2)])
+def test_a_golden_case_runs_again_only_on_other_inputs(
+    integers: bool, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all is NaN, generated integers are made smaller; without any nothing would differ."""
+    inputs = [info("x", [9]), info("n", [9], TensorProto.INT32)][: 1 + integers]
+    nodes = [node("Sub", ["x", "two"], ["d"]), node("Log", ["d"], ["y"])]
+    outputs = ["y"]
+    if integers:
+        nodes.append(node("Neg", ["n"], ["m"]))
+        outputs.append("m")
+    two = numpy_helper.from_array(np.float32(2), "two")
+    source = model(nodes, inputs=inputs, outputs=outputs, weights=[two])
+    count = 0
+    run = Replay.run
+
+    def counted(self: Replay, *arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Replay, "run", counted)
+    export_onnx(_saved(tmp_path, source), out=tmp_path / "b", warn=lambda text: None)
+    assert count == runs
+
+
 # Bytes.
 
 
@@ -152,8 +179,8 @@ def _overlapping(folder: Path) -> Path:
 
 
 def _sparse(folder: Path) -> Path:
-    """A weight of one number that is not 0, and of 2 million that are."""
-    return _one_sparse(folder, 1 << 21)
+    """A weight of 3 million numbers, of which one is not 0."""
+    return _one_sparse(folder, 3 << 20)
 
 
 def _one_sparse(folder: Path, size: int) -> Path:

@@ -9,15 +9,20 @@ import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.targets import programs
+from tinyedge.api import choose_options, find_target
+from tinyedge.core.compile import compile_graph
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program import Launch, Program
 from tinyedge.core.replay import Replay
+from tinyedge.core.tensor import Tensor
+from tinyedge.export.source import trace
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu import device as cpu
 
@@ -44,6 +49,43 @@ def test_a_refused_kernel_carries_the_message_of_the_compiler() -> None:
 def test_a_source_without_its_function_is_our_bug() -> None:
     with pytest.raises(InternalError, match="defines no such function"):
         run_addition(cpu.open(cache=None), with_source("void subtract(void) {}"))
+
+
+def test_kernels_of_little_work_are_compiled_without_optimization(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The large ones are optimized; both compute the same."""
+    sizes = [8, 8, 16, 8, 300, 8, 24, 8, 320, 8]
+    random = np.random.default_rng(0)
+    w = [random.standard_normal(pair).astype(np.float32) for pair in pairwise(sizes)]
+
+    def function(x: Tensor) -> Tensor:
+        for weight in w:
+            x = (x @ Tensor.weight("w", weight)).realise()
+        return x
+
+    x = random.standard_normal((500, 8)).astype(np.float32)
+    compiled = compile_graph(trace(function, {"x": x}), find_target("cpu"), choose_options("cpu"))
+    program = compiled.program
+    assert program is not None
+    units: list[compilers.Unit] = []
+    build = compilers.build
+    outputs = []
+    for little_work in (0, 1 << 20, 1 << 40):
+        with monkeypatch.context() as patch:
+            patch.setattr(compilers, "build", lambda u, *rest: units.extend(u) or build(u, *rest))
+            device = cpu.open(cache=None, little_work=little_work)
+            with Replay(program, device) as replay:
+                outputs.append(replay.run({"x": x})["output"])
+    (first, second), (much, little), (third, fourth) = zip(units[::2], units[1::2], strict=True)
+    assert first.flags == second.flags == much.flags == ()
+    assert little.flags == third.flags == fourth.flags == ("-O0",)
+    flops = [step.flops for step in program.entries[0].steps if isinstance(step, Launch)]
+    for kernel, count in zip(program.kernels, flops, strict=True):
+        assert (f"void {kernel.name}(" in much.text) == (count > 1 << 20)
+        assert (f"void {kernel.name}(" in little.text) == (count < 1 << 20)
+    for output in outputs[1:]:
+        np.testing.assert_array_equal(output, outputs[0])
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

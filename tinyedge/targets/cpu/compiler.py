@@ -113,8 +113,16 @@ class Library:
                 dlclose(handle._handle)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """Text of C that is compiled at once. flags: of this unit, after those of all."""
+
+    text: str
+    flags: tuple[str, ...] = ()
+
+
 def build(
-    units: Sequence[str],
+    units: Sequence[Unit],
     compiler: Compiler,
     optimisation: Sequence[str] = DEFAULT_OPTIMISATION,
     cache: Path | None = None,
@@ -242,9 +250,10 @@ def _warn(text: str) -> None:
     _log.warning(text)
 
 
-def _key(units: Sequence[str], compiler: Compiler, flags: Sequence[str]) -> str:
+def _key(units: Sequence[Unit], compiler: Compiler, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for text in (*compiler.command, compiler.version, _machine(), *flags, "", *units):
+    texts = [part for unit in units for part in (*unit.flags, unit.text)]
+    for text in (*compiler.command, compiler.version, _machine(), *flags, "", *texts):
         digest.update(text.encode())
         digest.update(b"\0")
     return digest.hexdigest()
@@ -261,17 +270,22 @@ def _machine() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(keys)))
 
 
-def _compile(units: Sequence[str], compiler: Compiler, flags: Sequence[str], folder: Path) -> Path:
+def _compile(units: Sequence[Unit], compiler: Compiler, flags: Sequence[str], folder: Path) -> Path:
     for index, unit in enumerate(units):
-        (folder / f"unit{index}.c").write_text(unit)
+        (folder / f"unit{index}.c").write_text(unit.text)
     library = folder / "kernels.so"
     if len(units) == 1:
-        _run([[*compiler.command, *flags, "-o", str(library), "unit0.c", "-lm"]], folder)
+        (unit,) = units
+        link = (*flags, *unit.flags, "-o", str(library), "unit0.c", "-lm")
+        _run([[*compiler.command, *link]], folder)
         return library
     compile_only = [flag for flag in flags if flag != "-shared"]
-    names = [f"unit{index}" for index in range(len(units))]
-    _run([[*compiler.command, *compile_only, "-c", f"{name}.c"] for name in names], folder)
-    objects = [f"{name}.o" for name in names]
+    commands = [
+        [*compiler.command, *compile_only, *unit.flags, "-c", f"unit{index}.c"]
+        for index, unit in enumerate(units)
+    ]
+    _run(commands, folder)
+    objects = [f"unit{index}.o" for index in range(len(units))]
     _run([[*compiler.command, *flags, "-o", str(library), *objects, "-lm"]], folder)
     return library
 

@@ -14,6 +14,7 @@ import ctypes
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,9 +27,9 @@ import numpy as np
 
 from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Kernel, Program
+from tinyedge.core.program import If, Kernel, Launch, Loop, Program, Step
 from tinyedge.targets.cpu import compiler as compilers
-from tinyedge.targets.cpu.compiler import Compiler, Library
+from tinyedge.targets.cpu.compiler import Compiler, Library, Unit
 
 ALIGNMENT = 64
 
@@ -91,6 +92,7 @@ class CpuDevice:
         threads: int,
         cache: Path | None,
         guard: bool,
+        little_work: int,
     ) -> None:
         self.name = f"{_processor()}, {compiler.version}"
         self.process: int | None = None
@@ -99,6 +101,7 @@ class CpuDevice:
         self._threads = threads
         self._cache = cache
         self._guard = guard
+        self._little_work = little_work
         self._memory: set[Memory] = set()
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = 0
@@ -128,12 +131,9 @@ class CpuDevice:
         kernels = program.kernels
         if not kernels:
             return []
-        parts = 2 if len(kernels) >= PARALLEL_KERNELS and (os.cpu_count() or 1) > 1 else 1
-        units = [
-            "\n".join((program.prelude, *(kernel.source for kernel in group)))
-            for group in _divide(kernels, parts)
-        ]
-        library = compilers.build(units, self._compiler, self._optimisation, self._cache)
+        library = compilers.build(
+            self._units(program), self._compiler, self._optimisation, self._cache
+        )
         compiled = []
         for kernel in kernels:
             try:
@@ -147,6 +147,20 @@ class CpuDevice:
             function.restype = None
             compiled.append(_Kernel(kernel.name, function, library))
         return compiled
+
+    def _units(self, program: Program) -> list[Unit]:
+        """The kernels in one or two files: those of little work apart from the others."""
+        kernels = program.kernels
+        if len(kernels) < PARALLEL_KERNELS:
+            return [_unit(program, kernels)]
+        work = _work(program)
+        little = [kernel for n, kernel in enumerate(kernels) if work[n] < self._little_work]
+        much = [kernel for n, kernel in enumerate(kernels) if work[n] >= self._little_work]
+        if little and much:
+            return [_unit(program, much), _unit(program, little, ("-O0",))]
+        flags = ("-O0",) if little else ()
+        parts = 2 if (os.cpu_count() or 1) > 1 else 1
+        return [_unit(program, group, flags) for group in _divide(kernels, parts)]
 
     def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
         """The argument arrays of a launch, made once."""
@@ -241,6 +255,7 @@ def open(
     threads: int | None = None,
     cache: Path | Literal["default"] | None = "default",
     guard: bool = False,
+    little_work: int = 0,
 ) -> CpuDevice:
     """Open the cpu device.
 
@@ -249,6 +264,8 @@ def open(
     optimisation: compiler flags before the fixed ones. threads: default: the usable processors.
     cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
     guard: surround memory by a pattern and check it at every read.
+    little_work: what a kernel does in a run, operations and numbers written, below which it is
+    compiled without optimization: for a program that runs once.
     Raises DeviceError if there is no C compiler.
     """
     if device not in (None, "cpu"):
@@ -260,7 +277,7 @@ def open(
         )
     folder = compilers.cache_folder() if cache == "default" else cache
     count = max(1, _usable_processors() if threads is None else threads)
-    return CpuDevice(compilers.find(compiler), optimisation, count, folder, guard)
+    return CpuDevice(compilers.find(compiler), optimisation, count, folder, guard, little_work)
 
 
 def devices() -> list[DeviceInfo]:
@@ -280,6 +297,31 @@ def _usable_processors() -> int:
 
 def _processor() -> str:
     return platform.processor() or platform.machine() or "cpu"
+
+
+def _unit(program: Program, kernels: Sequence[Kernel], flags: tuple[str, ...] = ()) -> Unit:
+    return Unit("\n".join((program.prelude, *(kernel.source for kernel in kernels))), flags)
+
+
+def _work(program: Program) -> Counter[int]:
+    """By a kernel's number, its operations and the numbers that it writes, in a run of each entry
+    and in all iterations of loops.
+    """
+    work: Counter[int] = Counter()
+
+    def add(steps: Sequence[Step], times: int) -> None:
+        for step in steps:
+            if isinstance(step, Launch):
+                written = program.buffers[step.buffers[0]].bytes // 4
+                work[step.kernel] += times * (step.flops + written)
+            elif isinstance(step, Loop):
+                add(step.body, times * step.bound)
+            elif isinstance(step, If):
+                add((*step.then, *step.otherwise), times)
+
+    for entry in program.entries:
+        add(entry.steps, 1)
+    return work
 
 
 def _divide(kernels: Sequence[Kernel], parts: int) -> list[list[Kernel]]:
