@@ -136,7 +136,10 @@ class Model:
 
     @property
     def entries(self) -> tuple[Any, ...]:
-        """What can be run: each with name, inputs and outputs (names). The first is the default."""
+        """What can be run: each with name, inputs and outputs (names), input_numbers and
+        output_numbers (where these are among `inputs` and `outputs`, of which those of several
+        entries may have one name). The first is the default.
+        """
         return self.program.entries
 
     def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
@@ -646,7 +649,8 @@ def _golden(
     from tinyedge.export import golden
 
     half = program.options.get("precision") == "fp16" or golden.has_halves(program)
-    small = {p.name: (0, 1) for p in program.inputs if dtypes.by_name(p.dtype).is_int}
+    ports = program.inputs_of(golden.find_entry(program, entry)).values()
+    small = {p.name: (0, 1) for p in ports if dtypes.by_name(p.dtype).is_int}
     for ranges in ({}, small) if small else ({},):
         with _counted(entry):
             case = golden.make(

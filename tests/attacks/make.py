@@ -124,6 +124,12 @@ def sound_codes(m: Manifest) -> None:
     m["golden"] = []
 
 
+@manifest("everything")
+def sound_inputs_of_one_name_in_two_entries(m: Manifest) -> None:
+    for entry in m["entries"]:
+        m["inputs"][entry["inputs"][0]]["name"] = "x"
+
+
 @files("plain")
 def sound_foreign_files(folder: Path) -> None:
     (folder / "index.html").write_text("<p>edited</p>")
@@ -552,7 +558,31 @@ def files_out_of_order(m: Manifest) -> None:
 
 @manifest("everything")
 def two_inputs_of_one_name(m: Manifest) -> None:
-    m["inputs"][1]["name"] = m["inputs"][0]["name"]
+    first, second = m["entries"][0]["inputs"]
+    m["inputs"][second]["name"] = m["inputs"][first]["name"]
+
+
+@manifest("everything")
+def two_outputs_of_one_name(m: Manifest) -> None:
+    first, second = m["entries"][0]["outputs"]
+    m["outputs"][second]["name"] = m["outputs"][first]["name"]
+
+
+@manifest("everything")
+def two_inputs_of_one_name_and_a_third_that_is_not_there(m: Manifest) -> None:
+    first, second = m["entries"][0]["inputs"]
+    m["inputs"][second]["name"] = m["inputs"][first]["name"]
+    m["entries"][0]["inputs"].append(7)
+
+
+@manifest("everything")
+def an_input_twice_in_an_entry(m: Manifest) -> None:
+    m["entries"][0]["inputs"] *= 2
+
+
+@manifest("everything")
+def two_states_of_one_name(m: Manifest) -> None:
+    m["states"][1]["name"] = m["states"][0]["name"]
 
 
 @manifest("everything")

@@ -60,7 +60,14 @@ def plain(weights: tuple[Weight, ...] = (weight("w", 16),)) -> Program:
         weights=weights,
         kernels=(kernel("scale", WRITE, READ, WRITE),),
         entries=(
-            Entry("main", ("x",), ("y",), (Launch(0, (0, 2, 1), (1, 1, 1), ("Mul_0",), 16),)),
+            Entry(
+                "main",
+                ("x",),
+                ("y",),
+                (Launch(0, (0, 2, 1), (1, 1, 1), ("Mul_0",), 16),),
+                (0,),
+                (0,),
+            ),
         ),
         prelude="// shared\n",
     )
@@ -122,8 +129,10 @@ def everything() -> Program:
                     Loop(3, 10, (If(4, (Loop(3, 2, (launch,)),)), Copy(7, 5, 32))),
                     Copy(5, 2, 16, 16, 8),
                 ),
+                (0, 2),
+                (0, 1),
             ),
-            Entry("again", ("__proto__",), ("how many",), (launch,)),
+            Entry("again", ("__proto__",), ("how many",), (launch,), (1,), (1,)),
         ),
         prelude="struct Sizes { batch: i32 }\n",
         requirements={"workgroup_bytes": 4096, "features": ["f16"]},
@@ -151,7 +160,12 @@ def pictures() -> Program:
         kernels=(kernel("develop", READ, READ, WRITE), kernel("show", READ, WRITE)),
         entries=(
             Entry(
-                "main", ("x",), ("y",), (develop, show, Copy(1, 2, 64), If(3, (Copy(1, 4, 64),)))
+                "main",
+                ("x",),
+                ("y",),
+                (develop, show, Copy(1, 2, 64), If(3, (Copy(1, 4, 64),))),
+                (0,),
+                (0,),
             ),
         ),
         images=(Image(5, "float32", 5, 3, 96), Image(6, "float16", 4, 8, 32)),

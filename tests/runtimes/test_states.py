@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tinyedge
+from tests import entries
 from tests.agreement import assert_agreement, find_target
 from tests.stateful import CASES, Case, Machine, X, runs
 from tinyedge.core.compile import compile_graph
@@ -124,3 +125,22 @@ def test_goldens_and_page(browser: Browser, tmp_path: Path) -> None:
         page.get_by_role("button", name="Run").click()
         page.locator("#outputs").get_by_text("from 48 to 48").wait_for()
     assert not failures and not browser.violations
+
+
+def test_one_name_of_many_shapes_and_types(browser: Browser, tmp_path: Path) -> None:
+    """Entries whose inputs and outputs have one name, by the page's own form, too."""
+    bundle = entries.export(tmp_path, "webgpu")
+    names = list(entries.ENTRIES) * 2
+    inputs = [entries.inputs_of(name, seed) for seed, name in enumerate(names)]
+    outputs, _ = browser.run_in_page(bundle, inputs, entry=names)
+    for name, given, got in zip(names, inputs, outputs, strict=True):
+        expected = entries.logits_of(name, given)
+        assert got["logits"].dtype == expected.dtype
+        np.testing.assert_array_equal(got["logits"], expected)
+    report = browser.verify(bundle)
+    assert report["passed"]
+    assert [case["entry"] for case in report["cases"]] == list(entries.ENTRIES)
+    with browser.page(bundle, start="") as page:
+        for name, kind in (("main", "int64 [1, 8]"), ("small", "int32 [1, 1]")):
+            page.get_by_label("Entry").select_option(name)
+            page.locator("#inputs").get_by_text(kind).wait_for()

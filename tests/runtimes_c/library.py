@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -277,11 +278,21 @@ class Context:
         index: int = self.library.c.te_find_port(self.model, group, name.encode())
         return index
 
-    def bind(self, inputs: Mapping[str, Array]) -> None:
+    def find_in(self, entry: int, group: int, name: str) -> int:
+        """The index of a port of an entry: those of others may have its name."""
+        port = self.library.c.te_entry_port
+        indices = (port(self.model, entry, group, position) for position in range(1024))
+        return next(
+            index
+            for index in takewhile(lambda index: index >= 0, indices)
+            if self.info(group, index).name.decode() == name
+        )
+
+    def bind(self, inputs: Mapping[str, Array], entry: int = 0) -> None:
         for name, array in inputs.items():
             binding = tensor(array)
             self.bound[name] = array
-            index = self.find(INPUTS, name)
+            index = self.find_in(entry, INPUTS, name)
             self.check(self.library.c.te_bind_input(self.context, index, c.byref(binding)))
 
     def shape(self, group: int, index: int) -> tuple[int, ...]:
@@ -296,8 +307,8 @@ class Context:
 
     def run(self, inputs: Mapping[str, Array], entry: str = "") -> dict[str, Array]:
         """Outputs by name, without slices."""
-        self.bind(inputs)
         number = self.library.c.te_find_entry(self.model, entry.encode()) if entry else 0
+        self.bind(inputs, number)
         self.check(self.library.c.te_run(self.context, number))
         results = {}
         for position in range(1024):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.runtimes_c.test_runtime import Arrays, counted, floats
+from tests.runtimes_c.test_runtime import Arrays, floats
 from tests.targets import programs
 from tinyedge.core.program import Copy, Entry, If, Launch, Loop, Port, Program, Symbol
 
@@ -107,7 +107,7 @@ RUNS: dict[str, tuple[Callable[[str], Program], list[Run]]] = {
     ),
     "twins": (twins, [("main", {"x": floats(64, seed=i)}) for i in (0, 1)]),
     "count": (
-        lambda target: replace(counted(), target=target),
+        programs.selection,
         [("main", {"x": floats(8, 2), "n": np.array(n, np.int32)}) for n in (0, 3, 8)],
     ),
 }

@@ -17,7 +17,7 @@ import tinyedge
 from tests.runtimes_c import build
 from tests.runtimes_c.conftest import Build, write
 from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, RuntimeFailure
-from tests.runtimes_c.test_runtime import cases, counted, heavy
+from tests.runtimes_c.test_runtime import cases, heavy
 from tests.targets import programs
 from tinyedge.core.device import Device
 from tinyedge.core.program import Entry, Port
@@ -140,7 +140,11 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
         objects.append(tmp_path / f"{source.stem}.o")
         build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
     small = (programs.symbolic, programs.branch, programs.repeat, programs.counter, programs.ports)
-    for program in (*(make("cpu") for make in small), counted(), heavy(programs.addition("cpu"))):
+    for program in (
+        *(make("cpu") for make in small),
+        programs.selection("cpu"),
+        heavy(programs.addition("cpu")),
+    ):
         with Replay(program, cpu_device) as replay:
             made = cases(program, replay)
         folder = write(program, tmp_path / "bundle", made)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tests import entries
 from tests.agreement import assert_agreement, find_target
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import OUTPUTS, STATES, Context
@@ -14,6 +17,7 @@ from tinyedge.core.compile import compile_graph
 from tinyedge.core.device import Device
 from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
+from tinyedge.export.bundle import read
 from tinyedge.export.c_bundle import header
 from tinyedge.export.source import source_of
 
@@ -114,4 +118,20 @@ def test_slices_are_read(library: Build) -> None:
     assert context.find(OUTPUTS, "out") == 0
     np.testing.assert_array_equal(context.read_slice(0, 0, (2, 2)), 2 * x[:, :2])
     np.testing.assert_array_equal(context.read_slice(0, 1, (2, 4)), 2 * x[:, 2:])
+    context.close()
+
+
+def test_one_name_of_many_shapes_and_types(library: Build, tmp_path: Path) -> None:
+    """Ports are found in the entry that takes and gives them, by their place."""
+    bundle = read(entries.export(tmp_path, "cpu"))
+    loaded = library(bundle.program, tuple(bundle.goldens()))
+    report = loaded.self_test(loaded.open())
+    assert (report.cases, report.outputs, report.wrong) == (4, 4, 0)
+    context = Context(loaded)
+    for seed in range(2):
+        for name in entries.ENTRIES:
+            inputs = entries.inputs_of(name, seed)
+            got = context.run(inputs, name)["logits"]
+            assert got.dtype == entries.logits_of(name, inputs).dtype
+            np.testing.assert_array_equal(got, entries.logits_of(name, inputs))
     context.close()

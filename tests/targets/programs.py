@@ -306,5 +306,5 @@ def selection(target: str) -> Program:
         ),
         buffers=(place(0), place(1)),
         kernels=(),
-        entries=(Entry("main", ("x", "n"), ("picked", "beside"), ()),),
+        entries=(Entry("main", ("x", "n"), ("picked", "beside", "number"), ()),),
     )

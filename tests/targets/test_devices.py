@@ -89,7 +89,7 @@ def test_output_with_a_count(device: Device, target: str) -> None:
     with Replay(programs.selection(target), device) as replay:
         for count in (0, 3, 8):
             result = replay.run({"x": x, "n": count})
-            assert list(result) == ["picked", "beside"]
+            assert list(result) == ["picked", "beside", "number"]
             np.testing.assert_array_equal(result["picked"], x[:count])
             beside = x.reshape(-1)[: 2 * count].reshape(2, count)
             np.testing.assert_array_equal(result["beside"], beside)

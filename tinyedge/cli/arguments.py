@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -198,11 +197,10 @@ def generated_inputs(
     from tinyedge.export.golden import generate
 
     named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
-    ports = {port.name: port for port in program.inputs}
     arrays: dict[str, Array] = {}
-    for position, name in enumerate(entry.inputs):
-        shape = tuple(evaluate(size, named) for size in ports[name].shape)
-        arrays[name] = generate(ports[name].dtype, shape, seed=seed, run=run, position=position)
+    for position, port in enumerate(program.inputs_of(entry).values()):
+        shape = tuple(evaluate(size, named) for size in port.shape)
+        arrays[port.name] = generate(port.dtype, shape, seed=seed, run=run, position=position)
     return arrays
 
 
@@ -212,7 +210,7 @@ def inputs_of_step(
     """The inputs of one of several runs: arrays with one more axis, of `steps`, hold one for
     each.
     """
-    ranks = {port.name: len(port.shape) for port in program.inputs if port.name in entry.inputs}
+    ranks = {port.name: len(port.shape) for port in program.inputs_of(entry).values()}
     return {
         name: array[step] if array.ndim == ranks[name] + 1 and len(array) == steps > 1 else array
         for name, array in arrays.items()
@@ -221,11 +219,10 @@ def inputs_of_step(
 
 def free_sizes(program: Program, entry: Entry, given: Mapping[str, int]) -> dict[str, int]:
     """The given sizes that no input's shape determines."""
-    shown = {size for port in program.inputs if port.name in entry.inputs for size in port.shape}
+    shown = {size for port in program.inputs_of(entry).values() for size in port.shape}
     return {name: size for name, size in given.items() if name not in shown}
 
 
 def signature(program: Program, entry: Entry) -> str:
     """The inputs of an entry in words."""
-    ports: dict[str, Any] = {port.name: port for port in program.inputs}
-    return "; ".join(describe(ports[name]) for name in entry.inputs) or "no inputs"
+    return "; ".join(map(describe, program.inputs_of(entry).values())) or "no inputs"

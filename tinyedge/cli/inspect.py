@@ -29,7 +29,7 @@ from tinyedge.core.compile import Compilation, expression
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
-from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, Symbol, launches
+from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, launches
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
@@ -135,7 +135,7 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
         return 0
     say(f"{path}: bundle for {program.target}, made by {facts['tool']}")
     say()
-    _print_ports(program.inputs, program.outputs, program.symbols)
+    _print_ports(program)
     for state in program.states:
         moves = f", a queue along axis {state.axis}" if state.update == "shift" else ""
         first = "" if state.initial < 0 else ", with initial values"
@@ -234,6 +234,8 @@ def _entry(entry: Entry, program: Program) -> dict[str, Any]:
         "name": entry.name,
         "inputs": entry.inputs,
         "outputs": entry.outputs,
+        "input_numbers": [*program.inputs_of(entry)],
+        "output_numbers": [*program.outputs_of(entry)],
         "updates": _updated(entry, program),
         "launches": sum(1 for _ in launches(entry.steps)),
     }
@@ -258,20 +260,26 @@ def _sizes(shape: Iterable[Any]) -> str:
     return ", ".join(say_size(size) for size in shape)
 
 
-def _print_ports(
-    inputs: Iterable[Port], outputs: Iterable[Port], symbols: Iterable[Symbol]
-) -> None:
-    for kind, ports in (("input", inputs), ("output", outputs)):
-        for port in ports:
+def _print_ports(program: Program) -> None:
+    for kind, ports in (("input", program.inputs), ("output", program.outputs)):
+        names = Counter(port.name for port in ports)
+        for number, port in enumerate(ports):
             sizes = [say_size(size) for size in port.shape]
             if port.count:
                 sizes[port.count_axis] = f"up to {sizes[port.count_axis]}"
-            say(f"{kind:<8} {port.name} {port.dtype} [{', '.join(sizes)}]")
+            where = f" of {_takers(program, kind, number)}" if names[port.name] > 1 else ""
+            say(f"{kind:<8} {port.name} {port.dtype} [{', '.join(sizes)}]{where}")
             for part in port.slices:
                 last = part.start + part.size
                 say(f"{'':<8}   {part.name}: {part.start}..{last} of axis {part.axis}")
-    for symbol in symbols:
+    for symbol in program.symbols:
         say(f"size     {symbol.name}: {describe_values(symbol)}")
+
+
+def _takers(program: Program, kind: str, number: int) -> str:
+    """The entries that have an input, or an output."""
+    of = program.inputs_of if kind == "input" else program.outputs_of
+    return ", ".join(entry.name for entry in program.entries if number in of(entry)) or "no entry"
 
 
 # A model.

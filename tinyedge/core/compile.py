@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -58,7 +58,7 @@ WIDE_STORAGE = {"float64": "float32"}
 class Port:
     """A named input or output of a graph with the element type that callers see. node: of an
     output. count: the name of the output that says how many entries along `axis`, of which the size
-    is the most there can be, a run computed.
+    is the most there can be, a run computed. slices: named parts of an output.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Port:
     node: UOp | None = None
     count: str = ""
     axis: int = 0
+    slices: tuple[program.Slice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,13 @@ class Graph:
     names: Mapping[UOp, str] = field(default_factory=dict)
     updates: tuple[Port, ...] = ()
     counts: Mapping[str, UOp] = field(default_factory=dict)
+
+    def key(self, port: Port) -> Hashable:
+        """What an input, or an output, of this graph has in common with those of other graphs that
+        are the same port: its name, type and shape, and the output that counts it.
+        """
+        counted = next((self.key(p) for p in self.outputs if port.count == p.name), None)
+        return port.name, port.dtype, port.shape, counted, port.axis, port.slices
 
 
 @dataclass(frozen=True)
@@ -103,14 +111,13 @@ class State:
 
 @dataclass(frozen=True)
 class Graphs:
-    """What is compiled: graphs by the entry's name, the states they share, named parts of outputs.
+    """What is compiled: graphs by the entry's name, and the states they share.
 
-    Inputs, or outputs, that have one name in several graphs are one port.
+    Inputs, or outputs, that have one name, type and shape in several graphs are one port.
     """
 
     entries: Mapping[str, Graph]
     states: tuple[State, ...] = ()
-    slices: Mapping[str, tuple[program.Slice, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -604,28 +611,32 @@ class _Assembler:
         arenas = self._place()
         kernels, numbers = self._distinct()
         symbols = tuple(_declared(node) for _, node in sorted(_symbols(state).items()))
+        inputs: dict[Hashable, Port] = {}
+        outputs: dict[Hashable, Port] = {}
+        for entry in state.entries:
+            inputs.update(self._inputs(entry))
+            outputs.update(_outputs(entry))
+        input_numbers = {key: number for number, key in enumerate(inputs)}
+        output_numbers = {key: number for number, key in enumerate(outputs)}
         entries = tuple(
             program.Entry(
                 entry.name,
-                tuple(p.name for p in entry.graph.inputs if p.name not in self.states),
+                tuple(port.name for port in self._inputs(entry).values()),
                 tuple(entry.outputs),
                 (*self._steps(entry.schedule.launches, numbers), *self._copies(copies)),
+                tuple(input_numbers[key] for key in self._inputs(entry)),
+                tuple(output_numbers[key] for key in _outputs(entry)),
             )
             for entry, copies in zip(state.entries, self.sharing.copies, strict=True)
         )
-        graphs = [entry.graph for entry in state.entries]
-        outputs = {port.name: port for graph in graphs for port in graph.outputs}
-        inputs = {port.name: port for graph in graphs for port in graph.inputs}
         return program.Program(
             target=state.target.name,
             symbols=symbols,
             inputs=tuple(
-                self._port(port, self.sharing.inputs[name])
-                for name, port in inputs.items()
-                if name not in self.states
+                self._port(port, self.sharing.inputs[key]) for key, port in inputs.items()
             ),
             outputs=tuple(
-                self._port(port, self.sharing.outputs[name]) for name, port in outputs.items()
+                self._port(port, self.sharing.outputs[key]) for key, port in outputs.items()
             ),
             states=tuple(self._state(kept) for kept in state.source.states),
             arenas=arenas,
@@ -665,17 +676,22 @@ class _Assembler:
         return program_counters(launches, each, self.buffers)
 
     def _signature(self, entry: Entry) -> Signature:
-        inputs = {
-            port.name: entry.schedule.inputs.get(port.name) or self._plain("input", port)
-            for port in entry.graph.inputs
-        }
         read = entry.schedule.inputs  # an update may read a state that its graph does not
+        inputs: dict[Hashable, Storage] = {
+            key: read.get(port.name) or self._plain("input", port)
+            for key, port in self._inputs(entry).items()
+        }
         inputs |= {name: read[name] for name in self.states if name in read}
         computed = list(entry.schedule.outputs.values())[len(entry.counts) :]
-        outputs = dict(zip(entry.outputs, computed, strict=False))
+        outputs = dict(zip(_outputs(entry), computed, strict=False))
         updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
         launches = list(every_launch(entry.schedule.launches))
         return Signature(launches, inputs, outputs, updates)
+
+    def _inputs(self, entry: Entry) -> dict[Hashable, Port]:
+        """What a caller gives, in the entry's order, by key."""
+        ports = (port for port in entry.graph.inputs if port.name not in self.states)
+        return {entry.graph.key(port): port for port in ports}
 
     def _plain(self, role: str, port: Port | State) -> Storage:
         """A storage as inputs and states have it: row-major."""
@@ -755,9 +771,8 @@ class _Assembler:
         for entry, copies in zip(self.state.entries, self.sharing.copies, strict=True):
             launches = list(every_launch(entry.schedule.launches))
             start, end = end, end + len(launches)
-            for port in entry.graph.inputs:
-                if port.name not in self.states:
-                    use(self.sharing.inputs[port.name], start)
+            for key in self._inputs(entry):
+                use(self.sharing.inputs[key], start)
             for step, launch in enumerate(launches, start):
                 for storage in launch.storages:
                     use(storage, step)
@@ -765,8 +780,8 @@ class _Assembler:
                 for of in spans.values():  # what a turn reads from before it is needed in the next
                     if start <= of[-1][0] < first <= of[-1][1] < last:
                         of[-1] = (of[-1][0], last)
-            for name in entry.outputs:
-                use(self.sharing.outputs[name], end)
+            for key in _outputs(entry):
+                use(self.sharing.outputs[key], end)
             for source, destination in copies:
                 use(source, end)
                 use(destination, end)
@@ -859,7 +874,7 @@ class _Assembler:
             tuple(expression(size) for size in port.shape),
             storage.dtype.name,
             self.numbers[storage],
-            self.state.source.slices.get(port.name, ()) if port.node is not None else (),
+            port.slices,
             port.count,
             port.axis,
         )
@@ -881,6 +896,11 @@ class _Assembler:
             kept.update,
             kept.axis,
         )
+
+
+def _outputs(entry: Entry) -> dict[Hashable, Port]:
+    """What a caller gets, in the entry's order, by key."""
+    return {entry.graph.key(port): port for port in entry.graph.outputs if port.node is not None}
 
 
 def _loops(launches: Sequence[Launch | Turns], start: int) -> Iterator[tuple[int, int]]:

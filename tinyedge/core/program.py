@@ -209,12 +209,18 @@ Step = Union[Launch, Copy, If, Loop]
 
 @dataclass(frozen=True)
 class Entry:
-    """One callable: which ports it takes and gives, and its steps."""
+    """One callable: which ports it takes and gives, and its steps.
+
+    inputs, outputs: their names, each once. input_numbers, output_numbers: where these are among
+    the program's ports, of which several may have one name; left out, the first of each name.
+    """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     steps: tuple[Step, ...]
+    input_numbers: tuple[int, ...] = ()
+    output_numbers: tuple[int, ...] = ()
 
 
 def launches(steps: Iterable[Step]) -> Iterator[Launch]:
@@ -252,6 +258,23 @@ class Program:
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     binaries: Mapping[str, bytes] = field(default_factory=dict)
+
+    def inputs_of(self, entry: Entry) -> dict[int, Port]:
+        """The inputs that an entry takes, in its order, by their numbers."""
+        return _listed(self.inputs, entry.inputs, entry.input_numbers)
+
+    def outputs_of(self, entry: Entry) -> dict[int, Port]:
+        """The outputs that an entry gives, in its order, by their numbers."""
+        return _listed(self.outputs, entry.outputs, entry.output_numbers)
+
+
+def _listed(
+    ports: tuple[Port, ...], names: tuple[str, ...], numbers: tuple[int, ...]
+) -> dict[int, Port]:
+    if not numbers:
+        every = [port.name for port in ports]
+        numbers = tuple(every.index(name) for name in names)
+    return {number: ports[number] for number in numbers}
 
 
 def evaluate(expression: Expression, symbols: Mapping[str, int]) -> int:

@@ -90,8 +90,8 @@ class Replay:
     def __init__(self, program: Program, device: Device, *, poison: bool = False) -> None:
         self.program = program
         self.device = device
-        self._inputs = {port.name: port for port in program.inputs}
-        self._outputs = {port.name: port for port in program.outputs}
+        self._inputs = {e.name: _by_name(program.inputs_of(e)) for e in program.entries}
+        self._outputs = {e.name: _by_name(program.outputs_of(e)) for e in program.entries}
         self._states = {state.name: state for state in program.states}
         self._entries = {entry.name: entry for entry in program.entries}
         self._initial: dict[str, Bytes] = {}
@@ -268,8 +268,9 @@ class Replay:
     ) -> Sizes:
         """Check everything, then upload inputs and sizes."""
         arrays = self._check_inputs(entry, inputs)
-        sizes = self._solve(arrays, symbols or {})
-        encoded = [(self._inputs[name], array) for name, array in arrays.items()]
+        ports = self._inputs[entry.name]
+        sizes = self._solve(ports, arrays, symbols or {})
+        encoded = [(ports[name], array) for name, array in arrays.items()]
         contents = [encode(array, port.storage, f"input {port.name!r}") for port, array in encoded]
         for (port, _), content in zip(encoded, contents, strict=True):
             if content.nbytes:
@@ -352,14 +353,11 @@ class Replay:
     def _collect(self, entry: Entry, sizes: Sizes) -> dict[str, Array]:
         """Read the outputs, cut those with a count, add the named slices."""
         named = self._named(sizes)
-        ports = {name: self._outputs[name] for name in entry.outputs}
-        for port in list(ports.values()):
-            if port.count:
-                ports[port.count] = self._outputs[port.count]
+        ports = self._outputs[entry.name]
         arrays = self._download(list(ports.values()), named)
         results: dict[str, Array] = {}
-        for name in entry.outputs:
-            port, array = ports[name], arrays[name]
+        for name, port in ports.items():
+            array = arrays[name]
             if port.count:
                 valid = int(arrays[port.count].reshape(-1)[0])
                 most = array.shape[port.count_axis]
@@ -455,8 +453,9 @@ class Replay:
 
     def _check_inputs(self, entry: Entry, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """The inputs as arrays of the declared dtype and number of axes."""
+        ports = self._inputs[entry.name]
         for name in inputs:
-            if name not in entry.inputs:
+            if name not in ports:
                 raise RunError(
                     f"input {name!r}",
                     f"entry {entry.name!r} has no such input",
@@ -464,8 +463,7 @@ class Replay:
                     supported=self._signature(entry),
                 )
         arrays: dict[str, Array] = {}
-        for name in entry.inputs:
-            port = self._inputs[name]
+        for name, port in ports.items():
             if name not in inputs:
                 raise RunError(
                     f"input {name!r}",
@@ -479,13 +477,15 @@ class Replay:
             arrays[name] = array
         return arrays
 
-    def _solve(self, arrays: Mapping[str, Array], given: Mapping[str, int]) -> Sizes:
+    def _solve(
+        self, ports: Mapping[str, Port], arrays: Mapping[str, Array], given: Mapping[str, int]
+    ) -> Sizes:
         """The value of every symbol, in order; raises RunError where the shapes do not fit."""
         symbols = {symbol.name: symbol for symbol in self.program.symbols}
         values: dict[str, int] = {}
         origin: dict[str, str] = {}
         for name, array in arrays.items():
-            port = self._inputs[name]
+            port = ports[name]
             for axis, expected in enumerate(port.shape):
                 if not isinstance(expected, str):
                     continue
@@ -506,7 +506,7 @@ class Replay:
         for symbol in self.program.symbols:
             values.setdefault(symbol.name, symbol.max)
         for name, array in arrays.items():
-            port = self._inputs[name]
+            port = ports[name]
             for axis, expected in enumerate(port.shape):
                 wanted = size_of(expected, values, f"input {name!r}")
                 if array.shape[axis] != wanted:
@@ -555,7 +555,7 @@ class Replay:
         return f"give an array with {said}" if said else "give an array of that shape"
 
     def _signature(self, entry: Entry) -> str:
-        return "; ".join(describe(self._inputs[name]) for name in entry.inputs) or "no inputs"
+        return "; ".join(map(describe, self._inputs[entry.name].values())) or "no inputs"
 
     def _named(self, sizes: Sizes) -> dict[str, int]:
         symbols = self.program.symbols
@@ -581,6 +581,10 @@ class Replay:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _by_name(ports: Mapping[int, Port]) -> dict[str, Port]:
+    return {port.name: port for port in ports.values()}
 
 
 def _amount(step: Launch | Copy, named: Mapping[str, int]) -> int:

@@ -343,17 +343,19 @@ def _kernel_text(program: Program) -> tuple[bytes, dict[str, Any], list[dict[str
 
 def _records(program: Program) -> dict[str, Any]:
     """The members of the manifest that mirror the program's own records."""
-    outputs = {port.name: number for number, port in enumerate(program.outputs)}
-    inputs = {port.name: number for number, port in enumerate(program.inputs)}
+    counts: dict[int, int] = {}
     steps: list[dict[str, Any]] = []
     entries = []
     for entry in program.entries:
         flat = _flatten(entry.steps)
+        outputs = program.outputs_of(entry)
+        numbers = {port.name: number for number, port in outputs.items()}
+        counts |= {number: numbers[port.count] for number, port in outputs.items() if port.count}
         entries.append(
             {
                 "name": entry.name,
-                "inputs": [inputs[name] for name in entry.inputs],
-                "outputs": [outputs[name] for name in entry.outputs],
+                "inputs": [*program.inputs_of(entry)],
+                "outputs": [*outputs],
                 "steps": [len(steps), len(flat)],
             }
         )
@@ -368,8 +370,8 @@ def _records(program: Program) -> dict[str, Any]:
             }
             for symbol in program.symbols
         ],
-        "inputs": [_port_record(port, outputs) for port in program.inputs],
-        "outputs": [_port_record(port, outputs) for port in program.outputs],
+        "inputs": [_port_record(port) for port in program.inputs],
+        "outputs": [_port_record(p, counts.get(i, -1)) for i, p in enumerate(program.outputs)],
         "states": [
             {
                 **_tensor_record(state),
@@ -404,7 +406,7 @@ def _tensor_record(port: Port | State) -> dict[str, Any]:
     }
 
 
-def _port_record(port: Port, outputs: Mapping[str, int]) -> dict[str, Any]:
+def _port_record(port: Port, count: int = -1) -> dict[str, Any]:
     return {
         **_tensor_record(port),
         "slices": [
@@ -416,7 +418,7 @@ def _port_record(port: Port, outputs: Mapping[str, int]) -> dict[str, Any]:
             }
             for part in port.slices
         ],
-        "count": outputs[port.count] if port.count else -1,
+        "count": count,
         "axis": integer(port.count_axis),
     }
 
@@ -710,6 +712,8 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
                 inputs=tuple(inputs[index].name for index in record["inputs"]),
                 outputs=tuple(outputs[index].name for index in record["outputs"]),
                 steps=_nest(manifest["steps"], first, first + count),
+                input_numbers=tuple(record["inputs"]),
+                output_numbers=tuple(record["outputs"]),
             )
         )
     return Program(

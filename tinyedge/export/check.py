@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -422,7 +422,7 @@ _WITH_IMAGES = _Object(
 
 
 def _names(manifest: Record) -> None:
-    def unique(names: Sequence[str], where: str) -> None:
+    def unique(names: Iterable[str], where: str) -> None:
         seen: set[str] = set()
         for name in names:
             if name in seen:
@@ -435,8 +435,13 @@ def _names(manifest: Record) -> None:
                 raise refuse("bundle.name", f"{where}: {after!r:.80} after {before!r:.80}")
 
     increasing(manifest["features"], "features")
-    for group in ("symbols", "inputs", "outputs", "states", "entries"):
+    for group in ("symbols", "states", "entries"):
         unique([record["name"] for record in manifest[group]], group)
+    for entry in manifest["entries"]:
+        for group in ("inputs", "outputs"):
+            listed = set(entry[group])  # what else it lists is for the next stage
+            names = (p["name"] for i, p in enumerate(manifest[group]) if i in listed)
+            unique(names, f"entry {entry['name']!r:.80}, in its {group},")
     for port in manifest["outputs"]:
         unique([part["name"] for part in port["slices"]], f"the slices of {port['name']!r:.80}")
     unique([kernel["entry"] for kernel in manifest["kernels"]], "kernels")

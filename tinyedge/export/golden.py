@@ -168,20 +168,18 @@ def make(
 
     entry defaults to the program's first, symbols to their maxima. ranges: least and greatest
     value of generated inputs, by name. given: real inputs, by name, of the declared dtype and
-    shape. reset is called before the first of several runs. Raises InputError for a given input
-    that does not fit.
+    shape; one that fits another entry's input of its name is for that alone. reset is called before
+    the first of several runs. Raises InputError for a given input that does not fit.
     """
     chosen = find_entry(program, entry)
     sizes = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols or {})
     inputs = []
-    for name in chosen.inputs:
-        port = find_port(program.inputs, name)
-        data = (given or {}).get(name)
-        if data is not None:
-            _check_given(port, data, sizes)
+    for port in program.inputs_of(chosen).values():
+        data = (given or {}).get(port.name)
+        if data is not None and _is_for(program, port, data, sizes):
             inputs.append(GoldenInput(0, 0, codes(np.array(data))))
         else:
-            inputs.append(GoldenInput(*(ranges or {}).get(name, default_range(port.dtype))))
+            inputs.append(GoldenInput(*(ranges or {}).get(port.name, default_range(port.dtype))))
     case = Golden(chosen.name, seed, steps, sizes, tolerance, made, tuple(inputs), ())
     return expecting(program, case, run, reset)
 
@@ -192,9 +190,8 @@ def expecting(
     """The case with the outputs that `run` gives."""
     outputs = play(program, case, run, reset)
     expected = []
-    for name in find_entry(program, case.entry).outputs:
-        port = find_port(program.outputs, name)
-        whole = _whole(port, codes(outputs[name]), case.symbols)
+    for port in program.outputs_of(find_entry(program, case.entry)).values():
+        whole = _whole(port, codes(outputs[port.name]), case.symbols)
         stride = sampling_stride(whole.size, whole.dtype.itemsize)
         expected.append(GoldenOutput(stride, whole.reshape(-1)[::stride].copy()))
     return replace(case, outputs=tuple(expected))
@@ -215,14 +212,13 @@ def play(
 def case_inputs(program: Program, case: Golden, step: int = 0) -> dict[str, Array]:
     """The inputs of a case's run number `step`, by name."""
     inputs: dict[str, Array] = {}
-    names = find_entry(program, case.entry).inputs
-    for position, (name, record) in enumerate(zip(names, case.inputs, strict=True)):
-        port = find_port(program.inputs, name)
+    ports = program.inputs_of(find_entry(program, case.entry)).values()
+    for position, (port, record) in enumerate(zip(ports, case.inputs, strict=True)):
         shape = _shape(port, case.symbols)
         if record.data is not None:
-            inputs[name] = record.data.reshape(shape)
+            inputs[port.name] = record.data.reshape(shape)
         else:
-            inputs[name] = generate(
+            inputs[port.name] = generate(
                 port.dtype,
                 shape,
                 seed=case.seed,
@@ -251,11 +247,11 @@ def compare_case(
     program: Program, case: Golden, outputs: Mapping[str, Array]
 ) -> tuple[Comparison, ...]:
     """Compare outputs with a case's, in the entry's order."""
-    names = find_entry(program, case.entry).outputs
-    expected = dict(zip(names, case.outputs, strict=True))
+    entry = find_entry(program, case.entry)
+    expected = dict(zip(entry.outputs, case.outputs, strict=True))
     results = []
-    for name in names:
-        port = find_port(program.outputs, name)
+    for port in program.outputs_of(entry).values():
+        name = port.name
         if name not in outputs:
             results.append(Comparison(name, False, math.inf, "the output is missing"))
             continue
@@ -341,14 +337,6 @@ def find_entry(program: Program, name: str = "") -> Entry:
     raise InputError(f"entry {name!r}", "there is no such entry", id="run.entry", supported=names)
 
 
-def find_port(ports: Sequence[Port], name: str) -> Port:
-    """The port called `name`. Raises KeyError."""
-    for port in ports:
-        if port.name == name:
-            return port
-    raise KeyError(name)
-
-
 def _shape(port: Port, symbols: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate(size, symbols) for size in port.shape)
 
@@ -374,13 +362,18 @@ def _whole(port: Port, output: Array, symbols: Mapping[str, int]) -> Array:
     return whole
 
 
-def _check_given(port: Port, data: Array, symbols: Mapping[str, int]) -> None:
-    shape = _shape(port, symbols)
-    dtype = by_name(port.dtype).numpy
-    if codes(data).dtype != dtype or data.shape != shape:
+def _is_for(program: Program, port: Port, data: Array, symbols: Mapping[str, int]) -> bool:
+    """Whether a given input is for this port, not for another of its name. Raises InputError where
+    it is for none of them.
+    """
+    alike = [other for other in program.inputs if other.name == port.name]
+    wanted = [(by_name(other.dtype).numpy, _shape(other, symbols)) for other in alike]
+    kind = codes(data).dtype, data.shape
+    if kind not in wanted:
         raise InputError(
             f"golden input {port.name!r}",
             f"it is {data.dtype} {list(data.shape)}",
             id="golden.input",
-            supported=f"{dtype} {list(shape)}",
+            supported=" or ".join(f"{dtype} {list(shape)}" for dtype, shape in wanted),
         )
+    return kind == (by_name(port.dtype).numpy, _shape(port, symbols))

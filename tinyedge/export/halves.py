@@ -70,10 +70,10 @@ def expecting(
 def _differences(program: Program, full: Golden, kept: Golden) -> list[Comparison]:
     """How what halves give compares with what floats give, in the entry's order."""
     found = []
-    names = golden.find_entry(program, full.entry).outputs
-    for name, expected, actual in zip(names, full.outputs, kept.outputs, strict=True):
-        dtype = golden.find_port(program.outputs, name).dtype
-        found.append(golden.compare(name, actual.data, expected.data, full.tolerance, dtype))
+    ports = program.outputs_of(golden.find_entry(program, full.entry)).values()
+    for port, expected, actual in zip(ports, full.outputs, kept.outputs, strict=True):
+        pair = actual.data, expected.data
+        found.append(golden.compare(port.name, *pair, full.tolerance, port.dtype))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from tinyedge.core import ops
 from tinyedge.core.compile import Graphs, Port, State, expression
@@ -30,17 +30,16 @@ def check_ports(source: Graphs) -> None:
         _check_name(f"entry {name!r:.80}", name)
     graphs = source.entries.values()
     states = {state.name for state in source.states}
-    groups: dict[str, list[Port | State]] = {
-        "input": [port for graph in graphs for port in graph.inputs if port.name not in states],
-        "output": [port for graph in graphs for port in graph.outputs],
-        "state": [*source.states],
+    groups: dict[str, dict[Hashable, Port | State]] = {
+        "input": {g.key(p): p for g in graphs for p in g.inputs if p.name not in states},
+        "output": {g.key(p): p for g in graphs for p in g.outputs},
+        "state": {state.name: state for state in source.states},
     }
     symbols: dict[str, UOp] = {}
     for kind, ports in groups.items():
-        names = {port.name for port in ports}
-        if len(names) > PORTS:
-            raise _limit(f"the {kind}s", f"there are {len(names)}", f"up to {PORTS}")
-        for port in ports:
+        if len(ports) > PORTS:
+            raise _limit(f"the {kind}s", f"there are {len(ports)}", f"up to {PORTS}")
+        for port in ports.values():
             _check_name(f"{kind} {port.name!r:.80}", port.name)
             if len(port.shape) > AXES:
                 because = f"it has {len(port.shape)} axes"
@@ -51,27 +50,9 @@ def check_ports(source: Graphs) -> None:
         raise _limit("the open sizes", f"there are {len(symbols)}", f"up to {SYMBOLS}")
     for name in sorted(symbols):
         _check_name(f"size {name!r:.80}", name)
-    for output, parts in source.slices.items():
-        for part in parts:
-            _check_name(f"slice {part.name!r:.80} of output {output!r:.80}", part.name)
-    for kind in ("input", "output"):
-        _check_shared(source, kind)
-
-
-def _check_shared(source: Graphs, kind: str) -> None:
-    """Raise InputError where two entries give one name to unlike inputs, or outputs."""
-    seen: dict[str, tuple[str, Port]] = {}
-    for entry, graph in source.entries.items():
-        for port in graph.inputs if kind == "input" else graph.outputs:
-            first, other = seen.setdefault(port.name, (entry, port))
-            if (other.dtype, other.shape) != (port.dtype, port.shape):
-                raise InputError(
-                    f"{kind} {port.name!r:.80}",
-                    f"it is {show(other)} in entry {first!r}, but {show(port)} in entry {entry!r}",
-                    id="entry.port",
-                    supported=f"{kind}s of one name with one type and shape",
-                    next="rename one of them",
-                )
+    for output in groups["output"].values():
+        for part in output.slices if isinstance(output, Port) else ():
+            _check_name(f"slice {part.name!r:.80} of output {output.name!r:.80}", part.name)
 
 
 def _check_equal(one: UOp, other: UOp) -> None:

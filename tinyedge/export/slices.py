@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -21,20 +22,24 @@ _KEY = re.compile(r"(.+)\[(-?\d{1,3})\]", re.DOTALL | re.ASCII)
 _RANGE = re.compile(r"\s*(\d{1,12})\s*\.\.\s*(\d{1,12})\s*", re.ASCII)
 
 
-def make_slices(graphs: Mapping[str, Graph], specs: Specs) -> dict[str, tuple[Slice, ...]]:
-    """The slices of each output.
+def with_slices(graphs: Mapping[str, Graph], specs: Specs) -> dict[str, Graph]:
+    """The graphs with named slices of their outputs.
 
     specs: by output, `OUTPUT` for its last axis or `OUTPUT[AXIS]`, ranges by the slice's name:
     `START..END` or a pair, the end not included. Names are unique among all slices and outputs,
-    so that results can be found by name alone. Raises InputError.
+    so that results can be found by name alone. Of outputs of one name in several entries, those
+    have a slice that have all of its elements. Raises InputError, also where none has.
     """
-    outputs = {port.name: port for graph in graphs.values() for port in graph.outputs}
+    outputs: dict[str, list[Port]] = {}
+    for graph in graphs.values():
+        for port in graph.outputs:
+            outputs.setdefault(port.name, []).append(port)
     made: dict[str, list[Slice]] = {}
     taken: dict[str, str] = dict.fromkeys(outputs, "an output")
     for key, ranges in specs.items():
-        port, axis = _place(outputs, key)
+        output, axis = _place(outputs, key)
         for name, given in ranges.items():
-            subject = f"slice {name!r} of output {port.name!r}"
+            subject = f"slice {name!r} of output {output!r}"
             if name in taken:
                 raise InputError(
                     subject,
@@ -42,17 +47,35 @@ def make_slices(graphs: Mapping[str, Graph], specs: Specs) -> dict[str, tuple[Sl
                     id="slice.name",
                     supported="a name of its own",
                 )
-            taken[name] = f"a slice of output {port.name!r}"
+            taken[name] = f"a slice of output {output!r}"
             start, end = _range(subject, given)
-            _check(subject, port, axis, start, end)
-            made.setdefault(port.name, []).append(Slice(name, axis, start, end - start))
+            part = Slice(name, axis, start, end - start)
+            first, *others = (_refusal(port, part) for port in outputs[output])
+            if first is not None and None not in others:
+                raise first
+            made.setdefault(output, []).append(part)
     for output, parts in made.items():
         if len(parts) > SLICES:
             because = f"it has {len(parts)} slices"
             raise InputError(
                 f"output {output!r}", because, id="slice.count", supported=f"up to {SLICES}"
             )
-    return {output: tuple(parts) for output, parts in made.items()}
+    return {
+        name: replace(
+            graph,
+            outputs=tuple(
+                replace(port, slices=_fitting(port, made.get(port.name, ())))
+                for port in graph.outputs
+            ),
+        )
+        for name, graph in graphs.items()
+    }
+
+
+def _fitting(port: Port, parts: Iterable[Slice]) -> tuple[Slice, ...]:
+    """The slices that an output has, their axes counted from its first."""
+    fitting = (part for part in parts if _refusal(port, part) is None)
+    return tuple(replace(part, axis=part.axis % len(port.shape)) for part in fitting)
 
 
 def parse_slice(text: str) -> tuple[str, str, str]:
@@ -96,8 +119,8 @@ def _repeated(names: Iterable[str]) -> Iterator[str]:
         seen.add(name)
 
 
-def _place(outputs: Mapping[str, Port], key: str) -> tuple[Port, int]:
-    """The output and axis that a key names."""
+def _place(outputs: Collection[str], key: str) -> tuple[str, int]:
+    """The output and axis that a key names; the last axis is -1."""
     match = _KEY.fullmatch(key)
     name, axis = (match[1], int(match[2])) if match and key not in outputs else (key, -1)
     if name not in outputs:
@@ -108,15 +131,7 @@ def _place(outputs: Mapping[str, Port], key: str) -> tuple[Port, int]:
             supported=", ".join(map(repr, outputs)) or "none",
             next="an output that feeds a state is an output no more, unless it is kept with :keep",
         )
-    port = outputs[name]
-    rank = len(port.shape)
-    if not -rank <= axis < rank:
-        because = f"it has no axis {axis}" if rank else "it is a scalar"
-        supported = f"axes 0 to {rank - 1}" if rank else "outputs with axes"
-        raise InputError(
-            f"slices of output {name!r}", because, id="slice.axis", supported=supported
-        )
-    return port, axis % rank
+    return name, axis
 
 
 def _range(subject: str, given: Range) -> tuple[int, int]:
@@ -135,20 +150,31 @@ def _range(subject: str, given: Range) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-def _check(subject: str, port: Port, axis: int, start: int, end: int) -> None:
+def _refusal(port: Port, part: Slice) -> InputError | None:
+    """Why an output does not have a slice, if so."""
+    rank = len(port.shape)
+    if not -rank <= part.axis < rank:
+        because = f"it has no axis {part.axis}" if rank else "it is a scalar"
+        supported = f"axes 0 to {rank - 1}" if rank else "outputs with axes"
+        return InputError(
+            f"slices of output {port.name!r}", because, id="slice.axis", supported=supported
+        )
+    subject = f"slice {part.name!r} of output {port.name!r}"
+    axis, end = part.axis % rank, part.start + part.size
     size = port.shape[axis]
     if not isinstance(size, int):
-        raise InputError(
+        return InputError(
             subject,
             f"axis {axis} is open",
             id="slice.axis",
             supported="axes of a fixed size",
             next="fix the size with --dim",
         )
-    if not 0 <= start < end <= size:
-        raise InputError(
+    if not 0 <= part.start < end <= size:
+        return InputError(
             subject,
-            f"{start}..{end} does not lie in axis {axis} of {size}",
+            f"{part.start}..{end} does not lie in axis {axis} of {size}",
             id="slice.range",
             supported=f"0 <= start < end <= {size}, the end not included",
         )
+    return None

@@ -16,7 +16,7 @@ from tinyedge.core.tensor import Tensor
 from tinyedge.export.limits import choose_limits
 from tinyedge.export.package import Stamp, stamp
 from tinyedge.export.ports import check_ports
-from tinyedge.export.slices import Specs, make_slices
+from tinyedge.export.slices import Specs, with_slices
 from tinyedge.export.states import Spec, with_states
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def source_of(
         main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits, opened
     )
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
-    source = Graphs(graphs, kept, make_slices(graphs, slices or {}))
+    source = Graphs(with_slices(graphs, slices or {}), kept)
     check_ports(source)
     record = {
         "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),

@@ -29,7 +29,6 @@ from tinyedge.export.golden import (
     compare_case,
     default_range,
     find_entry,
-    find_port,
     has_halves,
     play,
 )
@@ -164,16 +163,16 @@ def _fresh_cases(program: Program, name: str, goldens: Sequence[Golden]) -> list
     """Cases without outputs: new inputs in the goldens' ranges, at the most and least sizes."""
     entry = find_entry(program, name)
     known = {
-        name: record
+        number: record
         for golden in reversed(goldens)
-        for name, record in zip(
-            find_entry(program, golden.entry).inputs, golden.inputs, strict=True
+        for number, record in zip(
+            program.inputs_of(find_entry(program, golden.entry)), golden.inputs, strict=True
         )
     }
     inputs = []
-    for name in entry.inputs:
-        least, most = default_range(find_port(program.inputs, name).dtype)
-        record = known.get(name)
+    for number, port in program.inputs_of(entry).items():
+        least, most = default_range(port.dtype)
+        record = known.get(number)
         if record is not None and record.data is None:
             least, most = record.minimum, record.maximum
         elif record is not None and record.data is not None and record.data.size:
@@ -213,18 +212,15 @@ def _fresh_case(
     for step in range(fresh.steps):
         expected = reference.run(case_inputs(program, fresh, step) | states.values)
         states.update(expected)
-    dtypes = {port.name: port.dtype for port in program.outputs}
+    entry = find_entry(program, fresh.entry)
+    dtypes = {port.name: port.dtype for port in program.outputs_of(entry).values()}
     dtypes |= {f"state {state.name}": state.dtype for state in program.states}
-    pairs = {
-        name: (actual[name], expected[name])
-        for name in find_entry(program, fresh.entry).outputs
-        if name in expected
-    }
+    pairs = {name: (actual[name], expected[name]) for name in entry.outputs if name in expected}
     if get_state is not None:
         for name in states.updated:
             pairs[f"state {name}"] = get_state(name), states.values[name]
     if not pairs:
-        names = ", ".join(find_entry(program, fresh.entry).outputs) or "no outputs to compare"
+        names = ", ".join(entry.outputs) or "no outputs to compare"
         raise InputError(
             f"model {str(reference.path)!r}",
             f"it has none of what entry {fresh.entry!r} gives: {names}",

@@ -83,14 +83,19 @@ def _array(port: Port | State) -> str:
 
 
 def _members(ports: Iterable[Port | State], optional: str, kinds: Iterable[str]) -> str:
-    lines = []
+    """A member for each name; where several entries have ports of one name, what any of them is."""
+    named: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for port, kind in zip(ports, kinds, strict=True):
         sizes = ", ".join(size if isinstance(size, str) else _size(size) for size in port.shape)
         # A size is a symbol's name, which may hold anything: as JSON it stays on its comment's
         # line.
-        lines.append(f"  /** {port.dtype} {_comment('[' + sizes + ']')} */\n")
-        lines.append(f"  {json.dumps(port.name)}{optional}: {kind};\n")
-    return "".join(lines)
+        shapes, union = named.setdefault(port.name, ({}, {}))
+        shapes[f"{port.dtype} {_comment('[' + sizes + ']')}"] = None
+        union[kind] = None
+    return "".join(
+        f"  /** {' or '.join(shapes)} */\n  {json.dumps(name)}{optional}: {' | '.join(union)};\n"
+        for name, (shapes, union) in named.items()
+    )
 
 
 def _size(expression: object) -> str:

@@ -139,10 +139,13 @@ let sources = new Map();
 
 function showInputs() {
   sources = new Map();
-  const example = model.example({entry: chosenEntry(), symbols: chosenSizes()});
+  const example = model.example({entry: chosenEntry(), symbols: chosenSizes()}),
+    entry = model.manifest.entries.find(({name}) => name === chosenEntry());
   at("inputs").replaceChildren(
-    ...Object.entries(example).map(([name, {shape}]) => {
-      const port = model.inputs.find((input) => input.name === name);
+    ...entry.inputs.map((number) => {
+      const port = model.inputs[number],
+        {name} = port,
+        {shape} = example[name];
       const pictured = imageAxes(shape) && /^(float|uint8$)/.test(port.dtype);
       const kind = element(
         "select",

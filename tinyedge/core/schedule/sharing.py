@@ -1,13 +1,14 @@
 """Entries share ports and states: which of their storages are one buffer, and what must be copied.
 
-Entries run one at a time, so inputs, or outputs, of one name in several entries are one buffer. A
-state's new value is written in the state's own buffer where nothing needs the old value any more.
+Entries run one at a time, so inputs, or outputs, that are one port of several entries are one
+buffer. A state's new value is written in the state's own buffer where nothing needs the old value
+any more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyedge.core.schedule.buffers import Storage
@@ -16,24 +17,25 @@ from tinyedge.core.schedule.kernels import Launch
 
 @dataclass(frozen=True)
 class Signature:
-    """An entry's launches, and its storages by the names of inputs (states included), outputs and
-    states that it updates.
+    """An entry's launches, and its storages: of inputs and outputs by a key, which those of other
+    entries have that are the same port; of states that it reads, among the inputs, and of those
+    that it updates by name.
     """
 
     launches: Sequence[Launch]
-    inputs: Mapping[str, Storage]
-    outputs: Mapping[str, Storage]
+    inputs: Mapping[Hashable, Storage]
+    outputs: Mapping[Hashable, Storage]
     updates: Mapping[str, Storage]
 
 
 @dataclass
 class Sharing:
-    """inputs, outputs: the storage of each port. homes: storages that lie in another one. copies:
-    for each entry (from, to), to be done in this order after its launches.
+    """inputs, outputs: the storage of each port by its key. homes: storages that lie in another
+    one. copies: for each entry (from, to), to be done in this order after its launches.
     """
 
-    inputs: dict[str, Storage] = field(default_factory=dict)
-    outputs: dict[str, Storage] = field(default_factory=dict)
+    inputs: dict[Hashable, Storage] = field(default_factory=dict)
+    outputs: dict[Hashable, Storage] = field(default_factory=dict)
     homes: dict[Storage, Storage] = field(default_factory=dict)
     copies: list[list[tuple[Storage, Storage]]] = field(default_factory=list)
 
@@ -43,15 +45,16 @@ class Sharing:
 
 
 def share(entries: Sequence[Signature], states: Mapping[str, Storage]) -> Sharing:
-    """Give inputs, outputs and states of several entries their storages."""
+    """Give inputs, outputs and states of several entries their storages. states: by name."""
     sharing = Sharing()
-    uses = Counter(name for entry in entries for name in entry.outputs)
+    known: dict[Hashable, Storage] = dict(states.items())
+    uses = Counter(key for entry in entries for key in entry.outputs)
     for entry in entries:
-        for name, storage in entry.inputs.items():
-            port = states.get(name) or sharing.inputs.setdefault(name, storage)
+        for key, storage in entry.inputs.items():
+            port = known.get(key) or sharing.inputs.setdefault(key, storage)
             if port is not storage:
                 sharing.homes[storage] = port
-        copies = _outputs(sharing, entry, {name for name in entry.outputs if uses[name] > 1})
+        copies = _outputs(sharing, entry, {key for key in entry.outputs if uses[key] > 1})
         for name, storage in entry.updates.items():
             assert storage.dtype is states[name].dtype and storage.layout == states[name].layout
             if storage not in sharing.homes and _in_place(entry, name, storage):
@@ -62,20 +65,22 @@ def share(entries: Sequence[Signature], states: Mapping[str, Storage]) -> Sharin
     return sharing
 
 
-def _outputs(sharing: Sharing, entry: Signature, shared: set[str]) -> list[tuple[Storage, Storage]]:
+def _outputs(
+    sharing: Sharing, entry: Signature, shared: set[Hashable]
+) -> list[tuple[Storage, Storage]]:
     """Outputs that are one value are one buffer, except where other entries tell them apart."""
     copies = []
     taken: set[Storage] = set()
-    for name in sorted(entry.outputs, key=lambda name: name not in shared):
-        storage = entry.outputs[name]
-        if name not in shared:
-            sharing.outputs[name] = sharing.home(storage)
+    for key in sorted(entry.outputs, key=lambda key: key not in shared):
+        storage = entry.outputs[key]
+        if key not in shared:
+            sharing.outputs[key] = sharing.home(storage)
         elif storage in taken:
-            port = sharing.outputs.setdefault(name, replace(storage))
+            port = sharing.outputs.setdefault(key, replace(storage))
             copies.append((storage, port))
         else:
             taken.add(storage)
-            port = sharing.outputs.setdefault(name, storage)
+            port = sharing.outputs.setdefault(key, storage)
             if port is not storage:
                 sharing.homes[storage] = port
     return copies

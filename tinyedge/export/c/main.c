@@ -215,10 +215,11 @@ static size_t bytes_of(te_dtype dtype, int rank, const int64_t *shape) {
 static void check_names(const te_model *model, int entry, te_group group, const pair *pairs,
                         int count) {
     for (int i = 0; i < count; i++) {
-        const int port = te_find_port(model, group, pairs[i].name);
+        te_port_info info;
         bool found = false;
-        for (int at = 0; te_entry_port(model, entry, group, at) >= 0; at++) {
-            found = found || te_entry_port(model, entry, group, at) == port;
+        for (int at = 0, port; (port = te_entry_port(model, entry, group, at)) >= 0; at++) {
+            te_port(model, group, port, &info);
+            found = found || !strcmp(info.name, pairs[i].name);
         }
         if (!found) {
             stop(USAGE, group == TE_INPUTS ? "no such input" : "no such output", pairs[i].name);

@@ -251,7 +251,8 @@ int te_entry_count(const te_model *model);
 bool te_entry(const te_model *model, int index, te_entry_info *info);
 int te_entry_port(const te_model *model, int entry, te_group group, int position); /* or -1 */
 
-/* The index of what is called so, or -1. */
+/* The index of what is called so, or -1; of several ports, which are of different entries, the
+   first. */
 int te_find_port(const te_model *model, te_group group, const char *name);
 int te_find_entry(const te_model *model, const char *name);
 

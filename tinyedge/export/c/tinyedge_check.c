@@ -34,29 +34,43 @@ static void sink(const te_text **heap, uint32_t at, uint32_t count) {
     }
 }
 
-/* Names that lie `stride` bytes apart are all different: equal ones come one after the other when
-   they are sorted. */
+static bool lists(const int32_t *list, uint32_t count, int32_t value) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i] == value) return true;
+    }
+    return false;
+}
+
+/* Names that lie `stride` bytes apart, those of an entry if there is one, are all different: equal
+   ones come one after the other when they are sorted. */
 static te_status check_unique(const te_model *model, const void *first, size_t stride,
-                              uint32_t count, te_error *error) {
+                              uint32_t total, const int32_t *list, uint32_t listed,
+                              te_error *error) {
     const te_text **heap;
+    uint32_t count = 0;
     bool once = true;
-    if (count < 2) return TE_OK;
-    TE_TAKE(heap, &model->allocator, count * sizeof *heap);
-    for (uint32_t i = 0; i < count; i++) heap[i] = (const void *)((const char *)first + i * stride);
+    if (total < 2) return TE_OK;
+    TE_TAKE(heap, &model->allocator, total * sizeof *heap);
+    for (uint32_t i = 0; i < total; i++) {
+        if (list && !lists(list, listed, (int32_t)i)) continue;
+        heap[count++] = (const void *)((const char *)first + i * stride);
+    }
     for (uint32_t i = count / 2; i-- > 0;) sink(heap, i, count);
-    for (uint32_t left = count - 1; left > 0 && once; left--) {
+    for (uint32_t left = count; left-- > 1 && once;) {
         const te_text *greatest = heap[0];
         heap[0] = heap[left];
         sink(heap, 0, left);
         once = compare(*greatest, *heap[0]) != 0;
     }
     te_release(&model->allocator, heap);
-    NEED(TE_NAME, once, "two symbols, ports, states, slices, entries or kernels of one name");
+    NEED(TE_NAME, once, "two symbols, states, slices, entries, kernels or ports of an entry of one "
+                        "name");
     return TE_OK;
 }
 
 /* The same of a kind of records, which begin with their names. */
-#define UNIQUE(records, count) check_unique(model, records, sizeof *(records), count, error)
+#define UNIQUE(records, count)                                                                     \
+    check_unique(model, records, sizeof *(records), count, NULL, 0, error)
 
 static bool starts(te_text text, const char *word) {
     const size_t length = strlen(word);
@@ -98,8 +112,14 @@ static te_status check_names(const te_model *model, te_error *error) {
     TE_TRY(UNIQUE(model->symbols, TOTAL(SYMBOLS)));
     TE_TRY(UNIQUE(model->entries, TOTAL(ENTRIES)));
     TE_TRY(UNIQUE(model->kernels, TOTAL(KERNELS)));
-    for (int group = 0; group < 3; group++) {
-        TE_TRY(UNIQUE(model->ports[group], te_count(model, group)));
+    TE_TRY(UNIQUE(model->ports[TE_STATES], TOTAL(STATES)));
+    for (uint32_t i = 0; i < 2 * TOTAL(ENTRIES); i++) {
+        const te_group group = i % 2 ? TE_OUTPUTS : TE_INPUTS;
+        uint32_t listed;
+        const int32_t *list = te_listed(model, &model->entries[i / 2], group, &listed);
+        if (listed < 2) continue;
+        TE_TRY(check_unique(model, model->ports[group], sizeof *model->ports[group],
+                            te_count(model, group), list, listed, error));
     }
     for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
         const te_port_record *port = &model->ports[TE_OUTPUTS][i];
@@ -119,13 +139,6 @@ static bool within(int32_t index, uint32_t count) { return index >= 0 && (uint32
 
 static TE_APART bool file_of(const te_model *model, te_range_record range, const char *kind) {
     return within(range.file, TOTAL(FILES)) && starts(model->files[range.file].name, kind);
-}
-
-static bool lists(const int32_t *list, uint32_t count, int32_t value) {
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i] == value) return true;
-    }
-    return false;
 }
 
 static te_status check_ports_of_entry(const te_model *model, const te_entry_record *entry,

@@ -236,6 +236,8 @@ export function checkManifest(m) {
   return ends[1];
 }
 
+export const namesOf = (items) => items.map(({name}) => name);
+
 /** @param {Json} m */
 function checkNames(m) {
   const need = stage("bundle.name");
@@ -245,18 +247,20 @@ function checkNames(m) {
       names.every((name, i) => !i || names[i - 1] < name),
       at,
     );
-  const names = (items) => items.map((item) => item.name);
   increasing(m.features, "features");
-  for (const key of ["inputs", "outputs", "states", "symbols", "entries"])
-    unique(names(m[key]), key);
-  for (const output of m.outputs) unique(names(output.slices), output.name);
+  for (const key of ["states", "symbols", "entries"]) unique(namesOf(m[key]), key);
+  // Of ports that are there, each once: what else entries list is for the next stage.
+  for (const e of m.entries)
+    for (const key of ["inputs", "outputs"])
+      unique(namesOf(m[key].filter((_, i) => e[key].includes(i))), e.name);
+  for (const output of m.outputs) unique(namesOf(output.slices), output.name);
   unique(
     m.kernels.map((kernel) => kernel.entry),
     "kernels",
   );
-  for (const name of names(m.files))
+  for (const name of namesOf(m.files))
     need(/^(kernels|weights|golden)(-\d{5})?\.[a-z0-9]{1,8}$/.test(name), name);
-  increasing(names(m.files), "files");
+  increasing(namesOf(m.files), "files");
 }
 
 /** @param {Json} m */

@@ -3,7 +3,7 @@
 import {fail} from "./errors.js";
 import {kindOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
-import {stage, checkManifest, evaluateAll, checkSizes} from "./check.js";
+import {stage, namesOf, checkManifest, evaluateAll, checkSizes} from "./check.js";
 import {folderOf, fetchBytes, fetchFile} from "./fetch.js";
 import {whole, neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
 import {cut, generate} from "./golden.js";
@@ -15,8 +15,6 @@ const MEMORY = 140, // STORAGE, COPY_SRC, COPY_DST
   SYMBOLS = 72, // UNIFORM, COPY_DST
   TRANSFER = 12, // COPY_SRC, COPY_DST
   READBACK = 9; // MAP_READ, COPY_DST
-
-const namesOf = (items) => items.map(({name}) => name);
 
 /** The position of a name. */
 function find(names, id, kind, name) {
