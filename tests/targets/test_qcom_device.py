@@ -148,7 +148,7 @@ def images(dtype: str) -> Program:
         dtype=dtype,
         storage=dtype,
         shape=rows.shape,
-        data=rows.view(np.uint8),
+        content=rows.view(np.uint8),
         bytes=rows.nbytes,
     )
     sampler = "CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST"
