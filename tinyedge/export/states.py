@@ -85,6 +85,7 @@ def with_states(
         port, fed = _reader(graphs, name), _feeder(graphs, name, update)
         made[name] = state = State(name, port.dtype, port.shape)
         _check_sizes(state)
+        _check_size_is_known(state, fed)
         if update.shift:
             made[name] = replace(state, update="shift", axis=_axis(state, update, fed))
     for name, value in (initial or {}).items():
@@ -195,8 +196,7 @@ def _axis(state: State, update: Update, fed: Port) -> int:
     )
 
 
-def _check_fed(state: State, fed: Port) -> None:
-    """Raise InputError unless an output can feed a state."""
+def _check_size_is_known(state: State, fed: Port) -> None:
     if fed.count:
         raise _mismatch(
             state,
@@ -204,6 +204,11 @@ def _check_fed(state: State, fed: Port) -> None:
             f"only a run knows the size of axis {fed.axis} of the output, a state's is fixed",
             "feed it from a result of fixed size, such as TopK of a constant K or a mask and Where",
         )
+
+
+def _check_fed(state: State, fed: Port) -> None:
+    """Raise InputError unless an output can feed a state."""
+    _check_size_is_known(state, fed)
     if fed.dtype is not state.dtype:
         raise InputError(
             f"state {state.name!r}",

@@ -65,7 +65,7 @@ def expm1(x: Tensor) -> Tensor:
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)), of negative x as exp(x) / (1 + exp(x)): nothing overflows."""
     e = (-x.abs()).exp()
-    return (x < 0).where(e, 1.0) / (1.0 + e)
+    return (x < 0).where(e, 1.0) * (1.0 / (1.0 + e))  # a reciprocal is cheaper than a quotient
 
 
 def softplus(x: Tensor) -> Tensor:
