@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -191,7 +193,7 @@ def _probabilities(node: Node, scores: Tensor, machine: Machine) -> Tensor:
         chance[b, a] = 1.0 - likely[:, number]
     matrix = [
         [
-            _total([chance[c, a] * chance[c, a] for c in range(count) if c != a])
+            reduce(add, (chance[c, a] * chance[c, a] for c in range(count) if c != a))
             if a == b
             else -chance[b, a] * chance[a, b]
             for b in range(count)
@@ -204,13 +206,6 @@ def _probabilities(node: Node, scores: Tensor, machine: Machine) -> Tensor:
     (result,) = Tensor.loop(
         [first], lambda p: [_coupled(p, q, count)], trips=max(MOST_ITERATIONS, count)
     )
-    return result
-
-
-def _total(parts: list[Tensor]) -> Tensor:
-    result = parts[0]
-    for part in parts[1:]:
-        result = result + part
     return result
 
 
