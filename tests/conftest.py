@@ -12,6 +12,8 @@ from tinyedge.core.device import Device
 from tinyedge.core.errors import DeviceError
 from tinyedge.export.browser import Browser, open_browser
 
+SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -30,6 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="CUDA kernels on the processor by g++'s sanitizers; start with libasan preloaded",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests have hours, the others the limit of pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -282,7 +282,7 @@ class Builder:
             return False
         for name in results:
             worlds = [values[name] for values in found]
-            if any(v.array.size > ELEMENTS or v.array.ndim > 7 for v in worlds):
+            if any(not self._takes(v.array) for v in worlds):
                 self.drop()
                 return False
             self.values[name] = worlds
@@ -295,6 +295,15 @@ class Builder:
         self.bounds.update(self._pending)
         self._pending, self._wide = {}, False
         return True
+
+    def _takes(self, array: Array) -> bool:
+        """Few elements; for targets without doubles, 64-bit integers that 32 bits hold too."""
+        if array.size > ELEMENTS or array.ndim > 7:
+            return False
+        if self.doubles or array.dtype.name not in ("int64", "uint64"):
+            return True
+        limits = np.iinfo(array.dtype.name.replace("64", "32"))
+        return bool(((array >= limits.min) & (array <= limits.max)).all())
 
     def drop(self) -> None:
         """Forget the leaves that were made for a step that is not taken."""

@@ -42,6 +42,8 @@ def _new(g: Builder, kinds, dims) -> str:
 def window(g: Builder, x: str, most: int = 3) -> dict:
     """kernel_shape, strides, dilations, pads or auto_pad that leave at least one position."""
     sizes = [g.least(x, 2 + a) for a in range(g.array(x).ndim - 2)]
+    if not all(sizes):
+        raise Unsuitable  # no window fits into an axis of size 0
     kernel, strides, dilations, before, after = [], [], [], [], []
     auto = g.choice(PADDING)
     for size in sizes:

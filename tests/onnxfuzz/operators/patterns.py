@@ -77,7 +77,7 @@ def large_halves(g: Builder, op: str) -> Made:
     given = {} if axes else {"axes": [-1]}
     mean = g.node("ReduceMean", [x, *axes], **given)
     apart = g.node("Sub", [x, mean.output[0]])
-    two = g.constant(2.0, "float16")
+    two = g.constant(2)  # whole: a power of a negative number is moved by no rounding of it
     square = g.node("Pow", [apart.output[0], two])
     variance = g.node("ReduceMean", [square.output[0], *axes], **given)
     more = g.node("Add", [variance.output[0], g.constant(0.5, "float16")])
