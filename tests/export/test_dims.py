@@ -59,6 +59,54 @@ def test_sizes_that_are_named_as_arithmetic_on_others(text: str, value: Any) -> 
     assert fixed.inputs[0].shape == (1, value(5, 3))
 
 
+PASTS = ((0, 1), (20, 4), (7, 2), (20, 1))  # and how many are new
+
+
+def part_after_the_past() -> bytes:
+    """A model that gives what of `mask`, which is as long as `past + new`, lies after `past`."""
+    nodes = [
+        helper.make_node("Shape", ["past"], ["length"], start=1, end=2),
+        helper.make_node("Slice", ["mask", "length", "end", "axis"], ["y"]),
+    ]
+    shapes = {"past": [1, "past"], "mask": [1, "past + new"]}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    whole = {"end": np.array([2**31 - 1]), "axis": np.array([1])}
+    weights = [numpy_helper.from_array(array, name) for name, array in whole.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17)]
+    source: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return source
+
+
+def test_a_size_that_only_a_sum_has(tmp_path: Path) -> None:
+    """`new` is no axis of an input: it is open like one, and a run finds it."""
+    data = part_after_the_past()
+    with pytest.raises(InputError, match=r"new of mask\[1\] \(past \+ new\).*\n.*\n.*--dim new=64"):
+        import_model(data, dims={"past": 4})
+    assert import_model(data, dims={"past": 4, "new": 2}).inputs[1].shape == (1, 6)
+    assert import_model(data, dims={"past": 4, "past + new": 9}).inputs[1].shape == (1, 9)
+    dims = {"past": "0..20", "new": "1..4"}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    bundle = tinyedge.export_onnx(path, target="cpu", out=tmp_path / "b", dims=dims)
+    with tinyedge.load(bundle) as model:
+        for past, new in PASTS:
+            mask = np.arange(past + new, dtype="f4")[None]
+            found = model.run({"past": np.ones((1, past), "f4"), "mask": mask})["y"]
+            np.testing.assert_array_equal(found, mask[:, past:])
+        for length, new in ((7, -13), (25, 5), (20, 0)):
+            arrays = {"past": np.ones((1, 20), "f4"), "mask": np.ones((1, length), "f4")}
+            with pytest.raises(RunError, match=f"is {length}, which makes new {new}, but .* 1..4"):
+                model.run(arrays)
+
+
+def test_sums_of_two_sizes_that_are_no_axes_are_names() -> None:
+    data = _ports(("mask", [1, "a + b"]), PAST)
+    dims = {"past_length": 4, "a + b": "1..9"}
+    assert [node.arg[0] for node in import_model(data, dims=dims).symbols] == ["a + b"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["batch-size", "past_length - 1 - ", "past_length + other", "past_length // tokens in", "a + b"]

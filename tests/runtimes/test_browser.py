@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.export.test_dims import PASTS, part_after_the_past
 from tests.targets import programs
+from tinyedge import export_onnx
 from tinyedge.core.errors import DeviceError
 from tinyedge.core.program import Program
 from tinyedge.export import golden
@@ -59,7 +61,7 @@ def test_symbolic_sizes(browser: Browser, tmp_path: Path) -> None:
     [
         ({"x": (9, 4), "bias": (4,)}, "N cannot be 9"),
         ({"x": (8, 6), "bias": (6,)}, "M cannot be 6"),
-        ({"x": (8, 8), "bias": (4,)}, "M is both"),
+        ({"x": (8, 8), "bias": (4,)}, r"its shape is \[4\]"),
         ({"x": (64,), "bias": (4,)}, "its shape is"),
     ],
 )
@@ -69,6 +71,21 @@ def test_sizes_out_of_bounds(
     bundle = write(programs.symbolic(TARGET), tmp_path)
     with pytest.raises(BrowserRunError, match=because) as raised:
         browser.run_in_page(bundle, {name: ramp(*shape) for name, shape in shapes.items()})
+    assert raised.value.id == "run.shape"
+
+
+def test_a_size_known_by_a_sum(browser: Browser, tmp_path: Path) -> None:
+    """`new` is no axis of an input, but `past + new` is."""
+    dims = {"past": "0..20", "new": "1..4"}
+    model = tmp_path / "m.onnx"
+    model.write_bytes(part_after_the_past())
+    bundle = export_onnx(model, target="webgpu", out=tmp_path / "b", dims=dims, golden=False)
+    cases = [{"past": ramp(1, past), "mask": ramp(1, past + new)} for past, new in PASTS]
+    outputs, _ = browser.run_in_page(bundle, cases)
+    for (past, _), case, output in zip(PASTS, cases, outputs, strict=True):
+        np.testing.assert_array_equal(output["y"], case["mask"][:, past:])
+    with pytest.raises(BrowserRunError, match="new cannot be -13") as raised:
+        browser.run_in_page(bundle, {"past": ramp(1, 20), "mask": ramp(1, 7)})
     assert raised.value.id == "run.shape"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.agreement import find_target
+from tests.export.test_dims import PASTS, part_after_the_past
 from tests.export.test_open_sizes import GROUPS, Opened, check
 from tests.runtimes_c.conftest import Build
-from tests.runtimes_c.library import Context
+from tests.runtimes_c.library import Context, RuntimeFailure
 from tinyedge.core.compile import Graphs, compile_graph
+from tinyedge.export.onnx import import_model
 
 FIRST = "mechanisms"
 SLOW = [pytest.param(group, marks=pytest.mark.slow) for group in GROUPS if group != FIRST]
@@ -30,4 +33,19 @@ def test_open_sizes(library: Build, group: str) -> None:
                     axis = next(p.count_axis for p in program.outputs if p.name == output)
                     found[output] = array.take(range(int(count)), axis)
             check(found, wanted, f"{name} {sizes}")
+    context.close()
+
+
+def test_a_size_known_by_a_sum(library: Build) -> None:
+    """`new` is no axis of an input, but `past + new` is."""
+    imported = import_model(part_after_the_past(), dims={"past": "0..20", "new": "1..4"})
+    program = compile_graph(imported.graph(), find_target("cpu")).program
+    assert program is not None
+    context = Context(library(program))
+    for past, new in PASTS:
+        mask = np.arange(past + new, dtype=np.float32)[None]
+        found = context.run({"past": np.ones((1, past), np.float32), "mask": mask})
+        np.testing.assert_array_equal(found["y"], mask[:, past:])
+    with pytest.raises(RuntimeFailure, match="axis 1 of mask is 7, which makes new -13"):
+        context.run({"past": np.ones((1, 20), np.float32), "mask": np.ones((1, 7), np.float32)})
     context.close()

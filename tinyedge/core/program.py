@@ -296,6 +296,15 @@ def evaluate(expression: Expression, symbols: Mapping[str, int]) -> int:
     return value
 
 
+def symbols_in(expression: Expression) -> set[str]:
+    """The names of the symbols of an expression."""
+    if isinstance(expression, int):
+        return set()
+    if isinstance(expression, str):
+        return {expression}
+    return set().union(*map(symbols_in, expression[1:]))
+
+
 def _apply(operator: str, values: list[int]) -> int:
     if operator not in EXPRESSION_OPERATORS or len(values) != 2:
         raise ValueError(f"no operator {operator!r} of {len(values)} operands")

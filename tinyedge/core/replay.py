@@ -47,6 +47,7 @@ from tinyedge.core.program import (
     Step,
     Symbol,
     evaluate,
+    symbols_in,
 )
 
 Sizes = tuple[int, ...]
@@ -503,6 +504,7 @@ class Replay:
         for name, size in given.items():
             self._check_given(symbols, values, name, size)
         values.update(given)
+        self._solve_sums(ports, arrays, symbols, values)
         for symbol in self.program.symbols:
             values.setdefault(symbol.name, symbol.max)
         for name, array in arrays.items():
@@ -513,6 +515,30 @@ class Replay:
                     because = f"axis {axis} is {array.shape[axis]}, not {wanted}"
                     raise self._shape_error(port, array.shape, because)
         return tuple(values[symbol.name] for symbol in self.program.symbols)
+
+    def _solve_sums(
+        self,
+        ports: Mapping[str, Port],
+        arrays: Mapping[str, Array],
+        symbols: Mapping[str, Symbol],
+        values: dict[str, int],
+    ) -> None:
+        """Add to `values` the symbols that an axis tells with the known ones, as `past + new`."""
+        for name, array in arrays.items():
+            for axis, expected in enumerate(ports[name].shape):
+                unknown = symbols_in(expected).difference(values)
+                if len(unknown) != 1:
+                    continue
+                symbol = symbols[unknown.pop()]
+                most = size_of(expected, {**values, symbol.name: symbol.max}, f"input {name!r}")
+                size = symbol.max - (most - array.shape[axis])
+                if not allowed(symbol, size):
+                    because = (
+                        f"axis {axis} is {array.shape[axis]}, which makes {symbol.name} {size}, "
+                        f"but it is {describe_values(symbol)}"
+                    )
+                    raise self._shape_error(ports[name], array.shape, because)
+                values[symbol.name] = size
 
     def _check_symbol(
         self, port: Port, shape: tuple[int, ...], axis: int, symbol: Symbol, size: int

@@ -276,27 +276,64 @@ static te_status solve_axis(const te_context *context, const te_port_record *por
     return TE_OK;
 }
 
-/* Every symbol's value: from the inputs' shapes, else as given, else its maximum. */
-static te_status solve(te_context *context, const te_entry_record *entry, int64_t *values,
-                       te_error *error) {
+/* The symbol of an axis that is computed from it and known ones, as past + new is. */
+static te_status solve_sum(const te_context *context, const te_port_record *port, int axis,
+                           int64_t size, int64_t *values, te_error *error) {
     const te_model *model = context->model;
-    for (int i = 0; i < TE_MAX_SYMBOLS; i++) values[i] = -1;
+    const int64_t *tokens = model->tokens + port->shape[axis];
+    int64_t unknown = -1, most;
+    for (int64_t i = 1; i <= tokens[0]; i++) {
+        const int64_t symbol = tokens[i] - TE_SYMBOL_TOKEN;
+        if (symbol < 0 || symbol >= TOTAL(SYMBOLS) || values[symbol] != -1) continue;
+        if (unknown != -1 && unknown != symbol) return TE_OK;
+        unknown = symbol;
+    }
+    if (unknown == -1) return TE_OK;
+    const te_symbol_record *symbol = &model->symbols[unknown];
+    values[unknown] = symbol->max;
+    TE_NEED(size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &most), TE_RUN_SHAPE,
+            "axis %d of %s cannot be %lld", axis, port->name.at, (long long)size);
+    values[unknown] = symbol->max - (most - size);
+    TE_NEED(te_suits(symbol, values[unknown]), TE_RUN_SHAPE,
+            "axis %d of %s is %lld, which makes %s %lld", axis, port->name.at, (long long)size,
+            symbol->name.at, (long long)values[unknown]);
+    return TE_OK;
+}
+
+typedef te_status solver(const te_context *context, const te_port_record *port, int axis,
+                         int64_t size, int64_t *values, te_error *error);
+
+static te_status solve_shapes(te_context *context, const te_entry_record *entry, solver *solve,
+                              int64_t *values, te_error *error) {
+    const te_model *model = context->model;
     for (uint32_t i = 0; i < entry->inputs; i++) {
         const int32_t number = model->listed[entry->first_input + i];
         const te_binding *binding = &context->inputs[number];
         const te_port_record *port = &model->ports[TE_INPUTS][number];
         TE_NEED(binding->bound, TE_RUN_INPUT, "input %s is not bound", port->name.at);
         for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
-            TE_TRY(solve_axis(context, port, axis, binding->shape[axis], values, error));
+            TE_TRY(solve(context, port, axis, binding->shape[axis], values, error));
         }
     }
+    return TE_OK;
+}
+
+/* Every symbol's value: from the inputs' shapes, else as given, else its maximum. */
+static te_status solve(te_context *context, const te_entry_record *entry, int64_t *values,
+                       te_error *error) {
+    const te_model *model = context->model;
+    for (int i = 0; i < TE_MAX_SYMBOLS; i++) values[i] = -1;
+    TE_TRY(solve_shapes(context, entry, solve_axis, values, error));
     for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
-        const te_symbol_record *symbol = &model->symbols[i];
         const int64_t given = context->given[i];
         TE_NEED(given == -1 || values[i] == -1 || values[i] == given, TE_RUN_SHAPE,
-                "%s is given as %lld, but the input shapes say %lld", symbol->name.at,
+                "%s is given as %lld, but the input shapes say %lld", model->symbols[i].name.at,
                 (long long)given, (long long)values[i]);
-        if (values[i] == -1) values[i] = given != -1 ? given : symbol->max;
+        if (values[i] == -1) values[i] = given;
+    }
+    TE_TRY(solve_shapes(context, entry, solve_sum, values, error));
+    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
+        if (values[i] == -1) values[i] = model->symbols[i].max;
     }
     return TE_OK;
 }

@@ -153,40 +153,41 @@ def resolve(
     dims: `SYMBOL` or `INPUT[AXIS]` -> size or range. A symbolic leading axis that is left open
     becomes 1, unless the symbol also occurs elsewhere; any other is an error, or gets
     `open_bounds` where those are given. A dim named as arithmetic on other dims, such as
-    `past_sequence_length + sequence_length`, is that sum, and not open itself.
+    `past_sequence_length + sequence_length`, is that sum, and not open itself, unless `dims` gives
+    the sum a size; an addend that is no dim of an input is a size of its own.
     spare: dims may name sizes that the model lacks.
     """
     names = _names(inputs)
-    computed = _computed(names)
-    present = {name for row in names for name in row if name}
+    computed = _computed(names, dims)
+    places = _places(names, computed)
+    present = set(places)
     unknown = unknown_sizes(inputs, dims)
     for key in unknown:
         parse_value(key, dims[key])
         if not spare:
             raise no_size(key, present)
-    chosen = _chosen(inputs, {k: v for k, v in dims.items() if k not in unknown}, names)
-    leading = _leading(names)
+    chosen = _chosen(inputs, {k: v for k, v in dims.items() if k not in unknown}, names, present)
     warnings: list[str] = []
-    missing: list[tuple[int, int]] = []
+    missing: dict[str, list[Place]] = {}
     sizes: dict[str, Size] = {}
     taken: dict[str, Bounds] = {}
-    for position, declared in enumerate(inputs):
-        for axis, name in enumerate(names[position]):
-            if not name or name in sizes or name in computed:
-                continue
-            bounds = chosen.get(name)
-            if bounds is None and name in leading:
-                warnings.append(f"{_described(declared, axis)} is taken as 1")
-                bounds = Bounds(1, 1)
-            elif bounds is None:
-                missing.append((position, axis))
-                bounds = open_bounds or Bounds(1, 1)
-            taken[name] = bounds
-            sizes[name] = (
-                bounds.low
-                if bounds.low == bounds.high
-                else symbol(name, bounds.low, bounds.high, bounds.step)
-            )
+    for name, where in places.items():
+        if name in computed:
+            continue
+        bounds = chosen.get(name)
+        if bounds is None and all(axis == 0 for _, axis in where):
+            described = _described(inputs, name, where)
+            warnings.append(f"the open leading size {described} is taken as 1")
+            bounds = Bounds(1, 1)
+        elif bounds is None:
+            missing[name] = where
+            bounds = open_bounds or Bounds(1, 1)
+        taken[name] = bounds
+        sizes[name] = (
+            bounds.low
+            if bounds.low == bounds.high
+            else symbol(name, bounds.low, bounds.high, bounds.step)
+        )
     if missing and open_bounds is None:
         raise _open(inputs, missing, model)
     for name, postfix in computed.items():
@@ -202,8 +203,7 @@ def resolve(
     )
     expressions = [size for size in sizes.values() if not isinstance(size, int)]
     symbols = tuple(node for node in toposort(expressions) if node.op is ops.SYMBOL)
-    still = tuple(names[position][axis] for position, axis in missing)
-    return Resolved(shapes, symbols, tuple(warnings), tuple(unknown), taken, still)
+    return Resolved(shapes, symbols, tuple(warnings), tuple(unknown), taken, tuple(missing))
 
 
 # Dims that are named as arithmetic on others.
@@ -216,22 +216,53 @@ _ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
     "*": ix.size_mul,
     "//": ix.size_floordiv,
 }
+_OPERAND = re.compile(r"[0-9]{1,9}|[^\W\d]\w*")
 LONGEST = 64  # names, numbers and operators of one expression
 
 
-def _computed(names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """The names that are arithmetic on other names, each with its expression in postfix order."""
+def _computed(names: Sequence[Sequence[str]], dims: Collection[str]) -> dict[str, list[str]]:
+    """The names that are arithmetic on other names, each with its expression in postfix order.
+
+    dims: keys that sizes are given for; what is a size of its own by them is only a name, unless
+    all that it is computed from are axes of inputs.
+    """
     present = dict.fromkeys(name for row in names for name in row if name)
     plain = {name for name in present if len(_OPERATOR.split(name)) == 1}
     postfix = {name: _postfix(name, plain) for name in present if name not in plain}
-    return {name: tokens for name, tokens in postfix.items() if tokens}
+    return {
+        name: tokens
+        for name, tokens in postfix.items()
+        if tokens and (name not in dims or not _addends(tokens) - plain)
+    }
+
+
+def _addends(postfix: Sequence[str]) -> set[str]:
+    return {token for token in postfix if token not in _ARITHMETIC and not token.isdecimal()}
+
+
+Place = tuple[int, int]  # an input's position and an axis of it
+
+
+def _places(
+    names: Sequence[Sequence[str]], computed: Mapping[str, Sequence[str]]
+) -> dict[str, list[Place]]:
+    """Where every name occurs: as an axis, else in one that is computed from it."""
+    places: dict[str, list[Place]] = {}
+    within: dict[str, list[Place]] = {}
+    for position, row in enumerate(names):
+        for axis, name in enumerate(row):
+            if name:
+                places.setdefault(name, []).append((position, axis))
+            for part in sorted(_addends(computed.get(name, ()))):
+                within.setdefault(part, []).append((position, axis))
+    return {**places, **{name: where for name, where in within.items() if name not in places}}
 
 
 def _postfix(text: str, names: Collection[str]) -> list[str]:
     """Integers, names and `+ - * // ( )` in postfix order (Dijkstra's shunting-yard algorithm).
 
-    Empty where the text is anything else, names another name than the given ones or only
-    integers, or divides by something that is no positive integer.
+    Empty where the text is anything else, names none of the given names, or divides by something
+    that is no positive integer. Other names than the given ones are words.
     """
     tokens = [token for part in _OPERATOR.split(text) if (token := part.strip())]
     if len(tokens) > LONGEST:
@@ -244,7 +275,7 @@ def _postfix(text: str, names: Collection[str]) -> list[str]:
         if operand_next != (is_operand or token == "("):
             return []
         if is_operand:
-            if token not in names and not re.fullmatch(r"[0-9]{1,9}", token, re.ASCII):
+            if token not in names and not _OPERAND.fullmatch(token):
                 return []
             if waiting and waiting[-1] == "//" and not token.strip("0").isdecimal():
                 return []
@@ -299,9 +330,10 @@ def _check_chosen(name: str, given: Bounds, size: Size) -> None:
         raise _bad(name, str(given), f"it is computed from other sizes, as {found}")
 
 
-def unknown_sizes(inputs: Sequence[Declared], keys: Iterable[str]) -> list[str]:
+def unknown_sizes(inputs: Sequence[Declared], keys: Collection[str]) -> list[str]:
     """Those of the keys that name no size of the inputs."""
-    present = {name for row in _names(inputs) for name in row if name}
+    names = _names(inputs)
+    present = _places(names, _computed(names, keys))
     return [key for key in keys if key not in present and _find(inputs, key) is None]
 
 
@@ -319,16 +351,12 @@ def _names(inputs: Sequence[Declared]) -> list[list[str]]:
     return result
 
 
-def _leading(names: Sequence[Sequence[str]]) -> set[str]:
-    first = {row[0] for row in names if row}
-    later = {name for row in names for name in row[1:]}
-    return first - later
-
-
 def _chosen(
-    inputs: Sequence[Declared], dims: Mapping[str, int | str], names: Sequence[Sequence[str]]
+    inputs: Sequence[Declared],
+    dims: Mapping[str, int | str],
+    names: Sequence[Sequence[str]],
+    symbols: Collection[str],
 ) -> dict[str, Bounds]:
-    symbols = {name for row in names for name in row if name}
     chosen: dict[str, Bounds] = {}
     for key, value in dims.items():
         bounds = parse_value(key, value)
@@ -387,25 +415,25 @@ def joined(dims: Mapping[str, int | str], sizes: Mapping[str, int | str]) -> dic
     return {**dims, **sizes}
 
 
-def _described(declared: Declared, axis: int) -> str:
+def _described(inputs: Sequence[Declared], name: str, where: Sequence[Place]) -> str:
+    """A size by the first of its places, with its name."""
+    position, axis = where[0]
+    declared = inputs[position]
     dim = declared.dims[axis]
-    named = f" ({dim})" if dim else ""
-    return f"the open leading size {declared.name}[{axis}]{named}"
+    place = f"{declared.name}[{axis}]"
+    if dim is None:
+        return place
+    return f"{place} ({name})" if dim == name else f"{name} of {place} ({dim})"
 
 
 def _open(
-    inputs: Sequence[Declared],
-    missing: Sequence[tuple[int, int]],
-    model: str,
+    inputs: Sequence[Declared], missing: Mapping[str, Sequence[Place]], model: str
 ) -> InputError:
-    flags, texts = [], []
-    for position, axis in missing:
-        declared = inputs[position]
-        example = 224 if len(declared.dims) == 4 else 64
-        dim = declared.dims[axis]
-        key = dim if isinstance(dim, str) else f"{declared.name}[{axis}]"
-        flags.append(f"--dim {shlex.quote(f'{key}={example}')}")
-        texts.append(f"{declared.name}[{axis}]" + (f" ({dim})" if dim else ""))
+    flags = []
+    for name, where in missing.items():
+        example = 224 if len(inputs[where[0][0]].dims) == 4 else 64
+        flags.append(f"--dim {shlex.quote(f'{name}={example}')}")
+    texts = [_described(inputs, name, where) for name, where in missing.items()]
     return InputError(
         model,
         f"these input sizes are open: {', '.join(texts)}",

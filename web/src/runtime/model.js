@@ -3,6 +3,7 @@
 import {fail} from "./errors.js";
 import {kindOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
+import {evaluate} from "./expressions.js";
 import {stage, namesOf, checkManifest, evaluateAll, checkSizes} from "./check.js";
 import {folderOf, fetchBytes, fetchFile} from "./fetch.js";
 import {whole, neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
@@ -430,49 +431,41 @@ export class Model {
   /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
   #resolve(ports, shapes, named) {
     const {symbols} = this,
-      names = namesOf(symbols),
-      found = new Map();
-    const need = stage("run.shape");
+      found = new Map(),
+      need = stage("run.shape");
     const set = (name, size, subject) => {
-      const {min, max, step} = symbols[find(names, "run.shape", "size", name)];
+      const {min, max, step} = symbols[find(namesOf(symbols), "run.shape", "size", name)];
       need(
         size >= min && size <= max && (size - min) % step === 0,
         subject,
         `${name} cannot be ${size}`,
         `give ${min}..${max}, step ${step}`,
       );
-      need(
-        (found.get(name) ?? size) === size,
-        subject,
-        `${name} is both ${size} and ${found.get(name)}`,
-        "give one",
-      );
       found.set(name, size);
     };
     for (const name of Object.keys(named)) set(name, Number(named[name]), `size "${name}"`);
-    ports.forEach(({name: input, shape: sizes}, i) => {
-      const shape = shapes[i],
-        subject = `input "${input}"`;
-      need(
-        !shape || shape.length === sizes.length,
-        subject,
-        `its shape is [${shape}]`,
-        `give ${sizes.length} axes`,
-      );
-      sizes.forEach((size, axis) => {
-        if (!Array.isArray(size) || size.length > 1) return;
-        const name = size[0].slice(1),
-          {min, max} = symbols[names.indexOf(name)];
-        if (shape) set(name, shape[axis], subject);
-        else
-          need(
-            found.has(name) || min === max,
-            subject,
-            `its size ${name} is not known`,
-            "give {data, shape}",
+    // First the axes that are a symbol, then those that are computed from one unknown symbol.
+    for (const tokens of [1, 256])
+      ports.forEach(({name: input, shape: sizes}, i) => {
+        const shape = shapes[i],
+          subject = `input "${input}"`;
+        need(
+          !shape || shape.length === sizes.length,
+          subject,
+          `its shape is [${shape}]`,
+          `give ${sizes.length} axes`,
+        );
+        sizes.forEach((size, axis) => {
+          const unknown = symbols.filter(
+            ({name}) => size.length <= tokens && size.includes("$" + name) && !found.has(name),
           );
+          if (unknown.length !== 1) return;
+          const [{name, min, max}] = unknown;
+          need(shape || min === max, subject, `its size ${name} is not known`, "give {data, shape}");
+          const most = evaluate(size, new Map([...found, [name, max]]), subject, "run.shape");
+          set(name, shape ? max - most + shape[axis] : max, subject);
+        });
       });
-    });
     return symbols.map(({name, max}) => found.get(name) ?? max);
   }
 
