@@ -40,6 +40,15 @@ COUNTS = {
     "without the others": """c = Cast<to = 7>(Not(m)); all = Constant<value_int = 20>();
         n = Reshape(Sub(all, ReduceSum<keepdims = 0>(c)), one)""",
     "ones where": """w = Where(m, i1, i0); n = Reshape(ReduceSum<keepdims = 0>(w), one)""",
+    "the first norm": "n = Reshape(Cast<to = 7>(ReduceL1<keepdims = 0>(Cast<to = 1>(m))), one)",
+    "the sum of squares": """c = Cast<to = 7>(m);
+        n = Reshape(ReduceSumSquare<keepdims = 0>(c), one)""",
+    "a row by itself": """f = Cast<to = 1>(Reshape(m, one));
+        n = Reshape(Cast<to = 7>(MatMul(f, f)), one)""",
+    "a row by the column": """f = Cast<to = 1>(Reshape(m, row));
+        n = Reshape(Cast<to = 7>(MatMul(f, Transpose(f))), one)""",
+    "a sum of products": """f = Cast<to = 1>(m);
+        n = Reshape(Cast<to = 7>(Einsum<equation = "ij,ij">(f, f)), one)""",
     "a shape": "n = Slice(Shape(i), zero, first)",
     "an element of a shape": "n = Reshape(Gather(Shape(nz), i1), one)",
     "half of a size": "n = Reshape(Div(Size(nz), two), one)",
@@ -47,6 +56,7 @@ COUNTS = {
 }
 CONSTANTS = """one = Constant<value_ints = [-1]>(); zero = Constant<value_ints = [0]>();
     first = Constant<value_ints = [1]>(); two = Constant<value_int = 2>();
+    row = Constant<value_ints = [1, -1]>();
     i0 = Constant<value_int = 0>(); i1 = Constant<value_int = 1>();
     x2 = Reshape(x, one); nz = NonZero(m); i = Transpose(nz)"""
 
@@ -150,8 +160,10 @@ def test_rows(cpu_device: Device, tmp_path: Path) -> None:
     [
         "c = Cast<to = 7>(Less(x, v)); n = Reshape(ReduceSum<keepdims = 0>(c), one)",
         "c = Cast<to = 7>(Tile(m, seven)); n = Reshape(ReduceSum<keepdims = 0>(c), one)",
+        """f = Cast<to = 1>(m); t = Transpose(f);
+        n = Reshape(Cast<to = 7>(ReduceSum<keepdims = 0>(MatMul(f, t))), one)""",
     ],
-    ids=["another mask", "seven times as many"],
+    ids=["another mask", "seven times as many", "rows by rows"],
 )
 def test_other_counts_are_other_sizes(count: str, tmp_path: Path) -> None:
     """The model may be a valid one: it is not called invalid, but refused."""

@@ -47,7 +47,8 @@ def test_ports_say_what_codes_mean(bundle: Path, library: Build) -> None:
 def test_headers_say_what_codes_mean(bundle: Path) -> None:
     text = (bundle / "model.h").read_text()
     for dtype in dt.STORED:
-        prefix = f"#define MODEL_INPUT_{dtype.name.upper()}"
+        prefix = f"#define BUNDLE_INPUT_{dtype.name.upper()}"
         assert f"{prefix}_DTYPE TE_{dtype.carrier.upper()}\n" in text
         assert f'{prefix}_CODES "{dtype.name}"\n' in text
-    assert "MODEL_OUTPUT_BFLOAT16_NUMBERS_CODES" not in text
+    assert "BUNDLE_OUTPUT_BFLOAT16_NUMBERS_DTYPE" in text
+    assert "BUNDLE_OUTPUT_BFLOAT16_NUMBERS_CODES" not in text

@@ -68,8 +68,10 @@ def counted_mask(node: UOp) -> Mask | None:
             break
         elif node.op is ops.REDUCE and node.arg[0] is ops.ADD:
             node, summed = node.src[0], True
-        elif node.op is ops.PAD:  # by zeros
+        elif node.op in (ops.PAD, ops.ABS):  # by zeros; of what is 0 or 1
             node = node.src[0]
+        elif node.op is ops.MUL and (factor := _squared(node)) is not None:
+            node = factor  # of 0 and 1, as what follows has to be
         else:
             return None
         least = min(least, _most(node.dtype))
@@ -89,6 +91,19 @@ def sums_of_masks(root: UOp) -> dict[UOp, Mask]:
 
     toposort((root,), stop=known)
     return found
+
+
+def _squared(node: UOp) -> UOp | None:
+    """What a product multiplies by itself, element by element: also a row by itself as a column."""
+    left, right = map(_elements, node.src)
+    if node.src[0] is node.src[1] or (left is right and _vector(left) and _vector(node)):
+        return left
+    return None
+
+
+def _vector(node: UOp) -> bool:
+    """Whether all elements lie along one axis."""
+    return sum(size != 1 for size in node.shape) <= 1
 
 
 def _most(dtype: DType) -> float:
