@@ -769,5 +769,7 @@ def test_pipes_and_closed_streams(tmp_path: Path, cpu_device: Device) -> None:
             )
     assert piped("--help", more=f"{code} | true")[2] == ""
     if os.path.exists("/dev/full"):
-        got, _, said = piped("inspect", path, more=">/dev/full; }")
-        assert got == 1 and "No space left on device" in said and "Traceback" not in said
+        for command in ("inspect", path), ("devices", "--json"):
+            got, _, said = piped(*command, more=">/dev/full; }")
+            assert got == 1 and "Traceback" not in said
+            assert "standard output cannot be written: No space left on device" in said

@@ -112,8 +112,13 @@ def test_the_record_does_not_grow_without_end(bundle: Path) -> None:
     assert len(trust.record_file().read_text("ascii").splitlines()) == trust.MOST // 2
 
 
-def test_where_nothing_can_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    export(tmp_path / "e.tinyedge", "cpu")
+    (said,) = (r.getMessage() for r in caplog.records if "cannot be recorded" in r.getMessage())
+    assert str(tmp_path / "state") in said and "--trust" in said
     with pytest.raises(tinyedge.InputError):
         check_trust(read(export(tmp_path / "f.tinyedge", "cpu")), False)

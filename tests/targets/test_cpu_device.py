@@ -141,6 +141,37 @@ def test_a_damaged_cache_entry_is_replaced(tmp_path: Path) -> None:
     assert kept.stat().st_size > 100
 
 
+@pytest.mark.parametrize("what", ["pipe", "link to a device"])
+def test_what_is_no_file_in_the_cache(tmp_path: Path, what: str) -> None:
+    """It is not waited for, or read without end."""
+    cache = tmp_path / "kernels"
+    run_addition(cpu.open(cache=cache))
+    (kept,) = cache.iterdir()
+    kept.unlink()
+    if what == "pipe":
+        os.mkfifo(kept)
+    else:
+        kept.symlink_to("/dev/zero")
+    assert run_addition(cpu.open(cache=cache)) == 2
+    assert kept.is_file() and not kept.is_symlink(), "it is compiled again, and kept"
+
+
+def test_libraries_are_unloaded_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where Python drops the last use of one: what a signal's handler raises there is lost."""
+    closed: list[int] = []
+    monkeypatch.setattr("_ctypes.dlclose", closed.append)
+    compilers.unload()
+    closed.clear()
+    unit = compilers.Unit("int one(void) { return 1; }")
+    library = compilers.build([unit], compilers.find())
+    handle = library._handle._handle
+    assert library["one"]() == 1
+    del library
+    assert closed == []
+    compilers.build([unit], compilers.find())
+    assert closed == [handle]
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "another", "empty", "folder"])
 def test_damage_of_the_cache(tmp_path: Path, damage: str) -> None:
     """What lies in the cache under a name is not what was compiled: 1 + 1 is 2 all the same."""

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     streams.prepare()
     code = execute(arguments)
     if (failure := streams.flush()) and code == OK:
-        complain(f"error: {failure}")
+        complain_text(_unwritten(failure))
         code = WRONG
     sys.exit(code)
 
@@ -114,6 +114,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except TinyedgeError as error:
         return _failed(error, str(error), code_of(error), debug)
+    except streams.Unwritten as error:
+        return _failed(error, _unwritten(error), WRONG, debug)
     except (OSError, MemoryError) as error:
         text = f"error: {one_line(str(error) or type(error).__name__)}"
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -143,6 +145,10 @@ def code_of(error: TinyedgeError) -> int:
     if isinstance(error, DeviceError) or error.family == "device":
         return NO_DEVICE
     return WRONG
+
+
+def _unwritten(failure: object) -> str:
+    return f"error: {failure}\n  next       write it to another place, or free some space there"
 
 
 def _temporary() -> str:

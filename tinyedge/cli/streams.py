@@ -12,6 +12,10 @@ from typing import Any, TextIO
 UNREAD = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
 
 
+class Unwritten(OSError):
+    """Standard output or error cannot be written; its text says which, and why."""
+
+
 class _Pipe(io.FileIO):
     """A stream whose reader may have seen enough: the rest is dropped, the command goes on.
 
@@ -26,7 +30,9 @@ class _Pipe(io.FileIO):
                 return super().write(data)
             except OSError as error:
                 if error.errno not in UNREAD:
-                    raise
+                    name = "standard error" if self.fileno() == 2 else "standard output"
+                    because = error.strerror or str(error)
+                    raise Unwritten(f"{name} cannot be written: {because}") from error
                 self.unread = True
         return memoryview(data).nbytes
 
@@ -60,7 +66,7 @@ def flush() -> str:
     """Write what was printed; why that failed, or nothing."""
     try:
         sys.stdout.flush()
-    except OSError as error:
+    except Unwritten as error:
         sys.stdout = open(os.devnull, "w")  # Python would try again at exit
-        return f"standard output cannot be written: {error.strerror or error}"
+        return str(error)
     return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import numpy as np
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import BundleError, InputError, InternalError
+from tinyedge.core.files import regular_file
 from tinyedge.core.ports import pad, padded
 from tinyedge.core.program import (
     Arena,
@@ -625,18 +625,12 @@ def _check_folder(path: Path) -> None:
 @contextmanager
 def _opened(path: Path, missing: str) -> Iterator[tuple[FileIO, int]]:
     """A regular file and its size. Links, pipes and devices count as missing."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        if path.is_symlink():
-            raise OSError("it is a symbolic link")
-        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-        with FileIO(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError("it is no regular file")
-            yield file, status.st_size
+        with regular_file(path) as opened:
+            yield opened
     except (OSError, ValueError) as error:
-        raise refuse(missing, f"it cannot be read: {error}", str(path)) from error
+        because = getattr(error, "strerror", None) or str(error)
+        raise refuse(missing, f"it cannot be read: {because}", str(path)) from error
 
 
 def _read_file(path: Path, missing: str, limit: int) -> Array:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import re
 from pathlib import Path
+
+from tinyedge.core.files import regular_file
+
+_log = logging.getLogger("tinyedge")
 
 # The newest are kept; a line is the SHA-256 of a manifest, which holds those of the other files.
 MOST = 10_000
@@ -27,20 +31,30 @@ def record_place() -> str:
 
 
 def remember(plan: str) -> None:
-    """Record the bundle with this hash of its manifest; where that is not possible, do nothing."""
-    with contextlib.suppress(OSError, RuntimeError):
-        file = record_file()
-        if plan in _recorded(file):
-            return
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with open(handle, "w", encoding="ascii") as lines:
-            lines.write(f"{plan}\n")  # in one piece, also beside other processes
-        if len(kept := _recorded(file)) > MOST:
-            new = file.with_name(f"{file.name}.{os.getpid()}")
-            new.write_text("".join(f"{line}\n" for line in kept[-MOST // 2 :]), "ascii")
-            new.chmod(0o600)
-            os.replace(new, file)
+    """Record the bundle with this hash of its manifest; warn where that is not possible."""
+    try:
+        _remember(plan, record_file())
+    except (OSError, RuntimeError) as error:
+        because = getattr(error, "strerror", None) or str(error)
+        _log.warning(
+            f"bundles that this user made cannot be recorded in {record_place()}: {because}; "
+            "verify, run and bench will ask for --trust"
+        )
+
+
+def _remember(plan: str, file: Path) -> None:
+    if plan in _recorded(file):
+        return
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    handle = os.open(file, flags, 0o600)
+    with open(handle, "w", encoding="ascii") as lines:
+        lines.write(f"{plan}\n")  # in one piece, also beside other processes
+    if len(kept := _recorded(file)) > MOST:
+        new = file.with_name(f"{file.name}.{os.getpid()}")
+        new.write_text("".join(f"{line}\n" for line in kept[-MOST // 2 :]), "ascii")
+        new.chmod(0o600)
+        os.replace(new, file)
 
 
 def is_known(plan: str) -> bool:
@@ -54,8 +68,9 @@ def is_known(plan: str) -> bool:
 def _recorded(file: Path) -> list[str]:
     """All that is recorded, the newest last; nothing where others can write to the record."""
     try:
-        status = file.stat()
-        text = file.read_text("ascii", "replace")
+        with regular_file(file) as (opened, _):
+            status = os.fstat(opened.fileno())
+            text = opened.readall().decode("ascii", "replace")
     except FileNotFoundError:
         return []
     if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o022):

@@ -43,22 +43,8 @@ def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Te
 
 
 @operator("QLinearAdd", domain=DOMAIN)
-def qlinear_add(
-    node: Node,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor | None,
-    scale: Tensor,
-    zero: Tensor | None = None,
-) -> Tensor:
-    return quantised(real(a, a_scale, a_zero) + real(b, b_scale, b_zero), scale, zero, a)
-
-
 @operator("QLinearMul", domain=DOMAIN)
-def qlinear_mul(
+def qlinear_add_or_multiply(
     node: Node,
     a: Tensor,
     a_scale: Tensor,
@@ -69,7 +55,8 @@ def qlinear_mul(
     scale: Tensor,
     zero: Tensor | None = None,
 ) -> Tensor:
-    return quantised(real(a, a_scale, a_zero) * real(b, b_scale, b_zero), scale, zero, a)
+    x, y = real(a, a_scale, a_zero), real(b, b_scale, b_zero)
+    return quantised(x + y if node.op == "QLinearAdd" else x * y, scale, zero, a)
 
 
 @operator("QLinearSigmoid", domain=DOMAIN)

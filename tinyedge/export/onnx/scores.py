@@ -82,7 +82,8 @@ def pair(score: Tensor, transform: str, likely: bool, node: Node) -> Tensor:
             "post_transform is PROBIT, which says nothing of the second of two classes",
             supported="PROBIT for three classes or more",
         )
-    transformed(score, transform, node)  # which checks its name
+    if transform not in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"):
+        raise node.invalid(f"post_transform is {transform!r}")
     return Tensor.concat([1.0 - score if likely else -score, score], 1)
 
 

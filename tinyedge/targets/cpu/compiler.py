@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tinyedge.core.errors import DeviceError
+from tinyedge.core.files import read_regular_file
 
 # C and mathematics as written: no contraction, no errno; -w because generated code has no reader
 # for warnings.
@@ -94,8 +95,13 @@ def _identify(command: tuple[str, ...]) -> Compiler:
     return Compiler(command, lines[0] if lines else "unknown")
 
 
+# Libraries that nothing refers to any more. They are unloaded later, not by `Library.__del__`: what
+# is raised there is lost, also the KeyboardInterrupt of a Ctrl-C that comes while it takes long.
+_unused: list[int] = []
+
+
 class Library:
-    """A loaded shared library; unloaded when nothing refers to it any more."""
+    """A loaded shared library; unloaded when another one is built after its last use."""
 
     def __init__(self, file: Path) -> None:
         self._handle = ctypes.CDLL(str(file))
@@ -104,13 +110,21 @@ class Library:
         return self._handle[name]
 
     def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and os.name == "posix":
-            # Python has no public way to unload a library.
-            with contextlib.suppress(ImportError, OSError):
-                from _ctypes import dlclose
+        if hasattr(self, "_handle"):
+            _unused.append(self._handle._handle)
 
-                dlclose(handle._handle)
+
+def unload() -> None:
+    """Unload the libraries that nothing refers to any more."""
+    if os.name != "posix":
+        return
+    # Python has no public way to unload a library.
+    with contextlib.suppress(ImportError):
+        from _ctypes import dlclose
+
+        while _unused:
+            with contextlib.suppress(OSError, IndexError):  # another thread may take the last one
+                dlclose(_unused.pop())
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,7 @@ def build(
     What is damaged there is compiled again. Warns, once, of a folder that cannot be one.
     Raises DeviceError with the compiler's message if the source does not compile.
     """
+    unload()
     if cache is not None and (unusable := _unusable(cache)):
         _warn(f"kernels are compiled in every process: the cache folder {cache} {unusable}")
         cache = None
@@ -159,7 +174,7 @@ def _kept(cache: Path, key: str, folder: Path) -> Library | None:
     """
     for kept in cache.glob(f"{key}-*.so"):
         with contextlib.suppress(OSError):
-            content = kept.read_bytes()
+            content = read_regular_file(kept, CACHE_BYTES)
             if kept.stem != _stem(key, content):
                 kept.unlink()
                 continue
