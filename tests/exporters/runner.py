@@ -39,6 +39,7 @@ EXPORTERS = {
     "onnxruntime_quantizer": "onnxruntime",
     "onnxruntime_optimizer": "onnxruntime",
     "onnxruntime_few_bits": "onnxruntime",
+    "torch_files": "torch",
     "onnxslim_files": "onnxslim",
     "onnxconverter_common_files": "onnxconverter_common",
     "tf2onnx_files": "tf2onnx",
