@@ -22,7 +22,7 @@ from tinyedge.core.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.lower.geometry import geometry
 from tinyedge.core.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.lower.linear import linearise
-from tinyedge.core.optimize.choose import choose, plain
+from tinyedge.core.optimize.choose import choose, exact, plain
 from tinyedge.core.optimize.moves import IllegalMove, Move
 from tinyedge.core.options import Options
 from tinyedge.core.rules import index as ix
@@ -399,7 +399,7 @@ def _choose_all(state: Compilation) -> None:
 
 
 def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
-    chooser = choose if state.options.optimize else plain
+    chooser = choose if state.options.optimize else exact if state.options.wide else plain
     try:
         moved, moves = chooser(launch.sink, state.caps, launch.contraction)
     except IllegalMove as illegal:

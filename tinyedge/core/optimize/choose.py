@@ -23,6 +23,7 @@ from tinyedge.core.uop import UOp, as_size, maximum, toposort
 
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
+TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
 UNROLL = 4  # steps of a sum in one turn of its loop
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
@@ -86,6 +87,25 @@ def plain(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp,
     """The least that a device needs: outputs to workgroups and threads, folds serial."""
     schedule = Schedule(sink, caps)
     _fill(schedule, _contiguous(sink))
+    _distribute(schedule, PLAIN_THREADS)
+    return schedule.sink, schedule.moves
+
+
+def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+    """The plain moves, and sums of products for some adjacent outputs in one loop.
+
+    Every sum keeps its own order, so the results are those of the plain moves, bit for bit; what
+    the outputs share is loaded once.
+    """
+    schedule = Schedule(sink, caps)
+    along = _contiguous(sink)
+    _fill(schedule, along)
+    if contraction is not None and along in (*contraction["columns"], *contraction["rows"]):
+        assert along is not None
+        size = schedule.size(along)
+        if size.op is ops.CONST and size.arg % TOGETHER == 0:
+            _, inner = schedule.split(along, TOGETHER)
+            schedule.attempt(To(inner, "upcast"))
     _distribute(schedule, PLAIN_THREADS)
     return schedule.sink, schedule.moves
 
