@@ -9,8 +9,8 @@ from tests.agreement import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compile import Graph, Port, compile_graph
 from tinyedge.core.device import Device
-from tinyedge.core.options import Options
 from tinyedge.core.optimize import choose
+from tinyedge.core.options import Options
 from tinyedge.core.replay import Replay
 from tinyedge.core.tensor import Tensor
 
