@@ -16,7 +16,6 @@ import pytest
 from onnx import compose
 from onnx.reference import ReferenceEvaluator
 
-from tests.agreement import find_target
 from tests.export.test_open_sizes import (
     MODELS,
     SIZES,
@@ -25,14 +24,12 @@ from tests.export.test_open_sizes import (
     bounds_of,
     build,
     check,
+    check_one_program,
     expected,
     feeds_of,
 )
-from tinyedge.core.compile import Graphs, compile_graph
 from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError, UnsupportedOp
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
 from tinyedge.export.onnx import import_model
 
 # Its runtime ends the whole process (a division by zero, an exception in a thread).
@@ -104,12 +101,6 @@ class Empty(Opened):
         value = WRONG_IN_ONNXRUNTIME.get(self.name)
         return array if value is None else np.full_like(array, value)
 
-    def reference(self, sizes: dict[str, int], feeds: Arrays) -> Arrays:
-        outputs = self.imported.outputs
-        nodes = [tensor.node for tensor in outputs.values()]
-        found = evaluate(nodes, feeds, sizes, self.imported.counts.nodes)
-        return dict(zip(outputs, found, strict=True))
-
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_family(name: str) -> None:
@@ -156,13 +147,5 @@ GROUPS = {
     ["mechanisms", *(pytest.param(g, marks=pytest.mark.slow) for g in GROUPS if g != "mechanisms")],
 )
 def test_one_program(group: str, target: str, device: Device) -> None:
-    """Compiled: several models are entries of one program."""
     some = {name: Empty.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])}
-    graphs = Graphs({name: model.imported.graph() for name, model in some.items()})
-    program = compile_graph(graphs, find_target(target)).program
-    assert program is not None
-    with Replay(program, device, poison=True) as replay:
-        for name, model in some.items():
-            for sizes, feeds, wanted in model.worlds():
-                found = replay.run(feeds, name)
-                check(found, wanted or model.reference(sizes, feeds), f"{name} {sizes}")
+    check_one_program(some, target, device)

@@ -87,6 +87,21 @@ def _longer(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     )
 
 
+def _padding_alone(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    """Whether there may be a window that begins before or in the data, and has none of it."""
+    given, sizes = attributes(node), inputs[0].shape[2:] if inputs[0] is not None else ()
+    pads = given.get("pads", [0] * 2 * len(sizes))
+    ones = [1] * len(sizes)
+    strides, dilations = given.get("strides", ones), given.get("dilations", ones)
+    return any(
+        not any(0 <= start + tap * dilation < size for tap in range(length))
+        for size, low, length, stride, dilation in zip(
+            sizes, pads, given["kernel_shape"], strides, dilations, strict=False
+        )
+        for start in range(-low, size, stride)
+    )
+
+
 def _single_corners(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return bool(attributes(node).get("align_corners")) and 1 in np.asarray(inputs[1])[2:]
 
@@ -216,6 +231,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for op in ("AveragePool", "LpPool", "MaxPool")
     ),
     Deviation(ORT, "LogSoftmax", "doubles: NaN reaches itself alone", _nan(0)),
+    Deviation(ONNX, "LogSoftmax", "the logarithm of a softmax: its digits are lost", _always),
+    Deviation(ORT, "AveragePool", "the mean of padding alone is 0", _padding_alone),
     Deviation(ORT, "AffineGrid", "a single place between aligned corners is 0", _single_corners),
     *(
         Deviation(engine, "HardSwish", "1/6 is a float32 also for doubles", _kind("float64"))

@@ -301,13 +301,21 @@ def test_two_bundles_of_one_name_are_told_apart(tmp_path: Path, runtime: Path) -
         linked(tmp_path, folders[:1], headers, "return 0;", runtime, "c")
 
 
-def test_a_bundle_called_model_comes_first(tmp_path: Path, runtime: Path) -> None:
+@pytest.mark.parametrize("order", ["one two", "two one", "two one two", "two three one"])
+def test_a_bundle_called_model(tmp_path: Path, runtime: Path, order: str) -> None:
+    """Its names are its own, wherever its header stands; no short name of another is there."""
     folders = both(tmp_path, "model", "rnet")
-    one, two = ('#include "one/model/model.h"\n', '#include "two/rnet/model.h"\n')
-    text = "return MODEL_INPUT_COUNT != 2 || RNET_INPUT_COUNT != 1;"
-    linked(tmp_path, folders, one + two, text, runtime, "c")
-    with pytest.raises(AssertionError, match="before the other ones"):
-        linked(tmp_path, folders, two + one, text, runtime, "c")
+    write(programs.counter("cpu"), tmp_path / "three" / "other")
+    names = {"one": "model", "two": "rnet", "three": "other"}
+    headers = "".join(f'#include "{n}/{names[n]}/model.h"\n' for n in order.split())
+    text = (
+        "if (MODEL_INPUT_COUNT != 2 || RNET_INPUT_COUNT != 1) return 1;"
+        "if (MODEL_KERNELS != &model_kernels || RNET_KERNELS != &rnet_kernels) return 2;"
+        'return strcmp(MODEL_INPUT_B_0_NAME, "b:0") || strcmp(MODEL_PLAN, model_kernels.plan);'
+    )
+    linked(tmp_path, folders, headers, text, runtime, "c")
+    with pytest.raises(AssertionError, match="MODEL_STATE_MEMORY"):
+        linked(tmp_path, folders, headers, "return MODEL_STATE_MEMORY;", runtime, "c")
 
 
 @pytest.mark.parametrize(
@@ -319,6 +327,9 @@ def test_a_bundle_called_model_comes_first(tmp_path: Path, runtime: Path) -> Non
         ("te", "MODEL_TE"),
         ("te_net", "MODEL_TE_NET"),
         ("tinyedge", "MODEL_TINYEDGE"),
+        ("model-input", "MODEL_MODEL_INPUT"),
+        ("model_state_2", "MODEL_MODEL_STATE_2"),
+        ("model_inputs", "MODEL_INPUTS"),
         ("tensor", "TENSOR"),
         ("\u732b", "MODEL"),
     ],

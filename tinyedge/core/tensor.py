@@ -492,6 +492,8 @@ class Tensor:
         """Elements added before and after each axis; negative amounts remove them."""
         if any(isinstance(amount, UOp) and minimum(amount) < 0 for pair in pads for amount in pair):
             return self._fit(pads, value)
+        if any(map(_may_remove_more, self.shape, pads)):
+            return self._fit(pads, value)
         if any(_negative(amount) for pair in pads for amount in pair):
             pads = [_removing(size, *pair) for size, pair in zip(self.shape, pads, strict=True)]
             cut = [
@@ -511,7 +513,9 @@ class Tensor:
         return mask.where(padded, value)
 
     def _fit(self, pads: Sequence[tuple[Size, Size]], value: Scalar) -> Tensor:
-        """`pad` by amounts of which only the run knows whether they add or remove elements."""
+        """`pad` by amounts of which only the run knows whether they add or remove elements, or of
+        more elements than there are: first what they add, then what they remove.
+        """
         grown = [(ix.size_max(lo, 0), ix.size_max(hi, 0)) for lo, hi in pads]
         region: list[tuple[Size, Size]] = []
         for size, (lo, hi) in zip(self.shape, pads, strict=True):
@@ -1056,6 +1060,13 @@ def _negative(size: Size) -> bool:
 def _known(size: Size) -> int:
     """A size that is an int; 0 for a symbolic one, which is never negative."""
     return size if isinstance(size, int) else 0
+
+
+def _may_remove_more(size: Size, pads: tuple[Size, Size]) -> bool:
+    """Whether an open size may be less than what these pads remove at one end."""
+    return isinstance(size, UOp) and any(
+        isinstance(amount, int) and minimum(size) < -amount for amount in pads
+    )
 
 
 def _removing(size: Size, low: Size, high: Size) -> tuple[Size, Size]:

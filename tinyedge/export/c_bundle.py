@@ -60,7 +60,10 @@ SLICE = ("AXIS", "START", "SIZE", "OFFSET")
 
 
 # Where a name of C cannot begin, or where the runtime's own names do.
-RESERVED = re.compile(r"[0-9]|TE(_|$)|TINYEDGE(_|$)")
+# The last are short names of any model.
+RESERVED = re.compile(
+    r"[0-9]|TE(_|$)|TINYEDGE(_|$)|MODEL_(INPUT|OUTPUT|STATE|ENTRY|SYMBOL|BACKEND|KERNELS|PLAN)(_|$)"
+)
 
 
 def check_prefix(name: str) -> None:
@@ -171,32 +174,43 @@ def header(program: Program, prefix: str, plan: str) -> str:
             "",
             '#include "tinyedge.h"',
             "",
+            *(_forget_short_names(lines) if prefix == "MODEL" else ()),
             *lines,
-            *_short_names(lines, prefix),
+            *(_short_names(lines, prefix) if prefix != "MODEL" else ()),
             "#endif",
             "",
         ]
     )
 
 
+def _names(lines: Sequence[str], prefix: str) -> Iterator[str]:
+    """What these lines define, without the prefix."""
+    for line in lines:
+        if found := re.match(rf"(?:#define |    ){prefix}_(\w+)", line):
+            yield found[1]
+
+
+def _forget_short_names(lines: Sequence[str]) -> Iterator[str]:
+    """In the header of a bundle called `model`: these names are its own, whatever the header of
+    another bundle, which came before, made short for.
+    """
+    yield "#ifdef TE_ONLY_MODEL"
+    yield from (f"#undef MODEL_{name}" for name in _names(lines, "MODEL"))
+    yield "#undef TE_ONLY_MODEL"
+    yield "#endif"
+    yield "#define TE_ONLY_MODEL(name) MODEL_##name"
+    yield ""
+
+
 def _short_names(lines: Sequence[str], prefix: str) -> Iterator[str]:
     """The same names with MODEL_, of the only model of a source file."""
-    if prefix == "MODEL":
-        yield "#ifdef TE_ONLY_MODEL"
-        yield '#error "include the model.h of the bundle called MODEL before the other ones"'
-        yield "#endif"
-        yield "#define TE_ONLY_MODEL(name) MODEL_##name"
-        return
     yield "/* The same, shorter, where this is the only model that is included. */"
     yield "#ifdef TE_ONLY_MODEL"
     yield "#undef TE_ONLY_MODEL"
     yield f"#define TE_ONLY_MODEL(name) several_models_are_included_say_{prefix}_##name"
     yield "#else"
     yield f"#define TE_ONLY_MODEL(name) {prefix}_##name"
-    for line in lines:
-        found = re.match(rf"(?:#define |    ){prefix}_(\w+)", line)
-        if found:
-            yield f"#define MODEL_{found[1]} TE_ONLY_MODEL({found[1]})"
+    yield from (f"#define MODEL_{name} TE_ONLY_MODEL({name})" for name in _names(lines, prefix))
     yield "#endif"
 
 

@@ -251,6 +251,8 @@ def roi_align(g: Builder, op: str) -> Made:
         raise Unsuitable
     count = g.integer(1, 3)
     batch = g.least(x, 0)
+    if batch == 0:  # of which no region can be
+        raise Unsuitable
 
     def boxes(rng, s):
         corners = rng.uniform(0, 4, (s[0], 2))
