@@ -135,6 +135,10 @@ def _infinite(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[0] is not None and not np.isfinite(inputs[0]).all()
 
 
+def _infinite_slope(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    return inputs[1] is not None and not np.isfinite(inputs[1]).all()
+
+
 def _infinite_alone(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     """Whether a label that is summed is not in every operand, and infinities show the order."""
     equation = attributes(node)["equation"].decode().replace(" ", "").replace(".", "")
@@ -259,6 +263,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
     Deviation(ORT, "MeanVarianceNormalization", "no epsilon: 0 / 0 where all is equal", _always),
     Deviation(ONNX, "LRN", "NaN is passed over", _nan(0)),
+    Deviation(ONNX, "PRelu", "0 is multiplied by the slope too", _infinite_slope),
     Deviation(ONNX, "LpPool", "ceil_mode and pads go wrong", _always),
     *(
         Deviation(engine, "ConvTranspose", "strides above the kernel: not SAME", _same_strides)
