@@ -10,7 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tests.agreement import find_target
 from tests.export.hostile import model
+from tinyedge.core.compile import compile_graph, operations
 from tinyedge.core.errors import InputError
 from tinyedge.core.reference import evaluate
 from tinyedge.export.onnx import import_model
@@ -161,6 +163,40 @@ def test_ngrams(kind: Any, mode: str, skips: int) -> None:
     np.testing.assert_array_equal(vectorised(x, weights=weights, **attributes), want)
     first = vectorised(x[0], weights=weights, **attributes)
     np.testing.assert_array_equal(first, want[0])
+
+
+def test_words_that_the_input_cannot_hold() -> None:
+    """They are not found, and change no place of the others."""
+    x = np.array([2, 3, 2, -5], np.int32)
+    pool = [-(2**40), 2**32 + 2, 2, 2**33, -5]
+    attributes = {"ngram_counts": [0], "max_gram_length": 1, "max_skip_count": 0}
+    found = vectorised(x, **attributes, mode="TF", pool_int64s=pool, ngram_indexes=[0, 1, 2, 3, 4])
+    assert found.tolist() == [0, 0, 2, 0, 1]
+
+
+def _work_of(tokens: int) -> int:
+    """Operations on elements of a vectorizer of so many tokens and half as many n-grams."""
+    random = np.random.default_rng(0)
+    pool = random.integers(0, 1000, tokens)
+    attributes = {
+        "mode": "TF",
+        "max_skip_count": 0,
+        "ngram_counts": [0, tokens // 2],
+        "pool_int64s": [*range(tokens // 2), *pool[: tokens // 2]],
+        "ngram_indexes": list(range(tokens // 2 + tokens // 4)),
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+    }
+    x = random.integers(0, 1000, tokens)
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **attributes)
+    source = imported(node, {"x": x}, 0).SerializeToString()
+    compiled = compile_graph(import_model(source).graph(), find_target("cpu"))
+    return sum(operations(launch.sink) for launch in compiled.launches)
+
+
+def test_ngrams_are_looked_up() -> None:
+    """Twice the tokens and n-grams are twice the work, and a little for a deeper search."""
+    assert _work_of(8000) <= 2.4 * _work_of(4000)
 
 
 def test_ngrams_in_other_columns() -> None:

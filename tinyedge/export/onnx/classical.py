@@ -12,6 +12,7 @@ from tinyedge.core.uop import Size
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.indexing import wrapped
 from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.search import place_in
 
 DOMAIN = "ai.onnx.ml"
 
@@ -42,12 +43,15 @@ def label_encoder(node: Node, x: Tensor) -> Tensor:
         default = node.constant_input(node.tensor("default_tensor"), "default_tensor").reshape(-1)[
             0
         ]
+    wanted = dict(zip(keys.tolist(), values.tolist(), strict=True))
+    known = np.asarray(sorted(key for key in wanted if key == key), keys.dtype)
+    found = np.asarray([wanted[key] for key in known.tolist()], values.dtype)
     result: Tensor = node.constant(values.dtype.type(default)).broadcast_to(x.shape)
-    equal = x.unsqueeze(x.ndim).eq(node.constant(keys))
-    if x.dtype.is_float:
-        equal = equal | (x.isnan().unsqueeze(x.ndim) & node.constant(np.isnan(keys)))
-    place = equal.where(Tensor.arange(len(keys)), -1).max(-1)
-    return (place >= 0).where(node.constant(values).gather(0, place), result)
+    nans = values[np.isnan(keys)] if x.dtype.is_float else values[:0]
+    if len(nans):
+        result = x.isnan().where(node.constant(nans[-1]), result)
+    place = place_in(node, known, x)
+    return (place >= 0).where(node.constant(found).gather(0, place), result)
 
 
 def _listed(node: Node, name: str, kind: Any) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core import ops
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.search import place_in
 
 
 @dataclass(frozen=True)
@@ -83,24 +85,52 @@ def _pools(node: Node, columns: list[int], shortest: int, longest: int) -> list[
 
 def _counted(node: Node, rows: Tensor, grams: Any, skips: int) -> Tensor:
     """int32 [B, P]: how often each row of grams [P, n] is found in rows [B, L]."""
-    count, length = grams.shape
+    length = grams.shape[1]
     size = rows.shape[1]
     assert isinstance(size, int)
-    total = Tensor.full((rows.shape[0], count), 0, dt.int32)
+    different, which = np.unique(grams, axis=0, return_inverse=True)
+    total = Tensor.full((rows.shape[0], len(different)), 0, dt.int32)
+    words = np.unique(different)
+    word = _words(node, words, rows)
+    ranks = np.searchsorted(words, different)
     for step in range(1, 2 + (skips if length > 1 else 0)):
         starts = size - (length - 1) * step
         if starts < 1:
             break
-        hit: Tensor | None = None
-        for position in range(length):
-            begin = position * step
-            part = rows[:, begin : begin + starts].unsqueeze(1)
-            wanted = node.constant(grams[:, position, None]).cast(rows.dtype)
-            equal = part.eq(wanted)
-            hit = equal if hit is None else hit & equal
-        assert hit is not None
-        total = total + hit.cast(dt.int32).sum(-1)
-    return total
+        parts = [word[:, k * step : k * step + starts] for k in range(length)]
+        found = _prefixes(node, ranks, parts, len(words))
+        total = total.scatter(1, found, Tensor.full(found.shape, 1, dt.int32), ops.ADD)
+    return total.gather(1, node.constant(which.reshape(-1).astype(np.int32)))
+
+
+def _words(node: Node, words: Any, rows: Tensor) -> Tensor:
+    """int32 [B, L]: the place of each number in ascending words, -1 for none. Words that the type
+    of the rows cannot hold are none of theirs.
+    """
+    low, high = rows.dtype.limits
+    held = (words >= low) & (words <= high)
+    place = place_in(node, words[held].astype(rows.dtype.numpy), rows)
+    return (place >= 0).where(place + int((words < low).sum()), -1)
+
+
+def _prefixes(node: Node, ranks: Any, parts: list[Tensor], words: int) -> Tensor:
+    """The number of the n-gram that parts [B, S], the n places of each, are: -1 for none.
+
+    ranks [P, n]: the n-grams, in order; both are numbers of words. Word after word, the number of
+    what was found so far and the next word make one number, which is looked up.
+    """
+    known = np.unique(ranks[:, 0])
+    found = place_in(node, known.astype(np.int32), parts[0])
+    before = np.searchsorted(known, ranks[:, 0])
+    for position, part in enumerate(parts[1:], start=1):
+        keys = before * np.int64(words) + ranks[:, position]
+        known = np.unique(keys)
+        before = np.searchsorted(known, keys)
+        kind = dt.int32 if known[-1] < 2**31 else dt.int64
+        both = found.cast(kind) * words + part.cast(kind)
+        wanted = ((found >= 0) & (part >= 0)).where(both, -1)
+        found = place_in(node, known.astype(kind.numpy), wanted)
+    return found
 
 
 def _spread(node: Node, values: Tensor, columns: list[int], width: int) -> Tensor:
