@@ -13,6 +13,8 @@ from tinyedge.core.errors import DeviceError
 from tinyedge.export.browser import Browser, open_browser
 
 SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
+FIRST = "mechanisms"  # of groups of models, the one that has each mechanism once
+WHOLE = ("test_unique", "test_non_max_suppression")  # dozens of kernels each
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,8 +39,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests have hours, the others the limit of pyproject.toml."""
     for item in items:
+        if _compiles_slowly(item):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+def _compiles_slowly(item: pytest.Item) -> bool:
+    """Whether a test is for long runs: OpenCL compiles slowly, also plain kernels, which differ
+    little from target to target; CUDA kernels run as C++ here.
+    """
+    call = getattr(item, "callspec", None)
+    params = call.params if call is not None else {}
+    long = getattr(item, "originalname", "") in WHOLE or params.get("group", FIRST) != FIRST
+    plain = params.get("optimize") is False
+    target = params.get("target")
+    return (target == "qcom" and (long or plain)) or (target == "cuda" and long)
 
 
 @pytest.fixture(scope="session", autouse=True)
