@@ -6,6 +6,7 @@ those of the variants; ONNX's suite, the real models and the driving example bri
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -211,7 +212,8 @@ SUITE = tuple(
 )
 # Inputs of the suite's models that must be known at export: they become constants.
 CONSTANT = frozenset(
-    "axes axis depth dft_length ends k pads repeats scales shape sizes starts steps".split()
+    "axes axis block_shape depth dft_length ends image_shape k new_shape pads repeats "
+    "scales shape sizes starts steps".split()
 )
 REAL: dict[str, dict[str, Any]] = {
     "pnet": {"dims": {"input_1[1]": 48, "input_1[2]": 40}},
@@ -243,7 +245,8 @@ def _with_constants(model: ModelProto, arrays: Sequence[Any]) -> ModelProto:
 
 def suite_files(names: Sequence[str]) -> dict[str, Path]:
     """Models of ONNX's suite, which this version of onnx makes. Raises KeyError."""
-    folder = FILES / f"suite-{onnx.__version__}"
+    changed = hashlib.sha256(repr(sorted(CONSTANT)).encode()).hexdigest()[:8]
+    folder = FILES / f"suite-{onnx.__version__}-{changed}"
     files = {name: folder / f"{name}.onnx" for name in names}
     if not all(file.is_file() for file in files.values()):
         from onnx.backend.test.loader import load_model_tests
