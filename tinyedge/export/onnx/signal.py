@@ -15,6 +15,8 @@ from tinyedge.core.uop import Size, maximum
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
 
+AT_ONCE = 1024  # values of a transform that is one product with a matrix
+
 
 def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin of 2 pi n k / length, [rows, columns]; n k is reduced as an integer."""
@@ -54,6 +56,9 @@ def _transform(
     node: Node, x: Tensor, length: Size, bins: Size, sign: float
 ) -> tuple[Tensor, Tensor]:
     """x [.., length, 1 or 2] -> real and imaginary parts [.., bins]."""
+    if isinstance(length, int) and isinstance(bins, int) and (first := _factor(length)):
+        re, im = _in_two_steps(node, x, first, length // first, sign)
+        return re[..., :bins], im[..., :bins]
     cosine, sine = _waves(node, length, bins, length, x)
     sine = node.folded(sine * sign)
     real = x[..., 0]
@@ -61,6 +66,40 @@ def _transform(
     if x.shape[-1] == 2:
         imaginary = x[..., 1]
         re, im = re - imaginary.matmul(sine), im + imaginary.matmul(cosine)
+    return re, im
+
+
+def _factor(length: int) -> int:
+    """What a long transform is divided by, the nearest to its root; 0 where it is done at once."""
+    if length <= AT_ONCE:
+        return 0
+    factor = next(f for f in range(math.isqrt(length), 0, -1) if length % f == 0)
+    return factor if factor > 1 else 0
+
+
+def _in_two_steps(
+    node: Node, x: Tensor, first: int, second: int, sign: float
+) -> tuple[Tensor, Tensor]:
+    """A transform of first * second values [.., values, 1 or 2] by shorter ones: real and imaginary
+    parts [.., values] (Cooley and Tukey 1965, with any two factors).
+
+    Value second * i + j is at [i, j]: transforms over i give [j, k] for bins k, these are turned
+    by j * k, and transforms over j give bin k + first * l at [k, l].
+    """
+    lead, length = x.shape[:-2], first * second
+    grid = x.reshape((*lead, first, second, x.shape[-1]))
+    along = grid.transpose(len(lead), len(lead) + 1)
+    re, im = _transform(node, along, first, first, sign)
+    node.check_table(length)
+    angle = 2 * np.pi * np.outer(np.arange(second), np.arange(first)) / length
+    cosine = node.constant(np.cos(angle).astype(x.dtype.numpy))
+    sine = node.constant((sign * np.sin(angle)).astype(x.dtype.numpy))
+    turned = Tensor.stack([re * cosine - im * sine, re * sine + im * cosine], re.ndim)
+    across = turned.transpose(len(lead), len(lead) + 1)
+    re, im = _transform(node, across, second, second, sign)
+    re, im = (
+        part.transpose(len(lead), len(lead) + 1).reshape((*lead, length)) for part in (re, im)
+    )
     return re, im
 
 
