@@ -62,13 +62,13 @@ def test_sizes_that_are_named_as_arithmetic_on_others(text: str, value: Any) -> 
 PASTS = ((0, 1), (20, 4), (7, 2), (20, 1))  # and how many are new
 
 
-def part_after_the_past() -> bytes:
-    """A model that gives what of `mask`, which is as long as `past + new`, lies after `past`."""
+def part_after_the_past(sum: str = "past + new") -> bytes:
+    """A model that gives what of `mask`, which is as long as the sum, lies after `past`."""
     nodes = [
         helper.make_node("Shape", ["past"], ["length"], start=1, end=2),
         helper.make_node("Slice", ["mask", "length", "end", "axis"], ["y"]),
     ]
-    shapes = {"past": [1, "past"], "mask": [1, "past + new"]}
+    shapes = {"past": [1, "past"], "mask": [1, sum]}
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     whole = {"end": np.array([2**31 - 1]), "axis": np.array([1])}
@@ -99,6 +99,49 @@ def test_a_size_that_only_a_sum_has(tmp_path: Path) -> None:
             arrays = {"past": np.ones((1, 20), "f4"), "mask": np.ones((1, length), "f4")}
             with pytest.raises(RunError, match=f"is {length}, which makes new {new}, but .* 1..4"):
                 model.run(arrays)
+
+
+def _run(directory: Path, data: bytes, dims: dict[str, Any], runs: Any) -> list[bool]:
+    """Whether a model of Identities takes inputs of these lengths: of each its second axis."""
+    (directory / "m.onnx").write_bytes(data)
+    bundle = tinyedge.export_onnx(
+        directory / "m.onnx", target="cpu", out=directory / "b", dims=dims, golden=False
+    )
+    taken = []
+    with tinyedge.load(bundle) as model:
+        for lengths in runs:
+            arrays = {name: np.ones((1, n), "f4") for name, n in lengths.items()}
+            try:
+                found = model.run(arrays)
+                taken.append(all(found[f"{n}_out"].shape == a.shape for n, a in arrays.items()))
+            except RunError as error:
+                assert error.id == "run.shape"
+                taken.append(False)
+    return taken
+
+
+def test_a_size_that_a_multiple_or_several_sums_have(tmp_path: Path) -> None:
+    dims = {"past": "0..20", "new": "2..8:2", "other": "1..3"}
+    shapes = {"doubled": "2*new", "mask": "past + 3*new", "both": "other + new", "less": "30 - new"}
+    data = _ports(*((name, [1, text]) for name, text in shapes.items()), ("p", [1, "past"]))
+    fits = {"doubled": 12, "mask": 25, "both": 8, "less": 24, "p": 7}
+    others = [{**fits, name: length + 1} for name, length in fits.items() if name != "both"]
+    odd = {"doubled": 10, "mask": 22, "both": 7, "less": 25, "p": 7}  # new is 5, which is no step
+    assert _run(tmp_path, data, dims, [fits, *others, odd]) == [True] + 5 * [False]
+
+
+@pytest.mark.parametrize("text", ["past * new", "past + new // 2", "past + new * new", "new - new"])
+def test_a_size_that_no_run_could_find_is_none(text: str) -> None:
+    """By such a length `new` could be any of several, or none: the text is a name."""
+    data = _ports(("mask", [1, text]), ("p", [1, "past"]))
+    imported = import_model(data, dims={"past": "0..20", text: "1..9"})
+    assert {node.arg[0] for node in imported.symbols} == {"past", text}
+    with pytest.raises(InputError, match="no such symbolic size"):
+        import_model(data, dims={"past": "0..20", "new": "1..4"})
+    if text != "new - new":  # nothing of which is a size
+        (size,) = import_model(data, dims={"past": "0..20", "new": 4}).inputs[0].shape[1:]
+        wanted = {"past * new": 12, "past + new // 2": 5, "past + new * new": 19}
+        assert size_value(size, {"past": 3}) == wanted[text]
 
 
 def test_sums_of_two_sizes_that_are_no_axes_are_names() -> None:

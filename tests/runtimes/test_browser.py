@@ -74,19 +74,21 @@ def test_sizes_out_of_bounds(
     assert raised.value.id == "run.shape"
 
 
-def test_a_size_known_by_a_sum(browser: Browser, tmp_path: Path) -> None:
-    """`new` is no axis of an input, but `past + new` is."""
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_size_known_by_a_sum(browser: Browser, tmp_path: Path, each: int) -> None:
+    """`new` is no axis of an input, but `past + each * new` is."""
     dims = {"past": "0..20", "new": "1..4"}
     model = tmp_path / "m.onnx"
-    model.write_bytes(part_after_the_past())
+    model.write_bytes(part_after_the_past(f"past + {each} * new"))
     bundle = export_onnx(model, target="webgpu", out=tmp_path / "b", dims=dims, golden=False)
-    cases = [{"past": ramp(1, past), "mask": ramp(1, past + new)} for past, new in PASTS]
+    cases = [{"past": ramp(1, past), "mask": ramp(1, past + each * new)} for past, new in PASTS]
     outputs, _ = browser.run_in_page(bundle, cases)
     for (past, _), case, output in zip(PASTS, cases, outputs, strict=True):
         np.testing.assert_array_equal(output["y"], case["mask"][:, past:])
-    with pytest.raises(BrowserRunError, match="new cannot be -13") as raised:
-        browser.run_in_page(bundle, {"past": ramp(1, 20), "mask": ramp(1, 7)})
-    assert raised.value.id == "run.shape"
+    for length in (7, 20 + 5 * each):
+        with pytest.raises(BrowserRunError, match="new cannot be") as raised:
+            browser.run_in_page(bundle, {"past": ramp(1, 20), "mask": ramp(1, length)})
+        assert raised.value.id == "run.shape"
 
 
 @pytest.mark.parametrize("condition", [True, False])

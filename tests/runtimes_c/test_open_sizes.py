@@ -36,16 +36,20 @@ def test_open_sizes(library: Build, group: str) -> None:
     context.close()
 
 
-def test_a_size_known_by_a_sum(library: Build) -> None:
-    """`new` is no axis of an input, but `past + new` is."""
-    imported = import_model(part_after_the_past(), dims={"past": "0..20", "new": "1..4"})
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_size_known_by_a_sum(library: Build, each: int) -> None:
+    """`new` is no axis of an input, but `past + each * new` is."""
+    data = part_after_the_past(f"past + {each} * new")
+    imported = import_model(data, dims={"past": "0..20", "new": "1..4"})
     program = compile_graph(imported.graph(), find_target("cpu")).program
     assert program is not None
     context = Context(library(program))
     for past, new in PASTS:
-        mask = np.arange(past + new, dtype=np.float32)[None]
+        mask = np.arange(past + each * new, dtype=np.float32)[None]
         found = context.run({"past": np.ones((1, past), np.float32), "mask": mask})
         np.testing.assert_array_equal(found["y"], mask[:, past:])
-    with pytest.raises(RuntimeFailure, match="axis 1 of mask is 7, which makes new -13"):
-        context.run({"past": np.ones((1, 20), np.float32), "mask": np.ones((1, 7), np.float32)})
+    for length in (7, 20, 20 + 5 * each):
+        shapes = {"past": (1, 20), "mask": (1, length)}
+        with pytest.raises(RuntimeFailure, match=f"mask is {length}, which no new of 1 to 4"):
+            context.run({name: np.ones(shape, np.float32) for name, shape in shapes.items()})
     context.close()

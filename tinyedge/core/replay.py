@@ -524,20 +524,26 @@ class Replay:
         values: dict[str, int],
     ) -> None:
         """Add to `values` the symbols that an axis tells with the known ones, as `past + new`."""
-        for name, array in arrays.items():
-            for axis, expected in enumerate(ports[name].shape):
+        for name, port in ports.items():
+            for axis, expected in enumerate(port.shape):
                 unknown = symbols_in(expected).difference(values)
                 if len(unknown) != 1:
                     continue
                 symbol = symbols[unknown.pop()]
-                most = size_of(expected, {**values, symbol.name: symbol.max}, f"input {name!r}")
-                size = symbol.max - (most - array.shape[axis])
-                if not allowed(symbol, size):
+                given = arrays[name].shape[axis]
+                most, below = (
+                    size_of(expected, {**values, symbol.name: value}, f"input {name!r}")
+                    for value in (symbol.max, symbol.max - symbol.step)
+                )
+                steps, rest = divmod(most - given, most - below) if most != below else (0, 1)
+                size = symbol.max - steps * symbol.step
+                if rest or not allowed(symbol, size):
+                    made = f"no {symbol.name}" if rest else f"{symbol.name} {size}"
                     because = (
-                        f"axis {axis} is {array.shape[axis]}, which makes {symbol.name} {size}, "
+                        f"axis {axis} is {given}, which makes {made}, "
                         f"but it is {describe_values(symbol)}"
                     )
-                    raise self._shape_error(ports[name], array.shape, because)
+                    raise self._shape_error(port, arrays[name].shape, because)
                 values[symbol.name] = size
 
     def _check_symbol(

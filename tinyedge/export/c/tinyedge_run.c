@@ -281,7 +281,7 @@ static te_status solve_sum(const te_context *context, const te_port_record *port
                            int64_t size, int64_t *values, te_error *error) {
     const te_model *model = context->model;
     const int64_t *tokens = model->tokens + port->shape[axis];
-    int64_t unknown = -1, most;
+    int64_t unknown = -1, most, below;
     for (int64_t i = 1; i <= tokens[0]; i++) {
         const int64_t symbol = tokens[i] - TE_SYMBOL_TOKEN;
         if (symbol < 0 || symbol >= TOTAL(SYMBOLS) || values[symbol] != -1) continue;
@@ -290,13 +290,16 @@ static te_status solve_sum(const te_context *context, const te_port_record *port
     }
     if (unknown == -1) return TE_OK;
     const te_symbol_record *symbol = &model->symbols[unknown];
+    values[unknown] = symbol->max - symbol->step;
+    const int fits = size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &below);
     values[unknown] = symbol->max;
-    TE_NEED(size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &most), TE_RUN_SHAPE,
+    TE_NEED(fits && te_evaluate(tokens, values, &most) && most != below, TE_RUN_SHAPE,
             "axis %d of %s cannot be %lld", axis, port->name.at, (long long)size);
-    values[unknown] = symbol->max - (most - size);
-    TE_NEED(te_suits(symbol, values[unknown]), TE_RUN_SHAPE,
-            "axis %d of %s is %lld, which makes %s %lld", axis, port->name.at, (long long)size,
-            symbol->name.at, (long long)values[unknown]);
+    const int64_t steps = (most - size) / (most - below);
+    TE_NEED(steps >= 0 && steps <= (symbol->max - symbol->min) / symbol->step, TE_RUN_SHAPE,
+            "axis %d of %s is %lld, which no %s of %lld to %lld makes", axis, port->name.at,
+            (long long)size, symbol->name.at, (long long)symbol->min, (long long)symbol->max);
+    values[unknown] = symbol->max - steps * symbol->step;
     return TE_OK;
 }
 

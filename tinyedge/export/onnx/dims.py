@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Union, cast
 
 from tinyedge.core import ops
 from tinyedge.core.errors import InputError
@@ -220,20 +220,60 @@ _OPERAND = re.compile(r"[0-9]{1,9}|[^\W\d]\w*")
 LONGEST = 64  # names, numbers and operators of one expression
 
 
-def _computed(names: Sequence[Sequence[str]], dims: Collection[str]) -> dict[str, list[str]]:
+def _computed(
+    names: Sequence[Sequence[str]], dims: Mapping[str, int | str]
+) -> dict[str, list[str]]:
     """The names that are arithmetic on other names, each with its expression in postfix order.
 
-    dims: keys that sizes are given for; what is a size of its own by them is only a name, unless
-    all that it is computed from are axes of inputs.
+    A run knows what is an axis or one number by `dims`; in the order of the inputs, it finds the
+    one other size of an expression that rises or falls with it by the same number each. What has
+    still others, or is given a size of its own by `dims`, is only a name.
     """
     present = dict.fromkeys(name for row in names for name in row if name)
     plain = {name for name in present if len(_OPERATOR.split(name)) == 1}
-    postfix = {name: _postfix(name, plain) for name in present if name not in plain}
+    known = plain | {key for key, value in dims.items() if _is_number(key, value)}
+    found: dict[str, tuple[list[str], bool]] = {}
+    for name in (name for name in present if name not in plain):
+        postfix = _postfix(name, plain)
+        addends = _addends(postfix)
+        if not addends or (name in dims and addends - plain):
+            continue
+        unknown = addends - known
+        solved = len(unknown) == 1 and bool(_slope(postfix, *unknown))
+        if solved and addends & known:
+            known |= unknown
+        found[name] = postfix, solved or len(unknown) != 1
     return {
-        name: tokens
-        for name, tokens in postfix.items()
-        if tokens and (name not in dims or not _addends(tokens) - plain)
+        name: postfix
+        for name, (postfix, usable) in found.items()
+        if usable and not _addends(postfix) - known
     }
+
+
+def _is_number(key: str, value: int | str) -> bool:
+    bounds = parse_value(key, value)
+    return bounds.low == bounds.high
+
+
+def _slope(postfix: Sequence[str], name: str) -> int | None:
+    """By how much an expression rises with a name; None where it is not always as much."""
+    stack: list[tuple[int | None, int | None]] = []  # the value if it is known, and the slope
+    for token in postfix:
+        if token not in _ARITHMETIC:
+            stack.append((int(token) if token.isdecimal() else None, int(token == name)))
+            continue
+        (b, by_b), (a, by_a) = stack.pop(), stack.pop()
+        both = None if a is None or b is None else cast(int, _ARITHMETIC[token](a, b))
+        if by_a == by_b == 0:
+            stack.append((both, 0))
+        elif by_a is None or by_b is None or token == "//":
+            stack.append((both, None))
+        elif token == "*":
+            factor, rise = (a, by_b) if by_a == 0 else (b, by_a)
+            stack.append((both, None if factor is None else factor * rise))
+        else:
+            stack.append((both, by_a + by_b if token == "+" else by_a - by_b))
+    return stack[0][1]
 
 
 def _addends(postfix: Sequence[str]) -> set[str]:
@@ -261,8 +301,8 @@ def _places(
 def _postfix(text: str, names: Collection[str]) -> list[str]:
     """Integers, names and `+ - * // ( )` in postfix order (Dijkstra's shunting-yard algorithm).
 
-    Empty where the text is anything else, names none of the given names, or divides by something
-    that is no positive integer. Other names than the given ones are words.
+    Empty where the text is anything else, or divides by something that is no positive integer.
+    Other names than the given ones are words.
     """
     tokens = [token for part in _OPERATOR.split(text) if (token := part.strip())]
     if len(tokens) > LONGEST:
@@ -296,7 +336,7 @@ def _postfix(text: str, names: Collection[str]) -> list[str]:
             else:
                 waiting.append(token)
                 operand_next = True
-    if operand_next or "(" in waiting or not set(result) & set(names):
+    if operand_next or "(" in waiting:
         return []
     return result + waiting[::-1]
 
@@ -330,11 +370,11 @@ def _check_chosen(name: str, given: Bounds, size: Size) -> None:
         raise _bad(name, str(given), f"it is computed from other sizes, as {found}")
 
 
-def unknown_sizes(inputs: Sequence[Declared], keys: Collection[str]) -> list[str]:
-    """Those of the keys that name no size of the inputs."""
+def unknown_sizes(inputs: Sequence[Declared], dims: Mapping[str, int | str]) -> list[str]:
+    """Those of the keys of dims that name no size of the inputs."""
     names = _names(inputs)
-    present = _places(names, _computed(names, keys))
-    return [key for key in keys if key not in present and _find(inputs, key) is None]
+    present = _places(names, _computed(names, dims))
+    return [key for key in dims if key not in present and _find(inputs, key) is None]
 
 
 def _names(inputs: Sequence[Declared]) -> list[list[str]]:

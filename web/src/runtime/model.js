@@ -456,14 +456,16 @@ export class Model {
           `give ${sizes.length} axes`,
         );
         sizes.forEach((size, axis) => {
-          const unknown = symbols.filter(
+          const [unknown, other] = symbols.filter(
             ({name}) => size.length <= tokens && size.includes("$" + name) && !found.has(name),
           );
-          if (unknown.length !== 1) return;
-          const [{name, min, max}] = unknown;
-          need(shape || min === max, subject, `its size ${name} is not known`, "give {data, shape}");
-          const most = evaluate(size, new Map([...found, [name, max]]), subject, "run.shape");
-          set(name, shape ? max - most + shape[axis] : max, subject);
+          if (!unknown || other) return;
+          const {name, max, step} = unknown;
+          need(shape, subject, "its shape is missing", "give {data, shape}");
+          const at = (value) => evaluate(size, found.set(name, value), subject, "run.shape"),
+            most = at(max),
+            slope = (most - at(max - step)) / step;
+          set(name, max - (most - shape[axis]) / slope, subject);
         });
       });
     return symbols.map(({name, max}) => found.get(name) ?? max);
