@@ -166,7 +166,11 @@ def test_libraries_are_unloaded_later(tmp_path: Path, monkeypatch: pytest.Monkey
     library = compilers.build([unit], compilers.find())
     handle = library._handle._handle
     assert library["one"]() == 1
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: event == "call" and calls.append(frame.f_code.co_name))
     del library
+    sys.setprofile(None)
+    assert calls == [], "code of Python, in which a signal may be lost"
     assert closed == []
     compilers.build([unit], compilers.find())
     assert closed == [handle]

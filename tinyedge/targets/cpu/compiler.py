@@ -15,6 +15,7 @@ import stat
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -95,9 +96,12 @@ def _identify(command: tuple[str, ...]) -> Compiler:
     return Compiler(command, lines[0] if lines else "unknown")
 
 
-# Libraries that nothing refers to any more. They are unloaded later, not by `Library.__del__`: what
-# is raised there is lost, also the KeyboardInterrupt of a Ctrl-C that comes while it takes long.
-_unused: list[int] = []
+# The handles of loaded libraries, and which of these nothing refers to any more. Python drops
+# libraries anywhere, and an exception raised there is lost: also the KeyboardInterrupt of a Ctrl-C,
+# for which any code of Python is enough, as that of a `__del__`. So none runs then; Python itself
+# appends to the list, and they are unloaded later.
+_loaded: dict[weakref.ref[Library], int] = {}
+_unused: list[weakref.ref[Library]] = []
 
 
 class Library:
@@ -105,13 +109,10 @@ class Library:
 
     def __init__(self, file: Path) -> None:
         self._handle = ctypes.CDLL(str(file))
+        _loaded[weakref.ref(self, _unused.append)] = self._handle._handle
 
     def __getitem__(self, name: str) -> ctypes._NamedFuncPointer:
         return self._handle[name]
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            _unused.append(self._handle._handle)
 
 
 def unload() -> None:
@@ -124,7 +125,7 @@ def unload() -> None:
 
         while _unused:
             with contextlib.suppress(OSError, IndexError):  # another thread may take the last one
-                dlclose(_unused.pop())
+                dlclose(_loaded.pop(_unused.pop()))
 
 
 @dataclass(frozen=True)
