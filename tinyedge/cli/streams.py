@@ -10,16 +10,18 @@ from typing import Any, TextIO
 
 # What writing to a pipe that nobody reads gives; on Windows it is EINVAL.
 UNREAD = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
+ERRORS = 2  # the number of standard error
 
 
 class Unwritten(OSError):
-    """Standard output or error cannot be written; its text says which, and why."""
+    """Standard output cannot be written; its text says why."""
 
 
 class _Pipe(io.FileIO):
     """A stream whose reader may have seen enough: the rest is dropped, the command goes on.
 
-    So its exit code says what came of it, however much of the text was read.
+    So its exit code says what came of it, however much of the text was read. The same holds for a
+    standard error that cannot be written: there is nowhere to say so.
     """
 
     unread = False
@@ -29,10 +31,9 @@ class _Pipe(io.FileIO):
             try:
                 return super().write(data)
             except OSError as error:
-                if error.errno not in UNREAD:
-                    name = "standard error" if self.fileno() == 2 else "standard output"
+                if error.errno not in UNREAD and self.fileno() != ERRORS:
                     because = error.strerror or str(error)
-                    raise Unwritten(f"{name} cannot be written: {because}") from error
+                    raise Unwritten(f"standard output cannot be written: {because}") from error
                 self.unread = True
         return memoryview(data).nbytes
 
@@ -50,13 +51,13 @@ def prepare() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the least number that is free: this one
     sys.stdout = _stream(sys.stdout, 1)
-    sys.stderr = _stream(sys.stderr, 2)
+    sys.stderr = _stream(sys.stderr, ERRORS)
 
 
 def _stream(stream: TextIO | None, number: int) -> TextIO:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     pipe = _Pipe(number, "w", closefd=False)
-    lines = number == 2 or pipe.isatty()
+    lines = number == ERRORS or pipe.isatty()
     return io.TextIOWrapper(
         io.BufferedWriter(pipe), encoding, errors="backslashreplace", line_buffering=lines
     )
