@@ -15,7 +15,8 @@ from onnx import parser
 from tinyedge.api import find_target
 from tinyedge.core.compile import compile_graph
 from tinyedge.core.device import Device
-from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.errors import InputError, RunError, UnsupportedOp
+from tinyedge.core.program import Program
 from tinyedge.core.replay import Replay
 from tinyedge.export.source import import_graph
 
@@ -155,20 +156,134 @@ def test_rows(cpu_device: Device, tmp_path: Path) -> None:
     _check(tmp_path / "m.onnx", body, keep, "cpu", cpu_device)
 
 
-@pytest.mark.parametrize(
-    "count",
-    [
-        "c = Cast<to = 7>(Less(x, v)); n = Reshape(ReduceSum<keepdims = 0>(c), one)",
-        "c = Cast<to = 7>(Tile(m, seven)); n = Reshape(ReduceSum<keepdims = 0>(c), one)",
-        """f = Cast<to = 1>(m); t = Transpose(f);
+# Counts of which it is not seen that they are those of m.
+OTHERS = {
+    "the last of running sums": """f = Cast<to = 7>(Reshape(m, one));
+        n = Slice(CumSum(f, i0), last, end)""",
+    "the first of those sorted": """f = Cast<to = 6>(Reshape(m, one));
+        all = Constant<value_ints = [20]>(); top, at = TopK(f, all);
+        n = Cast<to = 7>(ReduceSum(top))""",
+    "another mask": "c = Cast<to = 7>(Less(x, v)); n = Reshape(ReduceSum<keepdims = 0>(c), one)",
+    "seven times as many": """c = Cast<to = 7>(Tile(m, seven));
+        n = Reshape(ReduceSum<keepdims = 0>(c), one)""",
+    "rows by rows": """f = Cast<to = 1>(m); t = Transpose(f);
         n = Reshape(Cast<to = 7>(ReduceSum<keepdims = 0>(MatMul(f, t))), one)""",
-    ],
-    ids=["another mask", "seven times as many", "rows by rows"],
-)
-def test_other_counts_are_other_sizes(count: str, tmp_path: Path) -> None:
-    """The model may be a valid one: it is not called invalid, but refused."""
-    body = f"seven = Constant<value_ints = [1, 7]>(); {count}; y = ScatterND(x, i, Expand(v, n))"
-    path = _save(tmp_path / "m.onnx", body)
-    with pytest.raises((InputError, UnsupportedOp)) as refused:
-        import_graph(path, bounds={"Expand": 20})
-    assert refused.value.id in ("input.sizes", "model.unsupported")
+}
+MORE = """seven = Constant<value_ints = [1, 7]>(); last = Constant<value_ints = [-1]>();
+    end = Constant<value_ints = [2147483647]>()"""
+
+
+def compared(path: Path) -> Path:
+    """A model of x[m] = v in which the elements of v are counted by the mask x < v."""
+    return _save(path, f"{OTHERS['another mask']}; {USES['x[m] = v'][0]}")
+
+
+def _program(path: Path, body: str, target: str) -> Program:
+    """With the bound that an error asks for, where one does."""
+    _save(path, f"{MORE}; {body}")
+    bounds: dict[str, int] = {}
+    try:
+        graph = import_graph(path)[0]
+    except UnsupportedOp as error:
+        asked = re.search(r"--bound (\S+)=1000", error.next)
+        assert asked is not None, error
+        bounds = {asked[1]: 20}
+        graph = import_graph(path, bounds=bounds)[0]
+    program = compile_graph(graph, find_target(target)).program
+    assert program is not None
+    return program
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("count", OTHERS)
+def test_counts_that_a_run_compares(
+    count: str, use: str, cpu_device: Device, tmp_path: Path
+) -> None:
+    _compares(tmp_path / "m.onnx", count, use, "cpu", cpu_device)
+
+
+@pytest.mark.parametrize("count", ["the last of running sums", "another mask"])
+@pytest.mark.parametrize("use", ["x[m] = v", "x[m] + v"])
+def test_compared_on_every_target(
+    count: str, use: str, target: str, device: Device, tmp_path: Path
+) -> None:
+    _compares(tmp_path / "m.onnx", count, use, target, device)
+
+
+def _compares(path: Path, count: str, use: str, target: str, device: Device) -> None:
+    """Where the counts are equal, the values are right; else the run says that they differ."""
+    done, wanted = USES[use]
+    program = _program(path, f"{OTHERS[count]}; {done}", target)
+    random = np.random.default_rng(3)
+    x = random.normal(size=SHAPE).astype(np.float32)
+    v = np.array(0.5, np.float32)
+    some, none, every = random.random(SHAPE) < 0.4, np.zeros(SHAPE, bool), np.ones(SHAPE, bool)
+    with Replay(program, device, poison=True) as replay:
+        for m in (some, none, every, x < v, x >= v):
+            number = m.sum()
+            found = {
+                "another mask": (x < v).sum(),
+                "seven times as many": 7 * number,
+                "rows by rows": (m.astype(int) @ m.T).sum(),
+            }
+            size = found.get(count, number)
+            if use == "masked_scatter":  # a slice ends where what it is of ends
+                size = min(size, x.size)
+            if size == number:
+                y = replay.run({"x": x, "m": m, "v": v})["y"]
+                np.testing.assert_allclose(y, wanted(x, m, v), rtol=1e-6)
+            else:
+                with pytest.raises(RunError, match="sizes that must be equal differ") as raised:
+                    replay.run({"x": x, "m": m, "v": v})
+                assert raised.value.id == "replay.count"
+
+
+def test_no_output_tells_whether_counts_are_equal(tmp_path: Path) -> None:
+    """A scalar has no axis of which a run could say that it is -1 long."""
+    body = f"""{OTHERS["another mask"]};
+        y = ReduceSum<keepdims = 0>(Add(GatherND(x, i), Expand(v, n)))"""
+    with pytest.raises(UnsupportedOp, match="no output tells"):
+        import_graph(_save(tmp_path / "m.onnx", body))
+
+
+def test_every_output_tells(cpu_device: Device, tmp_path: Path) -> None:
+    """Outputs of fixed size have a count too, which is the size of their first axis."""
+    path = compared(tmp_path / "m.onnx")
+    program = compile_graph(import_graph(path)[0], find_target("cpu")).program
+    assert program is not None
+    assert [(p.name, p.count) for p in program.outputs] == [("y", "y.count"), ("y.count", "")]
+    x, v = np.zeros(SHAPE, np.float32), np.array(1, np.float32)
+    with Replay(program, cpu_device) as replay:
+        assert replay.run({"x": x, "m": x < v, "v": v})["y.count"] == 4
+
+
+def test_a_branch_that_a_run_may_leave_out_compares_nothing(tmp_path: Path) -> None:
+    """Where it is not taken, sizes in it may differ, and the model is right."""
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+        g (float[9] x, bool[9] m, bool c) => (float[9] y) { y = If (c) <
+            then_branch = yes () => (float[9] a) { a = Identity(x) },
+            else_branch = no () => (float[9] b) {
+                k = Not(m) o = Compress(x, m) p = Compress(x, k) q = Add(o, p)
+                s = ReduceSum<keepdims = 1>(q) b = Add(x, s) }> }"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="must be equal") as refused:
+        import_graph(tmp_path / "m.onnx")
+    assert refused.value.id == "input.sizes"
+
+
+def test_masks_of_many_as_bytes(cpu_device: Device, tmp_path: Path) -> None:
+    """Only what is summed has to count so far: 400 ones as int8, added up as int64."""
+    parts = """<ir_version: 9, opset_import: ["" : 18]> g (bool[400] m, float v) => (float[n] y) {
+        b = Cast<to = 3>(m) w = Cast<to = 7>(b) n = ReduceSum<keepdims = 1>(w)
+        i = NonZero(m) z = Constant<value = float[400] {ZEROS}>() u = Expand(v, n)
+        t = Transpose(i) y = ScatterND(z, t, u) }"""
+    parts = parts.replace("ZEROS", ", ".join(["0"] * 400))
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(parts.replace("float[n] y", "float[400] y")), path)
+    program = compile_graph(import_graph(path)[0], find_target("cpu")).program
+    assert program is not None
+    assert [port.count for port in program.outputs] == [""]  # it is proved, so nothing is compared
+    m = np.arange(400) % 3 > 0
+    with Replay(program, cpu_device) as replay:
+        y = replay.run({"m": m, "v": np.array(2, np.float32)})["y"]
+    np.testing.assert_array_equal(y, np.where(m, 2, 0))

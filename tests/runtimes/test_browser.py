@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.export.test_dims import PASTS, part_after_the_past
+from tests.export.test_masks import compared
 from tests.targets import programs
 from tinyedge import export_onnx
 from tinyedge.core.errors import DeviceError
@@ -198,3 +199,15 @@ def test_a_second_browser_in_one_thread(browser: Browser) -> None:
     with pytest.raises(DeviceError) as caught:
         open_browser()
     assert caught.value.id == "browser.start" and "thread" in caught.value.next
+
+
+def test_sizes_that_differ_in_a_run(browser: Browser, tmp_path: Path) -> None:
+    bundle = export_onnx(
+        compared(tmp_path / "m.onnx"), target="webgpu", out=tmp_path / "b", golden=False
+    )
+    x, v = ramp(4, 5) - 9, np.array(0.5, np.float32)
+    output, _ = browser.run_in_page(bundle, {"x": x, "m": x < v, "v": v})
+    np.testing.assert_array_equal(output["y"], np.where(x < v, v, x))
+    with pytest.raises(BrowserRunError, match="it has -1 elements") as raised:
+        browser.run_in_page(bundle, {"x": x, "m": x < v - 1, "v": v})
+    assert raised.value.id == "replay.count"

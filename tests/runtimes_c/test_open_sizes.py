@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.agreement import find_target
 from tests.export.test_dims import PASTS, part_after_the_past
+from tests.export.test_masks import compared
 from tests.export.test_open_sizes import GROUPS, Opened, check
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import Context, RuntimeFailure
 from tinyedge.core.compile import Graphs, compile_graph
 from tinyedge.export.onnx import import_model
+from tinyedge.export.source import import_graph
 
 FIRST = "mechanisms"
 SLOW = [pytest.param(group, marks=pytest.mark.slow) for group in GROUPS if group != FIRST]
@@ -52,4 +56,17 @@ def test_a_size_known_by_a_sum(library: Build, each: int) -> None:
         shapes = {"past": (1, 20), "mask": (1, length)}
         with pytest.raises(RuntimeFailure, match=f"mask is {length}, which no new of 1 to 4"):
             context.run({name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    context.close()
+
+
+def test_sizes_that_differ_in_a_run(library: Build, tmp_path: Path) -> None:
+    graph = import_graph(compared(tmp_path / "m.onnx"))[0]
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None
+    context = Context(library(program))
+    x, v = np.arange(20, dtype=np.float32).reshape(4, 5) - 9, np.array(0.5, np.float32)
+    found = context.run({"x": x, "m": x < v, "v": v})
+    np.testing.assert_array_equal(found["y"], np.where(x < v, v, x))
+    with pytest.raises(RuntimeFailure, match="y has -1 entries: sizes that must be equal differ"):
+        context.run({"x": x, "m": x < v - 1, "v": v})
     context.close()

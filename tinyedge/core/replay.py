@@ -363,9 +363,15 @@ class Replay:
                 valid = int(arrays[port.count].reshape(-1)[0])
                 most = array.shape[port.count_axis]
                 if not 0 <= valid <= most:
+                    because = f"it has {valid} entries, but room for {most}"
+                    if valid < 0:
+                        because = (
+                            f"it has {valid} entries: sizes that must be equal differ, "
+                            "or it counts below 0"
+                        )
                     raise RunError(
                         f"output {name!r}",
-                        f"it has {valid} entries, but room for {most}",
+                        because,
                         id="replay.count",
                         next="check what computes that number, or export with a greater --bound",
                     )

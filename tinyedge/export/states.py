@@ -201,7 +201,8 @@ def _check_size_is_known(state: State, fed: Port) -> None:
         raise _mismatch(
             state,
             fed,
-            f"only a run knows the size of axis {fed.axis} of the output, a state's is fixed",
+            f"only a run knows the size of axis {fed.axis} of the output, or if it has one, "
+            "a state's is fixed",
             "feed it from a result of fixed size, such as TopK of a constant K or a mask and Where",
         )
 

@@ -539,6 +539,9 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     const int unused = 64 - 8 * (int)te_dtype_bytes(other->dtype);
     const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
     valid = negative ? -1 : count;
+    TE_NEED(valid != -1, TE_REPLAY_COUNT,
+            "%s has -1 entries: sizes that must be equal differ, or it counts below 0",
+            port->name.at);
     TE_NEED(valid >= 0 && valid <= whole[port->axis], TE_REPLAY_COUNT,
             "%s has %lld entries, but room for %lld: export with a greater --bound", port->name.at,
             (long long)valid, (long long)whole[port->axis]);

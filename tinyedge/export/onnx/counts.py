@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
@@ -21,7 +22,8 @@ class Counts:
     """The counted sizes of a model. made: the tensors that compute them, as they are and below the
     most there is room for. labels: the nodes that they are of. taken: names of other sizes.
     bounded: the nodes of those that may be above the most, because the caller said what that is;
-    seen: those that an output tells. masks: the numbers of true elements, by mask.
+    seen: those that an output tells. masks: the numbers of true elements, by mask. equal: pairs of
+    sizes that a run has to find equal, with the first node that needs it.
     """
 
     made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class Counts:
     labels: dict[str, str] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     masks: dict[Mask, Size] = field(default_factory=dict)
+    equal: dict[tuple[Size, Size], str] = field(default_factory=dict)
 
     def of_mask(self, mask: Mask) -> Size | None:
         """How many elements of a mask are true, where that has a name."""
@@ -78,12 +81,27 @@ class Counts:
         """What computes each count, in an order in which they can be computed."""
         return {name: kept.node for name, (_, kept) in self.made.items()}
 
-    def ports(self, name: str, tensor: Tensor, taken: set[str]) -> list[Port]:
+    def all_ports(self, outputs: Mapping[str, Tensor]) -> list[Port]:
+        """The ports of a model's outputs. Raises UnsupportedOp for an output that no port can be,
+        and where none tells what a run finds amiss.
+        """
+        taken = {*outputs}
+        telling = {n for n, tensor in outputs.items() if tensor.ndim} if self.equal else set()
+        ports = [p for n, t in outputs.items() for p in self.ports(n, t, taken, n in telling)]
+        self._check(bool(telling))
+        return ports
+
+    def ports(
+        self, name: str, tensor: Tensor, taken: set[str], telling: bool = False
+    ) -> list[Port]:
         """An output's port, and the one of its count, of a name that is not taken.
 
+        telling: the count is -1 where sizes differ that a run has to find equal.
         Raises UnsupportedOp where two of its sizes are counted.
         """
         axes = [axis for axis, size in enumerate(tensor.shape) if is_counted(size, self.made)]
+        if not axes and telling:
+            axes = [0]
         if not axes:
             return [Port(name, tensor.dtype, tensor.shape, tensor.node)]
         if len(axes) > 1:
@@ -97,19 +115,44 @@ class Counts:
         (axis,) = axes
         size = as_node(tensor.shape[axis])
         shape = list(tensor.shape)
-        shape[axis] = as_size(most(size, self.made))
+        if is_counted(size, self.made):
+            shape[axis] = as_size(most(size, self.made))
         count = f"{name}.count"
         while count in taken:
             count += "_"
         taken.add(count)
         length = self._length(size)
+        if telling:
+            length = self._all_equal().where(length, -1)
         return [
             Port(name, tensor.dtype, tuple(shape), tensor.node, count, axis),
             Port(count, dt.int64, (), length.node),
         ]
 
-    def check(self) -> None:
-        """Raise UnsupportedOp where a run could find too many elements and no output would tell."""
+    def _all_equal(self) -> Tensor:
+        """Whether each pair of sizes is equal, and there is room for them, as a bool scalar."""
+        right = Tensor(True, dt.bool_)
+        for pair in self.equal:
+            one, other = map(as_node, pair)
+            right = right & self._length(one).eq(self._length(other))
+            for node in toposort((one, other)):
+                if node.op is ops.SYMBOL and node.arg[0] in self.made:
+                    exact, kept = self.made[node.arg[0]]
+                    right = right & exact.eq(kept.cast(dt.int64))
+        return right
+
+    def _check(self, telling: bool) -> None:
+        """Raise UnsupportedOp where a run could find too many elements, or sizes that differ, and
+        no output would tell. telling: one tells whether sizes do.
+        """
+        for (a, b), label in self.equal.items() if not telling else ():
+            raise UnsupportedOp(
+                label,
+                f"only a run can show that {show(a)} and {show(b)} are equal, and no output tells",
+                id="model.unsupported",
+                supported="a check of it beside an output that has an axis",
+                next="give an output of the model an axis, or make another one with --outputs",
+            )
         for name, label in self.bounded.items():
             if name not in self.seen:
                 raise UnsupportedOp(

@@ -17,7 +17,7 @@ from tinyedge.core.compile import Graph, Port
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.tensor import Tensor, UnequalSizes
-from tinyedge.core.uop import Shape, UOp, maximum, product, toposort
+from tinyedge.core.uop import Shape, Size, UOp, maximum, product, toposort
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
@@ -71,9 +71,7 @@ class ImportedModel:
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
         inputs = tuple(Port(each.name, each.dtype, each.shape) for each in self.inputs)
-        taken = {*self.outputs}
-        ports = [p for n, t in self.outputs.items() for p in self.counts.ports(n, t, taken)]
-        self.counts.check()
+        ports = self.counts.all_ports(self.outputs)
         return Graph(inputs, tuple(ports), self.names, counts=self.counts.nodes)
 
 
@@ -580,22 +578,7 @@ class Importer:
                 x.cast(float32) if isinstance(x, Tensor) and x.dtype is bfloat16 else x
                 for x in inputs
             ]
-        try:
-            results = function(node, *inputs)
-            if isinstance(results, Generator):
-                results = yield from results
-        except TinyedgeError:
-            raise
-        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
-            shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
-            sizes = error.sizes if isinstance(error, UnequalSizes) else None
-            if isinstance(error, ValueError) and sizes is None:
-                sizes = mismatch(shapes)
-            if sizes is not None and any(isinstance(size, UOp) for size in sizes):
-                raise node.unequal(*sizes) from error
-            raise ModelError(
-                node.label, f"{error or type(error).__name__}", id="model.node"
-            ) from error
+        results = yield from self._results(node, function, inputs)
         if schema is None and node.unread:
             raise node.unsupported(f"its attributes {', '.join(node.unread)} are not supported")
         if isinstance(results, Tensor) or results is None:
@@ -620,6 +603,59 @@ class Importer:
                 made.append(result.node)
             call.scope.values[output] = result
         self.results.append(tuple(made))
+
+    def _results(self, node: Node, function: Function, inputs: Sequence[Any]) -> Walk:
+        """What an operator makes; where that needs sizes to be equal of which only a run could show
+        it, of operands of one size, and the run checks it.
+        """
+        replaced: set[Size] = set()
+        while True:
+            try:
+                return (yield from self._tried(node, function, inputs))
+            except InputError:
+                equal = self._made_equal(node, inputs, replaced)
+                if equal is None:
+                    raise
+                inputs = equal
+
+    def _made_equal(
+        self, node: Node, inputs: Sequence[Any], replaced: set[Size]
+    ) -> list[Any] | None:
+        """The operands with one of two counted sizes in place of the other, where a node found them
+        different; None where that is not why it failed. replaced: those of before; one is added.
+
+        Not in a branch or a turn that a run may leave out: what is not computed need not be equal.
+        """
+        pair, node.different = node.different, None
+        site = node.call_site
+        if pair is None or site.perhaps or site.in_turn or not all(map(node.counts, pair)):
+            return None
+        axes = {size for x in inputs if isinstance(x, Tensor) for size in x.shape}
+        kept, other = pair if pair[1] in axes else pair[::-1]
+        if other not in axes or kept in replaced:
+            return None
+        replaced.add(other)
+        self.counts.equal[(kept, other)] = node.label
+        return [_resized(x, other, kept) if isinstance(x, Tensor) else x for x in inputs]
+
+    def _tried(self, node: Node, function: Function, inputs: Sequence[Any]) -> Walk:
+        try:
+            results = function(node, *inputs)
+            if isinstance(results, Generator):
+                results = yield from results
+            return results
+        except TinyedgeError:
+            raise
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+            shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
+            sizes = error.sizes if isinstance(error, UnequalSizes) else None
+            if isinstance(error, ValueError) and sizes is None:
+                sizes = mismatch(shapes)
+            if sizes is not None and any(isinstance(size, UOp) for size in sizes):
+                raise node.unequal(*sizes) from error
+            raise ModelError(
+                node.label, f"{error or type(error).__name__}", id="model.node"
+            ) from error
 
     def _record(self, node: UOp, name: str) -> None:
         if node not in self.names:
@@ -738,6 +774,14 @@ class Importer:
                 self.spend(node.ByteSize() // COPIED, f"the function called by {name!r}")
             nodes.append(node)
         return nodes
+
+
+def _resized(x: Tensor, old: Size, new: Size) -> Tensor:
+    """A tensor with a new size wherever it has the old one, which is the same in a right run."""
+    for axis, size in enumerate(x.shape):
+        if size == old:
+            x = x.gather(axis, Tensor.arange(new))
+    return x
 
 
 FREE = 64  # operands and results of a node that count as one

@@ -7,6 +7,7 @@ of these ways and another size, which must be equal, in another.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
@@ -56,10 +57,10 @@ def counted_mask(node: UOp) -> Mask | None:
     """The mask of which a tensor of one element is the sum: the number of its true elements."""
     if maximum(product(node.shape)) != 1 or not (node.dtype.is_int or node.dtype.is_float):
         return None
-    least = _most(node.dtype)
-    summed = False
+    least, kept = math.inf, math.inf  # what every type counts up to; those since the last sum too
     while True:
         node = _elements(node)
+        kept = min(kept, _most(node.dtype))
         if node.op is ops.CAST:
             if node.src[0].dtype is dt.bool_:
                 break
@@ -67,16 +68,15 @@ def counted_mask(node: UOp) -> Mask | None:
         elif node.op is ops.WHERE and [_constant(part) for part in node.src[1:]] == [1, 0]:
             break
         elif node.op is ops.REDUCE and node.arg[0] is ops.ADD:
-            node, summed = node.src[0], True
+            node, least = node.src[0], kept
         elif node.op in (ops.PAD, ops.ABS):  # by zeros; of what is 0 or 1
             node = node.src[0]
         elif node.op is ops.MUL and (factor := _squared(node)) is not None:
             node = factor  # of 0 and 1, as what follows has to be
         else:
             return None
-        least = min(least, _most(node.dtype))
     mask = mask_of(node.src[0])
-    return mask if summed and maximum(mask.size) <= least else None
+    return mask if maximum(mask.size) <= least < math.inf else None
 
 
 def sums_of_masks(root: UOp) -> dict[UOp, Mask]:

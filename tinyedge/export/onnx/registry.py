@@ -172,6 +172,7 @@ class Node:
         self.attributes = attributes
         self.importer = importer
         self.call_site = call_site
+        self.different: tuple[Size, Size] | None = None  # sizes that must be equal, by `unequal`
         self._constants = 0
         self._read: set[str] = set()
 
@@ -475,6 +476,7 @@ class Node:
 
         what: what the node does with them.
         """
+        self.different = a, b
         subject = f"{self.label}, {what}" if what else self.label
         return unequal(subject, a, b, self.importer.causes)
 

@@ -262,6 +262,8 @@ def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
             result.append(b)
         elif b == 1 or a == b:
             result.append(a)
+        elif isinstance(a, UOp) or isinstance(b, UOp):
+            raise node.unequal(a, b, what=f"a broadcast to {shape_text(sizes)}")
         else:
             raise node.invalid(f"{shape_text(x.shape)} does not broadcast to {shape_text(sizes)}")
     return x.broadcast_to(checked_shape(node, result))
