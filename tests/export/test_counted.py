@@ -229,6 +229,33 @@ def test_more_and_less_candidates_than_are_listed(above: int, most: int) -> None
     np.testing.assert_array_equal(got[:count], want[:240])
 
 
+@pytest.mark.parametrize("kind", ["any", "ties", "equal", "skewed", "infinite", "one place"])
+def test_the_best_few(kind: str) -> None:
+    """Of many candidates the best are enough, unless ties or overlaps leave too few of them."""
+    boxes = some_boxes(1, 3000, False)
+    scores = 0.5 + RNG.random((1, 2, 3000)).astype(np.float32) / 2
+    if kind == "ties":
+        scores = np.round(scores * 8) / 8
+    elif kind == "equal":
+        scores = np.full_like(scores, 0.75)
+    elif kind == "skewed":
+        scores = np.float32(0.5) + (scores * 2 - 1) ** 40
+    elif kind == "infinite":
+        scores[:, :, ::7] = np.inf
+    elif kind == "one place":
+        boxes = np.repeat(boxes[:, :1], 3000, 1)
+        boxes[:, -9:] += 1000 * np.arange(1, 10, dtype=np.float32)[:, None]
+        scores[:, :, -9:] = 0.51
+    scores[:, 1, 100:] = 0  # one class of few candidates
+    want = onnx_reference(boxes, scores, 40, np.float32(0.3), np.float32(0.5), 0)
+    results = counted.non_max_suppression(
+        given(boxes, "b"), given(scores, "s"), 40, 80, overlap=0.3, least=0.5
+    )
+    got, count = evaluated(results, b=boxes, s=scores)
+    assert count == len(want)
+    np.testing.assert_array_equal(got[:count], want)
+
+
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 1000, 1025, 40000])
 def test_places_in_words(length: int) -> None:
     """Elements of a mask are counted by words of bits: at the ends of words, all, none and some."""
@@ -278,6 +305,13 @@ def _detections(inputs: Inputs) -> dict[str, Tensor]:
     return {"boxes": found, "count": count}
 
 
+def _many_candidates(inputs: Inputs) -> dict[str, Tensor]:
+    boxes = inputs.new(some_boxes(1, 900, False))
+    scores = inputs.new(RNG.random((1, 2, 900)).astype(np.float32))
+    found, count = counted.non_max_suppression(boxes, scores, 20, 50, overlap=0.3, least=0.2)
+    return {"boxes": found, "count": count}
+
+
 def _places(inputs: Inputs) -> dict[str, Tensor]:
     places, count = counted.non_zero(inputs.new(sparse(30, 40)), 900)
     return {"places": places, "count": count}
@@ -289,7 +323,7 @@ def _different(inputs: Inputs) -> dict[str, Tensor]:
     return {"values": found.values, "inverse": found.inverse, "count": found.count}
 
 
-@pytest.mark.parametrize("case", [_detections, _places, _different])
+@pytest.mark.parametrize("case", [_detections, _many_candidates, _places, _different])
 def test_on_every_target(case: Any, target: str, device: Device) -> None:
     inputs = Inputs()
     outputs = case(inputs)

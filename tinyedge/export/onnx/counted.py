@@ -19,7 +19,8 @@ from tinyedge.export.onnx.prefix import cumulative_sum
 from tinyedge.export.onnx.sorting import order_of, same, stored
 
 BATCH = 8  # boxes of a class that are selected before it is asked whether any are left
-FEW = (128, 384)  # candidates of a class that are listed before boxes are selected
+FEW = (128, 384, 1152, 3456)  # candidates of a class that are listed before boxes are selected
+CUTS = 16  # scores at which the candidates above are counted at once, where the best few are sought
 WORD = 32  # elements of a mask of which the bits lie in one word
 
 
@@ -207,13 +208,25 @@ def non_max_suppression(
     corners = stored(_corners(boxes, centred))
     alive = ~scores.isnan() if least is None else scores > least
     sizes = [size for size in FEW if least is not None and 2 * size < maximum(count)]
-    chosen = Tensor.full((rounds, BATCH, number, classes), -1, dt.int32)
-    begin = Tensor(True, dt.bool_)
+    none = Tensor.full((rounds, BATCH, number, classes), -1, dt.int32)
+    chosen, begin = none, Tensor(True, dt.bool_)
 
-    def among_few(size: int) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+    def among_few(size: int, flags: _Flags) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
         def selected(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
             few = _first_of(corners, scores, flags, going.where(Tensor.arange(size), -1))
             return ~going, few.select(chosen, limit, overlap)
+
+        return selected
+
+    def among_best(size: int) -> Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]:
+        def selected(going: Tensor, chosen: Tensor, complete: Tensor) -> Sequence[Tensor]:
+            able = (alive & going).reshape((lines, count))
+            best = _Flags.of(_best(scores.reshape((lines, count)), able, size))
+            few = _first_of(corners, scores, best, Tensor.arange(size))
+            found = few.select(chosen, limit, overlap)
+            many = (found >= 0).cast(dt.int32).sum((0, 1)).reshape((lines,)).cast(limit.dtype)
+            enough = (many >= limit) | flags.count.eq(best.count)
+            return ~going, found, enough.cast(dt.int32).min() > 0
 
         return selected
 
@@ -221,14 +234,22 @@ def non_max_suppression(
         every = _Candidates(corners.unsqueeze(2), scores, alive & going, None)
         return ~going, every.select(chosen, limit, overlap)
 
+    def run(where: Tensor, stage: Callable[[Tensor, Tensor], Sequence[Tensor]]) -> Tensor:
+        return Tensor.loop([where, chosen], stage, bound=1)[1]
+
     if sizes:
-        flags = _Flags.of(alive.reshape((product((number, classes)), count)))
+        lines = product((number, classes))
+        flags = _Flags.of(alive.reshape((lines, count)))
         longest = flags.count.max()
+    enough = next((size for size in sizes if size >= 2 * turns), None)
     for size in sizes:
-        fits = begin & (longest <= size)
+        chosen = run(begin & (longest <= size), among_few(size, flags))
         begin = begin & (longest > size)
-        chosen = Tensor.loop([fits, chosen], among_few(size), bound=1)[1]
-    chosen = Tensor.loop([begin, chosen], among_all, bound=1)[1]
+        if size == enough:
+            tried = Tensor.loop([begin, chosen, ~begin], among_best(size), bound=1)
+            begin = ~tried[2]
+            chosen = begin.where(none, tried[1])
+    chosen = run(begin, among_all)
     room = rounds * BATCH
     listed = chosen.permute((2, 3, 0, 1)).reshape((product((number, classes)), room))
     listed = (Tensor.arange(room).cast(limit.dtype) < limit).where(listed, -1)
@@ -301,6 +322,28 @@ class _Candidates:
             numbers = self.numbers.reshape((self.numbers.size,))
             found = numbers.gather(0, start + found)
         return there.where(found, -1)
+
+
+def _best(scores: Tensor, alive: Tensor, size: int) -> Tensor:
+    """Bools [L, n]: of the candidates of a line some of the best, at most `size`, and no other that
+    is as good as one of them. Boxes selected among them are selected among all.
+
+    The score to begin at is sought between the least and the greatest one: candidates above several
+    evenly spaced scores are counted, then above others between the two that are nearest.
+    """
+    low = alive.where(scores, np.inf).min(1, keepdims=True).realise()
+    high = alive.where(scores, -np.inf).max(1, keepdims=True).realise()
+    part = Tensor.arange(CUTS + 1).cast(scores.dtype) / CUTS
+    for _ in range(3):
+        cuts = (low + (high - low) * part).realise()  # [L, CUTS + 1]
+        above = alive.unsqueeze(1) & (scores.unsqueeze(1) >= cuts.unsqueeze(2))
+        few = above.cast(dt.int32).sum(2) <= size
+        first = few.where(Tensor.arange(CUTS + 1), CUTS).min(1, keepdims=True).realise()
+        at = Tensor.arange(CUTS + 1)
+        low = at.eq(first - 1).where(cuts, 0).sum(1, keepdims=True)
+        high = at.eq(first).where(cuts, 0).sum(1, keepdims=True)
+    kept = alive & (scores >= high)
+    return kept & (kept.cast(dt.int32).sum(1, keepdims=True) <= size)
 
 
 def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) -> _Candidates:
