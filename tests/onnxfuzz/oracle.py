@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,8 @@ class Oracle:
         arrays = dict(zip(step.outputs, first, strict=True))
         if any(_may_be_equal(node, feeds, values) for node in step.nodes):
             raise Jumps
+        if self._overflows(step, opset, feeds, arrays):
+            raise Jumps
         errors = [values[name].error for name in step.inputs]
         if all(error is None for error in errors) and _exact(step, feeds, arrays):
             return {name: Value(array) for name, array in arrays.items()}
@@ -113,6 +116,19 @@ class Oracle:
         if any(node.op_type in STASHED for node in step.nodes):
             units *= 2.0**29 if "float64" in {a.dtype.name for a in feeds.values()} else 1.0
         return self._measured(run, arrays, feeds, values, seed, units, within)
+
+    def _overflows(
+        self, step: Step, opset: int, feeds: dict[str, Array], results: dict[str, Array]
+    ) -> bool:
+        """Whether results are infinite as halves and finite as float32, which tinyedge has between
+        a model's steps.
+        """
+        infinite = {n: np.isinf(a) for n, a in results.items() if a.dtype == np.float16}
+        if not any(places.any() for places in infinite.values()):
+            return False
+        _, found = self._run(replace(step, wide=False), opset, _as_float32(feeds))
+        wide = dict(zip(step.outputs, found, strict=True))
+        return any((places & np.isfinite(wide[n])).any() for n, places in infinite.items())
 
     def _run(self, step: Step, opset: int, feeds: dict[str, Array]) -> tuple[Run, list[Array]]:
         """How to run a step, and its results."""
@@ -184,17 +200,18 @@ class Oracle:
         return {n: _value(array, changes[n], units, within) for n, array in arrays.items()}
 
 
+def _as_float32(arrays: dict[str, Array]) -> dict[str, Array]:
+    halves = {n for n, a in arrays.items() if a.dtype == np.float16}
+    return {n: a.astype(np.float32) if n in halves else a for n, a in arrays.items()}
+
+
 def _widened(make: Any, step: Step, opset: int, feeds: dict[str, Array]) -> Run:
     """A step on float32 in the place of float16, of which the results are rounded."""
 
-    def wide(arrays: dict[str, Array]) -> dict[str, Array]:
-        halves = {n for n, a in arrays.items() if a.dtype == np.float16}
-        return {n: a.astype(np.float32) if n in halves else a for n, a in arrays.items()}
-
-    inner = make(step, opset, wide(feeds))
+    inner = make(step, opset, _as_float32(feeds))
 
     def run(arrays: dict[str, Array]) -> list[Array]:
-        found = inner(wide(arrays))
+        found = inner(_as_float32(arrays))
         with np.errstate(over="ignore"):
             return [a.astype(np.float16) if a.dtype == np.float32 else a for a in found]
 
