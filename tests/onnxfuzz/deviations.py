@@ -135,6 +135,11 @@ def _infinite(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[0] is not None and not np.isfinite(inputs[0]).all()
 
 
+def _between_taps(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
+    dilated = any(d != 1 for d in attributes(node).get("dilations", ()))
+    return dilated and _infinite(node, inputs, opset)
+
+
 def _infinite_slope(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:
     return inputs[1] is not None and not np.isfinite(inputs[1]).all()
 
@@ -263,6 +268,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
     Deviation(ORT, "MeanVarianceNormalization", "no epsilon: 0 / 0 where all is equal", _always),
     Deviation(ONNX, "LRN", "NaN is passed over", _nan(0)),
+    Deviation(ONNX, "Conv", "what is between dilated taps is multiplied by 0", _between_taps),
     Deviation(ONNX, "PRelu", "0 is multiplied by the slope too", _infinite_slope),
     Deviation(ONNX, "LpPool", "ceil_mode and pads go wrong", _always),
     *(
