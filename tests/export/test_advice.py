@@ -63,6 +63,8 @@ FITS = {
     "SpaceToDepth": (one("SpaceToDepth", [1, 2, "N", 2], blocksize=2), "N=2..24:2"),
     "Col2Im": (one("Col2Im", [1, "N", 4], [3, 3], [2, 2]), "N=4..24:4"),
     "Conv of channels": (one("Conv", [1, "N", 5], KERNEL), "N=2"),
+    "MatMul": (one("MatMul", [2, "N"], np.ones((3, 4))), "N=3"),
+    "Gemm": (one("Gemm", [2, "N"], np.ones((3, 4))), "N=3"),
 }
 
 

@@ -463,7 +463,8 @@ class Tensor:
             return self
         for have, want in zip(self.shape, target, strict=True):
             if have != want and have != 1:
-                raise ValueError(f"expand of {list(self.shape)} to {list(target)}")
+                message = f"expand of {list(self.shape)} to {list(target)}"
+                raise UnequalSizes(message, (have, want))
         return Tensor(UOp(ops.EXPAND, self.dtype, (self.node,), target))
 
     def broadcast_to(self, shape: Sequence[Size]) -> Tensor:
@@ -912,7 +913,8 @@ class Tensor:
         a = self.unsqueeze(0) if self.ndim == 1 else self
         b = operand.unsqueeze(1) if operand.ndim == 1 else operand
         if a.shape[-1] != b.shape[-2]:
-            raise ValueError(f"matmul of {list(self.shape)} and {list(operand.shape)}")
+            message = f"matmul of {list(self.shape)} and {list(operand.shape)}"
+            raise UnequalSizes(message, (a.shape[-1], b.shape[-2]))
         left, right = a.unsqueeze(-2), b.transpose().unsqueeze(-3)
         result = (left * right).sum(-1)
         if self.ndim == 1:
@@ -951,9 +953,8 @@ class Tensor:
         per_group = ix.size_floordiv(channels, groups)
         filters = ix.size_floordiv(weight.shape[0], groups)
         if per_group != weight.shape[1]:
-            raise ValueError(
-                f"conv of {list(self.shape)} with {list(weight.shape)}, {groups} groups"
-            )
+            message = f"conv of {list(self.shape)} with {list(weight.shape)}, {groups} groups"
+            raise UnequalSizes(message, (per_group, weight.shape[1]))
         left = windows.reshape((batch, groups, 1, per_group, *out, *kernel))
         right = weight.reshape((1, groups, filters, per_group, *(1,) * spatial, *kernel))
         last = 4 + spatial
