@@ -73,6 +73,42 @@ def test_labels_that_are_texts() -> None:
     assert set(labels) == {0, 1}
 
 
+def declared_a_text(labels: dict[str, Any], *after: Any) -> Any:
+    """A classifier, nodes after its label "y", and an output "t" that is declared as texts."""
+    own = {"coefficients": [1.0, 0, 0, 0, 1, 0], "intercepts": [0.0, 0.0]}
+    proto = build("LinearClassifier", X, 2, **labels, **own)
+    proto.graph.node.extend(after)
+    proto.graph.ClearField("output")
+    proto.graph.output.append(helper.make_tensor_value_info("t", TensorProto.STRING, None))
+    return proto.SerializeToString()
+
+
+def test_a_text_may_be_moved() -> None:
+    labels = {"classlabels_strings": [b"no", b"yes"]}
+    shape = helper.make_node("Constant", [], ["s"], value_ints=[30, 1])
+    moved = helper.make_node("Reshape", ["y", "s"], ["m"])
+    imported = import_model(
+        declared_a_text(labels, shape, moved, helper.make_node("Identity", ["m"], ["t"]))
+    )
+    (found,) = evaluate([imported.outputs["t"].node], {"x": X})
+    wanted = (X[:, 1] > X[:, 0]).astype(np.int64)
+    np.testing.assert_array_equal(found, wanted[:, None])
+
+
+@pytest.mark.parametrize(
+    ("labels", "op", "inputs"),
+    [
+        ({"classlabels_ints": [0, 1]}, "Identity", ["y"]),
+        ({"classlabels_strings": [b"no", b"yes"]}, "Identity", ["z"]),
+        ({"classlabels_strings": [b"no", b"yes"]}, "Add", ["y", "y"]),
+    ],
+)
+def test_only_labels_are_texts(labels: Any, op: str, inputs: list[str]) -> None:
+    node = helper.make_node(op, inputs, ["t"])
+    with pytest.raises(UnsupportedOp, match="its element type is string"):
+        import_model(declared_a_text(labels, node))
+
+
 def forest(kind: str, weights: list[float], classes: list[int], rows: int) -> dict[str, Any]:
     """Stumps: tree t compares feature t % rows with 0.1 * t, and has two leaves."""
     count = len(weights) // 2

@@ -125,7 +125,8 @@ class Importer:
     refusals: operator (none for inputs and outputs), name of the node or port, and the error.
     seen: the operator of every node. results: of every imported node. scope: the graph's own
     values. stored: names of the constants that the file holds. open: sizes that were assumed.
-    merged: how many nodes went into the weights of a node before them.
+    merged: how many nodes went into the weights of a node before them. texts: tensors of numbers
+    that stand for texts.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Importer:
         self.knowledge = Knowledge(model.limits)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}
+        self.texts: set[UOp] = set()
         self.warnings: dict[str, None] = {}
         self.refusals: list[tuple[tuple[str, str] | None, str, InputError]] = []
         self.open: tuple[str, ...] = ()
@@ -346,8 +348,8 @@ class Importer:
         for value in declared:
             code = _type(value).tensor_type.elem_type
             made = outputs.get(value.name)
-            if code == onnx.TensorProto.STRING and made is not None:
-                continue  # numbers of labels, which a warning of their node names
+            if code == onnx.TensorProto.STRING and made is not None and self._is_text(made.node):
+                continue
             if code and made is not None and made.dtype is not reader.DTYPES.get(code):
                 wanted = reader.element_type(code, f"output {value.name!r}")
                 raise ModelError(
@@ -356,6 +358,12 @@ class Importer:
                     id="model.dtype",
                     next="declare the type that the nodes make, or add a Cast",
                 )
+
+    def _is_text(self, node: UOp) -> bool:
+        """Whether a tensor is of `texts`, moved or not."""
+        while node not in self.texts and node.op.group == "movement":
+            node = node.src[0]
+        return node in self.texts
 
     def _dims_of(
         self, declared: Sequence[sizes_of.Declared], dims: Mapping[str, int | str]

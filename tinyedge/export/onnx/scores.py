@@ -28,8 +28,11 @@ def class_labels(node: Node, integers: str) -> list[int]:
 
 
 def chosen(node: Node, labels: list[int], place: Tensor) -> Tensor:
-    """The labels at places, int64."""
-    return node.constant(np.asarray(labels, np.int64)).gather(0, place)
+    """The labels at places, int64: their numbers where they are texts, which the importer notes."""
+    made = node.constant(np.asarray(labels, np.int64)).gather(0, place)
+    if node.has("classlabels_strings"):
+        node.importer.texts.add(made.node)
+    return made
 
 
 def transformed(scores: Tensor, transform: str, node: Node) -> Tensor:
