@@ -224,7 +224,7 @@ FORK = """
 import faulthandler, os, sys, threading
 import numpy as np
 import tinyedge
-from tinyedge.api import open_device
+from tinyedge.model import open_device
 from tinyedge.export.bundle import read
 
 path, what = sys.argv[1:]

@@ -15,10 +15,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Model": "tinyedge.api",
+    "Model": "tinyedge.model",
     "export_function": "tinyedge.api",
     "export_onnx": "tinyedge.api",
-    "load": "tinyedge.api",
+    "load": "tinyedge.model",
     "Tensor": "tinyedge.core.tensor",
     "BundleError": "tinyedge.core.errors",
     "DeviceError": "tinyedge.core.errors",

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.api import find_target, open_device
+from tinyedge.api import find_target
 from tinyedge.core.device import Device, DeviceInfo
 from tinyedge.core.errors import InputError
 from tinyedge.core.program import Program
 from tinyedge.export.trust import is_known, record_place, remember
+from tinyedge.model import open_device
 
 if TYPE_CHECKING:
     from tinyedge.export.bundle import Bundle

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tinyedge.api import TARGETS
 from tinyedge.cli.device import list_devices
 from tinyedge.cli.output import say, say_json, table
+from tinyedge.model import TARGETS
 
 
 @click.command("devices")

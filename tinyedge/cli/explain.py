@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinyedge.api import TARGETS, choose_options, compile_model
+from tinyedge.api import choose_options, compile_model
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -28,6 +28,7 @@ from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Launch
 from tinyedge.core.text import graph_text, kernel_text, statements_text
 from tinyedge.core.text import say as say_node
+from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
     from tinyedge.core.uop import UOp

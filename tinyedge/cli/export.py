@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tinyedge.api import MOST_STEPS, TARGETS
+from tinyedge.api import MOST_STEPS
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -37,6 +37,7 @@ from tinyedge.cli.output import (
     table,
 )
 from tinyedge.core.errors import InputError
+from tinyedge.model import TARGETS
 
 
 @click.command("export")

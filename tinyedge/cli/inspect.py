@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.api import TARGETS, choose_options, inspect_model, remarks
+from tinyedge.api import choose_options, inspect_model, remarks
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -30,6 +30,7 @@ from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ports import describe_values
 from tinyedge.core.ports import say as say_size
 from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, launches
+from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection

@@ -11,7 +11,6 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.device import Bytes
 from tinyedge.core.errors import RunError
 from tinyedge.core.program import Expression, Port, State, Symbol, evaluate
-from tinyedge.core.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -96,6 +95,8 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
         _check_range(natural, kind.limits, dtype, subject)
     converted: Array
     if kind.carrier:
+        from tinyedge.core.tensor import Tensor  # few models need it, and it is much to import
+
         converted = dtypes.codes(Tensor(natural, kind).numpy())
         return converted
     with np.errstate(over="ignore"):

@@ -1,0 +1,200 @@
+"""A loaded bundle: what runs it, without the compiler and without ONNX."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tinyedge.core.device import forked
+from tinyedge.core.errors import DeviceError, RunError
+from tinyedge.core.program import Program
+from tinyedge.core.replay import Replay
+from tinyedge.given import check_name, checked
+
+TARGETS = ("webgpu", "qcom", "cuda", "cpu")
+
+
+def open_device(program: Program, device: str | None = None) -> Any:
+    """A device that can run the program. Raises DeviceError."""
+    if program.target not in TARGETS:
+        raise DeviceError(
+            f"target {program.target!r}",
+            "this version of tinyedge cannot run it",
+            id="device.target",
+            supported=", ".join(TARGETS),
+        )
+    module = importlib.import_module(f"tinyedge.targets.{program.target}.device")
+    return module.open(device, requirements=program.requirements)
+
+
+class Model:
+    """A loaded bundle on a device. Use as a context manager, or call close().
+
+    Threads may share it: their calls take turns. A process that was forked after the bundle was
+    loaded may use its copy of a model on the cpu, and no other (DeviceError device.fork).
+    """
+
+    def __init__(self, program: Program, device: str | None = None) -> None:
+        self._closed = False
+        self._lock = threading.RLock()
+        self._running = False
+        self._process = os.getpid()
+        self._device = open_device(program, device)
+        self._replay = Replay(program, self._device)
+        self.program = self._replay.program
+        _models.add(self)
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The inputs: each with name, dtype and shape (sizes: ints or expressions of symbols)."""
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The outputs, as `inputs`; each also with its named slices."""
+        return self.program.outputs
+
+    @property
+    def states(self) -> tuple[Any, ...]:
+        """The values kept between runs, as `inputs`."""
+        return self.program.states
+
+    @property
+    def entries(self) -> tuple[Any, ...]:
+        """What can be run: each with name, inputs and outputs (names), input_numbers and
+        output_numbers (where these are among `inputs` and `outputs`, of which those of several
+        entries may have one name). The first is the default.
+        """
+        return self.program.entries
+
+    def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
+        """The outputs by name, and their named slices. States are updated.
+
+        inputs: arrays of the declared dtype and shape. Raises RunError.
+        """
+        self._check(inputs, entry)
+        with self._turn():
+            return self._replay.run(inputs, entry)
+
+    def reset(self) -> None:
+        """Give every state its initial value."""
+        with self._turn():
+            self._replay.reset()
+
+    def get_state(self, name: str) -> Any:
+        """A copy of a state's value. Raises RunError."""
+        check_name("the state's name", name, [state.name for state in self.states])
+        with self._turn():
+            return self._replay.get_state(name)
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Give a state a value of its dtype and shape. Raises RunError."""
+        check_name("the state's name", name, [state.name for state in self.states])
+        with self._turn():
+            self._replay.set_state(name, value)
+
+    def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
+        """(launch, seconds) of every launch of one run."""
+        self._check(inputs, entry)
+        with self._turn():
+            return self._replay.profile(inputs, entry)
+
+    def _check(self, inputs: Any, entry: Any) -> None:
+        if not isinstance(inputs, Mapping):
+            raise RunError(
+                "the inputs",
+                f"they are of type {type(inputs).__name__}",
+                id="run.input",
+                supported="a dict of arrays by name",
+                next=f"names: {', '.join(repr(port.name) for port in self.inputs) or 'none'}",
+            )
+        if entry is not None:
+            check_name("the entry's name", entry, [entry.name for entry in self.entries])
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The model for one call: those of other threads wait.
+
+        A call from within a call (from a signal handler, or from an input that is converted)
+        comes through the lock, and is refused.
+        """
+        process = self._device.process
+        if process not in (None, os.getpid()):
+            raise forked("the model", process)
+        with self._lock:
+            if self._closed:
+                raise RunError(
+                    "the model", "it was closed", id="run.disposed", next="load the bundle again"
+                )
+            if self._running and self._process != os.getpid():
+                raise DeviceError(
+                    "the model",
+                    f"process {self._process} forked this one, {os.getpid()}, in the middle of a "
+                    "run of another thread, whose values are half computed",
+                    id="device.fork",
+                    next="load the bundle in the child, or fork while nothing runs",
+                )
+            if self._running:
+                raise RunError(
+                    "the model",
+                    "it is in the middle of a call of this thread",
+                    id="run.busy",
+                    next="call it after that, or load the bundle a second time",
+                )
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    def close(self) -> None:
+        """Free the device's memory, after the calls in progress; a closed model runs no more."""
+        if self._device.process not in (None, os.getpid()):
+            self._closed = True  # what it holds belongs to the process that loaded it
+            return
+        with self._lock:
+            if self._closed:
+                return
+            with self._turn():
+                self._closed = True
+                self._replay.close()
+                self._device.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child has one thread: no other will give back the locks that it held at the fork."""
+    for model in _models:
+        model._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@checked
+def load(path: str | Path, device: str | None = None) -> Model:
+    """Verify a bundle and make it ready to run. Raises BundleError or DeviceError."""
+    from tinyedge.export.bundle import read
+
+    return Model(read(path).program, device)
