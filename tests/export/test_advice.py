@@ -119,7 +119,7 @@ COUNTED = {
     "MaxPool": counted([it("MaxPool", ["r"], kernel_shape=[3])]),
     "Pad": counted([it("Pad", ["c", "s"])], s=[-5, 0]),
     "Add": counted([it("Add", ["c", "w"])], w=np.ones(5)),
-    "Reshape": counted([it("Reshape", ["c", "s"])], s=[2, -1]),
+    "Reshape": counted([it("Reshape", ["c", "s"])], s=[3, 4]),
     "Split": counted([it("Split", ["c", "s"], ["y", "z"])], s=[5, 3]),
     "Squeeze": counted([it("Squeeze", ["c", "s"])], s=[0]),
     "GatherND": counted([it("GatherND", ["x", "places"])]),

@@ -246,6 +246,23 @@ def test_no_output_tells_whether_counts_are_equal(tmp_path: Path) -> None:
         import_graph(_save(tmp_path / "m.onnx", body))
 
 
+@pytest.mark.parametrize("kept", [4, 5])
+def test_a_reshape_of_an_odd_number(kept: int, cpu_device: Device, tmp_path: Path) -> None:
+    """Whether two rows have all that is kept depends on how much that is."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[9] x, bool[9] m) => (float[2, n] y)
+        { two = Constant<value_ints = [2, -1]>() c = Compress(x, m) y = Reshape(c, two) }"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    program = compile_graph(import_graph(tmp_path / "m.onnx")[0], find_target("cpu")).program
+    assert program is not None
+    x, m = np.arange(9, dtype=np.float32), np.arange(9) < kept
+    with Replay(program, cpu_device) as replay:
+        if kept % 2 == 0:
+            np.testing.assert_array_equal(replay.run({"x": x, "m": m})["y"], [[0, 1], [2, 3]])
+        else:
+            with pytest.raises(RunError, match="sizes that must be equal differ"):
+                replay.run({"x": x, "m": m})
+
+
 def test_every_output_tells(cpu_device: Device, tmp_path: Path) -> None:
     """Outputs of fixed size have a count too, which is the size of their first axis."""
     path = compared(tmp_path / "m.onnx")

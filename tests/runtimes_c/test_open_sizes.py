@@ -54,7 +54,7 @@ def test_a_size_known_by_a_sum(library: Build, each: int) -> None:
         np.testing.assert_array_equal(found["y"], mask[:, past:])
     for length in (7, 20, 20 + 5 * each):
         shapes = {"past": (1, 20), "mask": (1, length)}
-        with pytest.raises(RuntimeFailure, match=f"mask is {length}, which no new of 1 to 4"):
+        with pytest.raises(RuntimeFailure, match=f"axis 1 of mask (cannot be|is) {length}"):
             context.run({name: np.ones(shape, np.float32) for name, shape in shapes.items()})
     context.close()
 
@@ -67,6 +67,8 @@ def test_sizes_that_differ_in_a_run(library: Build, tmp_path: Path) -> None:
     x, v = np.arange(20, dtype=np.float32).reshape(4, 5) - 9, np.array(0.5, np.float32)
     found = context.run({"x": x, "m": x < v, "v": v})
     np.testing.assert_array_equal(found["y"], np.where(x < v, v, x))
-    with pytest.raises(RuntimeFailure, match="y has -1 entries: sizes that must be equal differ"):
+    with pytest.raises(
+        RuntimeFailure, match=r"y has -1 entries of 4 \(-1: sizes that must be equal differ"
+    ):
         context.run({"x": x, "m": x < v - 1, "v": v})
     context.close()

@@ -262,24 +262,9 @@ static te_status check_shape(const te_port_record *port, const te_tensor *tensor
 
 /* --- sizes ----------------------------------------------------------------------------------- */
 
-static te_status solve_axis(const te_context *context, const te_port_record *port, int axis,
+/* The one unknown symbol of an axis that is a symbol, or is computed from it as past + new is. */
+static te_status solve_axis(const te_model *model, const te_port_record *port, int axis,
                             int64_t size, int64_t *values, te_error *error) {
-    const te_model *model = context->model;
-    const int symbol = te_bare_symbol(model, port->shape[axis]);
-    if (symbol < 0) return TE_OK;
-    TE_NEED(te_suits(&model->symbols[symbol], size), TE_RUN_SHAPE, "axis %d of %s cannot be %lld",
-            axis, port->name.at, (long long)size);
-    TE_NEED(values[symbol] == -1 || values[symbol] == size, TE_RUN_SHAPE,
-            "axis %d of %s is %lld, but %s is %lld", axis, port->name.at, (long long)size,
-            model->symbols[symbol].name.at, (long long)values[symbol]);
-    values[symbol] = size;
-    return TE_OK;
-}
-
-/* The symbol of an axis that is computed from it and known ones, as past + new is. */
-static te_status solve_sum(const te_context *context, const te_port_record *port, int axis,
-                           int64_t size, int64_t *values, te_error *error) {
-    const te_model *model = context->model;
     const int64_t *tokens = model->tokens + port->shape[axis];
     int64_t unknown = -1, most, below;
     for (int64_t i = 1; i <= tokens[0]; i++) {
@@ -291,50 +276,35 @@ static te_status solve_sum(const te_context *context, const te_port_record *port
     if (unknown == -1) return TE_OK;
     const te_symbol_record *symbol = &model->symbols[unknown];
     values[unknown] = symbol->max - symbol->step;
-    const int fits = size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &below);
+    bool fits = size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &below);
     values[unknown] = symbol->max;
-    TE_NEED(fits && te_evaluate(tokens, values, &most) && most != below, TE_RUN_SHAPE,
-            "axis %d of %s cannot be %lld", axis, port->name.at, (long long)size);
-    const int64_t steps = (most - size) / (most - below);
-    TE_NEED(steps >= 0 && steps <= (symbol->max - symbol->min) / symbol->step, TE_RUN_SHAPE,
-            "axis %d of %s is %lld, which no %s of %lld to %lld makes", axis, port->name.at,
-            (long long)size, symbol->name.at, (long long)symbol->min, (long long)symbol->max);
-    values[unknown] = symbol->max - steps * symbol->step;
+    fits = fits && te_evaluate(tokens, values, &most) && most != below;
+    if (fits) {
+        const int64_t steps = (most - size) / (most - below);
+        fits = steps >= 0 && steps <= (symbol->max - symbol->min) / symbol->step;
+        if (fits) values[unknown] -= steps * symbol->step;
+    }
+    TE_NEED(fits, TE_RUN_SHAPE, "axis %d of %s cannot be %lld", axis, port->name.at,
+            (long long)size);
     return TE_OK;
 }
 
-typedef te_status solver(const te_context *context, const te_port_record *port, int axis,
-                         int64_t size, int64_t *values, te_error *error);
-
-static te_status solve_shapes(te_context *context, const te_entry_record *entry, solver *solve,
-                              int64_t *values, te_error *error) {
+/* Every symbol's value: as given, else from the inputs' shapes, first the axes that are a symbol,
+   else its maximum. That all shapes fit is checked later. */
+static te_status solve(te_context *context, const te_entry_record *entry, int64_t *values,
+                       te_error *error) {
     const te_model *model = context->model;
-    for (uint32_t i = 0; i < entry->inputs; i++) {
-        const int32_t number = model->listed[entry->first_input + i];
+    memcpy(values, context->given, sizeof context->given);
+    for (uint32_t i = 0; i < 2 * entry->inputs; i++) {
+        const int32_t number = model->listed[entry->first_input + i % entry->inputs];
         const te_binding *binding = &context->inputs[number];
         const te_port_record *port = &model->ports[TE_INPUTS][number];
         TE_NEED(binding->bound, TE_RUN_INPUT, "input %s is not bound", port->name.at);
         for (int axis = 0; axis < port->rank && binding->shaped; axis++) {
-            TE_TRY(solve(context, port, axis, binding->shape[axis], values, error));
+            if (i < entry->inputs && te_bare_symbol(model, port->shape[axis]) < 0) continue;
+            TE_TRY(solve_axis(model, port, axis, binding->shape[axis], values, error));
         }
     }
-    return TE_OK;
-}
-
-/* Every symbol's value: from the inputs' shapes, else as given, else its maximum. */
-static te_status solve(te_context *context, const te_entry_record *entry, int64_t *values,
-                       te_error *error) {
-    const te_model *model = context->model;
-    for (int i = 0; i < TE_MAX_SYMBOLS; i++) values[i] = -1;
-    TE_TRY(solve_shapes(context, entry, solve_axis, values, error));
-    for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
-        const int64_t given = context->given[i];
-        TE_NEED(given == -1 || values[i] == -1 || values[i] == given, TE_RUN_SHAPE,
-                "%s is given as %lld, but the input shapes say %lld", model->symbols[i].name.at,
-                (long long)given, (long long)values[i]);
-        if (values[i] == -1) values[i] = given;
-    }
-    TE_TRY(solve_shapes(context, entry, solve_sum, values, error));
     for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
         if (values[i] == -1) values[i] = model->symbols[i].max;
     }
@@ -539,12 +509,9 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     const int unused = 64 - 8 * (int)te_dtype_bytes(other->dtype);
     const bool negative = other->dtype <= TE_INT64 && (uint64_t)count << unused >> 63;
     valid = negative ? -1 : count;
-    TE_NEED(valid != -1, TE_REPLAY_COUNT,
-            "%s has -1 entries: sizes that must be equal differ, or it counts below 0",
-            port->name.at);
     TE_NEED(valid >= 0 && valid <= whole[port->axis], TE_REPLAY_COUNT,
-            "%s has %lld entries, but room for %lld: export with a greater --bound", port->name.at,
-            (long long)valid, (long long)whole[port->axis]);
+            "%s has %lld entries of %lld (-1: sizes that must be equal differ)",
+            port->name.at, (long long)valid, (long long)whole[port->axis]);
     whole[port->axis] = shape[port->axis] = valid;
     return TE_OK;
 }
