@@ -12,8 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
 from tests.export.test_operators import compare, floats
+from tinyedge.core import dtype as dt
+from tinyedge.core import ops
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.reference import evaluate
+from tinyedge.core.uop import toposort
+from tinyedge.export.limits import choose_limits
 from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.registry import names
 
@@ -426,6 +430,28 @@ def test_products_of_weights_of_a_few_bits(bits: int, zeros: str) -> None:
     np.testing.assert_allclose(
         run([node], {"a": a}, operands)[0], a.astype(np.float64) @ weight.T, rtol=1e-4, atol=1e-4
     )
+
+
+def _product(name: str, block: int = 32) -> Any:
+    """A product of x [1, 64] with 64 rows of 4-bit numbers."""
+    sizes = {"K": 64, "N": 64, "bits": 4, "block_size": block}
+    return helper.make_node("MatMulNBits", ["x", "b", "s"], [name], domain=DOMAIN, **sizes)
+
+
+def test_weights_of_a_few_bits_are_no_made_constants() -> None:
+    """Their numbers are bounded by the model's bytes, and made once for all nodes that use them."""
+    stored = {"b": whole("uint8", 64, 2, 16), "s": floats(128)}
+    nodes = [_product("y"), _product("z"), helper.make_node("Add", ["y", "z"], ["out"])]
+    data = source(nodes, {"x": floats(1, 64)}, stored, ("out",))
+    imported = import_model(data, limits=choose_limits({"made": 100}))
+    buffers = [n for n in toposort((imported.outputs["out"].node,)) if n.op is ops.BUFFER]
+    assert [n.shape for n in buffers if n.dtype is dt.uint8] == [(64, 64)]
+
+
+def test_blocks_of_less_than_a_byte_are_invalid() -> None:
+    stored = {"b": np.zeros((64, 64, 0), np.uint8), "s": floats(64 * 64)}
+    with pytest.raises(ModelError, match="in blocks of 1"):
+        import_model(source([_product("y", block=1)], {"x": floats(1, 64)}, stored, ("y",)))
 
 
 @pytest.mark.parametrize("kind", [2, 4, 8, "int4", "uint4"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,20 @@ def _unpacked(codes: Any, bits: int, length: int) -> Any:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (codes[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return numbers.reshape(*codes.shape[:-1], -1)[..., :length]
+
+
+def _numbers(node: Node, stored: Tensor, bits: int, rows: int, length: int) -> Tensor:
+    """uint8 [rows, length]: the numbers that known bytes hold, row after row.
+
+    They are made once for all nodes that use the bytes, so that they are at most 4 times the
+    bytes of the model.
+    """
+
+    def made() -> Tensor:
+        codes = node.known(stored)
+        return node.constant(_unpacked(codes.reshape(rows, -1), bits, length))
+
+    return node.importer.once((stored.node, bits, rows, length), made)
 
 
 def _checked_bits(node: Node) -> int:
@@ -48,15 +63,13 @@ def matmul_n_bits(
     node.has("accuracy_level")
     if node.integer("weight_prepacked", 0) or group is not None:
         raise node.unsupported("weight_prepacked or g_idx", supported="weights as ONNX orders them")
-    if block < 1 or rows < 1 or length < 1:
+    if block < 1 or rows < 1 or length < 1 or block * bits % 8:
         raise node.invalid(f"{rows} rows of {length} in blocks of {block}")
     blocks = -(-length // block)
-    codes = node.constant_input(b, "B")
-    if codes.size != rows * blocks * (block * bits // 8):
+    if node.constant_input(b, "B").size != rows * blocks * (block * bits // 8):
         raise node.invalid(f"B is {show(b)} for {rows} rows of {blocks} blocks")
-    node.check_table(rows * blocks * block)
-    numbers = _unpacked(codes.reshape(rows, -1), bits, blocks * block)
-    whole = node.constant(numbers.reshape(rows, blocks, block)).cast(dt.int32)
+    numbers = _numbers(node, b, bits, rows, blocks * block)
+    whole = numbers.reshape((rows, blocks, block)).cast(dt.int32)
     centre: Any = 1 << (bits - 1)
     if zeros is not None:
         centre = _zero_points(node, zeros, bits, rows, blocks)
@@ -90,8 +103,9 @@ def gather_block_quantized(
     codes = data
     if packed and bits < 8:
         raw = node.constant_input(data, "data")
-        node.check_table(raw.size * 8 // bits)
-        codes = node.constant(_unpacked(raw, bits, raw.shape[-1] * 8 // bits))
+        shape = (*raw.shape[:-1], raw.shape[-1] * 8 // bits)
+        rows = math.prod(shape[:-1])
+        codes = _numbers(node, data, bits, rows, shape[-1]).reshape(shape)
     axis = node.axis(1, codes.ndim, name="quantize_axis")
     along = node.axis(0, codes.ndim, name="gather_axis")
     length, blocks = codes.shape[axis], scales.shape[axis]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,7 @@ class Importer:
         self._reads = Reads()
         self._decoded: dict[int, tuple[Any, Tensor]] = {}
         self._written: dict[UOp, int] = {}
+        self._once: dict[Hashable, Tensor] = {}
 
     # Services for nodes.
 
@@ -182,6 +183,12 @@ class Importer:
             made = constant(array, name, reader.element_type(code, subject))
             self._decoded[id(proto)] = proto, made
         return self._decoded[id(proto)][1]
+
+    def once(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """What was made for the key, by this node or by one before."""
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
 
     def spend(self, steps: int, subject: str) -> None:
         """Count nodes that are imported in the place of another one. Raises ModelError."""
