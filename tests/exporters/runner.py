@@ -12,6 +12,7 @@ import importlib
 import json
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,35 +165,41 @@ def main() -> None:
     parser.add_argument("--target", choices=TARGETS, action="append", help="usually all of them")
     parser.add_argument("--folder", type=Path, help="where files lie that were made before")
     arguments = parser.parse_args()
+    targets = arguments.target or TARGETS
+    devices = {t: importlib.import_module(f"tinyedge.targets.{t}.device").open() for t in targets}
     for exporter in arguments.exporters:
+        began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             if arguments.folder:
                 made = read_made(arguments.folder / exporter)
             else:
                 made = make(exporter, Path(folder))
-            for target in arguments.target or TARGETS:
-                _update(exporter, made, target)
+            print(f"{exporter}: made in {time.monotonic() - began:.0f} s", flush=True)
+            _update(exporter, made, devices)
+        print(f"{exporter}: {time.monotonic() - began:.0f} s in all", flush=True)
 
 
-def _update(exporter: str, made: Made, target: str) -> None:
-    """Write what becomes of an exporter's files on a target into its list."""
+def _update(exporter: str, made: Made, devices: Mapping[str, Device]) -> None:
+    """Write what becomes of an exporter's files on devices into its list, after each file."""
     path = LISTS / f"{exporter}.json"
-    device = importlib.import_module(f"tinyedge.targets.{target}.device").open()
-    files = {}
-    for name, recipe in made.recipes.items():
-        if name in made.failed:
-            continue
-        with tempfile.TemporaryDirectory() as out:
-            file, bundle = made.folder / f"{name}.onnx", Path(out) / "b.tinyedge"
-            found = result(file, target, device, recipe["tolerance"], bundle)
-        files[name] = {**recipe, "result": {target: found}}
-        print(f"{name} for {target}: {found}", flush=True)
     before = json.loads(path.read_text())["files"] if path.exists() else {}
-    for name, file in files.items():
-        file["result"] = {**before.get(name, {}).get("result", {}), **file["result"]}
+    files = {
+        name: {**recipe, "result": before.get(name, {}).get("result", {})}
+        for name, recipe in made.recipes.items()
+        if name not in made.failed
+    }
     text = {"versions": made.versions, "files": files, "not written": made.failed}
     LISTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(text, indent=1) + "\n")
+    for name, file in files.items():
+        for target, device in devices.items():
+            with tempfile.TemporaryDirectory() as out:
+                bundle = Path(out) / "b.tinyedge"
+                found = result(
+                    made.folder / f"{name}.onnx", target, device, file["tolerance"], bundle
+                )
+            file["result"] = {**file["result"], target: found}
+            print(f"{name} for {target}: {found}", flush=True)
+        path.write_text(json.dumps(text, indent=1) + "\n")
 
 
 if __name__ == "__main__":

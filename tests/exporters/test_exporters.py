@@ -65,7 +65,8 @@ def test_all_files_of_an_exporter(
     assert made.recipes.keys() - made.failed.keys() == stored["files"].keys()
     wrong = []
     for name, file in stored["files"].items():
-        for target, said in file["result"].items():
+        for target in TARGETS:
+            said = file["result"].get(target, PASSES)  # what no list knows yet must pass
             device = request.getfixturevalue(f"{target}_device")
             path = tmp_path / f"{name}.onnx"
             got = runner.result(path, target, device, file["tolerance"], tmp_path / "b")

@@ -1,54 +1,23 @@
-"""Both of PyTorch's exporters: modules and functions as people export them, with random weights.
+"""Both of PyTorch's exporters: networks, modules and functions as people export them, with random
+weights.
 
-Each case is written twice: `traced-NAME` by the older exporter, which traces TorchScript, and
-`dynamo-NAME` by the newer one.
+Each case is written twice: `NAME.traced` by the older exporter, which traces TorchScript, and
+`NAME.dynamo` by the newer one. tests/realmodels/exports holds the networks without their weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everyone calls it
 
-from tests.exporters.recipes import Array, Recipe, main
-
-TRACED_OPSET, DYNAMO_OPSET = 18, 18
-
-
-@dataclass(frozen=True)
-class Case:
-    """make: the module, or the function. dynamic: of each input, its axes of open size."""
-
-    make: Callable[[], Callable[..., Any]]
-    inputs: Sequence[Tensor]
-    dynamic: Sequence[Mapping[int, str]] = ()
-    opset: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
-
-
-def floats(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def whole(high: int, *shape: int, low: int = 0) -> Tensor:
-    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(1))
+from tests.exporters.recipes import main
+from tests.exporters.torch_cases import Case, Function, floats, recipes, whole
+from tests.exporters.torch_networks import NETWORKS
 
 
 def mask(*shape: int) -> Tensor:
@@ -180,14 +149,12 @@ class Written(nn.Module):
         return y
 
 
-def layer(
-    make: Callable[[], nn.Module], *inputs: Tensor, dynamic: Any = (), **options: Any
-) -> Case:
-    return Case(make, inputs, dynamic, **options)
+def layer(make: Callable[[], nn.Module], *inputs: Tensor, dynamic: Any = ()) -> Case:
+    return Case(make, inputs, dynamic)
 
 
-def call(function: Callable[..., Any], *inputs: Tensor, dynamic: Any = (), **options: Any) -> Case:
-    return Case(lambda: Function(function), inputs, dynamic, **options)
+def call(function: Callable[..., Any], *inputs: Tensor, dynamic: Any = ()) -> Case:
+    return Case(lambda: Function(function), inputs, dynamic)
 
 
 def transformer(**options: Any) -> nn.Module:
@@ -408,59 +375,13 @@ FUNCTIONS = {
 
 CASES = {**LAYERS, **ACTIVATIONS, **FUNCTIONS}
 
-
-def traced(case: Case, module: nn.Module, path: Path, names: Sequence[str]) -> None:
-    axes = {name: dict(sizes) for name, sizes in zip(names, case.dynamic, strict=False) if sizes}
-    torch.onnx.export(
-        module,
-        tuple(case.inputs),
-        path,
-        input_names=list(names),
-        dynamic_axes=axes,
-        opset_version=case.opset or TRACED_OPSET,
-        dynamo=False,
-    )
-
-
-def dynamo(case: Case, module: nn.Module, path: Path, names: Sequence[str]) -> None:
-    shapes = [dict(sizes) for sizes in case.dynamic]
-    shapes += [{}] * (len(names) - len(shapes))
-    if isinstance(module, Function):
-        shapes = [tuple(shapes)]  # of its one argument, which takes all
-    torch.onnx.export(
-        module,
-        tuple(case.inputs),
-        path,
-        input_names=list(names),
-        dynamic_shapes=tuple(shapes) if case.dynamic else None,
-        opset_version=case.opset or DYNAMO_OPSET,
-        external_data=False,
-        dynamo=True,
-        verbose=False,
-    )
-
-
-def writer(name: str, export: Any) -> Callable[[Path], Mapping[str, Array]]:
-    def write(path: Path) -> Mapping[str, Array]:
-        case = CASES[name]
-        torch.manual_seed(sum(name.encode()))
-        made = case.make()
-        assert isinstance(made, nn.Module)
-        names = [f"x{number}" for number in range(len(case.inputs))]
-        export(case, made.eval(), path, names)
-        return {key: value.numpy() for key, value in zip(names, case.inputs, strict=True)}
-
-    return write
-
-
 RECIPES = [
-    Recipe(
-        f"{way}-{name}",
-        f"torch.onnx.export({name}, dynamo={way == 'dynamo'})",
-        writer(name, export),
-    )
-    for name in CASES
-    for way, export in (("traced", traced), ("dynamo", dynamo))
+    *(recipe for name, case in NETWORKS.items() for recipe in recipes(name, case, seed=0)),
+    *(
+        recipe
+        for name, case in CASES.items()
+        for recipe in recipes(name, case, seed=sum(name.encode()))
+    ),
 ]
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def _lengths(steps: int) -> list[Arrays]:
 
 
 def _of_torch(name: str) -> dict[str, Entry]:
-    """What both exporters make of a model of `tests/torch_exports.py`."""
+    """What both exporters make of a model of `tests/exporters/torch_files.py`."""
     words = {"batch": "1..4", "length": "1..24"}
     known: dict[str, dict[str, Any]] = {
         "tagger": {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import onnx
 import pytest
 
+from tests.exporters import runner
 from tests.realmodels import cases, library, weights
 from tests.realmodels.conftest import Run
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".cache" / "exporters" / "torch" / "bin" / "python"
 STORED = sorted(path.stem for path in weights.EXPORTS.glob("*.onnx"))
 
 pytestmark = pytest.mark.slow
@@ -20,14 +18,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what `tests/torch_exports.py` writes."""
-    if not PYTHON.exists():
+    """A folder with the networks of `tests/exporters/torch_files.py`."""
+    if not runner.python_of("torch_files").exists():
         pytest.fail("there is no torch in .cache/exporters: run scripts/setup slow")
-    folder = tmp_path_factory.mktemp("exports")
-    command = [str(PYTHON), str(ROOT / "tests" / "torch_exports.py"), str(folder)]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return folder
+    made = runner.make("torch_files", tmp_path_factory.mktemp("exports"), STORED)
+    assert not made.failed
+    return made.folder
 
 
 def test_the_stored_graphs_are_torchs(exports: Path) -> None:

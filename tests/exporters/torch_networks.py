@@ -1,29 +1,16 @@
-"""Small torch models with random weights, written as ONNX by both of torch's exporters.
-
-    python tests/torch_exports.py FOLDER           # all of them
-    python tests/torch_exports.py FOLDER gpt vit
-
-Needs tests/exporters/requirements/torch.txt, which `scripts/setup slow` installs into
-.cache/exporters/torch, and nothing of this repository. MODEL.traced.onnx is what the older exporter
-writes, which traces TorchScript, MODEL.dynamo.onnx what the newer one does. Both declare the sizes
-of `dynamic` as symbols. tests/realmodels/exports holds these files without their weights.
-"""
+"""Small networks of torch with random weights, for both of its exporters."""
 
 from __future__ import annotations
 
-import argparse
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
+from onnxscript import opset18 as op
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everyone calls it
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-OPSET = 18
+from tests.exporters.torch_cases import OPSET, Case, floats, whole
 
 
 class Tagger(nn.Module):
@@ -202,118 +189,44 @@ class Detector(nn.Module):
         return boxes[0][box], scores[0][label, box], label
 
 
-@dataclass(frozen=True)
-class Export:
-    """dynamic: of an input, the names of its symbolic axes."""
-
-    make: Callable[[], nn.Module]
-    inputs: Mapping[str, Tensor]
-    outputs: list[str]
-    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    dynamo: bool = True
+@torch.onnx.symbolic_helper.parse_args("v", "v", "f", "f")
+def traced_suppress(g: Any, boxes: Any, scores: Any, overlap: float, least: float) -> Any:
+    """`suppress` for the older exporter."""
+    most = g.op("Constant", value_t=torch.tensor([100]))
+    limits = [g.op("Constant", value_t=torch.tensor([v])) for v in (overlap, least)]
+    return g.op("NonMaxSuppression", boxes, scores, most, *limits)
 
 
-def _tokens(high: int, *shape: int) -> Tensor:
-    return torch.randint(0, high, shape)
+torch.onnx.register_custom_op_symbolic("edge::suppress", traced_suppress, OPSET)
 
 
-EXPORTS = {
-    "tagger": Export(
-        Tagger, {"words": _tokens(200, 2, 7)}, ["classes"], {"words": {0: "batch", 1: "length"}}
-    ),
-    "vit": Export(
-        VisionTransformer,
-        {"image": torch.randn(2, 3, 48, 48)},
-        ["classes"],
-        {"image": {0: "batch"}},
-    ),
-    "gpt": Export(
-        LanguageModel,
-        {"tokens": _tokens(120, 2, 11)},
-        ["logits"],
-        {"tokens": {0: "batch", 1: "length"}},
-    ),
-    "unet": Export(
-        UNet, {"image": torch.randn(1, 3, 32, 40)}, ["mask"], {"image": {2: "height", 3: "width"}}
-    ),
-    "packed_gru": Export(
+def dynamo_suppress(boxes: Any, scores: Any, overlap: float, least: float) -> Any:
+    """`suppress` for the newer exporter."""
+    most = op.Constant(value_ints=[100])
+    limits = [op.Constant(value_floats=[value]) for value in (overlap, least)]
+    return op.NonMaxSuppression(boxes, scores, most, *limits)
+
+
+BATCH, LENGTH = {0: "batch"}, {0: "batch", 1: "length"}
+
+NETWORKS = {
+    "tagger": Case(Tagger, [whole(200, 2, 7)], [LENGTH], ["words"], ["classes"]),
+    "vit": Case(VisionTransformer, [floats(2, 3, 48, 48)], [BATCH], ["image"], ["classes"]),
+    "gpt": Case(LanguageModel, [whole(120, 2, 11)], [LENGTH], ["tokens"], ["logits"]),
+    "unet": Case(UNet, [floats(1, 3, 32, 40)], [{2: "height", 3: "width"}], ["image"], ["mask"]),
+    "packed_gru": Case(
         PackedGRU,
-        {"x": torch.randn(3, 9, 6), "lengths": torch.tensor([9, 5, 2])},
+        [floats(3, 9, 6), torch.tensor([9, 5, 2])],
+        [{1: "length"}, {}],
+        ["x", "lengths"],
         ["rows", "last"],
-        {"x": {1: "length"}},
-        dynamo=False,  # torch.export cannot trace packed sequences
+        ways=["traced"],  # torch.export cannot trace packed sequences
     ),
-    "detector": Export(
-        Detector, {"image": torch.randn(1, 3, 64, 64)}, ["boxes", "scores", "labels"]
+    "detector": Case(
+        Detector,
+        [floats(1, 3, 64, 64)],
+        names=["image"],
+        outputs=["boxes", "scores", "labels"],
+        options={"custom_translation_table": {torch.ops.edge.suppress.default: dynamo_suppress}},
     ),
 }
-
-
-def _traced(model: nn.Module, export: Export, path: Path) -> None:
-    """By the older exporter, which asks for an ONNX node for each operation."""
-
-    def symbolic(g: Any, boxes: Any, scores: Any, overlap: float, least: float) -> Any:
-        most = g.op("Constant", value_t=torch.tensor([100]))
-        limits = [g.op("Constant", value_t=torch.tensor([v])) for v in (overlap, least)]
-        return g.op("NonMaxSuppression", boxes, scores, most, *limits)
-
-    symbolic = torch.onnx.symbolic_helper.parse_args("v", "v", "f", "f")(symbolic)
-    torch.onnx.register_custom_op_symbolic("edge::suppress", symbolic, OPSET)
-    torch.onnx.export(
-        model,
-        tuple(export.inputs.values()),
-        path,
-        input_names=list(export.inputs),
-        output_names=export.outputs,
-        dynamic_axes={name: dict(axes) for name, axes in export.dynamic.items()},
-        opset_version=OPSET,
-        dynamo=False,
-    )
-
-
-def _dynamo(model: nn.Module, export: Export, path: Path) -> None:
-    """By the newer exporter, which asks for a function of onnxscript for each operation."""
-    from onnxscript import opset18 as op
-
-    def suppressed(boxes: Any, scores: Any, overlap: float, least: float) -> Any:
-        most = op.Constant(value_ints=[100])
-        limits = [op.Constant(value_floats=[value]) for value in (overlap, least)]
-        return op.NonMaxSuppression(boxes, scores, most, *limits)
-
-    torch.onnx.export(
-        model,
-        tuple(export.inputs.values()),
-        path,
-        input_names=list(export.inputs),
-        output_names=export.outputs,
-        dynamic_shapes=tuple(dict(export.dynamic.get(name, {})) for name in export.inputs),
-        custom_translation_table={torch.ops.edge.suppress.default: suppressed},
-        opset_version=OPSET,
-        external_data=False,
-        dynamo=True,
-        verbose=False,
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="MODEL", help=", ".join(EXPORTS))
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    warnings.simplefilter("ignore")
-    for name in arguments.names or EXPORTS:
-        export = EXPORTS[name]
-        torch.manual_seed(0)
-        model = export.make().eval()
-        for suffix, write in (("traced", _traced), ("dynamo", _dynamo)):
-            if suffix == "dynamo" and not export.dynamo:
-                continue
-            write(model, export, arguments.folder / f"{name}.{suffix}.onnx")
-            print(f"{name}.{suffix}")
-
-
-if __name__ == "__main__":
-    main()
