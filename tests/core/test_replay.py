@@ -172,10 +172,12 @@ def test_empty_launches_and_copies_are_left_out() -> None:
     assert [step.bytes for step, _ in replay.profile({})] == [256]
 
 
-@pytest.mark.parametrize("count", [-1, 9])
-def test_a_count_beyond_its_output(count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "because"), [(-1, "-1 entries: sizes that must be equal differ"), (9, "room for 8")]
+)
+def test_a_count_beyond_its_output(count: int, because: str) -> None:
     replay = Replay(programs.selection("fake"), FakeDevice())
-    with pytest.raises(RunError, match="room for 8"):
+    with pytest.raises(RunError, match=because):
         replay.run({"x": np.zeros((8, 2), np.float32), "n": count})
 
 

@@ -235,12 +235,17 @@ def _write(file: Path, model: ModelProto) -> Path:
 
 
 def _with_constants(model: ModelProto, arrays: Sequence[Any]) -> ModelProto:
-    """The model with those of its inputs that must be constants as initializers."""
-    for port, array in zip(list(model.graph.input), arrays, strict=True):
+    """A copy of the model with those of its inputs that must be constants as initializers.
+
+    The loader of the suite gives every caller of the process the same models.
+    """
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    for port, array in zip(list(changed.graph.input), arrays, strict=True):
         if port.name in CONSTANT:
-            model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), port.name))
-            model.graph.input.remove(port)
-    return model
+            changed.graph.initializer.append(numpy_helper.from_array(np.asarray(array), port.name))
+            changed.graph.input.remove(port)
+    return changed
 
 
 def suite_files(names: Sequence[str]) -> dict[str, Path]:

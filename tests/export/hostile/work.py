@@ -272,6 +272,10 @@ CASES: Cases = {
     ),
     "transform of 1e6": (
         lambda _: on_filled([1, 1_000_000, 1], "DFT", None, 1),
+        "imported",
+    ),
+    "transform of a prime": (
+        lambda _: on_filled([1, 1_000_003, 1], "DFT", None, 1),
         "model.limit",
     ),
     "windows of 1e6": (
