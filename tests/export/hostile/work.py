@@ -272,7 +272,7 @@ CASES: Cases = {
     ),
     "transform of 1e6": (
         lambda _: on_filled([1, 1_000_000, 1], "DFT", None, 1),
-        "imported",
+        ("imported", "model.limit"),  # a bundle of 16 MB
     ),
     "transform of a prime": (
         lambda _: on_filled([1, 1_000_003, 1], "DFT", None, 1),
