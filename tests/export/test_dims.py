@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import tinyedge
 from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
-from tinyedge.core.reference import size_value
+from tinyedge.core.reference import evaluate, size_value
 from tinyedge.core.uop import UOp
 from tinyedge.export.limits import choose_limits
 from tinyedge.export.onnx import import_model
@@ -142,6 +142,28 @@ def test_a_size_that_no_run_could_find_is_none(text: str) -> None:
         (size,) = import_model(data, dims={"past": "0..20", "new": 4}).inputs[0].shape[1:]
         wanted = {"past * new": 12, "past + new // 2": 5, "past + new * new": 19}
         assert size_value(size, {"past": 3}) == wanted[text]
+
+
+@pytest.mark.parametrize(
+    ("steps", "right"),
+    [
+        ("t = Cast<to = 2>(s); y = Cast<to = 7>(t)", lambda n: n % 256),
+        ("t = Cast<to = 3>(s); y = Cast<to = 7>(t)", lambda n: (n + 128) % 256 - 128),
+        ("t = Cast<to = 12>(s); u = Sub(t, f); y = Cast<to = 7>(u)", lambda n: (n - 5) % 2**32),
+        ("t = Cast<to = 6>(s); u = Mul(t, k); y = Cast<to = 7>(u)", lambda n: n * 10**8 - 2**32),
+    ],
+)
+def test_sizes_wrap_around_in_narrow_types(steps: str, right: Any) -> None:
+    """What is computed of a size is a size only where its type holds it for all sizes."""
+    constants = """f = Constant<value: tensor = uint32 {5}>();
+        k = Constant<value: tensor = int32 {100000000}>()"""
+    lines = " ".join(f"{constants}; s = Shape(x); {steps}".replace(";", " ").split())
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float[L] x) => (int64[1] y)'
+    data = parser.parse_model(f"{head} {{ {lines} }}").SerializeToString()
+    node = import_model(data, dims={"L": "1..300"}).outputs["y"].node
+    length = 22 if "k)" in steps else 3 if "f)" in steps else 300
+    (found,) = evaluate([node], {"x": np.zeros(length, np.float32)}, {"L": length})
+    assert found.tolist() == [right(length)]
 
 
 def test_sums_of_two_sizes_that_are_no_axes_are_names() -> None:

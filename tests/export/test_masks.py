@@ -168,6 +168,13 @@ OTHERS = {
         n = Reshape(ReduceSum<keepdims = 0>(c), one)""",
     "rows by rows": """f = Cast<to = 1>(m); t = Transpose(f);
         n = Reshape(Cast<to = 7>(ReduceSum<keepdims = 0>(MatMul(f, t))), one)""",
+    "the square of the sum": """c = Cast<to = 7>(m); s = ReduceSum<keepdims = 0>(c);
+        n = Reshape(Mul(s, s), one)""",
+    "the squares of sums": """c = Cast<to = 7>(m); s = ReduceSum<keepdims = 0>(c, first);
+        n = Reshape(ReduceSumSquare<keepdims = 0>(s), one)""",
+    "times the reversed": """c = Cast<to = 7>(Reshape(m, one));
+        far = Constant<value_ints = [-99]>(); r = Slice(c, one, far, zero, one); p = Mul(c, r);
+        n = Reshape(ReduceSum<keepdims = 0>(p), one)""",
 }
 MORE = """seven = Constant<value_ints = [1, 7]>(); last = Constant<value_ints = [-1]>();
     end = Constant<value_ints = [2147483647]>()"""
@@ -225,6 +232,9 @@ def _compares(path: Path, count: str, use: str, target: str, device: Device) -> 
                 "another mask": (x < v).sum(),
                 "seven times as many": 7 * number,
                 "rows by rows": (m.astype(int) @ m.T).sum(),
+                "the square of the sum": number * number,
+                "the squares of sums": (m.sum(1) ** 2).sum(),
+                "times the reversed": (m.reshape(-1) & m.reshape(-1)[::-1]).sum(),
             }
             size = found.get(count, number)
             if use == "masked_scatter":  # a slice ends where what it is of ends

@@ -19,6 +19,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.reference import cast_array, evaluate
+from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import UOp, as_size, product, toposort
@@ -179,7 +180,7 @@ class Knowledge:
                 if count > WIDEST:
                     return None
                 self._count_sized(count)
-                return _tidy(_symbolic(node, operands), node.dtype)
+                return _tidy(_held(_symbolic(node, operands), node.dtype), node.dtype)
             return _numeric(node, operands)
         except (NotKnown, ValueError, TypeError, IndexError, OverflowError, KeyError):
             return None
@@ -272,6 +273,19 @@ def _objects(value: Any) -> Any:
 def _scalar_size(node: UOp) -> Any:
     size = as_size(node)
     return np.asarray(size, np.int64) if isinstance(size, int) else _objects(size)
+
+
+def _held(array: Any, dtype: DType) -> Any:
+    """The array, if its type holds its sizes whatever the symbols are. Raises NotKnown: beyond the
+    type a run wraps around, which an expression of sizes does not.
+    """
+    if dtype.is_int and array.dtype == object:
+        low, high = dtype.limits
+        for item in array.reshape(-1).tolist():
+            least, most = ix.bounds(item) if isinstance(item, UOp) else (low, high)
+            if not low <= least <= most <= high:
+                raise NotKnown
+    return array
 
 
 def _tidy(array: Any, dtype: DType) -> Any:

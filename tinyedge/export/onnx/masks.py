@@ -58,6 +58,7 @@ def counted_mask(node: UOp) -> Mask | None:
     if maximum(product(node.shape)) != 1 or not (node.dtype.is_int or node.dtype.is_float):
         return None
     least, kept = math.inf, math.inf  # what every type counts up to; those since the last sum too
+    squared = False
     while True:
         node = _elements(node)
         kept = min(kept, _most(node.dtype))
@@ -67,12 +68,12 @@ def counted_mask(node: UOp) -> Mask | None:
             node = node.src[0]
         elif node.op is ops.WHERE and [_constant(part) for part in node.src[1:]] == [1, 0]:
             break
-        elif node.op is ops.REDUCE and node.arg[0] is ops.ADD:
+        elif node.op is ops.REDUCE and node.arg[0] is ops.ADD and not squared:
             node, least = node.src[0], kept
         elif node.op in (ops.PAD, ops.ABS):  # by zeros; of what is 0 or 1
             node = node.src[0]
         elif node.op is ops.MUL and (factor := _squared(node)) is not None:
-            node = factor  # of 0 and 1, as what follows has to be
+            node, squared = factor, True  # of 0 and 1: not of a sum
         else:
             return None
     mask = mask_of(node.src[0])
@@ -95,10 +96,17 @@ def sums_of_masks(root: UOp) -> dict[UOp, Mask]:
 
 def _squared(node: UOp) -> UOp | None:
     """What a product multiplies by itself, element by element: also a row by itself as a column."""
-    left, right = map(_elements, node.src)
-    if node.src[0] is node.src[1] or (left is right and _vector(left) and _vector(node)):
-        return left
-    return None
+    if node.src[0] is node.src[1]:
+        return node.src[0]
+    left, right = map(_in_order, node.src)
+    return left if left is right and _vector(left) and _vector(node) else None
+
+
+def _in_order(node: UOp) -> UOp:
+    """The tensor below views that keep the order of its elements, where they lie along one axis."""
+    while node.op in (ops.RESHAPE, ops.PERMUTE, ops.REALISE):
+        node = node.src[0]
+    return node
 
 
 def _vector(node: UOp) -> bool:
