@@ -174,6 +174,25 @@ def test_words_that_the_input_cannot_hold() -> None:
     assert found.tolist() == [0, 0, 2, 0, 1]
 
 
+def test_no_words() -> None:
+    attributes = {"ngram_indexes": list(range(7)), "max_skip_count": 0}
+    found = vectorised(np.zeros((2, 0), np.int64), mode="TF", **attributes)
+    assert found.shape == (2, 7) and not found.any()
+
+
+def test_pairs_of_many_words() -> None:
+    """More pairs than 32 bits number: they are looked up word by word."""
+    words = np.random.default_rng(0).permutation(120_000)
+    attributes = {"ngram_counts": [0, 0], "min_gram_length": 2, "max_skip_count": 0}
+    pairs = words.reshape(-1, 2)
+    x = np.concatenate([pairs[7], pairs[59_999], [0], pairs[7][::-1], pairs[7]])
+    found = vectorised(
+        x, **attributes, mode="TF", pool_int64s=words, ngram_indexes=list(range(60_000))
+    )
+    assert found[7] == 2 and found[59_999] == 1 and found.sum() == 3
+    assert found.dtype == np.float32
+
+
 def _work_of(tokens: int) -> int:
     """Operations on elements of a vectorizer of so many tokens and half as many n-grams."""
     random = np.random.default_rng(0)

@@ -314,3 +314,19 @@ def test_masks_of_many_as_bytes(cpu_device: Device, tmp_path: Path) -> None:
     with Replay(program, cpu_device) as replay:
         y = replay.run({"m": m, "v": np.array(2, np.float32)})["y"]
     np.testing.assert_array_equal(y, np.where(m, 2, 0))
+
+
+def test_the_rest_of_a_mask_of_open_length(cpu_device: Device, tmp_path: Path) -> None:
+    """x[m] and x[~m]: how many are false is a count of its own."""
+    head = '<ir_version: 9, opset_import: ["" : 18]> g (float[L] x, bool[L] m)'
+    text = f"{head} => (float[a] y, float[b] z) {{ y = Compress<axis = 0>(x, m) n = Not(m) z = Compress<axis = 0>(x, n) }}"
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    graph = import_graph(tmp_path / "m.onnx", dims={"L": "1..20"})[0]
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None
+    with Replay(program, cpu_device, poison=True) as replay:
+        for length in (1, 7, 20):
+            x, m = np.arange(length, dtype=np.float32), np.arange(length) % 3 == 0
+            found = replay.run({"x": x, "m": m})
+            np.testing.assert_array_equal(found["y"], x[m])
+            np.testing.assert_array_equal(found["z"], x[~m])

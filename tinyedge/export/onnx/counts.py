@@ -12,7 +12,7 @@ from tinyedge.core.errors import UnsupportedOp
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.counted import is_counted, most
 from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum, symbol, toposort
+from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum, minimum, symbol, toposort
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.masks import Mask
 
@@ -54,7 +54,8 @@ class Counts:
         mask: the scalar is how many of its elements are true.
         """
         known = self.of_mask(mask) if mask is not None else None
-        if known is not None and maximum(known) == greatest:
+        # Of a mask of open size, what the others leave may be below 0 as far as bounds tell.
+        if known is not None and maximum(known) == greatest and minimum(known) >= 0:
             return known
         size = self._added(label, count, greatest, bounded)
         if mask is not None:

@@ -12,7 +12,7 @@ from tinyedge.core import ops
 from tinyedge.core.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
-from tinyedge.export.onnx.search import place_in
+from tinyedge.export.onnx.search import place_in, row_in
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def tf_idf_vectorizer(node: Node, x: Tensor) -> Tensor:
         raise node.unsupported("its n-grams are strings", supported="pool_int64s")
     if x.ndim not in (1, 2) or not isinstance(x.shape[-1], int):
         raise node.unsupported(f"its input is {show(x)}", supported="[L] or [B, L], L fixed")
-    rows = x.reshape((-1, x.shape[-1]))
+    rows = x if x.ndim == 2 else x.unsqueeze(0)
     columns = node.integer_list("ngram_indexes") or []
     if not columns or min(columns) < 0:
         raise node.invalid(f"ngram_indexes is {columns}")
@@ -98,7 +98,7 @@ def _counted(node: Node, rows: Tensor, grams: Any, skips: int) -> Tensor:
         if starts < 1:
             break
         parts = [word[:, k * step : k * step + starts] for k in range(length)]
-        found = _prefixes(node, ranks, parts, len(words))
+        found = _prefixes(node, ranks, parts)
         total = total.scatter(1, found, Tensor.full(found.shape, 1, dt.int32), ops.ADD)
     return total.gather(1, node.constant(which.reshape(-1).astype(np.int32)))
 
@@ -113,23 +113,19 @@ def _words(node: Node, words: Any, rows: Tensor) -> Tensor:
     return (place >= 0).where(place + int((words < low).sum()), -1)
 
 
-def _prefixes(node: Node, ranks: Any, parts: list[Tensor], words: int) -> Tensor:
+def _prefixes(node: Node, ranks: Any, parts: list[Tensor]) -> Tensor:
     """The number of the n-gram that parts [B, S], the n places of each, are: -1 for none.
 
     ranks [P, n]: the n-grams, in order; both are numbers of words. Word after word, the number of
-    what was found so far and the next word make one number, which is looked up.
+    what was found so far is looked up together with the next word.
     """
-    known = np.unique(ranks[:, 0])
+    known, before = np.unique(ranks[:, 0], return_inverse=True)
     found = place_in(node, known.astype(np.int32), parts[0])
-    before = np.searchsorted(known, ranks[:, 0])
     for position, part in enumerate(parts[1:], start=1):
-        keys = before * np.int64(words) + ranks[:, position]
-        known = np.unique(keys)
-        before = np.searchsorted(known, keys)
-        kind = dt.int32 if known[-1] < 2**31 else dt.int64
-        both = found.cast(kind) * words + part.cast(kind)
-        wanted = ((found >= 0) & (part >= 0)).where(both, -1)
-        found = place_in(node, known.astype(kind.numpy), wanted)
+        pairs = np.stack([before.reshape(-1), ranks[:, position]], 1).astype(np.int32)
+        known, before = np.unique(pairs, axis=0, return_inverse=True)
+        row = row_in(node, [known[:, 0], known[:, 1]], [found, part])
+        found = ((found >= 0) & (part >= 0)).where(row, -1)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tinyedge.core import dtype as dt
@@ -14,14 +15,34 @@ def place_in(node: Node, table: Any, values: Tensor) -> Tensor:
 
     table: a one-dimensional array of the type of `values`, ascending, each number once, no NaN.
     """
-    place = Tensor.full(values.shape, 0, dt.int32)
-    if not len(table):
+    return row_in(node, [table], [values])
+
+
+def row_in(node: Node, columns: Sequence[Any], values: Sequence[Tensor]) -> Tensor:
+    """int32, of the shape of the values: the place of each row of them in a table, or -1.
+
+    columns: of the table, of the types of the values, its rows ascending, each row once, no NaN.
+    """
+    count = len(columns[0])
+    place = Tensor.full(values[0].shape, 0, dt.int32)
+    if not count:
         return place - 1
-    kept = node.constant(table)
-    step = 1 << (len(table).bit_length() - 1)
-    while step:  # the last place of which the number is no greater, or 0
+    kept = [node.constant(column) for column in columns]
+    step = 1 << (count.bit_length() - 1)
+    while step:  # the last place of which the row is no greater, or 0
         further = place + step
-        reached = (further < len(table)) & (kept.gather(0, further) <= values)
+        reached = (further < count) & _at_most([c.gather(0, further) for c in kept], values)
         place = reached.where(further, place)
         step //= 2
-    return kept.gather(0, place).eq(values).where(place, -1)
+    equal = kept[0].gather(0, place).eq(values[0])
+    for column, value in zip(kept[1:], values[1:], strict=True):
+        equal = equal & column.gather(0, place).eq(value)
+    return equal.where(place, -1)
+
+
+def _at_most(row: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
+    """Whether rows are equal or come before others."""
+    result = row[-1] <= other[-1]
+    for a, b in zip(row[-2::-1], other[-2::-1], strict=True):
+        result = (a < b) | (a.eq(b) & result)
+    return result

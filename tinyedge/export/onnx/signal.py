@@ -145,6 +145,10 @@ def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
     x = _fitted(x, axis, bins)
     order = [a for a in range(x.ndim - 1) if a != axis] + [axis, x.ndim - 1]
     moved = x.permute(order)
+    if isinstance(count, int) and _factor(count):
+        real, _ = _transform(node, _mirrored(moved, count), count, count, 1.0)
+        real = real / Tensor.from_size(count, x.dtype)
+        return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
     cosine, sine = _waves(node, bins, count, count, x)
     number = Tensor.arange(bins)
     alone = number.eq(0) | (number * 2).eq(Tensor.from_size(count, dt.int32))
@@ -154,6 +158,18 @@ def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
     if moved.shape[-1] == 2:
         real = real - moved[..., 1].matmul(node.folded(sine * share))
     return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
+
+
+def _mirrored(bins: Tensor, count: int) -> Tensor:
+    """All `count` bins of a real signal [.., count, 2] of the first count // 2 + 1 [.., 1 or 2].
+
+    Those that are their own image keep their imaginary parts, which change no real value.
+    """
+    if bins.shape[-1] == 1:
+        bins = bins.pad([(0, 0)] * (bins.ndim - 1) + [(0, 1)])
+    others = bins[..., 1 : (count + 1) // 2, :].flip(bins.ndim - 2)
+    images = Tensor.concat([others[..., :1], -others[..., 1:]], bins.ndim - 1)
+    return Tensor.concat([bins, images], bins.ndim - 2)
 
 
 @operator("STFT", limits="a fixed frame_length, a constant frame_step")
