@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import compose
+from onnx import TensorProto, compose, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import tinyedge
 from tests.export.test_open_sizes import (
     MODELS,
     SIZES,
@@ -149,3 +152,23 @@ GROUPS = {
 def test_one_program(group: str, target: str, device: Device) -> None:
     some = {name: Empty.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])}
     check_one_program(some, target, device)
+
+
+def test_what_nothing_is_padded_to(tmp_path: Path) -> None:
+    """A kernel of zeros reads no input of size 0."""
+    nodes = [
+        helper.make_node("Pad", ["x", "amounts"], ["padded"]),
+        helper.make_node("ReduceSum", ["padded", "axis"], ["summed"], keepdims=0),
+        helper.make_node("Transpose", ["summed"], ["y"], perm=[1, 0]),
+    ]
+    given = {"amounts": np.array([1, 0, 0, 1, 1, 1]), "axis": np.array([1])}
+    weights = [numpy_helper.from_array(value, name) for name, value in given.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (0, 4, 1))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    bundle = tinyedge.export_onnx(path, target="cpu", out=tmp_path / "b", golden=False)
+    with tinyedge.load(bundle) as model:
+        found = model.run({"x": np.zeros((0, 4, 1), np.float32)})["y"]
+    np.testing.assert_array_equal(found, np.zeros((2, 2), np.float32))

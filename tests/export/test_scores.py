@@ -174,6 +174,16 @@ def test_regressing_trees(aggregate: str, base: list[float]) -> None:
         compare("TreeEnsembleRegressor", MISSING, n_targets=2, **own)
 
 
+def test_trees_of_doubles() -> None:
+    """The features are doubles, the results floats: 0.1 and the float next to it differ."""
+    x = np.array([[0.1, 0, 0], [np.float32(0.1), 0, 0], [0.3, 0, 0]])
+    own = forest("target", [1.5, -2.0, 0.25, 4.0], [0] * 4, 3)
+    own["nodes_values"] = [0.1, 0.0, 0.0] * 2
+    for base in ([], [0.5]):
+        extra = {"base_values": base} if base else {}
+        compare("TreeEnsembleRegressor", x, n_targets=1, **own, **extra)
+
+
 KERNELS = ("LINEAR", "RBF", "POLY", "SIGMOID")
 
 

@@ -507,6 +507,8 @@ class Tensor:
         if all(pair == (0, 0) for pair in amounts):
             return self
         padded = Tensor(UOp(ops.PAD, self.dtype, (self.node,), amounts))
+        if 0 in self.shape:  # nothing is left of it
+            return Tensor.full(padded.shape, value, self.dtype)
         if value == 0 and not (isinstance(value, float) and math.copysign(1, value) < 0):
             return padded
         inside = Tensor.full(self.shape, True, dt.bool_)

@@ -93,7 +93,8 @@ def tree_ensemble_regressor(node: Node, x: Tensor) -> Tensor:
     if aggregate not in AGGREGATES:
         raise node.invalid(f"aggregate_function is {aggregate!r}")
     result = _aggregated(node, rows, forest, weights, count, aggregate, rows.dtype.numpy)
-    return transformed(_based(node, result, count), node.text("post_transform", "NONE"), node)
+    based = _based(node, result, count).cast(dt.float32)
+    return transformed(based, node.text("post_transform", "NONE"), node)
 
 
 @operator(
@@ -115,11 +116,13 @@ def tree_ensemble_classifier(node: Node, x: Tensor) -> list[Tensor]:
     classes = {target for _, target, _ in weights}
     if count != 2 or len(classes) != 1:
         scores = _based(node, scores, count)
-        return [chosen(node, labels, scores.argmax(-1)), transformed(scores, transform, node)]
+        label = chosen(node, labels, scores.argmax(-1))
+        return [label, transformed(scores.cast(dt.float32), transform, node)]
     (only,) = classes
     score = _based(node, scores[:, only : only + 1], 1)
     likely = all(weight >= 0 for *_, weight in weights)
     label = chosen(node, labels, (score > (0.5 if likely else 0.0)).squeeze(1).cast(dt.int32))
+    score = score.cast(dt.float32)
     if only == 0:
         return [label, pair(score, transform, likely, node)]
     return [label, transformed(score.pad([(0, 0), (1, 0)]), transform, node)]
@@ -143,7 +146,7 @@ def _based(node: Node, scores: Tensor, count: int) -> Tensor:
         return scores
     if len(base) not in (1, count):
         raise node.invalid(f"{len(base)} base_values for {count} columns")
-    return scores + node.constant(np.asarray(base, np.float32))
+    return scores + node.constant(np.asarray(base, scores.dtype.numpy))
 
 
 Weight = tuple[int, int, float]  # a leaf, its target or class, and what it adds there
