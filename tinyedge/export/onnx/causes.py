@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tinyedge.core import ops
 from tinyedge.core.uop import Size, UOp, toposort
-
-if TYPE_CHECKING:
-    from tinyedge.export.onnx.counts import Counts
 
 
 @dataclass(frozen=True)
@@ -32,10 +28,12 @@ NOTHING = Cause()
 
 
 class Causes:
-    """Finds causes; what was found is kept. counts: the numbers that only a run knows."""
+    """Finds causes; what was found is kept. labels: the sizes that only a run knows, by name, with
+    the nodes that they are of; the importer adds to them.
+    """
 
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
         self._found: dict[UOp, Cause] = {}
 
     def of(self, nodes: Iterable[UOp]) -> Cause:
@@ -56,11 +54,11 @@ class Causes:
         count = self.of(size for size in sizes if isinstance(size, UOp)).count
         if not count:
             return ""
-        bound = shlex.quote(f"{self._counts.labels[count]}=N")
+        bound = shlex.quote(f"{self._labels[count]}=N")
         return f"give {count!r} a smaller bound: --bound {bound}"
 
     def _own(self, node: UOp) -> Cause:
-        if node.op is ops.SYMBOL and node.arg[0] in self._counts.made:
+        if node.op is ops.SYMBOL and node.arg[0] in self._labels:
             return Cause(count=node.arg[0])
         if node.op is ops.BUFFER and node.arg[0].data is None:
             kind = node.arg[0].kind

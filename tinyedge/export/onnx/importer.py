@@ -154,7 +154,7 @@ class Importer:
         self.uses: Counter[str] = Counter()
         self.functions = _functions(model)
         self.counts = Counts()
-        self.causes = Causes(self.counts)
+        self.causes = Causes(self.counts.labels)
         self._count = 0
         self._made = 0
         self._bodies: dict[int, _Body] = {}
