@@ -30,18 +30,18 @@ _SIZES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 def _block(node: Node) -> int:
     """How many channels a block of the model has: as its shapes prove, or as on this machine."""
-    importer = node.importer
-    if importer not in _SIZES:
-        proved = _proved(importer.model.proto.graph)
-        _SIZES[importer] = proved or _usual()
+    context = node.context
+    if context not in _SIZES:
+        proved = _proved(context.model.proto.graph)
+        _SIZES[context] = proved or _usual()
         if not proved:
-            importer.warn(
+            context.warn(
                 "its convolutions are in blocks of 8 or 16 channels, and the file does not say "
-                f"which: {_SIZES[importer]} are assumed, as onnxruntime takes on this machine. If "
+                f"which: {_SIZES[context]} are assumed, as onnxruntime takes on this machine. If "
                 "outputs are wrong, optimize the model at level ORT_ENABLE_EXTENDED, which makes "
                 "no blocks"
             )
-    return _SIZES[importer]
+    return _SIZES[context]
 
 
 def _proved(graph: Any) -> int:

@@ -10,9 +10,10 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import maximum
+from tinyedge.export.onnx.context import Call
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.movement import cut
-from tinyedge.export.onnx.registry import REFUSED, Call, Node, operator
+from tinyedge.export.onnx.registry import REFUSED, Node, operator
 
 Steps = Generator[Call, list[Any], Any]
 

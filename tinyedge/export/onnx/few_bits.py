@@ -34,7 +34,7 @@ def _numbers(node: Node, stored: Tensor, bits: int, rows: int, length: int) -> T
         codes = node.known(stored)
         return node.constant(_unpacked(codes.reshape(rows, -1), bits, length))
 
-    return node.importer.once((stored.node, bits, rows, length), made)
+    return node.context.once((stored.node, bits, rows, length), made)
 
 
 def _checked_bits(node: Node) -> int:

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tinyedge.core.tensor import Tensor
-
-if TYPE_CHECKING:
-    from tinyedge.export.onnx.registry import Node
-
-
-@dataclass(frozen=True)
-class Affine:
-    """How a result was made: make(weight, bias), linear in both, with one weight slice per channel.
-
-    channel: the channel axis of the result (nonnegative). filters: the channel axis of the weight.
-    scale, shift: applied to the original weight and bias, per channel, in double precision.
-    """
-
-    make: Callable[[Any, Any], Tensor]
-    weight: Any
-    bias: Any
-    filters: int
-    channel: int
-    scale: Any
-    shift: Any
-
-    def tensor(self) -> Tensor:
-        """The result with scale and shift in its weights, rounded once."""
-        kind = self.weight.dtype
-        shape = [1] * self.weight.ndim
-        shape[self.filters] = -1
-        weight = (self.weight.astype(np.float64) * self.scale.reshape(shape)).astype(kind)
-        bias = self.bias * self.scale + self.shift
-        return self.make(weight, bias.astype(kind))
+from tinyedge.export.onnx.affine import Affine
+from tinyedge.export.onnx.registry import Node
 
 
 def remember(
@@ -54,7 +27,7 @@ def remember(
     channels = weight.shape[filters]
     start = np.zeros(channels) if bias is None else bias.astype(np.float64).reshape(channels)
     ones, zeros = np.ones(channels), np.zeros(channels)
-    node.importer.affine[result.node] = Affine(make, weight, start, filters, channel, ones, zeros)
+    node.context.affine[result.node] = Affine(make, weight, start, filters, channel, ones, zeros)
     return result
 
 
@@ -63,9 +36,9 @@ def absorb(node: Node, x: Tensor, name: str, scale: Any, shift: Any) -> Tensor |
 
     scale, shift: one value a channel, in double precision. name: the ONNX name of x.
     """
-    importer = node.importer
-    affine = importer.affine.get(x.node)
-    if affine is None or importer.uses[name] != 1:
+    context = node.context
+    affine = context.affine.get(x.node)
+    if affine is None or context.uses[name] != 1:
         return None
     channels = affine.weight.shape[affine.filters]
     if not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):
@@ -76,17 +49,17 @@ def absorb(node: Node, x: Tensor, name: str, scale: Any, shift: Any) -> Tensor |
         shift=affine.shift * scale + np.broadcast_to(shift, channels),
     )
     result = changed.tensor()
-    importer.affine[result.node] = changed
-    importer.merged += 1
-    before = importer.names.pop(x.node, None)
+    context.affine[result.node] = changed
+    context.merged += 1
+    before = context.names.pop(x.node, None)
     if before is not None:
-        importer.names[result.node] = f"{before}+{node.name}"
+        context.names[result.node] = f"{before}+{node.name}"
     return result
 
 
 def per_channel(node: Node, x: Tensor, constant: Tensor) -> Any:
     """A constant operand as one value a channel of x (or one for all), in double, if it is that."""
-    affine = node.importer.affine.get(x.node)
+    affine = node.context.affine.get(x.node)
     if affine is None:
         return None
     value = node.known(constant)

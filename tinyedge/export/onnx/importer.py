@@ -21,14 +21,15 @@ from tinyedge.core.uop import Shape, Size, UOp, maximum, product, toposort
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
+from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes, next_step
+from tinyedge.export.onnx.context import Call, Scope
 from tinyedge.export.onnx.counts import Counts
 from tinyedge.export.onnx.equality import mismatch, show, too_small
-from tinyedge.export.onnx.folding import Affine
 from tinyedge.export.onnx.known import Knowledge, constant
 from tinyedge.export.onnx.ordering import Reads, duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Model, canonical_domain
-from tinyedge.export.onnx.registry import REFUSED, Call, Function, Node, Scope, lookup, nested
+from tinyedge.export.onnx.registry import REFUSED, Function, Node, lookup, nested
 from tinyedge.export.onnx.selection import Left, select
 
 NEXT = {  # for an operator that is not there, by its domain

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinyedge.core.errors import ModelError
+from tinyedge.export.onnx.context import Scope
 from tinyedge.export.onnx.reader import subgraphs
-from tinyedge.export.onnx.registry import Scope
 
 
 def uses_of(graph: Any) -> Counter[str]:

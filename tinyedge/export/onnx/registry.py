@@ -16,7 +16,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import Any, TypeVar, Union
 
 import numpy as np
 
@@ -26,15 +26,13 @@ from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.tensor import Tensor
 from tinyedge.core.uop import Shape, Size, UOp, maximum, product, substitute
 from tinyedge.export.onnx.causes import next_step
+from tinyedge.export.onnx.context import Call, Context, Scope
 from tinyedge.export.onnx.elements import Element
 from tinyedge.export.onnx.equality import show, too_small, unequal
 from tinyedge.export.onnx.known import element
 from tinyedge.export.onnx.masks import Mask, sums_of_masks
 from tinyedge.export.onnx.reader import element_type
 from tinyedge.export.ports import LOOPS
-
-if TYPE_CHECKING:
-    from tinyedge.export.onnx.importer import Importer
 
 Result = Union[Tensor, Sequence[Any], None]
 Function = Callable[..., Any]
@@ -109,44 +107,6 @@ class Refused:
 REFUSED = Refused()
 
 
-class Scope:
-    """The values of a graph by name; a subgraph also sees those around it."""
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        self.values: dict[str, Any] = {}
-        self.outer = outer
-
-    def holder(self, name: str) -> Scope:
-        """The scope that holds `name`. Raises KeyError."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope
-            scope = scope.outer
-        raise KeyError(name)
-
-
-@dataclass
-class Call:
-    """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
-
-    The walk answers with the values of `results`. functions: those being inlined around it.
-    in_turn: whether it is one turn of a loop that is not unrolled; turns: how many loops lie around
-    it of which only a run knows the number of turns. perhaps: whether it is a branch that only a
-    run chooses.
-    """
-
-    nodes: Sequence[Any]
-    scope: Scope
-    results: Sequence[str]
-    opsets: Mapping[str, int]
-    prefix: str
-    functions: frozenset[str] = frozenset()
-    in_turn: bool = False
-    perhaps: bool = False
-    turns: int = 0
-
-
 class Node:
     """One ONNX node: its attributes by typed getters, and what is known of its inputs at import.
 
@@ -160,7 +120,7 @@ class Node:
         opset: int,
         name: str,
         attributes: dict[str, Any],
-        importer: Importer,
+        context: Context,
         call_site: Call,
     ) -> None:
         self.op: str = proto.op_type
@@ -170,7 +130,7 @@ class Node:
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
         self.attributes = attributes
-        self.importer = importer
+        self.context = context
         self.call_site = call_site
         self.different: tuple[Size, Size] | None = None  # sizes that must be equal, by `unequal`
         self._constants = 0
@@ -241,7 +201,7 @@ class Node:
         subject = f"attribute {name!r} of {self.label}"
         proto = attribute.sparse_tensor if sparse else attribute.t
         self._constants += 1
-        return self.importer.decode(proto, sparse, subject, f"{self.name}/{self._constants}")
+        return self.context.decode(proto, sparse, subject, f"{self.name}/{self._constants}")
 
     def graph(self, name: str) -> Any:
         """A subgraph attribute. Raises ModelError where it is missing."""
@@ -294,7 +254,7 @@ class Node:
                 next="make a number of turns constant: such a loop is unrolled",
             )
         site = replace(site, in_turn=in_turn, perhaps=site.perhaps or perhaps, turns=turns)
-        return self.importer.subgraph(graph, scope, site, nested(f"{self.name}/{number}"))
+        return self.context.subgraph(graph, scope, site, nested(f"{self.name}/{number}"))
 
     # What is known at import.
 
@@ -302,7 +262,7 @@ class Node:
         """The values of a tensor as a numpy array where they are known at import, else None."""
         if tensor is None:
             return None
-        value = self.importer.knowledge.value(tensor.cast(tensor.dtype.computed))
+        value = self.context.knowledge.value(tensor.cast(tensor.dtype.computed))
         return None if value is None or value.dtype == object else value
 
     def unknown(self, tensor: Tensor | None) -> bool:
@@ -318,8 +278,8 @@ class Node:
 
         Raises UnsupportedOp where there is neither.
         """
-        self.importer.bounded.add(self.name)
-        given = self.importer.bounds.get(self.name)
+        self.context.bounded.add(self.name)
+        given = self.context.bounds.get(self.name)
         known = [n for n in (limit, given) if n is not None and n < 2**31 - 1]
         if not known:
             raise self.unsupported(
@@ -345,8 +305,8 @@ class Node:
         greatest = maximum(most)
         if not greatest:
             return 0
-        given = self.importer.bounds.get(self.name, greatest + 1)
-        counts = self.importer.counts
+        given = self.context.bounds.get(self.name, greatest + 1)
+        counts = self.context.counts
         return counts.add(self.name, count, greatest, bounded=given <= greatest, mask=mask)
 
     def constant_input(self, tensor: Tensor, what: str) -> Any:
@@ -398,10 +358,10 @@ class Node:
 
     def _value_with_counts(self, tensor: Tensor) -> Any:
         """What is known of a tensor if sums of masks are: sizes that a run counts."""
-        value = self.importer.knowledge.value(tensor)
+        value = self.context.knowledge.value(tensor)
         if value is not None:
             return value
-        counts = self.importer.counts
+        counts = self.context.counts
         named: dict[UOp, UOp] = {}
         for node, mask in sums_of_masks(tensor.node).items():
             size = counts.of_mask(mask)
@@ -412,11 +372,11 @@ class Node:
         if not named:
             return None
         (root,) = substitute((tensor.node,), named)
-        return self.importer.knowledge.value(Tensor(root))
+        return self.context.knowledge.value(Tensor(root))
 
     def element(self, tensor: Tensor, what: str) -> Element:
         """The value of a scalar input that is computed from constants and sizes."""
-        value = self.importer.knowledge.value(tensor)
+        value = self.context.knowledge.value(tensor)
         if value is None:
             self.constant_input(tensor, what)
         found: Element = value.reshape(-1).tolist()[0]
@@ -442,16 +402,16 @@ class Node:
     def constant(self, array: Any) -> Tensor:
         """A constant made by this node, under a name of its own."""
         self._constants += 1
-        return self.importer.constant(np.asarray(array), f"{self.name}/{self._constants}")
+        return self.context.constant(np.asarray(array), f"{self.name}/{self._constants}")
 
     def folded(self, tensor: Tensor) -> Tensor:
         """The tensor as a constant where its values are known at import."""
         self._constants += 1
-        return self.importer.knowledge.fold(tensor, f"{self.name}/{self._constants}")
+        return self.context.knowledge.fold(tensor, f"{self.name}/{self._constants}")
 
     def spend(self, steps: int) -> None:
         """Count unrolled steps as nodes of the graph. Raises ModelError beyond the limit."""
-        self.importer.spend(steps, self.label)
+        self.context.spend(steps, self.label)
 
     # Refusals.
 
@@ -463,11 +423,11 @@ class Node:
         otherwise: where they depend on open sizes only, which --dim changes.
         """
         nodes = [v.node if isinstance(v, Tensor) else v for v in values if not isinstance(v, int)]
-        return next_step(self.importer.causes.of(nodes), otherwise)
+        return next_step(self.context.causes.of(nodes), otherwise)
 
     def smaller(self, *sizes: Size) -> str:
         """The next step where sizes are too large: a smaller greatest one."""
-        return self.importer.causes.smaller(sizes) or (
+        return self.context.causes.smaller(sizes) or (
             "give the size a smaller greatest one with --dim, or fix it"
         )
 
@@ -478,7 +438,7 @@ class Node:
         """
         self.different = a, b
         subject = f"{self.label}, {what}" if what else self.label
-        return unequal(subject, a, b, self.importer.causes)
+        return unequal(subject, a, b, self.context.causes)
 
     def same_shape(self, shape: Shape, wanted: Shape, what: str) -> None:
         """Raise ModelError where the shape of an operand is another than it must be, InputError
@@ -495,7 +455,7 @@ class Node:
 
     def counts(self, size: Size) -> bool:
         """Whether only a run knows a size."""
-        return isinstance(size, UOp) and bool(self.importer.causes.of((size,)).count)
+        return isinstance(size, UOp) and bool(self.context.causes.of((size,)).count)
 
     def needs(self, size: Size, least: int, *, lenient: bool = False) -> None:
         """Raise InputError where an open size may be less than `least`.
@@ -504,16 +464,16 @@ class Node:
         """
         if lenient and self.counts(size):
             return
-        error = too_small(self.label, size, least, self.importer.causes)
+        error = too_small(self.label, size, least, self.context.causes)
         if error is not None:
             raise error
 
     def check_table(self, elements: int) -> None:
         """Count the elements of a constant to make. Raises ModelError beyond the limit."""
-        self.importer.make(elements, self.label)
+        self.context.make(elements, self.label)
 
     def warn(self, text: str) -> None:
-        self.importer.warn(f"{self.label}: {text}")
+        self.context.warn(f"{self.label}: {text}")
 
     def unsupported(self, because: str, *, supported: str = "", next: str = "") -> UnsupportedOp:
         """The error for a valid use that cannot be imported."""

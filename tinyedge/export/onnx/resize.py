@@ -106,7 +106,7 @@ def upsampled(node: Node, x: Tensor, scales: Sequence[Any], mode: str, coordinat
 
 def _values(node: Node, tensor: Tensor, what: str) -> list[Any]:
     """Floats, or quotients of symbolic sizes."""
-    value = node.importer.knowledge.value(tensor)
+    value = node.context.knowledge.value(tensor)
     if value is None:
         node.constant_input(tensor, what)
     return value.reshape(-1).tolist()  # type: ignore[no-any-return]

@@ -31,7 +31,7 @@ def chosen(node: Node, labels: list[int], place: Tensor) -> Tensor:
     """The labels at places, int64: their numbers where they are texts, which the importer notes."""
     made = node.constant(np.asarray(labels, np.int64)).gather(0, place)
     if node.has("classlabels_strings"):
-        node.importer.texts.add(made.node)
+        node.context.texts.add(made.node)
     return made
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import onnx
 from tinyedge.core.errors import InputError
+from tinyedge.export.onnx.context import Scope
 from tinyedge.export.onnx.ordering import Reads, name_of, ordered
-from tinyedge.export.onnx.registry import Scope
 
 SHOWN = 3  # names that an error lists
 

@@ -181,7 +181,7 @@ def resolved(node: Node, x: Tensor, sizes: Sequence[Size]) -> Tensor:
 
 def checked_shape(node: Node, sizes: Sequence[Size]) -> tuple[Size, ...]:
     """The sizes, refused where one is negative or their product is beyond the limit."""
-    limits = node.importer.model.limits
+    limits = node.context.model.limits
     if any(isinstance(want, int) and want < 0 for want in sizes):
         raise node.invalid(f"shape {shape_text(sizes)} has a negative size")
     if len(sizes) > limits.axes:
