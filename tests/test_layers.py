@@ -100,16 +100,72 @@ def test_targets_do_not_know_each_other() -> None:
             assert match is None or match[1] == own, f"{path} imports {module}"
 
 
-def test_no_module_of_core_imports_itself_through_others() -> None:
-    modules = {module_of(path): path for path in FILES if part_of(path) == "core"}
-    edges = {
-        name: {each for each in imports(path, top_only=True) if each in modules and each != name}
-        for name, path in modules.items()
+Edge = tuple[str, str]  # a module, and one that it imports
+
+# Imports that still close a cycle, each with its reason. None may be added.
+KNOWN_CYCLES: dict[Edge, str] = {
+    ("tinyedge.core.uop", "tinyedge.core.rules.index"): (
+        "a node of the graph gets its shape when it is made, and open sizes are index arithmetic"
+    ),
+    ("tinyedge.core.tensor", "tinyedge.core.rules.formats"): (
+        "a cast of a stored type becomes arithmetic when it is made, not when the graph is retyped"
+    ),
+    ("tinyedge.core.tensor", "tinyedge.core.rules.functions"): (
+        "sigmoid, erf and others are methods of Tensor, made of its other methods"
+    ),
+    ("tinyedge.core.tensor", "tinyedge.core.reference"): (
+        "Tensor.numpy evaluates, and evaluating halves retypes the graph, which takes Tensors"
+    ),
+}
+
+
+def edges_of(modules: dict[str, Path]) -> dict[str, set[str]]:
+    """What each module imports of them, at its top, in a function or under TYPE_CHECKING."""
+    edges: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        needed = edges[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                needed |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                needed |= {each if each in modules else str(node.module) for each in full}
+        needed &= modules.keys() - {name}
+    return edges
+
+
+def cyclic(edges: dict[str, set[str]]) -> list[Edge]:
+    """The edges that lie on a cycle: what they lead to leads back."""
+    below = {name: set(needs) for name, needs in edges.items()}
+    for middle in edges:
+        for needs in below.values():
+            if middle in needs:
+                needs |= below[middle]
+    return sorted((a, b) for a, needs in edges.items() for b in needs if a in below[b])
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    edges = edges_of({module_of(path): path for path in FILES})
+    found = set(cyclic(edges))
+    assert not KNOWN_CYCLES.keys() - found, "no cycle any more: take it out of KNOWN_CYCLES"
+    for one, other in KNOWN_CYCLES:
+        edges[one].discard(other)
+    cycle = cyclic(edges)
+    assert not cycle, "imports in a cycle:\n" + "\n".join(f"{a} -> {b}" for a, b in cycle)
+
+
+def test_a_cycle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
+    texts = {
+        "top": "from inside import x",
+        "inside": "def f():\n    import typed",
+        "typed": "if TYPE_CHECKING:\n    import top",
+        "apart": "import top",
     }
-    while edges:
-        free = {name for name, needs in edges.items() if not needs}
-        assert free, f"a cycle among {sorted(edges)}"
-        edges = {name: needs - free for name, needs in edges.items() if name not in free}
+    modules = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, path in modules.items():
+        path.write_text(texts[name], encoding="utf-8")
+    cycle = [("inside", "typed"), ("top", "inside"), ("typed", "top")]
+    assert cyclic(edges_of(modules)) == cycle
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if part_of(path) == "core"], ids=module_of)

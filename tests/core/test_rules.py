@@ -12,7 +12,6 @@ from tests.rows import ELEMENTWISE, accepts, random_values, special
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.reference import cast_array
 from tinyedge.core.rewrite import Bindings, Pattern, Rule, match
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import RULES, SIMPLIFY, simplify
@@ -40,7 +39,7 @@ def compute(root: UOp, given: dict[UOp, Array]) -> Array:
         if node.op is ops.CONST:
             done[node] = np.full(SAMPLES, node.arg, node.dtype.numpy)
         elif node.op is ops.CAST:
-            done[node] = cast_array(src[0], node.dtype)
+            done[node] = dt.cast_array(src[0], node.dtype)
         else:
             assert node.op.numpy is not None
             done[node] = np.asarray(node.op.numpy(*src)).astype(node.dtype.numpy)

@@ -184,3 +184,15 @@ def named(array: Any, dtype: DType) -> Any:
     except ImportError:
         return array
     return np.ascontiguousarray(array).view(getattr(ml_dtypes, dtype.name)).reshape(array.shape)
+
+
+def cast_array(array: Any, dtype: DType) -> Any:
+    """numpy's conversion, except that floats out of an integer's range saturate and NaN gives 0."""
+    with np.errstate(all="ignore"):
+        if not dtype.is_int or array.dtype.kind != "f":
+            return array.astype(dtype.numpy)
+        low, high = dtype.limits
+        whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0))
+        inside = np.clip(whole, low, high).astype(dtype.numpy)
+        ends = np.where(whole <= low, np.asarray(low, dtype.numpy), np.asarray(high, dtype.numpy))
+        return np.where((whole > low) & (whole < high), inside, ends)

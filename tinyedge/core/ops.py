@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tinyedge.core.dtype import DType
+
 Array = Any
 
 
@@ -206,6 +208,14 @@ BEGIN = _row("begin", "statement", 1)  # src: range
 END = _row("end", "statement", 1)
 SET = _row("set", "statement", 2)  # src: accumulator, value
 BARRIER = _row("barrier", "statement", 0)
+
+
+def fold_identity(op: Primitive, dtype: DType) -> int | float:
+    """The neutral element of a fold in a scalar type."""
+    if op in (MAX, MIN) and dtype.kind != "f":
+        return dtype.limits[0 if op is MAX else 1]
+    assert op.identity is not None
+    return op.identity
 
 
 @dataclass(frozen=True, eq=False)

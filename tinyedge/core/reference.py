@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import ops
-from tinyedge.core.dtype import DType, codes, float16
-from tinyedge.core.schedule.canonical import fold_identity
+from tinyedge.core.dtype import DType, cast_array, codes, float16
 from tinyedge.core.schedule.loops import outline
 from tinyedge.core.uop import Size, UOp, symbol_value, toposort
 
@@ -242,18 +241,6 @@ def _loop(
     return [values[name] for name in carried]
 
 
-def cast_array(array: Array, dtype: DType) -> Array:
-    """numpy's conversion, except that floats out of an integer's range saturate and NaN gives 0."""
-    with np.errstate(all="ignore"):
-        if not dtype.is_int or array.dtype.kind != "f":
-            return array.astype(dtype.numpy)
-        low, high = dtype.limits
-        whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0))
-        inside = np.clip(whole, low, high).astype(dtype.numpy)
-        ends = np.where(whole <= low, np.asarray(low, dtype.numpy), np.asarray(high, dtype.numpy))
-        return np.where((whole > low) & (whole < high), inside, ends)
-
-
 def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> Array:
     span = (size - 1) * dilation + 1
     count = (array.shape[axis] - span) // stride + 1
@@ -284,7 +271,7 @@ def reduce_array(
 
 def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
     """The neutral element of a reduction in a type."""
-    return dtype.numpy.type(fold_identity(op, dtype))
+    return dtype.numpy.type(ops.fold_identity(op, dtype))
 
 
 def _scatter(

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
-from tinyedge.core.reference import cast_array, reduce_array, size_value
+from tinyedge.core.reference import reduce_array, size_value
 from tinyedge.core.schedule.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.uop import UOp, as_size, symbol_value, toposort
 
@@ -89,7 +89,7 @@ class _Store:
         if not real[inside].all():
             raise ValueError(f"the kernel writes outside of an image: {self.store!r}")
         flat = self.buffers[param.arg.slot]
-        flat[at[inside]] = cast_array(what[inside], param.dtype)
+        flat[at[inside]] = dt.cast_array(what[inside], param.dtype)
 
     def _value(self, node: UOp) -> Array:
         op = node.op
@@ -111,7 +111,7 @@ class _Store:
         if op is ops.FOLD:
             return self._fold(node, src[0])
         if op is ops.CAST:
-            return cast_array(src[0], node.dtype)
+            return dt.cast_array(src[0], node.dtype)
         if op is ops.BITCAST:
             return np.asarray(src[0]).view(node.dtype.numpy)
         assert op.numpy is not None, f"no meaning for {node!r} in a kernel"

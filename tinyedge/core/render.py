@@ -15,7 +15,6 @@ from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.rules import index as ix
-from tinyedge.core.schedule.canonical import fold_identity
 from tinyedge.core.target import KernelText
 from tinyedge.core.uop import UOp, toposort
 
@@ -292,7 +291,7 @@ class Printer:
     def identity(self, op: ops.Primitive, dtype: DType) -> str:
         """The first value of an accumulator."""
         scalar = dtype.scalar if dtype.lanes > 1 else dtype
-        value = fold_identity(op, scalar)
+        value = ops.fold_identity(op, scalar)
         text = self.number(value, scalar)
         if dtype.lanes == 1:
             return text

@@ -43,9 +43,7 @@ def _fold(node: UOp) -> UOp:
         value = np.asarray(node.src[0].arg, node.src[0].dtype.numpy).view(node.dtype.numpy)
         return const(value.item(), node.dtype)
     if node.op is ops.CAST:
-        from tinyedge.core.reference import cast_array
-
-        value = cast_array(np.asarray(node.src[0].arg, node.src[0].dtype.numpy), node.dtype)
+        value = dt.cast_array(np.asarray(node.src[0].arg, node.src[0].dtype.numpy), node.dtype)
         return const(value.item(), node.dtype)
     assert node.op.numpy is not None
     operands = [np.asarray(s.arg, s.dtype.numpy) for s in node.src]

@@ -248,14 +248,6 @@ def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:
     return outer in atom.ranges or inner in atom.ranges
 
 
-def fold_identity(op: ops.Primitive, dtype: dt.DType) -> int | float:
-    """The neutral element of a fold in a scalar type."""
-    if op in (ops.MAX, ops.MIN) and dtype.kind != "f":
-        return dtype.limits[0 if op is ops.MAX else 1]
-    assert op.identity is not None
-    return op.identity
-
-
 def guard(condition: UOp, store: UOp) -> UOp:
     """The store under a condition; nested guards become one."""
     if store.op is ops.GUARD:
@@ -278,7 +270,7 @@ def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -
         src = tuple(done[s] for s in node.src)
         if node.op is ops.FOLD and target in node.src[1:]:
             (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
-            neutral = const(fold_identity(node.arg, body.dtype), body.dtype)
+            neutral = const(ops.fold_identity(node.arg, body.dtype), body.dtype)
             body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
             longer = (padded if r is target else r for r in src[1:])
             left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none

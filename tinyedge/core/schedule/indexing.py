@@ -13,7 +13,6 @@ from tinyedge.core import ops
 from tinyedge.core.rules import index as ix
 from tinyedge.core.rules.algebra import simplify
 from tinyedge.core.schedule.buffers import Param, Placement, Storage
-from tinyedge.core.schedule.canonical import fold_identity
 from tinyedge.core.uop import Shape, Size, UOp, as_node, const, maximum
 
 Indices = tuple[UOp, ...]
@@ -133,7 +132,7 @@ class Indexer:
             if new is not ix.ZERO:
                 ranges.append(new)
         if any(maximum(size) == 0 for size in source.shape):
-            return const(fold_identity(op, node.dtype), node.dtype)
+            return const(ops.fold_identity(op, node.dtype), node.dtype)
         value = yield (source, tuple(inner), valid)
         return UOp(ops.FOLD, node.dtype, (value, *ranges), op) if ranges else value
 

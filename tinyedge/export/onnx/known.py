@@ -18,7 +18,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.reference import cast_array, evaluate
+from tinyedge.core.reference import evaluate
 from tinyedge.core.rules import index as ix
 from tinyedge.core.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.tensor import Tensor
@@ -301,7 +301,7 @@ def _tidy(array: Any, dtype: DType) -> Any:
 def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
     """One primitive on numeric arrays: one at a time, so sums of products never meet a BLAS."""
     if node.op is ops.CAST:
-        return cast_array(operands[0], node.dtype)
+        return dt.cast_array(operands[0], node.dtype)
     if node.op.elementwise and node.op.numpy is not None:
         return np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy, copy=False)
     sources = tuple(
