@@ -58,6 +58,7 @@ def test_the_wheel_holds_the_runtimes_and_nothing_of_development(wheel: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {"tinyedge/web/src/tinyedge.js", "tinyedge/web/src/tinyedge.d.ts"} <= set(names)
+    assert "tinyedge/py.typed" in names
     tops = {name.split("/")[0] for name in names}
     assert tops == {"tinyedge", next(top for top in tops if top.endswith(".dist-info"))}
     for name in names:

@@ -50,9 +50,12 @@ def commit_of(name: str, root: Path = ROOT) -> str | None:
 def usual_base(root: Path = ROOT) -> str | None:
     """What HEAD is compared with if nobody says: $PROCESS_REPLAY_BASE, else where this branch left
     main, and on main itself the parent. None where there is no parent: the first commit, or a
-    shallow clone."""
-    if os.environ.get(BASE):
-        return commit_of(os.environ[BASE], root)
+    shallow clone. Raises ReplayError where the variable names no commit."""
+    if named := os.environ.get(BASE):
+        found = commit_of(named, root)
+        if found is None:
+            raise ReplayError(f"{BASE} is {named!r}, and there is no such commit here")
+        return found
     head = commit_of("HEAD", root)
     main = commit_of("main", root) or commit_of("origin/main", root)
     if head and main:

@@ -195,6 +195,9 @@ def test_what_is_compared_with(repository: Path, monkeypatch: pytest.MonkeyPatch
     assert sides.usual_base(repository) == second
     monkeypatch.setenv(sides.BASE, first)
     assert sides.usual_base(repository) == first
+    monkeypatch.setenv(sides.BASE, "no commit")
+    with pytest.raises(sides.ReplayError, match="no such commit"):
+        sides.usual_base(repository)
 
 
 def test_a_shallow_clone_has_nothing_to_compare_with(repository: Path, tmp_path: Path) -> None:
