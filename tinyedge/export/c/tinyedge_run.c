@@ -276,7 +276,7 @@ static te_status solve_axis(const te_model *model, const te_port_record *port, i
     if (unknown == -1) return TE_OK;
     const te_symbol_record *symbol = &model->symbols[unknown];
     values[unknown] = symbol->max - symbol->step;
-    bool fits = size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &below);
+    bool fits = (uint64_t)size <= TE_INTEGER_LIMIT && te_evaluate(tokens, values, &below);
     values[unknown] = symbol->max;
     fits = fits && te_evaluate(tokens, values, &most) && most != below;
     if (fits) {
