@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Union
 
 import numpy as np
@@ -363,15 +362,12 @@ class Replay:
                 valid = int(arrays[port.count].reshape(-1)[0])
                 most = array.shape[port.count_axis]
                 if not 0 <= valid <= most:
-                    because = f"it has {valid} entries, but room for {most}"
+                    because = f", but room for {most}"
                     if valid < 0:
-                        because = (
-                            f"it has {valid} entries: sizes that must be equal differ, "
-                            "or it counts below 0"
-                        )
+                        because = ": sizes that must be equal differ, or it counts below 0"
                     raise RunError(
                         f"output {name!r}",
-                        because,
+                        f"it has {valid} entries{because}",
                         id="replay.count",
                         next="check what computes that number, or export with a greater --bound",
                     )
@@ -612,12 +608,7 @@ class Replay:
     def __enter__(self) -> Replay:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -211,7 +211,7 @@ def non_max_suppression(
     none = Tensor.full((rounds, BATCH, number, classes), -1, dt.int32)
     chosen, begin = none, Tensor(True, dt.bool_)
 
-    def among_few(size: int, flags: _Flags) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+    def among_few(size: int) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
         def selected(going: Tensor, chosen: Tensor) -> Sequence[Tensor]:
             few = _first_of(corners, scores, flags, going.where(Tensor.arange(size), -1))
             return ~going, few.select(chosen, limit, overlap)
@@ -225,8 +225,8 @@ def non_max_suppression(
             few = _first_of(corners, scores, best, Tensor.arange(size))
             found = few.select(chosen, limit, overlap)
             many = (found >= 0).cast(dt.int32).sum((0, 1)).reshape((lines,)).cast(limit.dtype)
-            enough = (many >= limit) | flags.count.eq(best.count)
-            return ~going, found, enough.cast(dt.int32).min() > 0
+            done = (many >= limit) | flags.count.eq(best.count)
+            return ~going, found, done.cast(dt.int32).min() > 0
 
         return selected
 
@@ -243,7 +243,7 @@ def non_max_suppression(
         longest = flags.count.max()
     enough = next((size for size in sizes if size >= 2 * turns), None)
     for size in sizes:
-        chosen = run(begin & (longest <= size), among_few(size, flags))
+        chosen = run(begin & (longest <= size), among_few(size))
         begin = begin & (longest > size)
         if size == enough:
             tried = Tensor.loop([begin, chosen, ~begin], among_best(size), bound=1)
@@ -333,13 +333,13 @@ def _best(scores: Tensor, alive: Tensor, size: int) -> Tensor:
     """
     low = alive.where(scores, np.inf).min(1, keepdims=True).realise()
     high = alive.where(scores, -np.inf).max(1, keepdims=True).realise()
-    part = Tensor.arange(CUTS + 1).cast(scores.dtype) / CUTS
+    at = Tensor.arange(CUTS + 1)
+    part = at.cast(scores.dtype) / CUTS
     for _ in range(3):
         cuts = (low + (high - low) * part).realise()  # [L, CUTS + 1]
         above = alive.unsqueeze(1) & (scores.unsqueeze(1) >= cuts.unsqueeze(2))
         few = above.cast(dt.int32).sum(2) <= size
-        first = few.where(Tensor.arange(CUTS + 1), CUTS).min(1, keepdims=True).realise()
-        at = Tensor.arange(CUTS + 1)
+        first = few.where(at, CUTS).min(1, keepdims=True).realise()
         low = at.eq(first - 1).where(cuts, 0).sum(1, keepdims=True)
         high = at.eq(first).where(cuts, 0).sum(1, keepdims=True)
     kept = alive & (scores >= high)

@@ -161,7 +161,7 @@ def resolve(
     computed = _computed(names, dims)
     places = _places(names, computed)
     present = set(places)
-    unknown = unknown_sizes(inputs, dims)
+    unknown = _unknown(inputs, dims, places)
     for key in unknown:
         parse_value(key, dims[key])
         if not spare:
@@ -373,7 +373,13 @@ def _check_chosen(name: str, given: Bounds, size: Size) -> None:
 def unknown_sizes(inputs: Sequence[Declared], dims: Mapping[str, int | str]) -> list[str]:
     """Those of the keys of dims that name no size of the inputs."""
     names = _names(inputs)
-    present = _places(names, _computed(names, dims))
+    return _unknown(inputs, dims, _places(names, _computed(names, dims)))
+
+
+def _unknown(
+    inputs: Sequence[Declared], dims: Mapping[str, int | str], present: Collection[str]
+) -> list[str]:
+    """present: the names of the sizes of the inputs."""
     return [key for key in dims if key not in present and _find(inputs, key) is None]
 
 

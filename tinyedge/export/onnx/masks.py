@@ -15,7 +15,8 @@ from tinyedge.core import ops
 from tinyedge.core.dtype import DType
 from tinyedge.core.uop import Size, UOp, maximum, product, toposort
 
-_SAME_ELEMENTS = (ops.RESHAPE, ops.PERMUTE, ops.FLIP, ops.REALISE)
+_SAME_ORDER = (ops.RESHAPE, ops.PERMUTE, ops.REALISE)  # where elements lie along one axis
+_SAME_ELEMENTS = (*_SAME_ORDER, ops.FLIP)
 _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
 
 
@@ -98,15 +99,8 @@ def _squared(node: UOp) -> UOp | None:
     """What a product multiplies by itself, element by element: also a row by itself as a column."""
     if node.src[0] is node.src[1]:
         return node.src[0]
-    left, right = map(_in_order, node.src)
+    left, right = (_elements(source, _SAME_ORDER) for source in node.src)
     return left if left is right and _vector(left) and _vector(node) else None
-
-
-def _in_order(node: UOp) -> UOp:
-    """The tensor below views that keep the order of its elements, where they lie along one axis."""
-    while node.op in (ops.RESHAPE, ops.PERMUTE, ops.REALISE):
-        node = node.src[0]
-    return node
 
 
 def _vector(node: UOp) -> bool:
@@ -119,9 +113,9 @@ def _most(dtype: DType) -> float:
     return dtype.limits[1] if dtype.is_int else _EXACT.get(dtype.name, 0)
 
 
-def _elements(node: UOp) -> UOp:
+def _elements(node: UOp, views: tuple[ops.Primitive, ...] = _SAME_ELEMENTS) -> UOp:
     """The tensor below views that have all its elements, each once."""
-    while node.op in _SAME_ELEMENTS:
+    while node.op in views:
         node = node.src[0]
     return node
 

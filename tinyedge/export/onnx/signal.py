@@ -137,10 +137,7 @@ def _fitted(x: Tensor, axis: int, count: Size) -> Tensor:
 
 
 def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
-    """The real signal of which x holds the first count // 2 + 1 bins.
-
-    Bins other than the first stand for their mirror images too; the one in the middle has none.
-    """
+    """The real signal of which x holds the first count // 2 + 1 bins."""
     bins = ix.size_add(ix.size_floordiv(count, 2), 1)
     x = _fitted(x, axis, bins)
     order = [a for a in range(x.ndim - 1) if a != axis] + [axis, x.ndim - 1]
@@ -148,16 +145,25 @@ def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
     if isinstance(count, int) and _factor(count):
         real, _ = _transform(node, _mirrored(moved, count), count, count, 1.0)
         real = real / Tensor.from_size(count, x.dtype)
-        return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
+    else:
+        real = _at_once_of_bins(node, moved, bins, count)
+    return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
+
+
+def _at_once_of_bins(node: Node, x: Tensor, bins: Size, count: Size) -> Tensor:
+    """A real signal [.., count] of its first bins [.., bins, 1 or 2], by one product.
+
+    Bins other than the first stand for their mirror images too; the one in the middle has none.
+    """
     cosine, sine = _waves(node, bins, count, count, x)
     number = Tensor.arange(bins)
     alone = number.eq(0) | (number * 2).eq(Tensor.from_size(count, dt.int32))
     share = alone.where(1.0, Tensor.full((bins,), 2.0, x.dtype)) / Tensor.from_size(count, x.dtype)
     share = share.unsqueeze(1)
-    real = moved[..., 0].matmul(node.folded(cosine * share))
-    if moved.shape[-1] == 2:
-        real = real - moved[..., 1].matmul(node.folded(sine * share))
-    return real.unsqueeze(real.ndim).permute(np.argsort(order).tolist())
+    real = x[..., 0].matmul(node.folded(cosine * share))
+    if x.shape[-1] == 2:
+        real = real - x[..., 1].matmul(node.folded(sine * share))
+    return real
 
 
 def _mirrored(bins: Tensor, count: int) -> Tensor:
