@@ -64,7 +64,7 @@ def in_python(bundle: Path, inputs: dict[str, Array]) -> tuple[Array, float, flo
 
 
 def in_chromium(bundle: Path, inputs: dict[str, Array]) -> tuple[Array, float, float]:
-    from tinyedge.export.browser import open_browser
+    from tinyedge.export.verify.browser import open_browser
 
     browser = open_browser()
     try:

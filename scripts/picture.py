@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tinyedge.export.browser import open_browser  # noqa: E402
+from tinyedge.export.verify.browser import open_browser  # noqa: E402
 from tinyedge.serve import Server  # noqa: E402
 
 WIDTH, HEIGHT = 1000, 760

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.compile import Compilation, Graph, Port, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.decompose import retype
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.target import Target
 from tinyedge.core.dtype import DType, float16, from_numpy, named
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
-from tinyedge.core.rules.decompose import retype
-from tinyedge.core.target import Target
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Shape
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import Shape
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

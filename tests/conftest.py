@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tinyedge.core.device import Device
 from tinyedge.core.errors import DeviceError
-from tinyedge.export.browser import Browser, open_browser
+from tinyedge.core.program.device import Device
+from tinyedge.export.verify.browser import Browser, open_browser
 
 SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
 FIRST = "mechanisms"  # of groups of models, the one that has each mechanism once

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.ops import Primitive
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.ops import Primitive
 
 Array = np.ndarray[Any, Any]
 

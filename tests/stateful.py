@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graphs, State
-from tinyedge.core.reference import evaluate
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import UOp
+from tinyedge.core.tensor.graph import Graphs, State
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.source import source_of
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.conformance.cases import all_codes
 from tinyedge.core import dtype as dt
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor.tensor import Tensor
 
 SHAPE = (3, 5)
 

@@ -73,7 +73,7 @@ def test_the_commands_run(installed: Path, tmp_path: Path) -> None:
 
 
 def test_the_js_runtime_is_found(installed: Path, tmp_path: Path) -> None:
-    script = "from tinyedge.export.browser import runtime_source; print(runtime_source())"
+    script = "from tinyedge.export.verify.browser import runtime_source; print(runtime_source())"
     source = run(installed, tmp_path, "-c", script)
     assert source.strip() == (ROOT / "web" / "src" / "tinyedge.js").read_text().strip()
 

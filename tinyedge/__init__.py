@@ -19,7 +19,7 @@ _HOMES = {
     "export_function": "tinyedge.api",
     "export_onnx": "tinyedge.api",
     "load": "tinyedge.model",
-    "Tensor": "tinyedge.core.tensor",
+    "Tensor": "tinyedge.core.tensor.tensor",
     "BundleError": "tinyedge.core.errors",
     "DeviceError": "tinyedge.core.errors",
     "InputError": "tinyedge.core.errors",

@@ -17,24 +17,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
-from tinyedge.core import ops
-from tinyedge.core.caps import Caps
-from tinyedge.core.compile import Compilation, Graph, Graphs, compile_graph
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import DeviceError, InputError, RunError
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.rules.intervals import beyond
-from tinyedge.core.target import Target
-from tinyedge.core.uop import UOp, maximum, product, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules.intervals import beyond
+from tinyedge.core.ir.uop import UOp, maximum, product, toposort
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs
 from tinyedge.export.limits import Limits, choose_limits
 from tinyedge.given import checked
 from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
-    from tinyedge.export.golden import Golden
+    from tinyedge.export.bundle.golden import Golden
     from tinyedge.export.onnx import Inspection
-    from tinyedge.export.package import Extra, Files, Stamp
+    from tinyedge.export.package.package import Extra, Files, Stamp
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
     from tinyedge.export.states import Spec
@@ -137,7 +138,7 @@ def export_onnx(
     {"outputs": {"plan": (0, 100)}}. docs/state.md says more.
     Raises ModelError for the model, InputError for the options.
     """
-    from tinyedge.export.package import check_place, usual_place
+    from tinyedge.export.package.package import check_place, usual_place
     from tinyedge.export.source import source_of
 
     options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
@@ -272,10 +273,10 @@ def export_graph(
     of what the bundle was made with, for its manifest's `options`. model_bytes: of the models, to
     which the bundle's size is held; None: it may have any.
     """
-    from tinyedge.export.bundle import kernel_file
-    from tinyedge.export.c_bundle import check_prefix
-    from tinyedge.export.estimate import check_growth
-    from tinyedge.export.package import check_place, write_bundle
+    from tinyedge.export.bundle.files import kernel_file
+    from tinyedge.export.package.c_bundle import check_prefix
+    from tinyedge.export.package.package import check_place, write_bundle
+    from tinyedge.export.verify.estimate import check_growth
 
     check_options(target, options)
     check_place(out, files)
@@ -402,8 +403,8 @@ def make_goldens(
     or this machine's memory allow, and of all of them without a C compiler. Warns of cases that
     prove little, and where halves make a difference that is notable.
     """
-    from tinyedge.export import halves
-    from tinyedge.export.estimate import beyond
+    from tinyedge.export.verify import halves
+    from tinyedge.export.verify.estimate import beyond
 
     say, allowed = warn or _log.warning, limits or Limits()
     precision = program.options["precision"]
@@ -463,7 +464,7 @@ def _golden(
     say: Warn,
 ) -> Golden:
     """One entry's case, with generated integers that are small where others say nothing."""
-    from tinyedge.export import golden
+    from tinyedge.export.bundle import golden
 
     half = program.options.get("precision") == "fp16" or golden.has_halves(program)
     ports = program.inputs_of(golden.find_entry(program, entry)).values()
@@ -529,10 +530,10 @@ def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
     name: of the bundle, which names in C begin with.
     """
     if program.target == "webgpu":
-        from tinyedge.export import web
+        from tinyedge.export.package import web
 
         return web.runtime_files(program)
-    from tinyedge.export import c_bundle
+    from tinyedge.export.package import c_bundle
 
     return c_bundle.runtime_files(program, name) if program.target in c_bundle.BACKENDS else {}
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tinyedge.core.device import forked
 from tinyedge.core.errors import DeviceError, RunError
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.device import forked
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
 from tinyedge.given import check_name, checked
 
 TARGETS = ("webgpu", "qcom", "cuda", "cpu")
@@ -189,6 +189,6 @@ if hasattr(os, "register_at_fork"):
 @checked
 def load(path: str | Path, device: str | None = None) -> Model:
     """Verify a bundle and make it ready to run. Raises BundleError or DeviceError."""
-    from tinyedge.export.bundle import read
+    from tinyedge.export.bundle.files import read
 
     return Model(read(path).program, device)

@@ -12,9 +12,9 @@ import pytest
 from tests.attacks import make
 from tests.bundles import programs
 from tinyedge.core.errors import BundleError
-from tinyedge.export.bundle import read, write
-from tinyedge.export.check import check
-from tinyedge.export.manifest import decode
+from tinyedge.export.bundle.check import check
+from tinyedge.export.bundle.files import read, write
+from tinyedge.export.bundle.manifest import decode
 
 EXPECTED: dict[str, dict[str, str]] = json.loads(make.EXPECTED.read_text("ascii"))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinyedge.export import browser
+from tinyedge.export.verify import browser
 
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 

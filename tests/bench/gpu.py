@@ -25,9 +25,9 @@ import numpy as np
 
 from tests.agreement import Inputs, compiled, find_target
 from tests.cuda.shim import KERNEL
-from tinyedge.core.device import Device, Dispatch, Range
 from tinyedge.core.errors import DeviceError
-from tinyedge.core.program import (
+from tinyedge.core.program.device import Device, Dispatch, Range
+from tinyedge.core.program.program import (
     Arena,
     Binding,
     Buffer,
@@ -38,8 +38,8 @@ from tinyedge.core.program import (
     Program,
     evaluate,
 )
-from tinyedge.core.tensor import Tensor
-from tinyedge.export.bundle import kernel_file
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.files import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

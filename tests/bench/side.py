@@ -15,7 +15,7 @@ import numpy as np
 from tests.bench.cases import Array
 from tests.bench.chromium import Chromium, Spent
 from tests.bench.server import Server
-from tinyedge.export.browser import decode
+from tinyedge.export.verify.browser import decode
 
 PAGES = Path(__file__).resolve().parent / "pages"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from tinyedge.export.check import features_used
-from tinyedge.export.manifest import SIZE_LIMIT, encode
+from tinyedge.export.bundle.check import features_used
+from tinyedge.export.bundle.manifest import SIZE_LIMIT, encode
 
 Manifest = dict[str, Any]
 

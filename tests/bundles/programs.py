@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.program import (
+from tinyedge.core.program.program import (
     Arena,
     Binding,
     Buffer,
@@ -25,7 +25,7 @@ from tinyedge.core.program import (
     Symbol,
     Weight,
 )
-from tinyedge.export import golden
+from tinyedge.export.bundle import golden
 
 READ = Binding("read", "float32")
 WRITE = Binding("read_write", "float32")

@@ -14,11 +14,11 @@ import pytest
 
 from tests.bundles import programs
 from tinyedge.core.errors import InputError, InternalError
-from tinyedge.core.program import Launch, Program, evaluate
-from tinyedge.export import golden
-from tinyedge.export.bundle import _expression, read, tokens, write
-from tinyedge.export.check import SHARD_BYTES, evaluate_tokens
-from tinyedge.export.manifest import decode, encode
+from tinyedge.core.program.program import Launch, Program, evaluate
+from tinyedge.export.bundle import golden
+from tinyedge.export.bundle.check import SHARD_BYTES, evaluate_tokens
+from tinyedge.export.bundle.files import _expression, read, tokens, write
+from tinyedge.export.bundle.manifest import decode, encode
 
 
 def comparable(program: Program) -> Any:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.targets import programs
-from tinyedge.core.device import Device
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.export import golden
-from tinyedge.export.package import write_bundle
-from tinyedge.export.verify import verify
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle import golden
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.verify import verify
 
 MAKERS = (
     programs.addition,

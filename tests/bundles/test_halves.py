@@ -10,8 +10,8 @@ import pytest
 
 from tests.export.hostile.build import floats, info, model, node
 from tinyedge import export_onnx, load
-from tinyedge.export import golden
-from tinyedge.export.bundle import read
+from tinyedge.export.bundle import golden
+from tinyedge.export.bundle.files import read
 
 SHAPE = (3, 16)
 RANDOM = np.random.default_rng(7)

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.bundles import large
-from tinyedge.export.check import _Order, _Span, check
-from tinyedge.export.manifest import decode
+from tinyedge.export.bundle.check import _Order, _Span, check
+from tinyedge.export.bundle.manifest import decode
 
 SECONDS = 2.0  # of the processor, for the quarter of a manifest; all pairs took 8
 

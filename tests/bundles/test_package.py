@@ -13,10 +13,10 @@ import pytest
 
 from tests.bundles import programs
 from tinyedge.core.errors import InputError
-from tinyedge.export import replace
-from tinyedge.export.bundle import read
-from tinyedge.export.package import stamp, write_bundle
-from tinyedge.export.replace import PARTIAL, STALE_SECONDS
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package import replace
+from tinyedge.export.package.package import stamp, write_bundle
+from tinyedge.export.package.replace import PARTIAL, STALE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -368,7 +368,7 @@ from tests.bundles import programs
 from tinyedge.core.errors import InputError
 from tinyedge.export.bundle import read
 from tinyedge.export.package import write_bundle
-from tinyedge.export.replace import remove_left
+from tinyedge.export.package.replace import remove_left
 
 folder, mode = Path(sys.argv[1]), sys.argv[2]
 full, lacking, fresh = mode == "full", mode == "lacking", mode == "fresh"

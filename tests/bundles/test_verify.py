@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 from tests.bundles import programs
 from tinyedge.core.errors import DeviceError, InputError
-from tinyedge.export import golden
-from tinyedge.export.package import write_bundle
-from tinyedge.export.verify import verify
+from tinyedge.export.bundle import golden
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.verify import verify
 
 
 @pytest.fixture

@@ -24,12 +24,12 @@ from tests.cuda.shim import Shim
 from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
-from tinyedge.core.device import Device
 from tinyedge.core.errors import DeviceError, InputError, InternalError, RunError
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.export import golden
-from tinyedge.export.package import write_bundle
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle import golden
+from tinyedge.export.package.package import write_bundle
 from tinyedge.targets.cpu import device as cpu
 from tinyedge.targets.cuda import device as cuda
 from tinyedge.targets.webgpu import device as webgpu

@@ -14,9 +14,9 @@ import pytest
 import tinyedge
 from tinyedge.cli import execute
 from tinyedge.cli.device import check_trust
-from tinyedge.export import trust
-from tinyedge.export.bundle import read
-from tinyedge.export.manifest import encode
+from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.manifest import encode
+from tinyedge.export.package import trust
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ import numpy as np
 from tests.agreement import Inputs, Tolerance, tolerance_of
 from tests.rows import ELEMENTWISE, accepts, pairs, random_values, special
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.rules import formats
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import elementwise
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import elementwise
+from tinyedge.core.tensor import formats
+from tinyedge.core.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 Case = tuple[str, Tensor, Tolerance]

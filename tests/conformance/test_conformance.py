@@ -8,10 +8,10 @@ import pytest
 
 from tests.agreement import Inputs, Tolerance, disagreement, reference, run
 from tests.conformance.cases import FAMILIES, Limits
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.errors import TinyedgeError
-from tinyedge.core.options import Options
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
 
 NARROW = (
     "bitcasts",

@@ -9,14 +9,15 @@ import pytest
 
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
-from tinyedge.core.rules import index as ix
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, symbol
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 ROWS, COLUMNS = 12, 5
 Counts = dict[str, UOp]

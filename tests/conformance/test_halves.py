@@ -7,9 +7,9 @@ import pytest
 
 from tests.agreement import Inputs, Tolerance, disagreement, find_target, run
 from tinyedge.api import check_options
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.errors import InputError
-from tinyedge.core.options import Options
+from tinyedge.core.program.device import Device
 
 LARGEST = np.float32(65504)
 VALUES = [0, -1.5, 0.1, 7e4, -1e30, np.inf, -np.inf, np.nan]

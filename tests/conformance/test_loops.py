@@ -9,13 +9,14 @@ import pytest
 
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core import program
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program import program
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((12, 5), dtype=np.float32)

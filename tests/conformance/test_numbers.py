@@ -14,8 +14,8 @@ from tests.agreement import (
     replay,
 )
 from tinyedge.core import dtype as dt
-from tinyedge.core.device import Device
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
 
 SCALES = (0.11, 0.07, 0.23, 0.05)
 

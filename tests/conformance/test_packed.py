@@ -15,13 +15,14 @@ import pytest
 
 from tests.agreement import Inputs, find_target, graph, reference
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Graphs, Port, State, compile_graph
-from tinyedge.core.device import Device, Range
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import DType
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.program.device import Device, Range
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port, State
+from tinyedge.core.tensor.tensor import Tensor
 
 SIZES = (1, 2, 3, 5)
 TYPES = (dt.uint8, dt.int8, dt.bool_, dt.float16)

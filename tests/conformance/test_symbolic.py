@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.uop import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.tensor import Tensor
 
 SIZES = ((4, 1), (40, 9), (12, 3), (28, 8), (4, 1))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, Dispatch, Range
-from tinyedge.core.program import Program
+from tinyedge.core.program.device import Bytes, Command, Dispatch, Range
+from tinyedge.core.program.program import Program
 
 Function = Callable[..., None]
 

@@ -7,12 +7,13 @@ import pytest
 
 from tests.agreement import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.optimize import choose
-from tinyedge.core.options import Options
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 X = np.random.default_rng(1).normal(size=(3, 9, 12, 20)).astype(np.float32)
 WEIGHTS = np.random.default_rng(2).normal(size=(5, 9, 3, 3)).astype(np.float32)
@@ -37,7 +38,7 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
 
     def run(chooser: object) -> tuple[np.ndarray, list[str]]:
         with monkeypatch.context() as patch:
-            patch.setattr("tinyedge.core.compile.exact", chooser)
+            patch.setattr("tinyedge.core.compiler.compile.exact", chooser)
             compiled = compile_graph(graph, find_target("cpu"), Options(optimize=False, wide=True))
         assert compiled.program is not None
         kinds = [str(move) for kernel in compiled.kernels.values() for move in kernel.moves]

@@ -12,9 +12,9 @@ from onnx import numpy_helper
 from tests.conformance.cases import all_codes, roundings
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.reference import evaluate
-from tinyedge.core.rules import formats
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.tensor import formats
+from tinyedge.core.tensor.tensor import Tensor
 
 ml = pytest.importorskip("ml_dtypes")
 FLOATS = [d for d in dt.STORED if d.is_float and d is not dt.float8_e8m0fnu]

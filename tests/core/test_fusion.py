@@ -14,8 +14,9 @@ import tinyedge
 from tinyedge import Tensor
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.tensor.graph import Graph, Port
 
 
 def _constant(*shape: int) -> np.ndarray:  # type: ignore[type-arg]

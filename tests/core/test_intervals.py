@@ -10,10 +10,10 @@ import pytest
 
 from tests.agreement import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.reference import evaluate
-from tinyedge.core.rules.intervals import beyond
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol, toposort
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.rules.intervals import beyond
+from tinyedge.core.ir.uop import symbol, toposort
+from tinyedge.core.tensor.tensor import Tensor
 
 NARROW = find_target("webgpu").narrow
 LEAST, MOST = dt.int32.limits

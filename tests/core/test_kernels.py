@@ -10,17 +10,18 @@ import pytest
 
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.compile import Compilation, Graph, Port, compile_graph, stored_array
+from tinyedge.core.compiler.compile import Compilation, compile_graph, stored_array
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
-from tinyedge.core.options import Options
-from tinyedge.core.reference import evaluate
-from tinyedge.core.reference_kernel import run_kernel
-from tinyedge.core.schedule.buffers import Storage
-from tinyedge.core.spec import check_kernel, check_lowered, check_tensor
-from tinyedge.core.target import Target
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp, const, maximum, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.reference_kernel import run_kernel
+from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.ir.uop import UOp, const, maximum, toposort
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(7)
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
-from tinyedge.core import compile as pipeline
 from tinyedge.core import dtype as dt
-from tinyedge.core.caps import Caps
-from tinyedge.core.device import Device
-from tinyedge.core.optimize import choose
-from tinyedge.core.optimize.moves import (
+from tinyedge.core.compiler import compile as pipeline
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize.moves import (
     MOVES,
     Fill,
     IllegalMove,
@@ -28,10 +27,11 @@ from tinyedge.core.optimize.moves import (
     numbers,
     ranges,
 )
-from tinyedge.core.options import Options
-from tinyedge.core.spec import FOLD_KINDS, OUTPUT_KINDS
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.spec import FOLD_KINDS, OUTPUT_KINDS
+from tinyedge.core.ir.uop import UOp
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
 
 KINDS = (*OUTPUT_KINDS, *FOLD_KINDS)
 

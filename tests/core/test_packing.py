@@ -9,9 +9,9 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, run
 from tinyedge.core import dtype as dt
-from tinyedge.core.device import Device
-from tinyedge.core.schedule.packing import FEWEST, WIDTHS, pack, packed_bits
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.schedule.packing import FEWEST, WIDTHS, pack, packed_bits
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(5)
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.core.fake_device import FakeDevice
 from tests.targets import programs
-from tinyedge.core.device import Device
 from tinyedge.core.errors import InternalError, RunError
-from tinyedge.core.ports import decode, encode, say
-from tinyedge.core.program import Copy, Port, Program, Symbol
-from tinyedge.core.replay import RECORDED_SIZES, Replay
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.ports import decode, encode, say
+from tinyedge.core.program.program import Copy, Port, Program, Symbol
+from tinyedge.core.program.replay import RECORDED_SIZES, Replay
 
 
 def double(counts: tuple[int, int, int], x: Any, y: Any, table: Any) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from tests.agreement import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Port, compile_graph
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 WEIGHTS = np.array([1, 2**40, 3], np.int64)
 

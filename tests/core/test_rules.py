@@ -10,12 +10,12 @@ import pytest
 
 from tests.rows import ELEMENTWISE, accepts, random_values, special
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.rewrite import Bindings, Pattern, Rule, match
-from tinyedge.core.rules import index as ix
-from tinyedge.core.rules.algebra import RULES, SIMPLIFY, simplify
-from tinyedge.core.uop import UOp, cast, const, elementwise, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import Bindings, Pattern, Rule, match
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import RULES, SIMPLIFY, simplify
+from tinyedge.core.ir.uop import UOp, cast, const, elementwise, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -221,7 +221,7 @@ def test_folded_conversions_saturate() -> None:
 
 
 def test_a_guarded_load_needs_no_select() -> None:
-    from tinyedge.core.uop import as_node
+    from tinyedge.core.ir.uop import as_node
 
     r = UOp(ops.RANGE, dt.index, (as_node(8),), (0, "loop"))
     inside = ix.less(r, const(5, dt.index))

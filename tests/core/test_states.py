@@ -10,12 +10,12 @@ import pytest
 from tests import stateful
 from tests.agreement import assert_agreement, find_target
 from tests.stateful import CASES, Case, Machine, X, runs, single, zeros
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
-from tinyedge.core.program import Copy, Launch, Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Copy, Launch, Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.tensor import Tensor
 
 RUNS = 10
 
@@ -130,8 +130,8 @@ def test_a_queue_is_named_in_its_launches() -> None:
 def test_a_state_with_an_open_first_axis(target: str, device: Device) -> None:
     """A run of N rows takes and updates the first N rows of a state."""
     from tinyedge.core import dtype as dt
-    from tinyedge.core.compile import Graph, Port
-    from tinyedge.core.uop import symbol
+    from tinyedge.core.ir.uop import symbol
+    from tinyedge.core.tensor.graph import Graph, Port
     from tinyedge.export.source import source_of
 
     rows = symbol("N", 1, 8)

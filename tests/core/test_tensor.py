@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.core.profile import examples
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.reference import evaluate
-from tinyedge.core.schedule.constants import fold_constants
-from tinyedge.core.tensor import Tensor, broadcast
-from tinyedge.core.uop import product, symbol
+from tinyedge.core.compiler.schedule.constants import fold_constants
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import product, symbol
+from tinyedge.core.tensor.tensor import Tensor, broadcast
 
 Array = np.ndarray[Any, Any]
 

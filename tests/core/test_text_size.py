@@ -17,12 +17,13 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.agreement import Inputs, compiled, find_target
 from tests.rows import ELEMENTWISE, accepts
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.compile import Compilation, Graph, compile_graph
+from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import DType
-from tinyedge.core.options import Options
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import elementwise, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import elementwise, toposort
+from tinyedge.core.tensor.graph import Graph
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx import import_model
 
 Step = Callable[[Tensor], Tensor]

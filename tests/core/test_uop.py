@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops, uop
-from tinyedge.core.rewrite import Rule, RuleSet, any_, match, number, of
-from tinyedge.core.rules.algebra import SIMPLIFY
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp, as_node, const, substitute, toposort
+from tinyedge.core.ir import ops, uop
+from tinyedge.core.ir.rewrite import Rule, RuleSet, any_, match, number, of
+from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.uop import UOp, as_node, const, substitute, toposort
+from tinyedge.core.tensor.tensor import Tensor
 
 X, Y = any_("x"), any_("y")
 
@@ -73,7 +73,7 @@ def test_deep_graphs_need_no_recursion() -> None:
 
 def test_a_digest_is_the_same_in_every_process() -> None:
     script = (
-        "from tinyedge.core.tensor import Tensor; from tinyedge.core import dtype as dt\n"
+        "from tinyedge.core.tensor.tensor import Tensor; from tinyedge.core import dtype as dt\n"
         "x = Tensor.input('x', (4, 5), dt.float32)\n"
         "print((x.exp().sum(1) * 2.0).node.digest.hex())"
     )

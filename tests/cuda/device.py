@@ -12,9 +12,9 @@ from typing import Any
 
 from tests.cuda.driver import FakeDriver
 from tests.cuda.shim import Shim
-from tinyedge.core.device import Range
-from tinyedge.core.program import Program
-from tinyedge.export.bundle import kernel_file
+from tinyedge.core.program.device import Range
+from tinyedge.core.program.program import Program
+from tinyedge.export.bundle.files import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

@@ -18,10 +18,10 @@ from tests.examples.reference import EXAMPLE
 from tests.golden.test_golden import GRAPHS
 from tests.realmodels import cases
 from tests.runtimes_c import build
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.tensor import Tensor
-from tinyedge.export.bundle import kernel_file, read
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.program import Program
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.files import kernel_file, read
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.caps import LIMITATIONS
 

@@ -16,8 +16,8 @@ from tests.cuda.driver import FakeDriver
 from tests.cuda.shim import HEADER, ORDERS, Shim
 from tests.targets import programs
 from tinyedge.core.errors import DeviceError
-from tinyedge.core.program import Entry, Kernel, Launch, Port, Program
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.program import Entry, Kernel, Launch, Port, Program
+from tinyedge.core.program.replay import Replay
 
 X = np.arange(64, dtype=np.float32)
 

@@ -23,10 +23,10 @@ from tests.examples.reference import EXAMPLE, Array, Arrays
 from tests.runtimes_c import build
 from tests.runtimes_c.library import STATES, Context, Library
 from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64
-from tinyedge.core.program import Launch, Program
-from tinyedge.core.replay import Replay
-from tinyedge.export.browser import Browser
-from tinyedge.export.bundle import read
+from tinyedge.core.program.program import Launch, Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
+from tinyedge.export.verify.browser import Browser
 
 KERNELS = 123  # of openpilot's model, as tinygrad compiles it
 STEPS = 8

@@ -12,9 +12,10 @@ from onnx import helper
 
 from tests.agreement import find_target, replay
 from tests.export.hostile.build import info, model
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import float32
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.export.onnx import import_model
 
 F, TINY, INF = np.float32, float(np.finfo(np.float32).tiny), np.inf

@@ -21,8 +21,8 @@ from tests.export.backend.runner import (
     in_browser,
     on_device,
 )
-from tinyedge.core.device import Device
-from tinyedge.export.browser import Browser
+from tinyedge.core.program.device import Device
+from tinyedge.export.verify.browser import Browser
 
 pytest.importorskip("onnx", "1.23")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper
 
 from tests.agreement import Inputs, reference, run
 from tinyedge.core import dtype as dt
-from tinyedge.core.device import Device
-from tinyedge.core.reference import evaluate
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol
-from tinyedge.export.onnx import counted
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.onnx.operators import counted
 
 RNG = np.random.default_rng(11)
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import tinyedge
 from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
-from tinyedge.core.reference import evaluate, size_value
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir.reference import evaluate, size_value
+from tinyedge.core.ir.uop import UOp
 from tinyedge.export.limits import choose_limits
 from tinyedge.export.onnx import import_model
 from tinyedge.export.source import source_of

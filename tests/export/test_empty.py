@@ -31,8 +31,8 @@ from tests.export.test_open_sizes import (
     expected,
     feeds_of,
 )
-from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.program.device import Device
 from tinyedge.export.onnx import import_model
 
 # Its runtime ends the whole process (a division by zero, an exception in a thread).

@@ -14,17 +14,17 @@ from tests.entries import ENTRIES, export, inputs_of, logits_of, write_models
 from tests.export.hostile import info, model, node
 from tests.export.test_states import graph, tensor
 from tinyedge.cli import execute
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, RunError
-from tinyedge.core.program import Slice
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
-from tinyedge.export.bundle import read
-from tinyedge.export.c_bundle import header
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Slice
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package.c_bundle import header
+from tinyedge.export.package.web import types
 from tinyedge.export.source import source_of
-from tinyedge.export.verify import verify
-from tinyedge.export.web import types
+from tinyedge.export.verify.verify import verify
 
 
 def test_runs_goldens_and_onnxruntime(tmp_path: Path, target: str, device: Device) -> None:

@@ -28,7 +28,7 @@ from tests.export.hostile.build import (
     tensor,
 )
 from tinyedge.core.errors import ModelError, UnsupportedOp
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import ImportedModel, import_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2

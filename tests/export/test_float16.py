@@ -10,12 +10,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import find_target, replay
 from tests.export.hostile.build import info, model
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import from_numpy
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.export.onnx import import_model
 
 H, F, INF, NAN = np.float16, np.float32, np.inf, np.nan

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tinyedge.core.errors import ModelError
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 

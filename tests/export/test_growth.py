@@ -22,7 +22,7 @@ from tinyedge import load
 from tinyedge.api import choose_options, compile_graph, export_onnx, find_target
 from tinyedge.cli import main
 from tinyedge.core.errors import ModelError
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.replay import Replay
 from tinyedge.export.onnx import import_model
 
 LENGTH = 120  # links; a kernel holds at most 200 nodes, so these are several kernels

@@ -18,7 +18,7 @@ from tests.export.hostile.confined import Server
 from tests.export.hostile.graphs import squares
 from tests.measured import within
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model, inspect_model, registry
 
 SECONDS = 2.0

@@ -12,10 +12,10 @@ from tests.export.hostile.files import sparse
 from tests.export.hostile.work import arithmetic, filled, spread
 from tinyedge import export_onnx, load
 from tinyedge.api import choose_options, compile_model
-from tinyedge.core import ops
 from tinyedge.core.errors import ModelError
-from tinyedge.core.uop import toposort
-from tinyedge.export.bundle import read
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import toposort
+from tinyedge.export.bundle.files import read
 from tinyedge.export.onnx import import_model, inspect_model
 
 

@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from tinyedge.api import find_target
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, UnsupportedOp
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
 from tinyedge.export.onnx import import_model
 from tinyedge.export.source import import_graph
 

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.export.hostile import model
 from tests.export.test_operators import compare, floats
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
-from tinyedge.core.reference import evaluate
-from tinyedge.core.uop import toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import toposort
 from tinyedge.export.limits import choose_limits
 from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.registry import names
@@ -749,7 +749,7 @@ def in_blocks(weight: Any, block: int) -> Any:
 @pytest.mark.parametrize("block", [8, 16])
 def test_blocked_convolutions(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of 4, 2 * block and 3 filters; the first reads channels as they lie."""
-    from tinyedge.export.onnx import blocked
+    from tinyedge.export.onnx.operators import blocked
 
     monkeypatch.setattr(blocked, "_usual", lambda: 24 - block)  # not what the shapes say
     middle = 2 * block if block == 16 else 24

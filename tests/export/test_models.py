@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 from tests.models import path
 from tests.realmodels import library
-from tinyedge.core import ops
-from tinyedge.core.reference import evaluate
-from tinyedge.core.uop import UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.export.onnx import ImportedModel, import_model
 
 Feeds = dict[str, Any]

@@ -15,10 +15,10 @@ from onnx import helper
 import tinyedge
 from tests.names import ALL, ROLES, WORDS, counter, counters, named_model
 from tests.runtimes_c import build
-from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError
-from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import read
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
 
 
 @pytest.mark.parametrize("turn", range(ROLES))

@@ -15,11 +15,12 @@ import pytest
 from onnx import compose, helper, parser
 
 from tests.agreement import find_target
-from tinyedge.core.compile import Graphs, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, UnsupportedOp
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graphs
 from tinyedge.export.onnx import ImportedModel, import_model
 
 Arrays = dict[str, Any]

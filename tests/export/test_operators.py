@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 runtime = pytest.importorskip("onnxruntime")

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
-from tinyedge.export.browser import Browser
+from tinyedge.export.verify.browser import Browser
 
 runtime = pytest.importorskip("onnxruntime")
 quantization = pytest.importorskip("onnxruntime.quantization")

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import find_target
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
 from tinyedge.export.onnx import import_model
 from tinyedge.export.source import import_graph
 

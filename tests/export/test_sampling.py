@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.export.hostile import info, model
 from tests.export.test_operators import compare, floats
 from tinyedge.core.errors import InputError
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 

@@ -12,12 +12,13 @@ from onnx import parser
 
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Port, compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.ir import ops
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.source import import_graph
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.export.hostile import model
 from tinyedge.core.errors import InputError, UnsupportedOp
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")

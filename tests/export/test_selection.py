@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import info, ints, model, node
 from tinyedge.core.errors import InputError, ModelError
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 

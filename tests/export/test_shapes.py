@@ -9,10 +9,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from tests.export.hostile import info, ints, model, node
-from tinyedge.core import ops
 from tinyedge.core.errors import InputError
-from tinyedge.core.reference import evaluate, size_value
-from tinyedge.core.uop import UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate, size_value
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.export.onnx import ImportedModel, import_model
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.agreement import Inputs, compiled, find_target, reference, run
 from tinyedge.core import dtype as dt
-from tinyedge.core.device import Device
-from tinyedge.core.reference import evaluate
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol
-from tinyedge.export.onnx.prefix import cumulative_product, cumulative_sum
-from tinyedge.export.onnx.sorting import order_of
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.onnx.operators.prefix import cumulative_product, cumulative_sum
+from tinyedge.export.onnx.operators.sorting import order_of
 
 RNG = np.random.default_rng(7)
 

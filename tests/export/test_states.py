@@ -16,17 +16,17 @@ import tinyedge
 from tests.export.hostile import info, ints, model, node
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compile import Graph, Port
-from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError
-from tinyedge.core.program import Slice, Symbol
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol
-from tinyedge.export.bundle import read
+from tinyedge.core.ir.uop import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Slice, Symbol
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.files import read
 from tinyedge.export.source import source_of
 from tinyedge.export.states import Update, parse_update
-from tinyedge.export.verify import verify
+from tinyedge.export.verify.verify import verify
 
 BATCH, WIDE, HIDDEN = "batch", 5, 8
 RUNS = 10

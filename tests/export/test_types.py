@@ -17,13 +17,13 @@ from tests.export.hostile import info, model, node
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, RunError
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
-from tinyedge.core.uop import toposort
-from tinyedge.export import verify
-from tinyedge.export.bundle import read
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
 from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.reader import CODES
+from tinyedge.export.verify import verify
 
 ml = pytest.importorskip("ml_dtypes")
 pytest.importorskip("onnx", "1.23")

@@ -24,10 +24,10 @@ import onnxruntime
 
 import tinyedge
 from tests.exporters.recipes import Array
-from tinyedge.core.device import Device
 from tinyedge.core.errors import TinyedgeError
-from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import read
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".cache" / "exporters"

@@ -12,8 +12,8 @@ from tests.cuda import device as cuda
 from tests.cuda.shim import Shim
 from tests.fuzz.recipes import generate
 from tests.fuzz.runner import failures
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
 
 
 def opened(target: str) -> Device:

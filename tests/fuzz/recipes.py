@@ -17,10 +17,10 @@ import numpy as np
 
 from tests.agreement import Arrays, Inputs, Tolerance, disagreement
 from tinyedge.core import dtype as dt
-from tinyedge.core.reference import evaluate
-from tinyedge.core.rules.decompose import retype
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import toposort
+from tinyedge.core.compiler.decompose import retype
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.tensor.tensor import Tensor
 
 MAXIMUM = 6000  # elements of a tensor
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17)

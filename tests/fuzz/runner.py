@@ -7,8 +7,8 @@ import numpy as np
 from tests.agreement import Inputs, run
 from tests.fuzz.recipes import Recipe, disagreements, expectations, outputs, text
 from tests.fuzz.shrink import shrink
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
 
 
 def check(recipes: dict[str, Recipe], target: str, device: Device, options: Options) -> list[str]:

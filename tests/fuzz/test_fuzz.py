@@ -7,8 +7,8 @@ import pytest
 from tests.fuzz.recipes import Step, generate, leaves
 from tests.fuzz.runner import failures
 from tests.fuzz.shrink import shrink
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
 
 TOGETHER = 20
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, compiled, find_target
-from tinyedge.core.options import Options
-from tinyedge.core.program import Program
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.program import Program
+from tinyedge.core.tensor.tensor import Tensor
 
 HERE = Path(__file__).parent
 EXTENSION = {"cpu": "c", "webgpu": "wgsl", "qcom": "cl", "cuda": "cu"}

@@ -26,11 +26,11 @@ from tests.agreement import (
 )
 from tests.conformance.cases import CLOSE, EXACT, FAMILIES
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.options import Options
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import elementwise
-from tinyedge.export.package import write_bundle
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import elementwise
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.package.package import write_bundle
 from tinyedge.targets.webgpu.caps import LIMITATIONS
 
 Run = Callable[[dict[str, Tensor], Inputs], Arrays]

@@ -13,7 +13,7 @@ from tests.fuzz.__main__ import opened
 from tests.onnxfuzz.makers import MAKERS
 from tests.onnxfuzz.runner import seconds
 from tests.onnxfuzz.session import Tally, session
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
 
 
 def main() -> int:

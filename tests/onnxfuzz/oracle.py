@@ -26,7 +26,7 @@ from tests.onnxfuzz.case import Array, Step, Value, element_type, model_of
 from tests.onnxfuzz.deviations import attributes, deviation
 from tinyedge.core.dtype import codes, named
 from tinyedge.core.errors import InputError
-from tinyedge.core.reference import evaluate
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.export.onnx import import_model
 
 Run = Callable[[dict[str, Array]], list[Array]]

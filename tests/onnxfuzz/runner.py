@@ -14,13 +14,14 @@ import numpy as np
 from tests.onnxfuzz.case import Array, Case
 from tests.onnxfuzz.oracle import close
 from tinyedge.api import find_target
-from tinyedge.core.compile import Graph, Graphs, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import named
 from tinyedge.core.errors import InputError
-from tinyedge.core.options import Options
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs
 from tinyedge.export.onnx import ImportedModel, import_model
 
 SECONDS = 20  # of processor time for one case

@@ -12,8 +12,8 @@ from tests.onnxfuzz.generator import generate
 from tests.onnxfuzz.oracle import Oracle, operators
 from tests.onnxfuzz.runner import Outcome, Ready, compiled, evaluated, outcome, ready
 from tests.onnxfuzz.shrink import shrink
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
 
 FLOAT32 = ("webgpu", "qcom")  # targets that compute doubles as these, and say so by name
 

@@ -15,7 +15,7 @@ from tests.onnxfuzz.generator import generate
 from tests.onnxfuzz.oracle import Oracle, close
 from tests.onnxfuzz.session import Tally, session
 from tests.onnxfuzz.shrink import shrink
-from tinyedge.core.device import Device
+from tinyedge.core.program.device import Device
 
 TOGETHER = 75  # models in one program
 MOST_REFUSED = {  # of the models: these test nothing

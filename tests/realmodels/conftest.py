@@ -10,9 +10,9 @@ import pytest
 
 from tests.realmodels import cases
 from tests.realmodels.inputs import Arrays
-from tinyedge.core.replay import Replay
-from tinyedge.export import browser as browsers
-from tinyedge.export.bundle import read
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
+from tinyedge.export.verify import browser as browsers
 
 # (bundle, inputs of each run) -> (outputs of each run, what the runtime counted)
 Run = Callable[[Path, Sequence[Arrays]], tuple[list[Arrays], dict[str, Any]]]

@@ -23,7 +23,7 @@ import tinyedge
 from tests.realmodels import cases, facts
 from tests.realmodels.inputs import Arrays
 from tinyedge.core.errors import TinyedgeError
-from tinyedge.export.browser import Browser, open_browser
+from tinyedge.export.verify.browser import Browser, open_browser
 
 COLUMNS = (
     ("model", -10),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.attacks import make
-from tinyedge.export.browser import Browser, runtime_source
+from tinyedge.export.verify.browser import Browser, runtime_source
 
 pytestmark = pytest.mark.browser
 

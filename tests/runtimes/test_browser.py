@@ -14,10 +14,10 @@ from tests.export.test_masks import compared
 from tests.targets import programs
 from tinyedge import export_onnx
 from tinyedge.core.errors import DeviceError
-from tinyedge.core.program import Program
-from tinyedge.export import golden
-from tinyedge.export.browser import Browser, BrowserRunError, open_browser
-from tinyedge.export.package import write_bundle
+from tinyedge.core.program.program import Program
+from tinyedge.export.bundle import golden
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser, BrowserRunError, open_browser
 
 pytestmark = pytest.mark.browser
 

@@ -17,9 +17,9 @@ import pytest
 
 from tests.runtimes.test_browser_life import SETUP
 from tests.targets import programs
-from tinyedge.export.browser import Browser
-from tinyedge.export.package import write_bundle
-from tinyedge.export.web import runtime_files
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.package.web import runtime_files
+from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.targets import programs
-from tinyedge.core.program import Launch
-from tinyedge.export.browser import Browser, BrowserRunError, runtime_source
-from tinyedge.export.package import write_bundle
+from tinyedge.core.program.program import Launch
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser, BrowserRunError, runtime_source
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ import pytest
 
 import tinyedge
 from tests.names import ROLES, counters, named_model
-from tinyedge.export.browser import Browser
+from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.agreement import find_target
 from tests.export.test_open_sizes import GROUPS, Opened, check
-from tinyedge.core.compile import Graphs, compile_graph
-from tinyedge.export.browser import Browser
-from tinyedge.export.package import write_bundle
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.tensor.graph import Graphs
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
 FIRST = "mechanisms"

@@ -12,10 +12,10 @@ import tinyedge
 from tests import entries
 from tests.agreement import assert_agreement, find_target
 from tests.stateful import CASES, Case, Machine, X, runs
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.program import Program
-from tinyedge.export.browser import Browser, runtime_source
-from tinyedge.export.package import write_bundle
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.program.program import Program
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser, runtime_source
 
 pytestmark = pytest.mark.browser
 

@@ -10,8 +10,8 @@ import pytest
 import tinyedge
 from tests import stored
 from tinyedge.core import dtype as dt
-from tinyedge.export.browser import Browser, runtime_source
-from tinyedge.export.bundle import read
+from tinyedge.export.bundle.files import read
+from tinyedge.export.verify.browser import Browser, runtime_source
 
 pytestmark = pytest.mark.browser
 

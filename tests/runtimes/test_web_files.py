@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.targets import programs
-from tinyedge.export.browser import Browser
-from tinyedge.export.package import write_bundle
-from tinyedge.export.web import runtime_files, types, web_file
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.package.web import runtime_files, types, web_file
+from tinyedge.export.verify.browser import Browser
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 TARGET = "webgpu"

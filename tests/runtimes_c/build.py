@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tinyedge.export import c_bundle
+from tinyedge.export.package import c_bundle
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.runtimes_c import build, opencl
 from tests.runtimes_c.library import Library
-from tinyedge.core.program import Program
-from tinyedge.export.c_bundle import runtime_files
-from tinyedge.export.golden import Golden
-from tinyedge.export.package import write_bundle
+from tinyedge.core.program.program import Program
+from tinyedge.export.bundle.golden import Golden
+from tinyedge.export.package.c_bundle import runtime_files
+from tinyedge.export.package.package import write_bundle
 
 Build = Callable[..., Library]
 

@@ -14,11 +14,11 @@ from typing import Any
 from tests.cuda.shim import Shim
 from tests.runtimes_c import build
 from tests.runtimes_c.library import Create, Cuda, Library
-from tinyedge.core.program import Program
-from tinyedge.export.bundle import kernel_file, read
-from tinyedge.export.c_bundle import runtime_files
-from tinyedge.export.golden import Golden
-from tinyedge.export.package import write_bundle
+from tinyedge.core.program.program import Program
+from tinyedge.export.bundle.files import kernel_file, read
+from tinyedge.export.bundle.golden import Golden
+from tinyedge.export.package.c_bundle import runtime_files
+from tinyedge.export.package.package import write_bundle
 from tinyedge.targets.cuda import compiler
 
 COMPILED = re.compile(r"kernels-(\d{5})\.(cubin|ptx)")

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tinyedge.export.check import features_used
-from tinyedge.export.manifest import encode
+from tinyedge.export.bundle.check import features_used
+from tinyedge.export.bundle.manifest import encode
 
 Manifest = dict[str, Any]
 

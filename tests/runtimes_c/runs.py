@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.runtimes_c.test_runtime import Arrays, floats
 from tests.targets import programs
-from tinyedge.core.program import Copy, Entry, If, Launch, Loop, Port, Program, Symbol
+from tinyedge.core.program.program import Copy, Entry, If, Launch, Loop, Port, Program, Symbol
 
 Run = tuple[str, Arrays]
 

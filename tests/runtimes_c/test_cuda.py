@@ -27,9 +27,9 @@ from tests.runtimes_c.runs import RUNS, growing, nested
 from tests.runtimes_c.test_resources import Memory
 from tests.runtimes_c.test_runtime import cases, floats, refused, same
 from tests.targets import programs
-from tinyedge.core.device import Device
-from tinyedge.core.program import Launch, Program, Symbol
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Launch, Program, Symbol
+from tinyedge.core.program.replay import Replay
 
 Library = Callable[[Program], CudaLibrary]
 

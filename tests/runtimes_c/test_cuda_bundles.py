@@ -27,10 +27,10 @@ from tests.runtimes_c.runs import RUNS
 from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64, slow
 from tests.runtimes_c.test_runtime import cases as golden_cases
 from tests.targets import programs
-from tinyedge.core.device import Device
-from tinyedge.core.replay import Replay
-from tinyedge.export import c_bundle
-from tinyedge.export.golden import Golden
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.golden import Golden
+from tinyedge.export.package import c_bundle
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,11 @@ from tests.runtimes_c.test_resources import CODE_BYTES, code_bytes
 from tests.runtimes_c.test_runtime import cases as golden_cases
 from tests.runtimes_c.test_runtime import heavy
 from tests.targets import programs
-from tinyedge.core.device import Device
 from tinyedge.core.errors import InputError
-from tinyedge.core.replay import Replay
-from tinyedge.export import c_bundle
-from tinyedge.export.bundle import read
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package import c_bundle
 from tinyedge.targets.cpu import compiler
 
 ARM64 = "aarch64-linux-gnu-gcc"

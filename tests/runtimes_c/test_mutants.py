@@ -19,7 +19,7 @@ from onnx import parser
 import tinyedge
 from tests.runtimes_c import build
 from tests.runtimes_c.mutate import Mutator, repair
-from tinyedge.export.manifest import encode
+from tinyedge.export.bundle.manifest import encode
 
 RNG = np.random.default_rng(8)
 needs_sanitizers = pytest.mark.skipif(

@@ -13,7 +13,8 @@ from tests.export.test_masks import compared
 from tests.export.test_open_sizes import GROUPS, Opened, check
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import Context, RuntimeFailure
-from tinyedge.core.compile import Graphs, compile_graph
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.tensor.graph import Graphs
 from tinyedge.export.onnx import import_model
 from tinyedge.export.source import import_graph
 

@@ -37,9 +37,9 @@ from tests.runtimes_c.test_resources import Memory
 from tests.runtimes_c.test_runtime import cases, check_from_anywhere, floats, refused, same
 from tests.targets import programs
 from tests.targets.test_qcom_device import images
-from tinyedge.core.device import Device
-from tinyedge.core.program import Image, Launch, Program
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Image, Launch, Program
+from tinyedge.core.program.replay import Replay
 
 ONES = np.ones((4, 64), np.float32)
 BOTH = {"a": ONES, "b:0": ONES}

@@ -18,9 +18,9 @@ from tests.runtimes_c.opencl import OpenclLibrary, Shim
 from tests.runtimes_c.test_models import ARM64, build_bundle, needs_arm64, slow
 from tests.runtimes_c.test_resources import Memory
 from tests.runtimes_c.test_runtime import same
-from tinyedge.core.device import Device
-from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import read
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
 
 FAST = ("pnet", "magika")
 TOLERANCES = {"fp16": cases.HALF_TOLERANCE, "fp32": cases.TOLERANCE}

@@ -15,9 +15,9 @@ from tests.attacks.test_attacks import NASTY, _places
 from tests.bundles import programs
 from tests.runtimes_c import build
 from tinyedge.core.errors import BundleError
-from tinyedge.export.bundle import read, write
-from tinyedge.export.check import check
-from tinyedge.export.manifest import decode
+from tinyedge.export.bundle.check import check
+from tinyedge.export.bundle.files import read, write
+from tinyedge.export.bundle.manifest import decode
 
 VERDICTS = Path(__file__).with_name("verdicts.mjs")
 

@@ -19,10 +19,10 @@ from tests.runtimes_c.conftest import Build, write
 from tests.runtimes_c.library import ALLOCATE, RELEASE, Allocator, Library, RuntimeFailure
 from tests.runtimes_c.test_runtime import cases, heavy
 from tests.targets import programs
-from tinyedge.core.device import Device
-from tinyedge.core.program import Entry, Port
-from tinyedge.core.replay import Replay
-from tinyedge.export.c_bundle import BACKENDS
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Entry, Port
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.package.c_bundle import BACKENDS
 
 CODE_BYTES = 64 * 1024
 LIBRARIES = ("-pthread", "-lm", "-ldl")

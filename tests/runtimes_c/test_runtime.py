@@ -29,11 +29,11 @@ from tests.runtimes_c.library import (
     tensor,
 )
 from tests.targets import programs
-from tinyedge.core.device import Device
-from tinyedge.core.program import Entry, Program
-from tinyedge.core.replay import Replay
-from tinyedge.export import golden
-from tinyedge.export.manifest import encode
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Entry, Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle import golden
+from tinyedge.export.bundle.manifest import encode
 
 Arrays = dict[str, Any]
 

@@ -13,12 +13,12 @@ from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import OUTPUTS, STATES, Context
 from tests.stateful import CASES, Case, Machine, X, runs, single
 from tinyedge.api import make_goldens
-from tinyedge.core.compile import compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.program import Program
-from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import read
-from tinyedge.export.c_bundle import header
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package.c_bundle import header
 from tinyedge.export.source import source_of
 
 RUNS = 9

@@ -20,12 +20,21 @@ from tests.agreement import (
     find_target,
     reference,
 )
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
-from tinyedge.core.program import Arena, Binding, Buffer, Entry, Kernel, Launch, Port, Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import symbol
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.uop import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import (
+    Arena,
+    Binding,
+    Buffer,
+    Entry,
+    Kernel,
+    Launch,
+    Port,
+    Program,
+)
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.targets.qcom.device import open as open_device
 
 OPTIONS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinyedge.core.program import (
+from tinyedge.core.program.program import (
     Arena,
     Binding,
     Buffer,

@@ -17,11 +17,11 @@ import pytest
 
 from tests.targets import programs
 from tinyedge.api import choose_options, find_target
-from tinyedge.core.compile import compile_graph
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Launch, Program
-from tinyedge.core.replay import Replay
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.program.program import Launch, Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.source import trace
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu import device as cpu

@@ -18,11 +18,11 @@ from tests.cuda.device import CompilingDevice
 from tests.cuda.driver import CUresult, FakeDriver
 from tests.cuda.shim import Shim
 from tests.targets import programs
-from tinyedge.core.device import Range
 from tinyedge.core.errors import DeviceError, InputError, InternalError
-from tinyedge.core.program import Launch, Program
-from tinyedge.core.replay import Replay
-from tinyedge.export.bundle import kernel_file
+from tinyedge.core.program.device import Range
+from tinyedge.core.program.program import Launch, Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.files import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

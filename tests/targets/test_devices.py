@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.targets import programs
-from tinyedge.core.device import Device
 from tinyedge.core.errors import RunError
-from tinyedge.core.program import Launch
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Launch
+from tinyedge.core.program.replay import Replay
 
 
 def test_addition_copy_and_slices(device: Device, target: str) -> None:

@@ -11,13 +11,14 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, find_target, reference, run
 from tinyedge.api import remarks
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Graphs, Port, compile_graph
-from tinyedge.core.device import Device
-from tinyedge.core.replay import Replay
-from tinyedge.core.schedule.splitting import split_weights
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import toposort
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.schedule.splitting import split_weights
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port
+from tinyedge.core.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(21)
 LIMIT = 2**27

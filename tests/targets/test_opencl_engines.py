@@ -12,8 +12,8 @@ import pytest
 
 from tests import opencl
 from tests.targets import checked
-from tinyedge.core.device import Device
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.program.device import Device
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 CHECKED = ("-m", "tests.targets.checked")

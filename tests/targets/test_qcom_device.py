@@ -11,10 +11,19 @@ import numpy as np
 import pytest
 
 from tests.targets import programs
-from tinyedge.core.device import Range
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Binding, Buffer, Entry, Image, Kernel, Launch, Port, Program
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.device import Range
+from tinyedge.core.program.program import (
+    Binding,
+    Buffer,
+    Entry,
+    Image,
+    Kernel,
+    Launch,
+    Port,
+    Program,
+)
+from tinyedge.core.program.replay import Replay
 from tinyedge.targets.qcom import device as qcom
 
 ONES = np.ones((4, 64), np.float32)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.targets import programs
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Launch
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.program import Launch
+from tinyedge.core.program.replay import Replay
 from tinyedge.targets.webgpu import device as webgpu
 
 ONES = np.ones((4, 64), np.float32)

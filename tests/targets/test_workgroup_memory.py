@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, compiled, find_target
-from tinyedge.core.options import Options
+from tinyedge.core.compiler.options import Options
 
 DECLARED = {
     "webgpu": r"var<workgroup> \w+: array<(?:vec(?P<lanes>\d)<)?\w+>?, (?P<size>\d+)>;",

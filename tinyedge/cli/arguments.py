@@ -10,8 +10,8 @@ import click
 
 from tinyedge.api import PRECISIONS
 from tinyedge.core.errors import RunError
-from tinyedge.core.ports import Array, describe
-from tinyedge.core.program import Entry, Program, evaluate
+from tinyedge.core.program.ports import Array, describe
+from tinyedge.core.program.program import Entry, Program, evaluate
 from tinyedge.export.limits import USUAL
 
 DIMS = click.option(
@@ -194,7 +194,7 @@ def generated_inputs(
     """Reproducible inputs for an entry's run number `run`, from the goldens' generator; sizes
     default to maxima.
     """
-    from tinyedge.export.golden import generate
+    from tinyedge.export.bundle.golden import generate
 
     named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
     arrays: dict[str, Array] = {}

@@ -11,8 +11,8 @@ import click
 from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
 from tinyedge.cli.device import check_trust, device_option, opened, trust_option
 from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, stages, table
-from tinyedge.core.program import Launch
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.program import Launch
+from tinyedge.core.program.replay import Replay
 
 
 @click.command("bench")
@@ -41,7 +41,7 @@ def command(
     Inputs that are not given are generated. Latency is from inputs that were handed to the device
     to arrays on the host; the kernels' times are the device's own where it has a clock.
     """
-    from tinyedge.export.bundle import read
+    from tinyedge.export.bundle.files import read
 
     found = read(bundle)
     check_trust(found, trust)

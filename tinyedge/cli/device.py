@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinyedge.api import find_target
-from tinyedge.core.device import Device, DeviceInfo
 from tinyedge.core.errors import InputError
-from tinyedge.core.program import Program
-from tinyedge.export.trust import is_known, record_place, remember
+from tinyedge.core.program.device import Device, DeviceInfo
+from tinyedge.core.program.program import Program
+from tinyedge.export.package.trust import is_known, record_place, remember
 from tinyedge.model import open_device
 
 if TYPE_CHECKING:
-    from tinyedge.export.bundle import Bundle
+    from tinyedge.export.bundle.files import Bundle
 
 
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,15 +23,15 @@ from tinyedge.cli.arguments import (
     split_limits,
 )
 from tinyedge.cli.output import say, say_text, several, stages, table
-from tinyedge.core.compile import STAGES, Compilation, Kernel
-from tinyedge.core.ports import say as say_size
-from tinyedge.core.program import Launch
-from tinyedge.core.text import graph_text, kernel_text, statements_text
-from tinyedge.core.text import say as say_node
+from tinyedge.core.compiler.compile import STAGES, Compilation, Kernel
+from tinyedge.core.ir.text import graph_text, kernel_text, statements_text
+from tinyedge.core.ir.text import say as say_node
+from tinyedge.core.program.ports import say as say_size
+from tinyedge.core.program.program import Launch
 from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
-    from tinyedge.core.uop import UOp
+    from tinyedge.core.ir.uop import UOp
 
 NAMES = tuple(name for name, _ in STAGES)
 

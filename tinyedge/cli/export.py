@@ -162,7 +162,7 @@ def command(
     """
     import tinyedge
     from tinyedge.api import find_target
-    from tinyedge.export.package import usual_place
+    from tinyedge.export.package.package import usual_place
 
     profiles = find_target(target).profiles
     if profile is not None and profile not in profiles:
@@ -201,7 +201,7 @@ def command(
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
-    from tinyedge.export.bundle import read_manifest
+    from tinyedge.export.bundle.files import read_manifest
 
     manifest = read_manifest(place)
     facts = summary(manifest, place)

@@ -25,11 +25,11 @@ from tinyedge.cli.arguments import (
     split_limits,
 )
 from tinyedge.cli.output import bytes_of, say, say_json, say_text, several, table
-from tinyedge.core.compile import Compilation, expression
+from tinyedge.core.compiler.compile import Compilation, expression
 from tinyedge.core.errors import InputError, UnsupportedOp
-from tinyedge.core.ports import describe_values
-from tinyedge.core.ports import say as say_size
-from tinyedge.core.program import Copy, Entry, If, Launch, Port, Program, State, launches
+from tinyedge.core.program.ports import describe_values
+from tinyedge.core.program.ports import say as say_size
+from tinyedge.core.program.program import Copy, Entry, If, Launch, Port, Program, State, launches
 from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def command(
 
 
 def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
-    from tinyedge.export.bundle import read
+    from tinyedge.export.bundle.files import read
 
     bundle = read(path, weights=False)
     program = bundle.program
@@ -288,7 +288,7 @@ def _takers(program: Program, kind: str, number: int) -> str:
 
 def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool) -> int:
     from tinyedge.cli.remaining import print_remaining, remaining
-    from tinyedge.export.estimate import estimate, folded
+    from tinyedge.export.verify.estimate import estimate, folded
 
     chosen = choose_options(options["target"], options["precision"])
     given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants", "limits")}

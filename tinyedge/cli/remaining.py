@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyedge.cli.output import say
-from tinyedge.export.package import usual_place
+from tinyedge.export.package.package import usual_place
 from tinyedge.export.ports import PORTS
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from tinyedge.cli.device import check_trust, device_option, opened, trust_option
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
 from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
-from tinyedge.core.ports import Array
-from tinyedge.core.replay import Replay
+from tinyedge.core.program.ports import Array
+from tinyedge.core.program.replay import Replay
 
 
 @click.command("run")
@@ -71,7 +71,7 @@ def command(
     An input is a file written by numpy.save; with a single input its name may be left out. States
     start from their initial values.
     """
-    from tinyedge.export.bundle import read
+    from tinyedge.export.bundle.files import read
 
     found = read(bundle)
     check_trust(found, trust)

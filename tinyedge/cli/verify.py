@@ -12,9 +12,9 @@ from tinyedge.cli.output import say, say_json, stages, table
 from tinyedge.core.errors import InputError
 
 if TYPE_CHECKING:
-    from tinyedge.core.program import Program
-    from tinyedge.export.bundle import Bundle
-    from tinyedge.export.verify import Report
+    from tinyedge.core.program.program import Program
+    from tinyedge.export.bundle.files import Bundle
+    from tinyedge.export.verify.verify import Report
 
 
 @click.command("verify")
@@ -43,8 +43,8 @@ def command(
     """
     if browser and device is not None:
         raise click.UsageError("--device is for runs without --browser")
-    from tinyedge.export.bundle import read
-    from tinyedge.export.verify import verify
+    from tinyedge.export.bundle.files import read
+    from tinyedge.export.verify.verify import verify
 
     found = read(bundle)
     check_trust(found, trust)
@@ -95,8 +95,8 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
     """The goldens by the page's own comparison; against a model, each sequence of runs in a fresh
     page.
     """
-    from tinyedge.export.browser import open_browser
-    from tinyedge.export.verify import verify
+    from tinyedge.export.verify.browser import open_browser
+    from tinyedge.export.verify.verify import verify
 
     path = bundle.path
     if bundle.program.target != "webgpu":

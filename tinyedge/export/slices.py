@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
-from tinyedge.core.compile import Graph, Port
 from tinyedge.core.errors import InputError
-from tinyedge.core.program import Slice
+from tinyedge.core.program.program import Slice
+from tinyedge.core.tensor.graph import Graph, Port
 
 Range = Union[str, Sequence[int]]
 Specs = Mapping[str, Mapping[str, Range]]

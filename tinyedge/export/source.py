@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from tinyedge.core import dtype as dtypes
-from tinyedge.core.compile import Graph, Graphs, Port
 from tinyedge.core.errors import InputError
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor.graph import Graph, Graphs, Port
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import choose_limits
-from tinyedge.export.package import Stamp, stamp
+from tinyedge.export.package.package import Stamp, stamp
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, with_slices
 from tinyedge.export.states import Spec, with_states

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Union
 
 from tinyedge.core import dtype as dtypes
-from tinyedge.core.compile import Graph, Port, State
 from tinyedge.core.errors import InputError
-from tinyedge.core.uop import maximum, product
+from tinyedge.core.ir.uop import maximum, product
+from tinyedge.core.tensor.graph import Graph, Port, State
 from tinyedge.export.ports import show, show_shape
 
 Spec = Union[str, Sequence[str]]

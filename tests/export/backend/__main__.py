@@ -30,7 +30,7 @@ from tests.export.backend.runner import (
     on_device,
 )
 from tests.fuzz.__main__ import opened
-from tinyedge.export.browser import open_browser
+from tinyedge.export.verify.browser import open_browser
 
 
 def outcomes(

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, load, numpy_helper
 
-from tinyedge.core.compile import Graph
 from tinyedge.core.dtype import from_numpy
 from tinyedge.core.errors import InputError
+from tinyedge.core.tensor.graph import Graph
 from tinyedge.export.onnx import import_model
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")

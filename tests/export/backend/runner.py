@@ -20,17 +20,18 @@ import numpy as np
 
 from tests.export.backend.cases import Array, Case, Imported, cases, difference, imported
 from tinyedge.api import find_target
-from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Graphs, Port, compile_graph
-from tinyedge.core.device import Device
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import named
 from tinyedge.core.errors import InputError
-from tinyedge.core.program import Program
-from tinyedge.core.reference import evaluate
-from tinyedge.core.replay import Replay
-from tinyedge.core.uop import UOp, replaced, toposort
-from tinyedge.export.browser import Browser, BrowserRunError
-from tinyedge.export.package import write_bundle
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import UOp, replaced, toposort
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser, BrowserRunError
 
 PLACES = ("reference", "cpu", "webgpu", "qcom", "cuda", "chromium")
 TOGETHER = 32  # cases in one program

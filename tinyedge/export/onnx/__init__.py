@@ -1,69 +1,9 @@
 """The ONNX importer: from a model file to a graph of tensors. One file per family of operators."""
 
 from tinyedge.export.limits import Limits
-from tinyedge.export.onnx import (
-    activation,
-    attention,
-    blocked,
-    classical,
-    control,
-    convolution,
-    elementwise,
-    few_bits,
-    indexing,
-    linear,
-    linear_models,
-    microsoft,
-    movement,
-    ngrams,
-    normalisation,
-    pooling,
-    quantised,
-    quantised_microsoft,
-    randomness,
-    recurrent,
-    reduce,
-    resize,
-    sampling,
-    scatter,
-    shapes,
-    signal,
-    training,
-    trees,
-)
 from tinyedge.export.onnx.importer import ImportedModel, ModelInput, import_model
 from tinyedge.export.onnx.inspection import Inspection, OperatorReport, inspect_model
-
-FAMILIES = (
-    activation,
-    attention,
-    blocked,
-    classical,
-    control,
-    convolution,
-    elementwise,
-    few_bits,
-    indexing,
-    linear,
-    linear_models,
-    microsoft,
-    movement,
-    ngrams,
-    normalisation,
-    pooling,
-    quantised,
-    quantised_microsoft,
-    randomness,
-    recurrent,
-    reduce,
-    resize,
-    sampling,
-    scatter,
-    shapes,
-    signal,
-    training,
-    trees,
-)
+from tinyedge.export.onnx.operators import FAMILIES
 
 __all__ = [
     "FAMILIES",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)

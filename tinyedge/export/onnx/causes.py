@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tinyedge.core import ops
-from tinyedge.core.uop import Size, UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Size, UOp, toposort
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir.uop import UOp
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes
 from tinyedge.export.onnx.counts import Counts

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
-from tinyedge.core.compile import Port
+from tinyedge.core.compiler.schedule.counted import is_counted, most
 from tinyedge.core.errors import UnsupportedOp
-from tinyedge.core.rules import index as ix
-from tinyedge.core.schedule.counted import is_counted, most
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, as_node, as_size, maximum, minimum, symbol, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, maximum, minimum, symbol, toposort
+from tinyedge.core.tensor.graph import Port
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.masks import Mask
 

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.tensor import Tensor
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.reader import CODES, graphs_of
 from tinyedge.export.onnx.registry import Function, Node
 

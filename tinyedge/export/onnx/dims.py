@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union, cast
 
-from tinyedge.core import ops
 from tinyedge.core.errors import InputError
-from tinyedge.core.rules import index as ix
-from tinyedge.core.uop import Size, UOp, as_node, symbol, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, as_node, symbol, toposort
 
 Dim = Union[int, str, None]  # fixed, named, or anonymous
 GREATEST = (1 << 31) - 1

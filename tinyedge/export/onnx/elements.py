@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.rules import index as ix
-from tinyedge.core.uop import Size, UOp, as_node, as_size, minimum
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, minimum
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tinyedge.core import ops
 from tinyedge.core.errors import InputError
-from tinyedge.core.reference import size_value
-from tinyedge.core.rules import index as ix
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import Size, UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import size_value
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, toposort
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.causes import Causes, next_step
 
 _STEPS = (2, 4, 8, 16, 32, 64, 128, 256)

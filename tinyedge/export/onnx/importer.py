@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import onnx
-from tinyedge.core.compile import Graph, Port
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
-from tinyedge.core.tensor import Tensor, UnequalSizes
-from tinyedge.core.uop import Shape, Size, UOp, maximum, product, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, maximum, product, toposort
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor, UnequalSizes
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of

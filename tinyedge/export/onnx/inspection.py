@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinyedge.core import ops
-from tinyedge.core.compile import Graph, Graphs
 from tinyedge.core.errors import InputError
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.tensor.graph import Graph, Graphs
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx import reader

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
+from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
-from tinyedge.core.reference import evaluate
-from tinyedge.core.rules import index as ix
-from tinyedge.core.schedule.packing import FEWEST, packed_bits
-from tinyedge.core.tensor import Tensor
-from tinyedge.core.uop import UOp, as_size, product, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, as_size, product, toposort
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
 

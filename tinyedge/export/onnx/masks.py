@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
 from tinyedge.core.dtype import DType
-from tinyedge.core.uop import Size, UOp, maximum, product, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Size, UOp, maximum, product, toposort
 
 _SAME_ORDER = (ops.RESHAPE, ops.PERMUTE, ops.REALISE)  # where elements lie along one axis
 _SAME_ELEMENTS = (*_SAME_ORDER, ops.FLIP)

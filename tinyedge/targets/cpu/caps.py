@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.caps import Caps
+from tinyedge.core.compiler.caps import Caps
 
 NARROW = frozenset({"float16", "int8", "uint8", "int16", "uint16"})
 TYPES = frozenset(dtype.name for dtype in dt.ALL)

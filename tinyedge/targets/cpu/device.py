@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import If, Kernel, Launch, Loop, Program, Step
+from tinyedge.core.program.device import Bytes, Command, DeviceInfo, Dispatch, Range
+from tinyedge.core.program.program import If, Kernel, Launch, Loop, Program, Step
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu.compiler import Compiler, Library, Unit
 

@@ -6,12 +6,12 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
+from tinyedge.core.compiler.render import FUNCTIONS, Printer, bare, known_shift
+from tinyedge.core.compiler.target import KernelText
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import FUNCTIONS, Printer, bare, known_shift
-from tinyedge.core.rules import index as ix
-from tinyedge.core.target import KernelText
-from tinyedge.core.uop import UOp, as_node
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, as_node
 
 TYPES = {
     "bool": "int32_t",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.target import Target
+from tinyedge.core.compiler.target import Target
 from tinyedge.targets.cpu.caps import PROFILES
 from tinyedge.targets.cpu.render import prelude, render
 

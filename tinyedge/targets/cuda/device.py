@@ -20,9 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import Bytes, Command, DeviceInfo, Dispatch, Range, choose, opening
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Program
+from tinyedge.core.program.device import (
+    Bytes,
+    Command,
+    DeviceInfo,
+    Dispatch,
+    Range,
+    choose,
+    opening,
+)
+from tinyedge.core.program.program import Program
 from tinyedge.targets.cuda.compiler import LEAST_ARCHITECTURE
 
 # Most workgroups along each dimension, of every compute capability.

@@ -7,11 +7,11 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
+from tinyedge.core.compiler.render import FUNCTIONS, LANES, Printer, bare, constant, float_text
+from tinyedge.core.compiler.target import KernelText
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import FUNCTIONS, LANES, Printer, bare, constant, float_text
-from tinyedge.core.target import KernelText
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp
 
 UNBOUNDED_THREADS = 256  # they share 65536 registers, of which a thread has at most 255
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.target import Target
+from tinyedge.core.compiler.target import Target
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.caps import PROFILES
 from tinyedge.targets.cuda.render import BARRIER, prelude, render

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import (
+from tinyedge.core.dtype import by_name
+from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.program.device import (
     Bytes,
     Command,
     DeviceInfo,
@@ -31,9 +33,7 @@ from tinyedge.core.device import (
     one_line,
     opening,
 )
-from tinyedge.core.dtype import by_name
-from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Image, Kernel, Program
+from tinyedge.core.program.program import Image, Kernel, Program
 from tinyedge.targets.qcom.render import BUILD
 
 # A program's requirement, the limit that it needs, and how OpenCL calls it.

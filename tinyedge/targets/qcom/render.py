@@ -10,11 +10,11 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
+from tinyedge.core.compiler.render import FUNCTIONS, LANES, Printer, bare, constant, known_shift
+from tinyedge.core.compiler.target import Argument, KernelText
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import FUNCTIONS, LANES, Printer, bare, constant, known_shift
-from tinyedge.core.target import Argument, KernelText
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
 

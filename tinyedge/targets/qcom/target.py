@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.target import Target
+from tinyedge.core.compiler.target import Target
 from tinyedge.targets.qcom.caps import PROFILES
 from tinyedge.targets.qcom.render import BARRIER, BUILD, prelude, render
 

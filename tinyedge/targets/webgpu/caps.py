@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.caps import Caps
+from tinyedge.core.compiler.caps import Caps
 
 PROFILES = {
     "default": Caps(

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.device import (
+from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.program.device import (
     Bytes,
     Command,
     DeviceInfo,
@@ -29,8 +30,7 @@ from tinyedge.core.device import (
     one_line,
     opening,
 )
-from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program import Program
+from tinyedge.core.program.program import Program
 
 # A program's requirement, the limit that it needs, and what every WebGPU device has.
 LIMITS = (

@@ -9,11 +9,11 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core import ops
+from tinyedge.core.compiler.render import LANES, Printer, bare, constant, float_text, known_shift
+from tinyedge.core.compiler.target import KernelText
 from tinyedge.core.dtype import DType
-from tinyedge.core.render import LANES, Printer, bare, constant, float_text, known_shift
-from tinyedge.core.target import KernelText
-from tinyedge.core.uop import UOp
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp
 
 TYPES = {
     "bool": "bool",

@@ -1,0 +1,51 @@
+"""Facts about a program that need no device: what its launches read, move and share."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.program import Buffer, Launch
+
+COUNTERS = ("launches", "image_reads", "guarded_reads", "buffer_reads", "barriers", "bytes")
+
+
+def kernel_counters(text: KernelText, source: str, barrier: str) -> dict[str, int]:
+    """How many reads of images and of buffers a kernel's text has, how many of them are guarded by
+    a condition, and how many barriers. barrier: how the language spells one, if it has any.
+    """
+    found: Counter[str] = Counter()
+    for node in toposort(text.linear.statements):
+        if node.op is ops.LOAD:
+            found["image_reads" if node.src[0].arg.is_image else "buffer_reads"] += 1
+            found["guarded_reads"] += bool(node.arg)
+    found["barriers"] = source.count(barrier) if barrier else 0
+    return {name: found[name] for name in COUNTERS[1:5]}
+
+
+def program_counters(
+    launches: Iterable[Launch], kernels: Sequence[dict[str, int]], buffers: Sequence[Buffer]
+) -> dict[str, int]:
+    """The kernels' counters summed over all launches. bytes: of the buffers that a launch takes,
+    each once, which is what it must move at least, if it uses all of them.
+    """
+    total = dict.fromkeys(COUNTERS, 0)
+    for launch in launches:
+        total["launches"] += 1
+        for name, count in kernels[launch.kernel].items():
+            total[name] += count
+        total["bytes"] += sum(buffers[number].bytes for number in set(launch.buffers))
+    return total
+
+
+def workgroup_bytes(text: KernelText) -> int:
+    """Memory that a kernel's workgroup shares, at most: a value of every thread for each fold over
+    threads.
+    """
+    threads = math.prod(text.geometry.workgroup)
+    folds = [node for node in toposort(text.linear.statements) if node.op is ops.THREADS]
+    return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in folds)

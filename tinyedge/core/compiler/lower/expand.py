@@ -1,0 +1,329 @@
+"""Copies in registers, vectors and threads: ranges of those kinds are replaced by what they stand
+for.
+
+Hash-consing makes register blocking a matter of common subexpressions: copies that do not depend on
+a range are one node.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
+from tinyedge.core.compiler.schedule.canonical import guard
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.ir.uop import UOp, const, replace_more, substitute, toposort
+
+
+def expand(sink: UOp, caps: Caps) -> UOp:
+    """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat
+    already.
+    """
+    sink = _unroll(sink)
+    stores: list[UOp] = []
+    for store in sink.src:
+        stores.extend(_copies(store))
+    sink = UOp(ops.SINK, dt.index, tuple(stores))
+    vector = next((r for r in kernel_ranges(sink) if r.arg[1] == "vector"), None)
+    if vector is not None:
+        sink = UOp(ops.SINK, dt.index, tuple(_vectorised(sink.src, vector, caps)))
+    return _group_loads(_one_writer(sink), caps)
+
+
+def _one_writer(sink: UOp) -> UOp:
+    """Where threads share a fold and no lane tells their stores apart, the first of them stores."""
+    found = kernel_ranges(sink)
+    threads = [r for r in found if r.arg[1] == "threads"]
+    if not threads or any(r.arg[1] == "lane" for r in found):
+        return sink
+    first = ix.less(threads[0], ix.ONE)
+    stores = []
+    for store in sink.src:
+        if store.op is ops.GUARD:
+            stores.append(guard(ix.both(first, store.src[0]), store.src[1]))
+        else:
+            stores.append(guard(first, store))
+    return UOp(ops.SINK, dt.index, tuple(stores))
+
+
+def _unroll(sink: UOp) -> UOp:
+    """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a
+    THREADS node.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.FOLD:
+            body = src[0]
+            copied = [r for r in src[1:] if r.arg[1] == "unroll"]
+            threads = [r for r in src[1:] if r.arg[1] == "threads"]
+            serial = [r for r in src[1:] if r.arg[1] == "reduce"]
+            total: UOp | None = None
+            for coordinate in _coordinates(copied):
+                copy = SIMPLIFY.rewrite((body,), coordinate)[0]
+                if total is not None:
+                    copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
+                total = copy
+            assert total is not None
+            new = _folded(node, total, serial)
+            if threads:
+                new = UOp(ops.THREADS, node.dtype, (new, *threads), node.arg)
+            done[node] = new
+        else:
+            done[node] = node if src == node.src else simplify(node.replace(src))
+    return done[sink]
+
+
+def _folded(fold: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
+    """A fold of a body: over no ranges the body, of zeros 0, for what is computed of their sum."""
+    if not ranges:
+        return body
+    if fold.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
+        return const(0, fold.dtype)
+    return UOp(ops.FOLD, fold.dtype, (body, *ranges), fold.arg)
+
+
+def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:
+    chosen = list(ranges)
+    for values in itertools.product(*(range(r.src[0].arg) for r in chosen)):
+        yield {r: const(v, dt.index) for r, v in zip(chosen, values, strict=True)}
+
+
+def _copies(store: UOp) -> list[UOp]:
+    upcast = sorted((r for r in store.ranges if r.arg[1] == "upcast"), key=lambda r: r.arg[0])
+    if not upcast:
+        return [store]
+    copies = []
+    for coordinate in _coordinates(upcast):
+        copy = SIMPLIFY.rewrite((store,), coordinate)[0]
+        if copy.op is ops.GUARD and copy.src[0] is ix.FALSE:
+            continue
+        copies.append(guard(copy.src[0], copy.src[1]) if copy.op is ops.GUARD else copy)
+    return copies
+
+
+# Vectors.
+
+
+def _vectorised(stores: tuple[UOp, ...], lane: UOp, caps: Caps) -> list[UOp]:
+    return _Vectoriser(lane, caps).run(stores)
+
+
+class _Vectoriser:
+    """Replaces the range `lane` by vectors: what depends on it gets one lane a value."""
+
+    def __init__(self, lane: UOp, caps: Caps) -> None:
+        self.lane = lane
+        self.count = int(lane.src[0].arg)
+        self.caps = caps
+        self.done: dict[UOp, UOp] = {}
+        # Of each lane, what nodes are there.
+        self.lanes = [{lane: const(i, dt.index)} for i in range(self.count)]
+
+    def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
+        result: list[UOp] = []
+        for store in stores:
+            condition, inner = (
+                (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
+            )
+            if self.lane not in inner.ranges:
+                result.append(store)
+                continue
+            for node in toposort((inner.src[1],)):
+                if node not in self.done:
+                    self.done[node] = self._value(node)
+            value = self.done[inner.src[1]]
+            if self.lane in condition.ranges or not self._contiguous(inner.src[2]):
+                result.extend(self._scalar_stores(condition, inner, value))
+            else:
+                base = self._lane_of(inner.src[2], 0)
+                vector = UOp(ops.STORE, dt.index, (inner.src[0], self._wide(value), base))
+                result.append(guard(condition, vector))
+        return result
+
+    def _scalar_stores(self, condition: UOp, store: UOp, value: UOp) -> list[UOp]:
+        stores = []
+        for i in range(self.count):
+            scalar = extract(value, i)
+            address = self._lane_of(store.src[2], i)
+            here = self._lane_of(condition, i)
+            if here is ix.FALSE:
+                continue
+            stores.append(guard(here, UOp(ops.STORE, dt.index, (store.src[0], scalar, address))))
+        return stores
+
+    def _lane_of(self, node: UOp, i: int) -> UOp:
+        done = self.lanes[i]
+        replace_more((node,), done, simplify)
+        return done[node]
+
+    def _wide(self, node: UOp) -> UOp:
+        if node.dtype.lanes > 1:
+            return node
+        return UOp(ops.VECTOR, node.dtype.vector(self.count), (node,))
+
+    def _contiguous(self, address: UOp) -> bool:
+        """Whether lane i is at address + i, with an address that a vector load accepts."""
+        rest = dict(ix.terms(address))
+        if rest.pop((self.lane,), 0) != 1 or any(self.lane in m for m in rest):
+            return False
+        if any(self.lane in atom.ranges for monomial in rest for atom in monomial):
+            return False
+        return self.caps.unaligned or ix.divisor(ix.build(rest)) % self.count == 0
+
+    def _value(self, node: UOp) -> UOp:
+        if self.lane not in node.ranges:
+            return node
+        op = node.op
+        dtype = node.dtype.vector(self.count)
+        if op is ops.LOAD:
+            return self._load(node)
+        if op is ops.FOLD or op is ops.THREADS:
+            value = self.done[node.src[0]]
+            return UOp(op, value.dtype, (value, *node.src[1:]), node.arg)
+        if node.dtype is dt.index or any(s.dtype is dt.index for s in node.src):
+            lanes = tuple(self._lane_of(node, i) for i in range(self.count))
+            return UOp(ops.VECTOR, dtype, lanes)
+        src = tuple(self._wide(self.done[s]) for s in node.src)
+        return UOp(op, dtype, src, node.arg)
+
+    def _load(self, node: UOp) -> UOp:
+        free_guard = len(node.src) < 3 or self.lane not in node.src[2].ranges
+        if free_guard and self._contiguous(node.src[1]):
+            src = (node.src[0], self._lane_of(node.src[1], 0), *node.src[2:])
+            return UOp(ops.LOAD, node.dtype.vector(self.count), src, node.arg)
+        lanes = tuple(self._lane_of(node, i) for i in range(self.count))
+        if all(lane is lanes[0] for lane in lanes):
+            return lanes[0]
+        return UOp(ops.VECTOR, node.dtype.vector(self.count), lanes)
+
+
+def extract(value: UOp, lane: int) -> UOp:
+    """One lane of a vector; a scalar is all of its lanes."""
+    if value.dtype.lanes == 1:
+        return value
+    if value.op is ops.VECTOR:
+        return value.src[lane] if len(value.src) > 1 else value.src[0]
+    return UOp(ops.LANE, value.dtype.scalar, (value,), lane)
+
+
+# Loads.
+
+
+def _group_loads(sink: UOp, caps: Caps) -> UOp:
+    """Scalar loads at consecutive addresses become lanes of one vector load."""
+    width = caps.vector
+    if width < 2:
+        return sink
+    groups: dict[tuple[UOp, ...], dict[int, UOp]] = {}
+    for node in toposort((sink,)):
+        whole = node.dtype.bits == 32 or node.dtype is dt.float16
+        if node.op is ops.LOAD and node.dtype.lanes == 1 and whole:
+            rest = dict(ix.terms(node.src[1]))
+            offset = rest.pop((), 0)
+            key = (node.src[0], ix.build(rest), *node.src[2:])
+            groups.setdefault(key, {})[offset] = node
+    mapping: dict[UOp, UOp] = {}
+    for key, members in groups.items():
+        if caps.unaligned or ix.divisor(key[1]) % width == 0:
+            mapping.update(_vector_loads(key, members, width, aligned=not caps.unaligned))
+    return substitute((sink,), mapping)[0] if mapping else sink
+
+
+def _vector_loads(
+    key: tuple[UOp, ...], members: dict[int, UOp], width: int, *, aligned: bool
+) -> dict[UOp, UOp]:
+    mapping: dict[UOp, UOp] = {}
+    taken: set[int] = set()
+    for start in sorted(members):
+        if start in taken or (aligned and start % width):
+            continue
+        lanes = [members.get(start + i) for i in range(width)]
+        if any(lane is None for lane in lanes):
+            continue
+        address = ix.add(key[1], const(start, dt.index))
+        first = members[start]
+        wide = UOp(ops.LOAD, first.dtype.vector(width), (key[0], address, *key[2:]), first.arg)
+        for i, lane in enumerate(lanes):
+            assert lane is not None
+            mapping[lane] = UOp(ops.LANE, first.dtype, (wide,), i)
+            taken.add(start + i)
+    return mapping
+
+
+def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
+    """Buffers of vectors, addressed in vectors, where every access is one.
+
+    The others are buffers of scalars; where a buffer has one element type, so are the accesses.
+    """
+    accesses: dict[UOp, list[UOp]] = {}
+    for node in toposort((sink,)):
+        if node.op in (ops.LOAD, ops.STORE) and not node.src[0].arg.is_image:
+            accesses.setdefault(node.src[0], []).append(node)
+    lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        new = node if src == node.src else node.replace(src)
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0] in lanes:
+            widths = lanes[node.src[0]]
+            if len(widths) == 1 and widths != {1}:
+                new = _in_vectors(new, next(iter(widths)))
+            elif _width(node) > 1 and caps.typed_buffers:
+                new = _in_scalars(new)
+        done[node] = new
+    if not caps.typed_buffers:
+        return done[sink]
+    stores: list[UOp] = []
+    for store in done[sink].src:
+        stores.extend(_flat_stores(store))
+    return UOp(ops.SINK, dt.index, tuple(stores))
+
+
+def _width(node: UOp) -> int:
+    return node.dtype.lanes if node.op is ops.LOAD else node.src[1].dtype.lanes
+
+
+def _in_vectors(node: UOp, width: int) -> UOp:
+    param = UOp(ops.PARAM, node.src[0].dtype.vector(width), (), node.src[0].arg)
+    at = 1 if node.op is ops.LOAD else 2
+    address = ix.floordiv(node.src[at], const(width, dt.index))
+    return node.replace((param, *node.src[1:at], address, *node.src[at + 1 :]))
+
+
+def _in_scalars(node: UOp) -> UOp:
+    if node.op is ops.STORE:
+        return node
+    scalars = tuple(
+        UOp(
+            ops.LOAD,
+            node.dtype.scalar,
+            (node.src[0], ix.add(node.src[1], const(i, dt.index)), *node.src[2:]),
+            node.arg,
+        )
+        for i in range(node.dtype.lanes)
+    )
+    return UOp(ops.VECTOR, node.dtype, scalars)
+
+
+def _flat_stores(store: UOp) -> list[UOp]:
+    condition, inner = (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
+    param, value, address = inner.src
+    if value.dtype.lanes == 1 or param.dtype.lanes > 1 or param.dtype.bits == 16:
+        return [store]
+    return [
+        guard(
+            condition,
+            UOp(
+                ops.STORE,
+                dt.index,
+                (param, extract(value, i), ix.add(address, const(i, dt.index))),
+            ),
+        )
+        for i in range(value.dtype.lanes)
+    ]

@@ -1,0 +1,88 @@
+"""Kernels that read and write images: padding for free, whole pixels, coordinates."""
+
+from __future__ import annotations
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import PIXEL, coordinates
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, const, toposort
+
+
+def free_guards(sink: UOp) -> UOp:
+    """The kernel without conditions on loads from images where reading outside gives their zero."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.LOAD and node.arg and node.src[0].arg.is_image:
+            left = ix.every(c for c in _conjuncts(src[2]) if not _implied(c, src[0], src[1]))
+            src, guarded = ((*src[:2], left), True) if left is not ix.TRUE else (src[:2], False)
+            done[node] = UOp(ops.LOAD, node.dtype, src, guarded)
+        else:
+            done[node] = node if src == node.src else node.replace(src)
+    return done[sink]
+
+
+def not_pixels(sink: UOp) -> set[int]:
+    """Slots of an expanded kernel's images that it does not read or write in whole pixels, or does
+    both.
+    """
+    found = set()
+    used: dict[ops.Primitive, set[int]] = {ops.LOAD: set(), ops.STORE: set()}
+    for node in toposort((sink,)):
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
+            at = 1 if node.op is ops.LOAD else 2
+            value = node if node.op is ops.LOAD else node.src[1]
+            used[node.op].add(node.src[0].arg.slot)
+            if value.dtype.lanes != PIXEL or ix.divisor(node.src[at]) % PIXEL:
+                found.add(node.src[0].arg.slot)
+    return found | (used[ops.LOAD] & used[ops.STORE])
+
+
+def to_coordinates(sink: UOp) -> UOp:
+    """Loads from and stores to images at a pixel's x and y in place of an address."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
+            at = 1 if node.op is ops.LOAD else 2
+            place, row = coordinates(node.src[at])
+            pixel = ix.floordiv(place, const(PIXEL, dt.index))
+            src = (*src[:at], pixel, row, *src[at + 1 :])
+        done[node] = node if src == node.src else node.replace(src)
+    return done[sink]
+
+
+def _conjuncts(condition: UOp) -> list[UOp]:
+    if condition.op is ops.AND:
+        return [*_conjuncts(condition.src[0]), *_conjuncts(condition.src[1])]
+    return [condition]
+
+
+def _implied(condition: UOp, param: UOp, address: UOp) -> bool:
+    """Whether the address is outside of the image wherever the condition, a < b, is false."""
+    if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
+        return False
+    a, b = condition.src
+    wanted = ix.sub(ix.sub(b, a), ix.ONE)  # at least 0 where the condition holds
+    width, height = param.arg.layout.image(param.arg.shape)
+    place, row = coordinates(address)
+    last = (
+        ix.sub(const(width * PIXEL - 1, dt.index), place),
+        ix.sub(const(height - 1, dt.index), row),
+    )
+    return any(_negative_with(inside, wanted) for inside in (place, row, *last))
+
+
+def _negative_with(inside: UOp, wanted: UOp) -> bool:
+    """Whether `inside` is below 0 wherever `wanted` is: inside <= factor * wanted + factor - 1."""
+    terms = ix.terms(inside)
+    for monomial, coefficient in ix.terms(wanted).items():
+        if monomial and monomial in terms:
+            factor, rest = divmod(terms[monomial], coefficient)
+            if factor < 1 or rest:
+                continue
+            above = ix.sub(inside, ix.mul(wanted, const(factor, dt.index)))
+            if ix.bounds(above)[1] <= factor - 1:
+                return True
+    return False

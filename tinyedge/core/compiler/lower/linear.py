@@ -1,0 +1,278 @@
+"""From expressions to statements: loops, accumulators, and every value at the outermost place it
+can have.
+
+The result is a list of nodes in the order of the program text. A BEGIN opens a loop and an END
+closes it, an ACCUMULATOR declares a variable and a SET changes it, a STORE stores; any other node
+in the list is a value that gets a name. What is not in the list is written where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, const, toposort
+
+Path = tuple[UOp, ...]
+LOOPS = ("loop", "serial")  # around stores
+SERIAL = ("loop", "serial", "reduce")
+INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR, ops.SHARED)
+
+
+@dataclass
+class Linear:
+    """Statements in order; `values` names the node that stands for a fold or a reduction over
+    threads.
+    """
+
+    statements: list[UOp] = field(default_factory=list)
+    values: dict[UOp, UOp] = field(default_factory=dict)
+
+
+@dataclass
+class _Block:
+    path: Path
+    items: list[UOp | _Block] = field(default_factory=list)
+
+
+def linearise(sink: UOp) -> Linear:
+    """The statements of an expanded kernel."""
+    return _Lineariser(sink).run()
+
+
+class _Lineariser:
+    def __init__(self, sink: UOp) -> None:
+        self.values: dict[UOp, UOp] = {}
+        self.paths: dict[UOp, Path] = {}
+        self.range_paths: dict[UOp, Path] = {}
+        self.fold_groups: dict[Path, list[UOp]] = {}
+        self._place_ranges(sink)
+        self.sink = self._ordered(sink)
+        self.nodes = toposort((self.sink,))
+        for node in self.nodes:  # operands first
+            self._path(node)
+        self._group_folds()
+        self.uses = self._count_uses()
+        self.stores = set(self.sink.src)
+        self.done: set[UOp] = set()
+        self.root = _Block(())
+        self.blocks: dict[Path, _Block] = {(): self.root}
+        self.accumulators = 0
+
+    # Where things belong.
+
+    def _place_ranges(self, sink: UOp) -> None:
+        path: Path = ()
+        loops = [n for n in toposort((sink,)) if n.op is ops.RANGE and n.arg[1] in LOOPS]
+        for loop in sorted(loops, key=lambda r: r.arg[0]):
+            path = (*path, loop)
+            self.range_paths[loop] = path
+        parents: dict[Path, Path] = {}
+        for node in reversed(toposort((sink,))):  # a fold inside of another one comes after it
+            if node.op is not ops.FOLD:
+                continue
+            own = node.src[1:]
+            parent = self._fold_parent(node)
+            if own not in parents or len(parent) > len(parents[own]):
+                parents[own] = parent
+            for i, r in enumerate(own):
+                self.range_paths[r] = parents[own] + own[: i + 1]
+
+    def _fold_parent(self, fold: UOp) -> Path:
+        return self._longest(r for r in fold.ranges if r.arg[1] in SERIAL)
+
+    def _longest(self, ranges: object) -> Path:
+        best: Path = ()
+        for r in ranges:  # type: ignore[attr-defined]
+            path = self.range_paths[r]
+            if len(path) > len(best):
+                best = path
+        return best
+
+    def _path(self, node: UOp) -> Path:
+        """The loops around a node: those of its ranges, and those around the folds that it uses,
+        which may be more where they run with others over the same ranges.
+        """
+        path = self.paths.get(node)
+        if path is None:
+            if node.op is ops.FOLD:
+                path = self.range_paths[node.src[1]][:-1]
+            else:
+                path = self._longest(r for r in node.ranges if r.arg[1] in SERIAL)
+                for source in node.src:
+                    around = self._path(source)
+                    path = around if len(around) > len(path) else path
+            self.paths[node] = path
+        return path
+
+    def _depth(self, node: UOp) -> int:
+        return len(self._longest(r for r in node.ranges if r.arg[1] in SERIAL))
+
+    def _ordered(self, sink: UOp) -> UOp:
+        """Index sums with the terms of the outer loops first, so that their sums can be kept."""
+        done: dict[UOp, UOp] = {}
+        for node in toposort((sink,)):
+            src = tuple(done[s] for s in node.src)
+            new = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            if node.op is ops.ADD and node.dtype is dt.index:
+                new = self._sum(node, done)
+            done[node] = new
+        return done[sink]
+
+    def _sum(self, node: UOp, done: dict[UOp, UOp]) -> UOp:
+        levels: dict[int, dict[tuple[UOp, ...], int]] = {}
+        for monomial, coefficient in ix.terms(node).items():
+            depth = max((self._depth(atom) for atom in monomial), default=10**6)
+            levels.setdefault(depth, {})[monomial] = coefficient
+        total: UOp | None = None
+        for depth in sorted(levels):
+            part = _factored(levels[depth], done)
+            total = part if total is None else UOp(ops.ADD, dt.index, (total, part))
+        assert total is not None
+        return total
+
+    def _group_folds(self) -> None:
+        for node in self.nodes:
+            if node.op is ops.FOLD:
+                self.fold_groups.setdefault(node.src[1:], []).append(node)
+
+    def _count_uses(self) -> dict[UOp, int]:
+        uses: dict[UOp, int] = {}
+        for node in self.nodes:
+            for source in node.src:
+                uses[source] = uses.get(source, 0) + (2 if _inline(node) else 1)
+                if self._path(source) != self._path(node) and node.op not in (ops.FOLD, ops.SINK):
+                    uses[source] += 1
+                if node.op is ops.FOLD and source is node.src[0]:
+                    inside = self.range_paths[node.src[-1]]
+                    if self._path(source) != inside:
+                        uses[source] += 1
+        return uses
+
+    # Emission.
+
+    def run(self) -> Linear:
+        stores = list(self.sink.src)
+        outer = [s for s in stores if not self._path(s)]
+        inner = [s for s in stores if self._path(s)]
+        for store in outer:
+            self._need(store)
+        groups: dict[Path, list[UOp]] = {}
+        for store in inner:
+            groups.setdefault(self._path(store), []).append(store)
+        for path, members in groups.items():
+            self._open(path, members)
+            for store in members:
+                self._need(store)
+        result = Linear(values=self.values)
+        _emit(self.root, result.statements)
+        return result
+
+    def _open(self, path: Path, contents: list[UOp]) -> None:
+        """Make the block of a path; first everything from outside that its contents need."""
+        for length in range(1, len(path) + 1):
+            prefix = path[:length]
+            if prefix in self.blocks:
+                continue
+            for node in toposort(contents, stop=lambda n: n in self.done):
+                if len(self._path(node)) < length and node not in contents:
+                    self._need(node)
+            block = _Block(prefix)
+            self.blocks[prefix[:-1]].items.append(block)
+            self.blocks[prefix] = block
+
+    def _need(self, root: UOp) -> None:
+        """Emit a node after its operands."""
+        for node in toposort((root,), stop=lambda n: n in self.done or n.op is ops.FOLD):
+            if node in self.done:
+                continue
+            if node.op is ops.FOLD:
+                self._fold(node)
+            else:
+                self._emit_value(node)
+            self.done.add(node)
+
+    def _emit_value(self, node: UOp) -> None:
+        if node.op in (ops.STORE, ops.GUARD):
+            if node in self.stores:
+                self._append(self._path(node), node)
+        elif node.op is ops.THREADS or (self.uses.get(node, 0) > 1 and not _inline(node)):
+            self._append(self._path(node), node)
+
+    def _append(self, path: Path, node: UOp) -> None:
+        self.blocks[path].items.append(node)
+
+    def _fold(self, fold: UOp) -> None:
+        """A loop nest for all folds over the same ranges, each with its accumulator."""
+        own = fold.src[1:]
+        group = [f for f in self.fold_groups[own] if f not in self.done]
+        parent = self._path(fold)
+        inside = self.range_paths[own[-1]]
+        bodies = [f.src[0] for f in group]
+        for node in toposort(bodies, stop=lambda n: n in self.done):
+            if len(self._path(node)) <= len(parent) and not self._within(node, own):
+                self._need(node)
+        for f in group:
+            accumulator = UOp(ops.ACCUMULATOR, f.dtype, (), (self.accumulators, f.arg))
+            self.accumulators += 1
+            self.values[f] = accumulator
+            self._append(parent, accumulator)
+        self._open(inside, bodies)
+        for f in group:
+            for part in _parts(f.src[0], f.arg):
+                self._need(part)
+                accumulator = self.values[f]
+                self._append(inside, UOp(ops.SET, f.dtype, (accumulator, part), f.arg))
+        self.done.update(group)
+
+    def _within(self, node: UOp, own: Path) -> bool:
+        return any(r in node.ranges for r in own)
+
+
+def _inline(node: UOp) -> bool:
+    """Whether a node is written where it is used, however often."""
+    if node.op is ops.VECTOR and len(node.src) == 1:
+        return node.src[0].op in INLINE
+    return node.op in INLINE or (node.op is ops.LANE)
+
+
+def _parts(body: UOp, op: ops.Primitive) -> list[UOp]:
+    """a + b + c as its parts, each added to the accumulator in order."""
+    parts: list[UOp] = []
+    while body.op is op and len(body.src) == 2 and len(parts) < 64:
+        parts.append(body.src[1])
+        body = body.src[0]
+    parts.append(body)
+    return parts[::-1]
+
+
+def _factored(polynomial: dict[tuple[UOp, ...], int], done: dict[UOp, UOp]) -> UOp:
+    total: UOp | None = None
+    for monomial, coefficient in sorted(
+        polynomial.items(), key=lambda item: [ix.atom_key(atom) for atom in item[0]]
+    ):
+        term: UOp | None = None
+        for atom in monomial:
+            atom = done.get(atom, atom)
+            term = atom if term is None else UOp(ops.MUL, dt.index, (term, atom))
+        factor = const(coefficient, dt.index)
+        if term is None:
+            term = factor
+        elif coefficient != 1:
+            term = UOp(ops.MUL, dt.index, (term, factor))
+        total = term if total is None else UOp(ops.ADD, dt.index, (total, term))
+    assert total is not None
+    return total
+
+
+def _emit(block: _Block, statements: list[UOp]) -> None:
+    for item in block.items:
+        if isinstance(item, _Block):
+            loop = item.path[-1]
+            statements.append(UOp(ops.BEGIN, dt.index, (loop,)))
+            _emit(item, statements)
+            statements.append(UOp(ops.END, dt.index, (loop,)))
+        else:
+            statements.append(item)

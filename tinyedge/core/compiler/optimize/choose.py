@@ -1,0 +1,437 @@
+"""The default moves of a kernel, from the device's facts and arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.moves import (
+    Fill,
+    IllegalMove,
+    Move,
+    PadTo,
+    Split,
+    To,
+    find,
+    numbers,
+    ranges,
+)
+from tinyedge.core.compiler.schedule.canonical import coefficient_of, store_of
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
+
+PLAIN_THREADS = 64
+WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
+TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
+UNROLL = 4  # steps of a sum in one turn of its loop
+MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
+FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
+FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
+GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
+TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
+LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
+
+
+class Schedule:
+    """A kernel under moves: applies them and keeps the list."""
+
+    def __init__(self, sink: UOp, caps: Caps) -> None:
+        self.sink = sink
+        self.caps = caps
+        self.moves: list[Move] = []
+
+    def do(self, move: Move) -> None:
+        self.sink = move.apply(self.sink, self.caps)
+        self.moves.append(move)
+
+    def attempt(self, move: Move) -> bool:
+        try:
+            self.do(move)
+        except IllegalMove:
+            return False
+        return True
+
+    def split(self, number: int, factor: int) -> tuple[int, int]:
+        """Split a range; gives the numbers of the outer and the inner one."""
+        first = max(numbers(self.sink)) + 1
+        self.do(Split(number, factor, first))
+        return first, first + 1
+
+    def to(self, number: int, kind: str) -> None:
+        self.do(To(number, kind))
+
+    def size(self, number: int) -> UOp:
+        return find(self.sink, number).src[0]
+
+    def extent(self, number: int) -> int:
+        """The size at the symbols' maxima; 1 for a range that a move used up."""
+        if not any(r.arg[0] == number for r in ranges(self.sink)):
+            return 1
+        return maximum(as_size(self.size(number)))
+
+    def is_exactly(self, number: int, count: int) -> bool:
+        """Whether a range has that many steps whatever the symbols are."""
+        size = self.size(number)
+        return size.op is ops.CONST and size.arg == count
+
+    def left(self, kind: str) -> list[int]:
+        """Numbers of the ranges of a kind."""
+        return [r.arg[0] for r in ranges(self.sink) if r.arg[1] == kind]
+
+
+Roles = Mapping[str, tuple[int, ...]]
+
+
+def plain(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+    """The least that a device needs: outputs to workgroups and threads, folds serial."""
+    return exact(sink, caps)
+
+
+def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+    """The plain moves, and sums of products for some adjacent outputs in one loop.
+
+    Every sum keeps its own order, so the results are those of the plain moves, bit for bit; what
+    the outputs share is loaded once.
+    """
+    schedule = Schedule(sink, caps)
+    along = _contiguous(sink)
+    _fill(schedule, along)
+    if contraction is not None and along in (*contraction["columns"], *contraction["rows"]):
+        assert along is not None
+        size = schedule.size(along)
+        if size.op is ops.CONST and size.arg % TOGETHER == 0:
+            _, inner = schedule.split(along, TOGETHER)
+            schedule.attempt(To(inner, "upcast"))
+    _distribute(schedule, PLAIN_THREADS)
+    return schedule.sink, schedule.moves
+
+
+def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+    """Moves that make a kernel fast on a device with these facts.
+
+    contraction: the kernel's ranges by role, where it holds a sum of products.
+    """
+    schedule = Schedule(sink, caps)
+    folds = _folds(sink)
+    vector = _contiguous(sink)
+    _fill(schedule, vector)
+    columns = _columns(schedule.sink) if folds else []
+    if columns or len(folds) > 1:
+        _rows(schedule, columns, vector)
+        return schedule.sink, schedule.moves
+    along = vector
+    if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
+        vector = _vectorise(schedule, vector)
+    if contraction is not None:
+        _tile(schedule, contraction, along, vector)
+    if len(folds) == 1:
+        _unroll(schedule)
+        _share_long_fold(schedule)
+    lanes = 1
+    for number in schedule.left("threads"):
+        lanes = schedule.extent(number)
+    _distribute(schedule, WORKGROUP // lanes)
+    return schedule.sink, schedule.moves
+
+
+def _lookups(sink: UOp) -> int:
+    """How many loads are at places that other loads bring."""
+    depends: set[UOp] = set()
+    found = 0
+    for node in toposort((sink,)):
+        brought = any(s in depends for s in node.src)
+        found += node.op is ops.LOAD and brought
+        if node.op is ops.LOAD or brought:
+            depends.add(node)
+    return found
+
+
+def _share_long_fold(schedule: Schedule) -> None:
+    """A long fold with few results is dealt out to threads."""
+    outputs = 1
+    for number in schedule.left("loop"):
+        outputs *= schedule.extent(number)
+    serial = schedule.left("reduce")
+    if not schedule.caps.shared or not serial or outputs >= FEW_OUTPUTS:
+        return
+    number = max(serial, key=lambda n: (schedule.extent(n), -n))
+    turns = schedule.extent(number)
+    if turns >= 2 * WORKGROUP:
+        _share(schedule, number, WORKGROUP if turns >= 8 * WORKGROUP else 16, "threads")
+
+
+def _folds(sink: UOp) -> list[UOp]:
+    return [n for n in toposort((sink,)) if n.op is ops.FOLD]
+
+
+def _columns(sink: UOp) -> list[int]:
+    """Output ranges on which no fold depends: along them each fold's result is shared."""
+    used = frozenset().union(*(f.ranges for f in _folds(sink)))
+    return [r.arg[0] for r in ranges(sink) if r.arg[1] == "loop" and r not in used]
+
+
+def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
+    """Folds that share their rows, and what is written along the columns: a few threads a row."""
+    column = vector if vector in columns else (columns[-1] if columns else None)
+    width = max(
+        schedule.extent(column) if column is not None else 1,
+        max(_steps(f) for f in _folds(schedule.sink)),
+    )
+    rows = 1
+    for number in schedule.left("loop"):
+        if number not in columns:
+            rows *= schedule.extent(number)
+    lanes = _lanes(width, rows, schedule.caps)
+    if column is not None and column == vector and lanes * 2 <= width:
+        vector = _vectorise(schedule, column)
+        column = vector if vector is not None else None
+    for i in range(len(_folds(schedule.sink))):
+        _share_fold(schedule, i, lanes)
+    if column is not None and any(r.arg[0] == column for r in ranges(schedule.sink)):
+        if schedule.extent(column) <= UNROLL and schedule.size(column).op is ops.CONST:
+            schedule.to(column, "upcast")
+        elif lanes > 1:
+            _share(schedule, column, lanes, "lane")
+    used = lanes if schedule.left("lane") or schedule.left("threads") else 1
+    columns = _columns(schedule.sink)
+    keep = [n for n in schedule.left("loop") if n in columns]
+    _distribute(schedule, WORKGROUP // used, keep=keep)
+
+
+def _steps(fold: UOp) -> int:
+    total = 1
+    for r in fold.src[1:]:
+        total *= maximum(as_size(r.src[0]))
+    return total
+
+
+def _lanes(width: int, rows: int, caps: Caps) -> int:
+    """Threads a row: one for short rows, where rows keep the device busy or nothing is shared."""
+    if not caps.shared or width < 32 or (rows >= MANY_ROWS and width <= 64):
+        return 1
+    turns = -(-width // caps.vector)
+    choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]
+    return min(choices, key=lambda n: (-(-turns // n) * n, -n))
+
+
+def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
+    """The fold's innermost range: a vector's worth in one turn, the turns dealt out to threads."""
+    fold = _folds(schedule.sink)[position]
+    inner = fold.src[-1]
+    number = int(inner.arg[0])
+    size = inner.src[0]
+    if size.op is ops.CONST and size.arg <= UNROLL:
+        schedule.attempt(To(number, "unroll"))
+        return
+    if ix.divisor(size) % UNROLL == 0:
+        number, last = schedule.split(number, UNROLL)
+        schedule.attempt(To(last, "unroll"))
+    if lanes > 1 and any(r.arg[0] == number for r in ranges(schedule.sink)):
+        _share(schedule, number, lanes, "threads")
+
+
+def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
+    """Deal a range out to `lanes` threads, neighbours to neighbours."""
+    if ix.divisor(schedule.size(number)) % lanes:
+        schedule.do(PadTo(number, lanes))
+    if schedule.is_exactly(number, lanes):
+        schedule.to(number, kind)
+    else:
+        _, inner = schedule.split(number, lanes)
+        schedule.to(inner, kind)
+
+
+def _contiguous(sink: UOp) -> int | None:
+    """The output range along which the kernel writes consecutive elements."""
+    address = store_of(sink).src[2]
+    for r in ranges(sink):
+        if r.arg[1] == "loop" and ix.terms(address).get((r,), 0) == 1:
+            return int(r.arg[0])
+    return None
+
+
+def _fill(schedule: Schedule, vector: int | None) -> None:
+    """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
+    if vector is None:
+        return
+    room = store_of(schedule.sink).src[0].arg.layout.room
+    size = schedule.size(vector)
+    if room > 1 and size.op is ops.CONST and size.arg % room:
+        schedule.do(Fill(vector, room))
+
+
+def _vectorise(schedule: Schedule, vector: int) -> int | None:
+    """Split the contiguous range into vectors; gives the number of the range over vectors."""
+    width = schedule.caps.vector
+    while width > 1:
+        if ix.divisor(schedule.size(vector)) % width == 0:
+            before = schedule.sink, list(schedule.moves)
+            if schedule.is_exactly(vector, width):
+                if schedule.attempt(To(vector, "vector")):
+                    return None
+            else:
+                outer, inner = schedule.split(vector, width)
+                if schedule.attempt(To(inner, "vector")):
+                    return outer
+            schedule.sink, schedule.moves = before
+        width //= 2
+    return vector
+
+
+def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int | None) -> None:
+    """Copies in registers along the rows or the columns, whichever the vectors do not lie along.
+
+    The copies share what the other operand loads. along: the range of which the vectors are a part,
+    vector: the one over whole vectors that is left of it.
+    """
+    vectors = any(r.arg[1] == "vector" for r in ranges(schedule.sink))
+    if along in contraction["columns"]:
+        sides = [contraction["rows"]]
+    elif along in contraction["rows"]:
+        sides = [contraction["columns"]]
+    else:
+        sides = [contraction["rows"], contraction["columns"]]
+    candidates = [
+        r
+        for r in ranges(schedule.sink)
+        if r.arg[1] == "loop" and r.arg[0] != vector and any(r.arg[0] in side for side in sides)
+    ]
+    if not candidates:
+        return
+    r = max(candidates, key=lambda c: (schedule.extent(c.arg[0]), -c.arg[0]))
+    number = r.arg[0]
+    total = 1
+    for n in schedule.left("loop"):
+        total *= schedule.extent(n)
+    columns = schedule.extent(vector) if vector is not None and vectors else 1
+    rows, across = _tile_size(schedule.extent(number), columns, total, schedule.caps)
+    _upcast(schedule, number, rows)
+    if vector is not None:
+        _upcast(schedule, vector, across)
+
+
+def _upcast(schedule: Schedule, number: int, count: int) -> None:
+    """Copies of a range's steps in registers; rounds the range up where that is needed."""
+    if count < 2:
+        return
+    if ix.divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
+        return
+    if schedule.is_exactly(number, count):
+        schedule.to(number, "upcast")
+    else:
+        _, inner = schedule.split(number, count)
+        schedule.to(inner, "upcast")
+
+
+def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
+    """Rows and vectors of a tile: a larger one shares more loads, but must not leave the device
+    idle.
+
+    A tile of a rows and b vectors of width w does a*b*w products for a + b*w loads of vectors, in
+    about a*b + a + b registers.
+    """
+    best, best_cost = (1, 1), float("inf")
+    for rows, across in TILES:
+        if rows * across + rows + across > caps.registers or columns % across:
+            continue
+        waste = -(-extent // rows) * rows / extent
+        loads = (rows + UNROLL * across) / (UNROLL * rows * across)
+        threads = total * waste / (rows * across)
+        idle = max(1.0, caps.busy / max(1, threads)) if caps.threads > 1 else 1.0
+        cost = waste * (1 + LOAD_COST * loads) * idle**0.25
+        if cost < best_cost:
+            best, best_cost = (rows, across), cost
+    return best
+
+
+def _unroll(schedule: Schedule) -> None:
+    """Unroll the innermost fold range: along it one vector load serves several steps."""
+    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.FOLD)
+    inner = fold.src[-1]
+    number = inner.arg[0]
+    size = inner.src[0]
+    if size.op is not ops.CONST:
+        step = UNROLL if ix.divisor(size) % UNROLL == 0 else 1
+    else:
+        if size.arg > UNROLL and size.arg % UNROLL:
+            schedule.attempt(Fill(number, UNROLL))
+            size = schedule.size(number)
+        if size.arg <= UNROLL:
+            schedule.attempt(To(number, "unroll"))
+            return
+        step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
+    if step > 1:
+        _, last = schedule.split(number, step)
+        schedule.attempt(To(last, "unroll"))
+
+
+def _distribute(schedule: Schedule, threads: int, keep: Sequence[int] = ()) -> None:
+    """What is left of the output: the innermost ranges to threads, the others to workgroups;
+    `keep` stays.
+    """
+    outer = [n for n in schedule.left("loop") if n not in keep]
+    if not outer:
+        return
+    if schedule.caps.threads > 1:
+        _to_threads(schedule, outer, threads)
+        for number in schedule.left("loop"):
+            if number not in keep:
+                _to_grid(schedule, number)
+        return
+    for number in outer[:-1] if len(outer) > 1 and not keep else outer:
+        schedule.to(number, "grid")
+
+
+def _to_grid(schedule: Schedule, number: int) -> None:
+    """A range over workgroups; one beyond the device's limit becomes two."""
+    if schedule.extent(number) <= min(schedule.caps.grid):
+        schedule.to(number, "grid")
+        return
+    if ix.divisor(schedule.size(number)) % GRID_STEP:
+        schedule.do(PadTo(number, GRID_STEP))
+    outer, inner = schedule.split(number, GRID_STEP)
+    schedule.to(inner, "grid")
+    _to_grid(schedule, outer)
+
+
+def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
+    """The innermost output ranges, up to a workgroup's worth, become threads."""
+    threads = 1
+    for number in sorted(outer, key=lambda n: _position(schedule, n)):
+        room = limit // threads
+        if room < 2:
+            break
+        size = schedule.size(number)
+        if size.op is ops.CONST and size.arg <= room:
+            schedule.to(number, "local")
+            threads *= size.arg
+            continue
+        step = _divisor(size, room)
+        if step * 2 < room:
+            step = min(room, 1 << (schedule.extent(number) - 1).bit_length())
+            if not schedule.attempt(PadTo(number, step)):
+                break
+        if step < 2:
+            break
+        if schedule.is_exactly(number, step):
+            schedule.to(number, "local")
+        else:
+            _, inner = schedule.split(number, step)
+            schedule.to(inner, "local")
+        threads *= step
+
+
+def _position(schedule: Schedule, number: int) -> int:
+    """How far apart in memory a range's steps are stored: neighbours first."""
+    store = store_of(schedule.sink)
+    r = find(schedule.sink, number)
+    if r not in store.src[2].ranges:
+        return 2**40
+    return coefficient_of(store.src[2], r) or 2**39
+
+
+def _divisor(size: UOp, most: int) -> int:
+    """The greatest divisor of a size that is at most `most`."""
+    known = ix.divisor(size)
+    return max((d for d in range(1, most + 1) if known % d == 0), default=1)

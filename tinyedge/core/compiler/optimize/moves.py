@@ -1,0 +1,317 @@
+"""Schedule moves: small records that change how a kernel's ranges run, never what it computes.
+
+A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, of which the
+steps may be taken in any order), "serial" (one whose steps must follow each other, as they read
+what those before wrote: no move changes it),
+"reduce" (a fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a
+workgroup), "lane" (the threads that also share a fold), "upcast" (copies in registers), "vector"
+(lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's range given to threads,
+combined through workgroup memory). Ranges are named by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_folds, replace_ranges
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.ir.spec import FOLD_KINDS, OUTPUT_KINDS
+from tinyedge.core.ir.uop import UOp, as_node, const, toposort
+
+
+class IllegalMove(Exception):
+    """A move whose precondition does not hold; the text says which."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """range: the number of the range that the move changes."""
+
+    range: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        """The kernel after the move. Raises IllegalMove."""
+        raise NotImplementedError
+
+    def record(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {"move": type(self).__name__.lower(), **asdict(self)}
+
+
+def _open(target: UOp, what: str) -> None:
+    """Only ranges that still are plain loops, or workgroups, may change their size."""
+    number, kind = target.arg
+    if kind not in ("loop", "reduce", "grid"):
+        raise IllegalMove(f"cannot {what} range {number}: it is {kind}")
+
+
+@dataclass(frozen=True)
+class Split(Move):
+    """for r in 0..n  ->  for outer in 0..n/factor: for inner in 0..factor, r = outer*factor +
+    inner.
+
+    The outer range gets number `outer`, the inner one `outer` + 1; both must be unused.
+    """
+
+    factor: int
+    outer: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        _open(target, "split")
+        size = target.src[0]
+        if self.factor < 2 or ix.divisor(size) % self.factor:
+            raise IllegalMove(f"cannot split range {self.range}: {self.factor} does not divide it")
+        if self.outer <= max(numbers(sink)):
+            raise IllegalMove(f"cannot split range {self.range}: number {self.outer} is taken")
+        kind = target.arg[1]
+        count = ix.floordiv(size, const(self.factor, dt.index))
+        outer = make_range(count, self.outer, kind)
+        inner = make_range(as_node(self.factor), self.outer + 1, kind)
+        whole = ix.add(ix.mul(outer, const(self.factor, dt.index)), inner)
+        pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
+        return replace_ranges(sink, {target: (whole, pieces)})
+
+
+@dataclass(frozen=True)
+class PadTo(Move):
+    """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, storing only where r < n.
+
+    Reads use min(r, n - 1). A fold takes its neutral element where r >= n. The range keeps its
+    number.
+    """
+
+    multiple: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        number, kind = target.arg
+        _open(target, "pad")
+        size = target.src[0]
+        if ix.divisor(size) % self.multiple == 0:
+            raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
+        step = const(self.multiple, dt.index)
+        rounded = ix.mul(ix.floordiv(ix.add(size, ix.sub(step, ix.ONE)), step), step)
+        padded = make_range(rounded, number, kind)
+        inside = ix.less(padded, size)
+        clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
+        if kind in FOLD_KINDS:
+            return mask_folds(sink, target, padded, clamped, inside)
+        guarded = []
+        for store in sink.src:
+            (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
+            guarded.append(guard(inside, new))
+        return UOp(ops.SINK, dt.index, tuple(guarded))
+
+
+@dataclass(frozen=True)
+class Fill(Move):
+    """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is
+    written or read.
+
+    An output range along which the stored tensor is contiguous and rounded up in memory: zeros are
+    stored in the padding. A summed range along which the data is contiguous and rounded up: the
+    zeros that were stored there are summed too. The range keeps its number.
+    """
+
+    multiple: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        number, kind = target.arg
+        _open(target, "fill")
+        size = target.src[0]
+        if size.op is not ops.CONST or size.arg % self.multiple == 0:
+            raise IllegalMove(f"cannot fill range {self.range}: {self.multiple} divides it")
+        count = -(-size.arg // self.multiple) * self.multiple
+        filled = make_range(as_node(count), number, kind)
+        loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
+        if kind in FOLD_KINDS:
+            self._check_sum(sink, target, loads)
+            return replace_ranges(sink, {target: (filled, (filled,))})
+        if len(sink.src) != 1 or sink.src[0].op is not ops.STORE:
+            raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
+        store = sink.src[0]
+        if not self._padded(store.src[0], store.src[2], target):
+            raise IllegalMove(
+                f"cannot fill range {self.range}: what is stored has no padding there"
+            )
+        exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
+            target in source.ranges for n in loads for source in n.src[2:]
+        )
+        last = const(size.arg - 1, dt.index)
+        inside = filled if exact else ix.minimum(filled, last)
+        (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
+        (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
+        real = ix.less(filled, size)
+        value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
+        return UOp(ops.SINK, dt.index, (store.replace((store.src[0], value, address)),))
+
+    def _padded(self, param: UOp, address: UOp, target: UOp) -> bool:
+        """Whether the range runs along the rounded-up innermost axis, a whole number of steps
+        before it.
+        """
+        layout = param.arg.layout
+        if not layout.pads or layout.pads[-1] % self.multiple:
+            return False
+        rest = dict(ix.terms(address))
+        if rest.pop((target,), 0) != 1 or any(target in a.ranges for m in rest for a in m):
+            return False
+        return ix.divisor(ix.build(rest)) % self.multiple == 0
+
+    def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
+        why = f"cannot fill range {self.range}:"
+        folds = [n for n in toposort((sink,)) if n.op is ops.FOLD and target in n.src[1:]]
+        if any(f.arg is not ops.ADD or f.src[0].op is not ops.MUL for f in folds):
+            raise IllegalMove(f"{why} it is not a sum of products")
+        if len(loads) != 2 or any(n.arg and target in n.src[2].ranges for n in loads):
+            raise IllegalMove(f"{why} not both operands are plain loads")
+        zeros = [n for n in loads if self._padded(n.src[0], n.src[1], target)]
+        zeros = [n for n in zeros if _inner_size(n.src[0]) == target.src[0].arg]
+        others = [n for n in loads if n not in zeros]
+        if not zeros:
+            raise IllegalMove(f"{why} no operand has zeros there")
+        if not all(n.src[0].arg.weight and _rounded_axis(n.src[0], target) for n in others):
+            raise IllegalMove(f"{why} the other operand ends there")
+
+
+def _inner_size(param: UOp) -> object:
+    arg = param.arg
+    return arg.shape[arg.layout.order[-1]] if arg.layout.order else None
+
+
+def _rounded_axis(param: UOp, target: UOp) -> bool:
+    """Whether a weight's axis of the range's size is rounded up as well (the last but one axis)."""
+    layout = param.arg.layout
+    if len(layout.order) < 2 or layout.pads[-2] == 1:
+        return False
+    return bool(param.arg.shape[layout.order[-2]] == target.src[0].arg)
+
+
+@dataclass(frozen=True)
+class To(Move):
+    """Give a range another kind, as the text of this module lists them."""
+
+    kind: str
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        number, old = target.arg
+        family = OUTPUT_KINDS if old in OUTPUT_KINDS else FOLD_KINDS
+        if self.kind not in family or old not in ("loop", "reduce"):
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
+        self._check(target, sink, caps)
+        new = UOp(ops.RANGE, dt.index, target.src, (number, self.kind))
+        return replace_ranges(sink, {target: (new, (new,))})
+
+    def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
+        size = target.src[0]
+        if self.kind in ("upcast", "vector", "unroll", "local", "lane", "threads"):
+            if size.op is not ops.CONST:
+                raise IllegalMove(
+                    f"cannot make range {self.range} {self.kind}: its size is symbolic"
+                )
+        if size.op is ops.CONST and size.arg == 0:
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is empty")
+        if self.kind in ("upcast", "unroll") and size.arg > 64:
+            raise IllegalMove(f"cannot unroll range {self.range}: {size.arg} copies")
+        if self.kind == "vector":
+            if size.arg not in (2, 4, 8, 16) or size.arg > caps.vector:
+                raise IllegalMove(f"cannot vectorise range {self.range}: {size.arg} lanes")
+            if any(r.arg[1] == "vector" for r in ranges(sink)):
+                raise IllegalMove(f"cannot vectorise range {self.range}: one is vectorised already")
+            if not all(_vector_width(node, caps) for node in toposort((sink,))):
+                raise IllegalMove(f"cannot vectorise range {self.range}: elements of another width")
+        if self.kind in ("local", "lane", "threads"):
+            self._check_threads(target, sink, caps)
+
+    def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
+        """All lanes and fold threads are the same threads; local ranges multiply them."""
+        shared = {r.src[0].arg for r in ranges(sink) if r.arg[1] in ("lane", "threads")}
+        total = 1
+        for other in ranges(sink):
+            if other.arg[1] == "local":
+                total *= other.src[0].arg
+        size = target.src[0].arg
+        if self.kind != "local":
+            if shared - {size}:
+                raise IllegalMove(
+                    f"cannot make range {self.range} {self.kind}: {shared} threads share"
+                )
+            if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
+                raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
+            if self._meet(target, sink):
+                why = "a fold over threads depends on a lane"
+                raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
+            shared = set()
+        total *= size
+        for other_size in shared:
+            total *= other_size
+        if total > caps.threads:
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {total} threads")
+        if self.kind == "threads" and total * 16 > caps.shared:
+            raise IllegalMove(
+                f"cannot make range {self.range} threads: workgroup memory is too small"
+            )
+
+    def _meet(self, target: UOp, sink: UOp) -> bool:
+        """Whether a fold over threads would depend on a lane: both are the same threads."""
+        for fold in toposort((sink,)):
+            if fold.op is not ops.FOLD:
+                continue
+            over = any(r.arg[1] == "threads" for r in fold.src[1:])
+            if self.kind == "lane" and over and target in fold.ranges:
+                return True
+            lanes = any(r.arg[1] == "lane" for r in fold.ranges)
+            if self.kind == "threads" and target in fold.src[1:] and lanes:
+                return True
+        return False
+
+
+MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
+
+
+def from_record(record: Mapping[str, Any]) -> Move:
+    """The move of a record. Raises KeyError or TypeError for a bad one."""
+    fields = {key: value for key, value in record.items() if key != "move"}
+    return MOVES[record["move"]](**fields)
+
+
+def find(sink: UOp, number: int) -> UOp:
+    """The range with a number. Raises IllegalMove."""
+    for node in ranges(sink):
+        if node.arg[0] == number:
+            return node
+    raise IllegalMove(f"there is no range {number}")
+
+
+@lru_cache(2)  # moves ask again and again
+def ranges(sink: UOp) -> tuple[UOp, ...]:
+    """The kernel's ranges by number."""
+    found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
+    return tuple(sorted(found, key=lambda r: r.arg[0]))
+
+
+def numbers(sink: UOp) -> list[int]:
+    return [r.arg[0] for r in ranges(sink)] or [-1]
+
+
+def _vector_width(node: UOp, caps: Caps) -> bool:
+    """Whether a value can be a vector: 32-bit elements, and narrow ones on their way from or to
+    memory, which are only loaded, converted and stored.
+    """
+    if node.op is ops.PARAM or node.dtype is dt.index:
+        return True
+    wide = all(source.dtype.name not in caps.narrow for source in node.src)
+    if node.dtype is dt.bool_:
+        return wide
+    if node.dtype.name in caps.narrow:
+        return node.op is ops.LOAD or (node.op is ops.CAST and wide)
+    return node.dtype.bits == 32

@@ -1,0 +1,282 @@
+"""A kernel's canonical form: linear addresses, as few ranges as it can have, folds in the order
+of memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
+
+
+def split_ranges(sink: UOp) -> UOp:
+    """Ranges that are only used divided and modulo become several ranges, so that no division is
+    left.
+    """
+    for _ in range(8):
+        mapping = _splits(sink)
+        if not mapping:
+            return sink
+        sink = replace_ranges(sink, {r: (whole, _pieces(whole)) for r, whole in mapping.items()})
+    return sink
+
+
+def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]) -> UOp:
+    """Each range replaced by an expression; folds over it fold over the given new ranges
+    instead.
+    """
+    renamed: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(renamed.get(s, s) for s in node.src)
+        if node.op is ops.FOLD and any(r in changes for r in node.src[1:]):
+            folded: list[UOp] = []
+            for r in node.src[1:]:
+                folded.extend(changes[r][1] if r in changes else (r,))
+            src = (src[0], *dict.fromkeys(folded))
+        if src != node.src:
+            renamed[node] = UOp(node.op, node.dtype, src, node.arg)
+    mapping = {old: new for old, (new, _) in changes.items()}
+    return SIMPLIFY.rewrite((renamed.get(sink, sink),), mapping)[0]
+
+
+def _splits(sink: UOp) -> dict[UOp, UOp]:
+    nodes = toposort((sink,))
+    divisors: dict[UOp, set[int]] = {}
+    for node in nodes:
+        if node.op in (ops.FLOORDIV, ops.MOD) and node.src[1].op is ops.CONST:
+            inner = node.src[0]
+            if inner.op is ops.RANGE:
+                divisors.setdefault(inner, set()).add(node.src[1].arg)
+    highest = max((n.arg[0] for n in nodes if n.op is ops.RANGE), default=0)
+    mapping: dict[UOp, UOp] = {}
+    for target, found in sorted(divisors.items(), key=lambda item: item[0].arg[0]):
+        size = target.src[0]
+        if size.op is not ops.CONST:
+            continue
+        steps = _chain(found, size.arg)
+        if not steps:
+            continue
+        whole = ix.ZERO
+        bounds = [size.arg, *steps, 1]
+        for outer, inner in itertools.pairwise(bounds):
+            highest += 1
+            piece = make_range(as_node(outer // inner), highest, target.arg[1])
+            whole = ix.add(whole, ix.mul(piece, const(inner, dt.index)))
+        mapping[target] = whole
+    return mapping
+
+
+def make_range(size: UOp, number: int, kind: str) -> UOp:
+    """A range, or the constant 0 where the size is 1."""
+    if size.op is ops.CONST and size.arg == 1:
+        return ix.ZERO
+    return UOp(ops.RANGE, dt.index, (size,), (number, kind))
+
+
+def _chain(divisors: set[int], size: int) -> list[int]:
+    """The divisors, greatest first, where each divides the next and the size; else nothing."""
+    steps = sorted((d for d in divisors if 1 < d < size), reverse=True)
+    previous = size
+    for step in steps:
+        if previous % step:
+            return []
+        previous = step
+    return steps
+
+
+def _pieces(whole: UOp) -> tuple[UOp, ...]:
+    return tuple(sorted((a for m in ix.terms(whole) for a in m), key=lambda a: a.arg[0]))
+
+
+def flatten(sink: UOp) -> UOp:
+    """Loads and stores get one linear index each."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.LOAD:
+            param = src[0].arg
+            rank = len(param.shape)
+            address = param.layout.flatten(param.shape, src[1 : 1 + rank])
+            src = (src[0], address, *src[1 + rank :])
+        elif node.op is ops.STORE:
+            param = src[0].arg
+            src = (src[0], src[1], param.layout.flatten(param.shape, src[2:]))
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def order_folds(sink: UOp) -> UOp:
+    """Folds loop outermost over the range with the largest stride in what they read."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.FOLD and len(src) > 2:
+            loads = [n for n in toposort((src[0],)) if n.op is ops.LOAD]
+            loads.sort(key=lambda n: (n.src[0].arg.weight, n.src[0].arg.slot))
+            strides = {r: _stride(loads, r) for r in src[1:]}
+            src = (src[0], *sorted(src[1:], key=lambda r: (-strides[r], r.arg[0])))
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _stride(loads: list[UOp], r: UOp) -> int:
+    for load in loads:
+        address = _address(load)
+        coefficient = coefficient_of(address, r)
+        if coefficient:
+            return abs(coefficient)
+    return 0
+
+
+def _address(load: UOp) -> UOp:
+    param = load.src[0].arg
+    rank = len(param.shape)
+    address: UOp = param.layout.flatten(param.shape, load.src[1 : 1 + rank])
+    return address
+
+
+def coefficient_of(address: UOp, r: UOp) -> int:
+    """By how much an address grows at the symbols' maxima when the range grows by one; 0: it
+    does not.
+    """
+    total = 0
+    for monomial, coefficient in ix.terms(address).items():
+        if r in monomial:
+            size: Size = coefficient
+            for atom in monomial:
+                if atom is not r:
+                    size = ix.size_mul(size, max(1, _greatest(atom)))
+            total += maximum(size)
+    return total
+
+
+def _greatest(atom: UOp) -> int:
+    high = ix.bounds(atom)[1]
+    return int(high) if high < 2**31 else 1
+
+
+def collapse(sink: UOp) -> UOp:
+    """Two ranges that every address walks like one become one."""
+    changed = True
+    while changed:
+        changed = False
+        nodes = toposort((sink,))
+        for outer, inner in _candidates(nodes):
+            merged = _merge(sink, nodes, outer, inner)
+            if merged is not None:
+                sink = merged
+                changed = True
+                break
+    return sink
+
+
+def _candidates(nodes: list[UOp]) -> list[tuple[UOp, UOp]]:
+    loops = [n for n in nodes if n.op is ops.RANGE and n.arg[1] == "loop"]
+    pairs = [(a, b) for a in loops for b in loops if a is not b]
+    for node in nodes:
+        if node.op is ops.FOLD:
+            pairs.extend((a, b) for a in node.src[1:] for b in node.src[1:] if a is not b)
+    return sorted(dict.fromkeys(pairs), key=lambda p: (p[0].arg[0], p[1].arg[0]))
+
+
+def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
+    """outer * size(inner) + inner as one range, where the two occur only so."""
+    size = inner.src[0]
+    if outer.src[0].ranges or size.ranges:
+        return None
+    for node in nodes:
+        if node.op is ops.FOLD and (outer in node.src[1:]) != (inner in node.src[1:]):
+            return None
+    mapping: dict[UOp, UOp] = {}
+    number = outer.arg[0]
+    total = ix.mul(outer.src[0], size)
+    whole = UOp(ops.RANGE, dt.index, (total,), (number, outer.arg[1]))
+    users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
+    for node in users:
+        if node.op is ops.FOLD:
+            if node.src[0] in (outer, inner):
+                return None
+            continue
+        for source in node.src:
+            if source.dtype is not dt.index or source.op in (ops.STORE, ops.GUARD):
+                continue
+            if outer not in source.ranges and inner not in source.ranges:
+                continue
+            replaced = _walked_as_one(source, outer, inner, size, whole)
+            if replaced is None:
+                return None
+            mapping[source] = replaced
+    if not mapping:
+        return None
+    renamed = replace_ranges(sink, {outer: (outer, (whole,)), inner: (inner, ())})
+    return SIMPLIFY.rewrite((renamed,), mapping)[0]
+
+
+_ARITHMETIC = (ops.ADD, ops.MUL, ops.SUB, ops.NEG)
+
+
+def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) -> UOp | None:
+    """The address with outer * size + inner written as `whole`; None where it is not of that
+    form.
+    """
+    factors: dict[UOp, dict[tuple[UOp, ...], int]] = {outer: {}, inner: {}}
+    rest: dict[tuple[UOp, ...], int] = {}
+    for monomial, coefficient in ix.terms(address).items():
+        if any(atom not in (outer, inner) and _depends(atom, outer, inner) for atom in monomial):
+            return None
+        found = [atom for atom in monomial if atom in (outer, inner)]
+        if not found:
+            rest[monomial] = coefficient
+        elif len(found) > 1:
+            return None
+        else:
+            left = list(monomial)
+            left.remove(found[0])
+            factors[found[0]][tuple(left)] = coefficient
+    step = ix.build(factors[inner])
+    if ix.build(factors[outer]) is not ix.mul(step, size):
+        return None
+    return ix.add(ix.build(rest), ix.mul(step, whole))
+
+
+def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:
+    return outer in atom.ranges or inner in atom.ranges
+
+
+def guard(condition: UOp, store: UOp) -> UOp:
+    """The store under a condition; nested guards become one."""
+    if store.op is ops.GUARD:
+        return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
+    return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
+
+
+def store_of(sink: UOp) -> UOp:
+    """The first store of a kernel, guarded or not."""
+    store = sink.src[0]
+    return store.src[1] if store.op is ops.GUARD else store
+
+
+def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
+    """Folds over a range fold over the longer `padded` instead: their neutral element where it is
+    not `inside`, else what there was with `clamped` in the place of the range.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.FOLD and target in node.src[1:]:
+            (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
+            neutral = const(ops.fold_identity(node.arg, body.dtype), body.dtype)
+            body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
+            longer = (padded if r is target else r for r in src[1:])
+            left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none
+            if not left:
+                done[node] = body
+                continue
+            src = (body, *left)
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[sink]

@@ -1,0 +1,394 @@
+"""Which tensors get a buffer of their own: everything else is computed where it is used.
+
+One pass over the graph from the outputs up knows, for every node, in which kernels and through
+which views its value will be computed and how often an element is computed there. A node whose
+computation would be repeated, and is worth more than a load, is realised. A second pass, downward,
+cuts what would exceed the device's bindings or grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Shape, UOp, consumers, maximum, product, toposort
+
+LARGE_KERNEL = 200  # nodes
+CHEAP_COST = 2  # operations that are recomputed rather than kept
+MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
+SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
+SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
+GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
+SCATTER_REPEATS = 2.0  # how often a scattered one: a loop that looks for its place repeats it
+
+ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
+ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
+ROW_PATH = -1  # the path of all values that a row shares
+VIEWED = "viewed"  # read through other views
+
+Row = tuple[Shape, tuple[int, ...]]  # what is reduced, over which axes
+
+
+@dataclass(frozen=True)
+class Use:
+    """One way in which a kernel uses a node: through which views, how often an element is
+    computed.
+    """
+
+    kernel: UOp
+    path: int = 0
+    repeats: float = 1.0
+    kind: str = ALIGNED
+
+
+@dataclass
+class Decision:
+    """What `decide` found.
+
+    realised: nodes with a buffer, in order. parts: for a realised chain of assignments on an empty
+    tensor, its assignments in order; each is a kernel of its own that writes its region.
+    """
+
+    realised: dict[UOp, None] = field(default_factory=dict)
+    parts: dict[UOp, list[UOp]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """What computing a node from sources takes. reduction: a reduction is part of it.
+
+    row: the node depends on a reduction that came back over the axes it reduced. constant: it is
+    made of weights alone, which lie in memory in the form that takes the least of it.
+    """
+
+    cost: float = 0
+    loads: float = 0
+    reduction: bool = False
+    row: bool = False
+    constant: bool = False
+
+
+def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
+    """Choose the realised nodes of a graph."""
+    fusion = _Fusion(list(outputs))
+    fusion.upward(caps)
+    return fusion.downward(caps)
+
+
+def is_source(node: UOp) -> bool:
+    return node.op.group == "source"
+
+
+class _Fusion:
+    def __init__(self, roots: list[UOp]) -> None:
+        self.order = toposort(roots)
+        self.users = consumers(self.order)
+        self.rows = _row_shapes(self.order)
+        self.filled = _filled(self.order)
+        self.cones = self._cones()
+        self.realised: set[UOp] = {root for root in roots if not is_source(root)}
+        for loop in (node for node in self.order if node.op is ops.OUTLINED):
+            self.realised.add(loop)
+            self.realised.update(v for v in map(_computed, loop.src) if not is_source(v))
+        for node in (node for node in self.order if node.op is ops.SCATTER):
+            self.realised.add(node)
+            self.realised.update(v for v in node.src[1:2] if not is_source(v))
+        self.contexts: dict[UOp, list[Use]] = {}
+        self.reductions: dict[UOp, list[str]] = {}
+        self.kernel_rows: dict[UOp, Row] = {}
+        self.parts: dict[UOp, list[UOp]] = {}
+        self.part_of: dict[UOp, UOp] = {}
+        self.pulled: set[UOp] = set()
+        self.paths: dict[tuple[int, object], int] = {}
+
+    # Facts from the sources down.
+
+    def _cones(self) -> dict[UOp, Cone]:
+        cones: dict[UOp, Cone] = {}
+        for node in self.order:
+            op = node.op
+            if is_source(node):
+                constant = node.op is not ops.BUFFER or node.arg[0].data is not None
+                cones[node] = Cone(loads=int(_in_memory(node)), constant=constant)
+                continue
+            if op in (ops.REALISE, ops.OUTLINED) or node in self.filled:
+                cones[node] = Cone(loads=1)
+                continue
+            inputs = [cones[s] for s in dict.fromkeys(node.src)]
+            back = op is ops.EXPAND and self._comes_back(node.src[0], node)
+            cost = (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)
+            loads = sum(c.loads for c in inputs) + (op is ops.GATHER)
+            if cost == 0 and product(node.shape) == 1:
+                loads = min(loads, SINGLE_LOAD)
+            cones[node] = Cone(
+                cost=min(1e6, cost),
+                loads=min(1000, loads),
+                reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
+                row=back or (op is not ops.REDUCE and any(c.row for c in inputs)),
+                constant=all(c.constant for c in inputs),
+            )
+        return cones
+
+    def _comes_back(self, node: UOp, expand: UOp) -> bool:
+        row = self.rows.get(node)
+        if row is None:
+            return False
+        shape, axes = row
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        return shape == expand.shape and node.shape == kept
+
+    # Uses, from the outputs up.
+
+    def upward(self, caps: Caps) -> None:
+        for node in reversed(self.order):
+            if is_source(node) or node.op is ops.OUTLINED:
+                continue
+            found = self.contexts[node] = self._uses(node)
+            if node not in self.realised and self._worth_keeping(node, found):
+                self.realised.add(node)
+            if node in self.realised and node in self.filled:
+                if self._is_shuffle(node):
+                    self.pulled.update(_chain(node))
+                elif self._is_ragged(node, caps.vector):
+                    self.pulled.update(_chain(node))
+                    values = (_computed(n.src[1]) for n in _chain(node))
+                    self.realised.update(v for v in values if not is_source(v))
+                else:
+                    self._take_parts(node)
+            if node.op is ops.REDUCE:
+                kernels = (
+                    {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
+                )
+                for kernel, kind in kernels.items():
+                    self.kernel_rows.setdefault(kernel, self.rows[node])
+                    self.reductions.setdefault(kernel, []).append(kind)
+
+    def _take_parts(self, top: UOp) -> None:
+        chain = [n for n in _chain(top) if n is top or n not in self.realised]
+        self.part_of.update((n, top) for n in chain)
+        self.parts[top] = chain[::-1]
+
+    def _is_shuffle(self, top: UOp) -> bool:
+        """Whether the parts are views of one tensor or of sources: one kernel copies them all."""
+        chain = _chain(top)
+        bases = {_computed(n.src[1]) for n in chain}
+        if len(chain) < 2 or len(chain) > SHUFFLED_PARTS:
+            return False
+        return len(bases) == 1 or all(is_source(base) for base in bases)
+
+    def _is_ragged(self, top: UOp, vector: int) -> bool:
+        """Whether sums of products would lie beside each other where no vectors can be written:
+        they get buffers of their own, and one kernel copies the parts together.
+        """
+        chain = _chain(top)
+        if not 2 <= len(chain) <= SHUFFLED_PARTS or not top.shape:
+            return False
+        whole = (0, top.shape[-1])
+        return any(
+            self.cones[n.src[1]].reduction
+            and n.arg[-1] != whole
+            and any(isinstance(end, int) and end % vector for end in n.arg[-1])
+            for n in chain
+        )
+
+    def _uses(self, node: UOp) -> list[Use]:
+        found: dict[tuple[UOp, int], Use] = {}
+        for user in self.users.get(node, []):
+            if user in self.part_of:
+                if node is user.src[0] and node is not user.src[1]:
+                    continue
+                inherited = [Use(user)]
+                steps = inherited
+            else:
+                inherited = [Use(user)] if user in self.realised else self.contexts[user]
+                steps = [self._step(node, user, use) for use in inherited]
+            for step in steps:
+                key = (step.kernel, step.path)
+                if key not in found or found[key].repeats < step.repeats:
+                    found[key] = step
+        return list(found.values())
+
+    def _step(self, node: UOp, user: UOp, use: Use) -> Use:
+        """The use of `node` through `user`, given a use of `user`."""
+        op = user.op
+        if op.elementwise or op is ops.REALISE:
+            return use
+        if op is ops.REDUCE:
+            return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
+        if op is ops.EXPAND:
+            row = self.rows.get(node)
+            if (
+                use.kind != VIEWED
+                and self._comes_back(node, user)
+                and self.kernel_rows.get(use.kernel, row) == row
+            ):
+                return Use(use.kernel, ROW_PATH, use.repeats, ROW)
+            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
+            return Use(use.kernel, self._path(use, user.shape), repeats, VIEWED)
+        if op is ops.WINDOW:
+            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
+            return Use(use.kernel, self._path(use, user.arg), repeats, VIEWED)
+        if op is ops.GATHER:
+            data, places = user.src
+            if node is places and node is not data and len(data.shape) == 1:
+                return use  # an element of the result reads one of the places, its own
+            each = _ratio(user.shape, places.shape) if node is not data else GATHER_REPEATS
+            repeats = use.repeats * max(1.0, each)
+            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
+        if op is ops.SCATTER:
+            repeats = use.repeats * (1.0 if node is user.src[0] else SCATTER_REPEATS)
+            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
+        kind = use.kind if op is ops.RESHAPE else VIEWED
+        return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, kind)
+
+    def _path(self, use: Use, step: object) -> int:
+        """The number of the path that goes on by one step."""
+        return self.paths.setdefault((use.path, step), len(self.paths) + 1)
+
+    def _worth_keeping(self, node: UOp, found: list[Use]) -> bool:
+        op = node.op
+        if op is ops.REALISE:
+            return True
+        if op is ops.ASSIGN and node in self.filled:
+            return node not in self.part_of and node not in self.pulled
+        if op.group == "movement" or self._is_padding(node):
+            return False
+        repeats = sum(use.repeats for use in found)
+        if op is ops.REDUCE:
+            return repeats > 1 or any(self._refuses(use) for use in found)
+        if repeats <= 1:
+            return False
+        cone = self.cones[node]
+        if cone.constant and not cone.reduction:
+            return False
+        if len({use.kernel for use in found}) == 1 and cone.row:
+            if all(use.kind != VIEWED for use in found):
+                return False
+        if cone.reduction:
+            return True
+        if cone.loads == 0:
+            return False
+        return cone.cost * (repeats - 1) > CHEAP_COST * repeats or cone.loads > 2
+
+    def _is_padding(self, node: UOp) -> bool:
+        """A select between a tensor and a constant under a condition that reads no memory."""
+        if node.op is not ops.WHERE:
+            return False
+        condition, yes, no = (self.cones[s] for s in node.src)
+        return condition.loads == 0 and 0 in (yes.loads + yes.cost, no.loads + no.cost)
+
+    def _refuses(self, use: Use) -> bool:
+        """Whether the kernel has reductions beside which this one cannot be computed."""
+        present = len(self.reductions.get(use.kernel, ()))
+        return present >= MANY_REDUCTIONS or (use.kind != ROW and present > 0)
+
+    # Limits, from the sources down.
+
+    def downward(self, caps: Caps) -> Decision:
+        before = -1
+        while len(self.realised) != before:  # what is realised is read where its operands were
+            before = len(self.realised)
+            self._cut(caps.bindings - 1)
+            self.realised.update(self._repeated())
+        return Decision({n: None for n in self.order if n in self.realised}, self.parts)
+
+    def _cut(self, limit: int) -> None:
+        """Realise where a kernel would read too many buffers or grow too large."""
+        reads: dict[UOp, frozenset[UOp]] = {}
+        members: dict[UOp, frozenset[UOp]] = {}
+        for node in self.order:
+            if is_source(node) or node.op is ops.OUTLINED:
+                reads[node] = frozenset((node,)) if _in_memory(node) else frozenset()
+                members[node] = frozenset()
+                continue
+            sources = dict.fromkeys(node.src)
+            total = frozenset().union(*(self._read(s, reads) for s in sources))
+            while len(total) > limit:
+                largest = max(sources, key=lambda s: len(self._read(s, reads)))
+                self.realised.add(_computed(largest))
+                total = frozenset().union(*(self._read(s, reads) for s in sources))
+            reads[node] = total
+            inside = frozenset((node,)).union(*(members[s] for s in sources))
+            if len(inside) > LARGE_KERNEL and (node.op.elementwise or node.op.group == "movement"):
+                self.realised.add(node)
+            kept = node in self.realised or node in self.part_of
+            members[node] = frozenset() if kept else inside
+
+    def _repeated(self) -> list[UOp]:
+        """Reductions that more than one kernel would compute."""
+        kernels: dict[UOp, frozenset[UOp]] = {}
+        found = []
+        for node in reversed(self.order):
+            if is_source(node) or node.op is ops.OUTLINED:
+                continue
+            holders: set[UOp] = set()
+            for user in self.users.get(node, []):
+                if user in self.realised or user in self.part_of:
+                    holders.add(user)
+                else:
+                    holders |= kernels[user]
+            kernels[node] = frozenset(holders)
+            if node.op is ops.REDUCE and node not in self.realised and len(holders) > 1:
+                found.append(node)
+        return found
+
+    def _read(self, node: UOp, reads: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+        while node.op.group == "movement" and node not in self.realised:
+            node = node.src[0]
+        if node in self.realised or node in self.part_of:
+            return frozenset((self.part_of.get(node, node),))
+        return reads[node]
+
+
+def _in_memory(node: UOp) -> bool:
+    """Whether a source's values lie in a buffer."""
+    return node.op in (ops.BUFFER, ops.RESULT)
+
+
+def _computed(node: UOp) -> UOp:
+    """The node below movement operations."""
+    while node.op.group == "movement":
+        node = node.src[0]
+    return node
+
+
+def _chain(top: UOp) -> list[UOp]:
+    """A chain of assignments, the last one first."""
+    chain = []
+    while top.op is ops.ASSIGN:
+        chain.append(top)
+        top = top.src[0]
+    return chain
+
+
+def _filled(order: Sequence[UOp]) -> set[UOp]:
+    """The assignments of which the chain starts on an empty tensor."""
+    found: set[UOp] = set()
+    for node in order:
+        if node.op is ops.ASSIGN and (node.src[0].op is ops.EMPTY or node.src[0] in found):
+            found.add(node)
+    return found
+
+
+def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:
+    """For nodes computed elementwise from a reduction: the shape that was reduced, and the axes."""
+    rows: dict[UOp, Row] = {}
+    for node in order:
+        op = node.op
+        if op is ops.REDUCE:
+            rows[node] = (node.src[0].shape, node.arg[1])
+        elif op.elementwise:
+            shapes = {rows[s] for s in node.src if s in rows}
+            if len(shapes) == 1:
+                rows[node] = shapes.pop()
+        elif op is ops.RESHAPE and node.src[0] in rows:
+            source = node.src[0]
+            if [s for s in source.shape if s != 1] == [s for s in node.shape if s != 1]:
+                rows[node] = rows[source]
+    return rows
+
+
+def _ratio(new: Shape, old: Shape) -> float:
+    return maximum(product(new)) / max(1, maximum(product(old)))

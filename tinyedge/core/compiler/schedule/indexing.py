@@ -1,0 +1,321 @@
+"""From views to indices: a tensor's element at given indices, as a scalar expression over loads.
+
+Movement operations vanish here: each only changes the indices that its source is read at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import Param, Placement, Storage
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import simplify
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, const, maximum
+
+Indices = tuple[UOp, ...]
+Request = tuple[
+    UOp, Indices, UOp
+]  # tensor node, indices, condition under which the value is needed
+
+
+class Indexer:
+    """Builds one kernel's expressions. `placed` tells which tensors are in memory and where.
+
+    storages: the kernel's buffers in slot order, slot 0 being the one it writes.
+    """
+
+    def __init__(self, placed: Mapping[UOp, Placement], output: Storage) -> None:
+        self.placed = placed
+        self.storages: list[Storage] = [output]
+        self.next_range = 0
+        self._memo: dict[Request, UOp] = {}
+
+    def range(self, size: Size, kind: str) -> UOp:
+        """A new loop variable; the constant 0 where the size is 1."""
+        if size == 1:
+            return ix.ZERO
+        self.next_range += 1
+        return UOp(ops.RANGE, dt.index, (as_node(size),), (self.next_range - 1, kind))
+
+    def param(self, storage: Storage) -> UOp:
+        """The kernel's argument for a buffer."""
+        if storage not in self.storages:
+            self.storages.append(storage)
+        slot = self.storages.index(storage)
+        arg = Param(slot, storage.shape, storage.layout, slot == 0, storage.role == "weight")
+        return UOp(ops.PARAM, storage.dtype, (), arg)
+
+    def value(self, node: UOp, indices: Indices, root: bool = False) -> UOp:
+        """The element of `node` at the indices. root: compute it although it is placed in
+        memory.
+        """
+        stack = [self._visit((node, indices, ix.TRUE), root)]
+        requests: list[Request] = [(node, indices, ix.TRUE)]
+        answer: UOp | None = None
+        while stack:
+            try:
+                request = stack[-1].send(answer)
+            except StopIteration as finished:
+                answer = finished.value
+                stack.pop()
+                self._memo[requests.pop()] = answer
+                continue
+            answer = self._memo.get(request)
+            if answer is None:
+                stack.append(self._visit(request, False))
+                requests.append(request)
+        assert answer is not None
+        return answer
+
+    def _visit(self, request: Request, root: bool) -> Generator[Request, Any, UOp]:
+        node, indices, valid = request
+        if node in self.placed and not root:
+            return self._load(self.placed[node], indices, valid, node.dtype)
+        op = node.op
+        if op.elementwise:
+            src = []
+            for source in node.src:
+                src.append((yield (source, indices, valid)))
+            return simplify(UOp(op, node.dtype, tuple(src), node.arg))
+        if op.group == "movement":
+            source = node.src[0]
+            if op is ops.PAD:
+                inner, inside = _pad(node, indices)
+                if inside is ix.FALSE:
+                    return const(0, node.dtype)
+                value = yield (source, inner, ix.both(valid, inside))
+                return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
+            moved: UOp = yield (source, MOVE[op](node, indices), valid)
+            return moved
+        if op is ops.REDUCE:
+            return (yield from self._reduce(node, indices, valid))
+        if op is ops.GATHER:
+            return (yield from self._gather(node, indices, valid))
+        if op is ops.ASSIGN:
+            return (yield from self._assigned(node, indices, valid))
+        if op is ops.PUT:
+            return (yield from self._put(node, indices, valid))
+        if op is ops.REALISE:
+            same: UOp = yield (node.src[0], indices, valid)
+            return same
+        if op is ops.IOTA:
+            return indices[0]
+        if op is ops.EMPTY:
+            return const(0, node.dtype)
+        assert op in (ops.CONST, ops.SYMBOL), f"no index rule for {node}"
+        return node
+
+    def _load(self, place: Placement, indices: Indices, valid: UOp, dtype: dt.DType) -> UOp:
+        param = self.param(place.storage)
+        src: tuple[UOp, ...] = (param, *placed_indices(place, indices))
+        guarded = valid is not ix.TRUE
+        if guarded:
+            src += (valid,)
+        load = UOp(ops.LOAD, param.dtype, src, guarded)
+        return load if param.dtype is dtype else simplify(UOp(ops.CAST, dtype, (load,)))
+
+    def _reduce(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
+        op, axes = node.arg
+        source = node.src[0]
+        remaining = iter(indices)
+        inner: list[UOp] = []
+        ranges: list[UOp] = []
+        for axis, size in enumerate(source.shape):
+            if axis not in axes:
+                inner.append(next(remaining))
+                continue
+            new = self.range(size, "reduce")
+            inner.append(new)
+            if new is not ix.ZERO:
+                ranges.append(new)
+        if any(maximum(size) == 0 for size in source.shape):
+            return const(ops.fold_identity(op, node.dtype), node.dtype)
+        value = yield (source, tuple(inner), valid)
+        return UOp(ops.FOLD, node.dtype, (value, *ranges), op) if ranges else value
+
+    def _gather(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
+        data, positions = node.src
+        axis = node.arg
+        rank = len(positions.shape)
+        position = yield (positions, indices[axis : axis + rank], valid)
+        at, inside = position_of(position, data.shape[axis])
+        inner = (*indices[:axis], at, *indices[axis + rank :])
+        value = yield (data, inner, ix.both(valid, inside))
+        return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
+
+    def _assigned(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
+        base, value = node.src
+        conditions = []
+        inner = []
+        for index, (start, end), size in zip(indices, node.arg, base.shape, strict=True):
+            if start != 0:
+                conditions.append(ix.at_most(as_node(start), index))
+            if end != size:
+                conditions.append(ix.less(index, as_node(end)))
+            inner.append(ix.sub(index, as_node(start)))
+        inside = ix.every(conditions)
+        new = yield (value, tuple(inner), ix.both(valid, inside))
+        outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
+        old = yield (base, indices, ix.both(valid, outside))
+        return simplify(UOp(ops.WHERE, node.dtype, (inside, new, old)))
+
+    def _put(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
+        base, row, position = node.src
+        at = put_index(base, (yield (position, (), valid)))
+        here = ix.equal(indices[0], at)
+        new = yield (row, indices[1:], ix.both(valid, here))
+        elsewhere = simplify(UOp(ops.NOT, dt.bool_, (here,)))
+        old = yield (base, indices, ix.both(valid, elsewhere))
+        return simplify(UOp(ops.WHERE, node.dtype, (here, new, old)))
+
+
+def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
+    """A computed position as an index, and whether it is one of an axis of this size."""
+    limit = as_node(size)
+    at = simplify(UOp(ops.CAST, dt.index, (position,)))
+    if position.dtype.bits < 64:
+        return at, ix.both(ix.at_most(ix.ZERO, at), ix.less(at, limit))
+    end = simplify(UOp(ops.CAST, position.dtype, (limit,)))
+    return at, ix.both(  # compared as it is: the cast to an index may wrap
+        simplify(UOp(ops.LE, dt.bool_, (const(0, position.dtype), position))),
+        simplify(UOp(ops.LT, dt.bool_, (position, end))),
+    )
+
+
+def put_index(base: UOp, position: UOp) -> UOp:
+    """Where a row is put: a position that does not exist is the nearest one that does."""
+    at = simplify(UOp(ops.CAST, dt.index, (position,)))
+    last = ix.sub(as_node(base.shape[0]), ix.ONE)
+    return ix.maximum(ix.ZERO, ix.minimum(at, last))
+
+
+def placed_indices(place: Placement, indices: Indices) -> Indices:
+    """Indices of the storage for indices of the tensor that lies there."""
+    for view in place.views:
+        if view.kind == "offset":
+            pairs = zip(indices, view.arg, strict=True)
+            indices = tuple(ix.add(i, as_node(o)) for i, o in pairs)
+        elif view.kind == "reshape":
+            indices = reshape_indices(view.arg[0], view.arg[1], indices)
+        else:
+            indices = tuple(indices[axis] for axis in view.arg)
+    return indices
+
+
+def _pad(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
+    inner = []
+    conditions = []
+    for index, (before, _), size in zip(indices, node.arg, node.src[0].shape, strict=True):
+        shifted = ix.sub(index, as_node(before))
+        inner.append(shifted)
+        conditions.append(ix.at_most(ix.ZERO, shifted))
+        conditions.append(ix.less(shifted, as_node(size)))
+    return tuple(inner), ix.every(conditions)
+
+
+def _reshape(node: UOp, indices: Indices) -> Indices:
+    return reshape_indices(node.shape, node.src[0].shape, indices)
+
+
+def reshape_indices(shape: Shape, source: Shape, indices: Indices) -> Indices:
+    """Indices of the same element in `source`, of which `shape` is a reshape.
+
+    The axes are matched in groups with equal counts, so that only what really merges or splits is
+    divided.
+    """
+    result: list[UOp] = []
+    i = j = 0
+    while i < len(shape) or j < len(source):
+        outer = [i]
+        inner = [j]
+        i, j = i + 1, j + 1
+        left: Size = shape[outer[0]] if outer[0] < len(shape) else 1
+        right: Size = source[inner[0]] if inner[0] < len(source) else 1
+        while left != right:
+            if j < len(source) and (i >= len(shape) or _smaller(right, left)):
+                right = ix.size_mul(right, source[j])
+                inner.append(j)
+                j += 1
+            elif i < len(shape):
+                left = ix.size_mul(left, shape[i])
+                outer.append(i)
+                i += 1
+            else:
+                raise ValueError(f"reshape of {source} to {shape}")
+        result.extend(_group(shape, source, indices, outer, inner))
+    return tuple(result)
+
+
+def _smaller(a: Size, b: Size) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    return ix.proves_nonnegative(ix.terms(ix.sub(as_node(b), as_node(a))))
+
+
+def _group(
+    shape: Shape, source: Shape, indices: Indices, outer: list[int], inner: list[int]
+) -> list[UOp]:
+    inner = [axis for axis in inner if axis < len(source)]
+    outer = [axis for axis in outer if axis < len(shape)]
+    if len(inner) == 1 and len(outer) == 1:
+        return [indices[outer[0]]]
+    linear = ix.ZERO
+    for axis in outer:
+        linear = ix.add(ix.mul(linear, as_node(shape[axis])), indices[axis])
+    result = []
+    for axis in reversed(inner):
+        size = as_node(source[axis])
+        if axis == inner[0] or source[axis] == 1:
+            result.append(linear if source[axis] != 1 else ix.ZERO)
+        else:
+            result.append(ix.mod(linear, size))
+            linear = ix.floordiv(linear, size)
+    result.reverse()
+    return result
+
+
+def _permute(node: UOp, indices: Indices) -> Indices:
+    inner = [ix.ZERO] * len(indices)
+    for position, axis in enumerate(node.arg):
+        inner[axis] = indices[position]
+    return tuple(inner)
+
+
+def _expand(node: UOp, indices: Indices) -> Indices:
+    return tuple(
+        ix.ZERO if have == 1 else index
+        for index, have in zip(indices, node.src[0].shape, strict=True)
+    )
+
+
+def _shrink(node: UOp, indices: Indices) -> Indices:
+    return tuple(ix.add(i, as_node(start)) for i, (start, _) in zip(indices, node.arg, strict=True))
+
+
+def _flip(node: UOp, indices: Indices) -> Indices:
+    return tuple(
+        ix.sub(ix.sub(as_node(size), ix.ONE), index) if axis in node.arg else index
+        for axis, (index, size) in enumerate(zip(indices, node.shape, strict=True))
+    )
+
+
+def _window(node: UOp, indices: Indices) -> Indices:
+    axis, _, stride, dilation = node.arg
+    inner = list(indices[:-1])
+    inner[axis] = ix.add(
+        ix.mul(inner[axis], const(stride, dt.index)), ix.mul(indices[-1], const(dilation, dt.index))
+    )
+    return tuple(inner)
+
+
+MOVE: dict[ops.Primitive, Callable[[UOp, Indices], Indices]] = {
+    ops.RESHAPE: _reshape,
+    ops.PERMUTE: _permute,
+    ops.EXPAND: _expand,
+    ops.SHRINK: _shrink,
+    ops.FLIP: _flip,
+    ops.WINDOW: _window,
+}

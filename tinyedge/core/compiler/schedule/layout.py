@@ -1,0 +1,203 @@
+"""How each tensor lies in memory: decided when the kernel that writes it is formed.
+
+An activation keeps the axis innermost along which its kernel computes vectors: the output channel
+of a contraction with weights, otherwise the axis that is innermost in what the kernel reads. That
+axis is rounded up to whole vectors. A weight is stored in the order in which its kernel reads it.
+Inputs and outputs are row-major.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, plain
+from tinyedge.core.ir.uop import Shape, UOp, as_size, maximum, product, toposort
+
+MOST_WASTE = 2.0  # memory of an image against what is in it
+SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products, classified: which ranges are batch, rows, columns, summed, and window
+    positions.
+
+    data and filter: the two loads; `filter` is the one that holds the columns (a weight, if one
+    is).
+    """
+
+    fold: UOp
+    data: UOp
+    filter: UOp
+    batch: tuple[UOp, ...]
+    rows: tuple[UOp, ...]
+    columns: tuple[UOp, ...]
+    summed: tuple[UOp, ...]
+    window: tuple[UOp, ...]
+
+    def roles(self, sink: UOp) -> dict[str, tuple[int, ...]]:
+        """Numbers of the ranges by role, as far as the kernel still has them."""
+        left = {n.arg[0] for n in toposort((sink,)) if n.op is ops.RANGE}
+        return {
+            role: tuple(r.arg[0] for r in getattr(self, role) if r.arg[0] in left)
+            for role in ("batch", "rows", "columns", "summed", "window")
+        }
+
+
+def classify(sink: UOp) -> Contraction | None:
+    """The contraction of a kernel, if its one sum is over products of two sides with loads."""
+    nodes = toposort((sink,))
+    folds = [n for n in nodes if n.op is ops.FOLD]
+    if len(folds) != 1 or folds[0].arg is not ops.ADD:
+        return None
+    body = folds[0].src[0]
+    if body.op is not ops.MUL:
+        return None
+    left, right = body.src
+    data, weights = _main_load(left), _main_load(right)
+    if data is None or weights is None:
+        return None
+    if data.src[0].arg.weight and not weights.src[0].arg.weight:
+        data, weights, left, right = weights, data, right, left
+    outer = sorted(folds[0].ranges, key=lambda r: r.arg[0])
+    reduced = folds[0].src[1:]
+    window = tuple(r for r in reduced if _shares_axis(data, r))
+    return Contraction(
+        folds[0],
+        data,
+        weights,
+        tuple(r for r in outer if r in left.ranges and r in right.ranges),
+        tuple(r for r in outer if r in left.ranges and r not in right.ranges),
+        tuple(r for r in outer if r not in left.ranges and r in right.ranges),
+        tuple(r for r in reduced if r not in window),
+        window,
+    )
+
+
+def _main_load(side: UOp) -> UOp | None:
+    """The load of a side that depends on most ranges: a prologue may bring others."""
+    loads = [n for n in toposort((side,)) if n.op is ops.LOAD]
+    return max(loads, key=lambda n: len(n.ranges), default=None)
+
+
+def _shares_axis(load: UOp, r: UOp) -> bool:
+    """Whether one of the load's indices depends on the range and on an outer one."""
+    for index in load.src[1:]:
+        if index.dtype is dt.index and r in index.ranges:
+            if any(other.arg[1] == "loop" for other in index.ranges):
+                return True
+    return False
+
+
+def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
+    """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded
+    up.
+    """
+    default = plain(shape)
+    if len(shape) < 2:
+        return default
+    axis = _vector_axis(shape, store)
+    if axis is None:
+        return default
+    size = shape[axis]
+    whole = store.src[2 + axis].op is ops.RANGE
+    if exact or not whole or not isinstance(size, int) or size < SMALL_AXIS:
+        return innermost(shape, axis, 1)
+    return innermost(shape, axis, width)
+
+
+def _vector_axis(shape: Shape, store: UOp) -> int | None:
+    """The axis along which the kernel should compute vectors."""
+    indices = store.src[2:]
+    contraction = classify(UOp(ops.SINK, dt.index, (store,)))
+    if contraction is not None and contraction.filter.src[0].arg.weight:
+        wide = contraction.columns or contraction.batch
+        best = max(wide, key=lambda r: maximum(as_size(r.src[0])), default=None)
+        axis = _axis_of(indices, best)
+        if axis is not None:
+            return axis
+    loads = [n for n in toposort((store.src[1],)) if n.op is ops.LOAD and not n.src[0].arg.weight]
+    loads.sort(key=lambda n: -maximum(product(n.src[0].arg.shape)))
+    for load in loads:
+        param = load.src[0].arg
+        if not param.layout.order:
+            continue
+        inner = load.src[1 + param.layout.order[-1]]
+        for r in sorted(inner.ranges, key=lambda r: r.arg[0]):
+            axis = _axis_of(indices, r)
+            if axis is not None:
+                return axis
+    return None
+
+
+def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
+    if r is None:
+        return None
+    for axis, index in enumerate(indices):
+        if r in index.ranges:
+            return axis
+    return None
+
+
+def image_rows(shape: Shape, layout: Layout, caps: Caps, axes: int | None) -> Rows | None:
+    """How a tensor of this layout becomes an image; None where it must stay a buffer.
+
+    axes: how many outer axes should number the rows, which makes reading beyond the others read
+    zeros; None: whatever wastes the least memory. Another number is taken where that one is beyond
+    the device's limits or rows that are rounded up would waste more than half of the memory.
+    """
+    stored = layout.stored(shape)
+    sizes = [size for size in stored if isinstance(size, int)]
+    if not caps.image or len(sizes) < len(stored) or len(sizes) < 2 or sizes[-1] % PIXEL:
+        return None
+    candidates = []
+    for outer in range(len(sizes)):
+        rows = Rows(outer, caps.image_pitch)
+        image = replace(layout, rows=rows)
+        width, height = image.image(shape)
+        if max(width, height) > caps.image or not width or not height:
+            continue
+        waste = image.pitch(shape) / (width * PIXEL)
+        wanted = outer == axes and waste <= MOST_WASTE
+        candidates.append((not wanted, waste, abs(width - height), outer, rows))
+    best = min(candidates, default=None, key=lambda c: c[:4])
+    if best is None or best[1] > MOST_WASTE:
+        return None
+    return best[-1]
+
+
+def weight_layout(load: UOp, store: UOp, fold_order: tuple[UOp, ...], width: int) -> Layout | None:
+    """The order in which a kernel reads a weight; None where it is not read axis by axis.
+
+    Reduced ranges lie outside in the order of their loops, then output ranges; the one along which
+    the output's vectors lie is innermost. It and the innermost reduced one are rounded up.
+    """
+    param = load.src[0].arg
+    shape = param.shape
+    indices = load.src[1 : 1 + len(shape)]
+    axes: dict[UOp, int] = {}
+    for axis, index in enumerate(indices):
+        if index.op is ops.RANGE and index not in axes and as_size(index.src[0]) == shape[axis]:
+            axes[index] = axis
+        elif shape[axis] != 1:
+            return None
+    target = store.src[0].arg
+    vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
+    reduced = [r for r in fold_order if r in axes]
+    outputs = [r for r in sorted(axes, key=lambda r: r.arg[0]) if r not in reduced]
+    if vector in axes and vector in outputs:
+        outputs.remove(vector)
+        ranges = [*outputs, *reduced, vector]
+    else:
+        ranges = [*outputs, *reduced]
+    singles = [axis for axis in range(len(shape)) if axis not in axes.values()]
+    order = (*singles, *(axes[r] for r in ranges))
+    pads = [1] * len(order)
+    if ranges and ranges[-1] is vector and target.layout.pads[-1] > 1:
+        pads[-1] = width
+        if reduced:
+            pads[-2] = width
+    return Layout(tuple(order), tuple(pads))

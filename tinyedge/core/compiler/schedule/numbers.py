@@ -1,0 +1,63 @@
+"""Kernels that differ in numbers alone become one, which reads them: layers of a quantised network
+have scales of their own, and compiling a kernel for each takes a page longer than running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.kernels import Launch
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import Param, Storage, plain
+from tinyedge.core.ir.uop import UOp, const, substitute, toposort
+
+LIFTED = (dt.float32, dt.int32)
+
+
+def share_numbers(launches: Sequence[Launch], caps: Caps) -> None:
+    """Give launches whose kernels differ in constants of 32 bits alone one kernel, and each a small
+    weight with those that differ. A kernel without room for one more buffer stays as it is.
+    """
+    groups: dict[UOp, list[tuple[Launch, list[UOp]]]] = {}
+    for launch in launches:
+        if len(launch.storages) < caps.bindings:
+            numbers = [n for n in toposort((launch.sink,)) if _is_number(n)]
+            form = _reading(launch, numbers)
+            groups.setdefault(form, []).append((launch, numbers))
+    for members in groups.values():
+        if len({launch.sink for launch, _ in members}) > 1:
+            _share(members)
+
+
+def _is_number(node: UOp) -> bool:
+    return node.op is ops.CONST and node.dtype in LIFTED
+
+
+def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
+    columns = zip(*(numbers for _, numbers in members), strict=True)
+    differ = [place for place, column in enumerate(columns) if len({*column}) > 1]
+    for launch, numbers in members:
+        chosen = [numbers[place] for place in differ]
+        bits = [np.array(n.arg, n.dtype.numpy).view(np.int32) for n in chosen]
+        data, shape = np.array(bits, np.int32), (len(bits),)
+        node = UOp(ops.BUFFER, dt.int32, (), (ops.Source("weight", "numbers", data), shape))
+        storage = Storage("weight", "numbers", dt.int32, shape, plain(shape), node, data)
+        launch.sink = _reading(launch, chosen)
+        launch.storages = (*launch.storages, storage)
+
+
+def _reading(launch: Launch, numbers: Sequence[UOp]) -> UOp:
+    """The launch's kernel with these of its constants read from one more buffer, as their bits."""
+    shape = (len(numbers),)
+    arg = Param(len(launch.storages), shape, plain(shape), weight=True)
+    param = UOp(ops.PARAM, dt.int32, (), arg)
+    mapping = {}
+    for place, number in enumerate(numbers):
+        load = UOp(ops.LOAD, dt.int32, (param, const(place, dt.index)), False)
+        is_float = number.dtype.is_float
+        mapping[number] = UOp(ops.BITCAST, number.dtype, (load,)) if is_float else load
+    return substitute((launch.sink,), mapping)[0]

@@ -1,0 +1,84 @@
+"""Integer weights in as few bits as their values take, several in a 32-bit word.
+
+    q[a]  ->  word[a / n] >> (a % n) * bits & mask        n = 32 / bits; the first in the low bits
+
+Kernels unpack with 32-bit arithmetic, which every device has, in vectors too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import simplify
+from tinyedge.core.ir.uop import UOp, cast, const, elementwise, toposort
+
+WIDTHS = (2, 4, 8, 16)
+FEWEST = 8192  # elements of a weight worth packing
+CHUNK = 1 << 16  # words that are packed at a time
+
+
+def packed_bits(data: Any, dtype: DType) -> int:
+    """Bits that each element of a weight is packed into; 0: it is not packed."""
+    if data is None or not dtype.is_int or data.size <= FEWEST:
+        return 0
+    least, greatest = int(data.min()), int(data.max())
+    for bits in WIDTHS:
+        low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if least < 0 else (0, 1 << bits)
+        if low <= least and greatest < high:
+            return bits if bits <= dtype.bits else 0
+    return 0
+
+
+def pack(values: Any, bits: int) -> Any:
+    """Elements in memory's order as words, padded with zeros."""
+    each = 32 // bits
+    flat = values.reshape(-1)
+    words = np.empty(-(-len(flat) // each), np.uint32)
+    for start in range(0, len(words), CHUNK):
+        codes = flat[start * each : (start + CHUNK) * each].astype(np.int64).astype(np.uint32)
+        codes &= np.uint32((1 << bits) - 1)
+        codes = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
+        codes <<= np.arange(0, 32, bits, dtype=np.uint32)
+        words[start : start + CHUNK] = np.bitwise_or.reduce(codes, axis=1)
+    return words
+
+
+def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:
+    """A kernel with flat addresses: what it loads of packed weights is unpacked."""
+    if not any(storage.bits for storage in storages):
+        return sink
+    done: dict[UOp, UOp] = {}
+    wide: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        src = tuple(done[s] for s in node.src)
+        if node.op is ops.LOAD and storages[node.src[0].arg.slot].bits:
+            storage = storages[node.src[0].arg.slot]
+            wide[node] = _element(node.replace(src), storage)
+            done[node] = cast(wide[node], node.dtype)
+        elif node.op is ops.CAST and node.src[0] in wide:
+            done[node] = cast(wide[node.src[0]], node.dtype)
+        else:
+            done[node] = node if src == node.src else node.replace(src)
+    return done[sink]
+
+
+def _element(load: UOp, storage: Storage) -> UOp:
+    """The element that a load means: an int32, or a uint32 where none is negative."""
+    bits, each = storage.bits, const(32 // storage.bits, dt.index)
+    param, address = UOp(ops.PARAM, dt.uint32, (), load.src[0].arg), load.src[1]
+    word = UOp(ops.LOAD, dt.uint32, (param, ix.floordiv(address, each), *load.src[2:]), load.arg)
+    place = ix.mul(ix.mod(address, each), const(bits, dt.index))
+    if storage.data.min() < 0:
+        above = cast(ix.sub(const(32 - bits, dt.index), place), dt.uint32)
+        high = cast(elementwise(ops.SHL, word, simplify(above)), dt.int32)
+        return elementwise(ops.SHR, high, const(32 - bits, dt.int32))
+    low = elementwise(ops.SHR, word, simplify(cast(place, dt.uint32)))
+    return elementwise(ops.AND, low, const((1 << bits) - 1, dt.uint32))

@@ -1,0 +1,81 @@
+"""The contract between the compiler and a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.geometry import Geometry
+from tinyedge.core.compiler.lower.linear import Linear
+from tinyedge.core.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A kernel's buffer argument: its PARAM node as the kernel uses it; whether it is written."""
+
+    param: UOp
+    written: bool
+    weight: bool
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """What a target prints: one kernel's text, given its lowered form."""
+
+    name: str
+    linear: Linear
+    geometry: Geometry
+    arguments: tuple[Argument, ...]
+    symbols: tuple[str, ...]
+
+
+class Compiler(Protocol):
+    """What compiles kernels at export, for the architectures that are asked for."""
+
+    def check(self, architectures: Sequence[str]) -> tuple[str, ...]:
+        """The architectures in order; none: the default ones. Raises InputError, DeviceError."""
+        ...
+
+    def build(
+        self, text: str, architectures: Sequence[str], warn: Callable[[str], None]
+    ) -> Mapping[str, bytes]:
+        """The kernels' file compiled: content by the name of the bundle's file."""
+        ...
+
+    def versions(self, architectures: Sequence[str]) -> Sequence[str]:
+        """Each architecture and what compiles for it, for the bundle's record."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target: its facts, its rewrites and its printer.
+
+    profiles: caps by profile name, "default" being what every device of the kind guarantees.
+    narrow: element types that are computed as others ("int64" -> "int32"), before scheduling.
+    storage: element types that are kept in memory as others ("bool" -> "int32").
+    render: text of a kernel. prelude: text that goes before all kernels.
+    precision: what is exported unless asked otherwise. build: options of the device's compiler.
+    compiler: what compiles kernels at export; None: devices compile their text.
+    isolated: kernels reach no memory but what is bound to them, whatever they say: those of a
+    stranger may be run.
+    """
+
+    name: str
+    profiles: Mapping[str, Caps]
+    narrow: Mapping[str, str]
+    storage: Mapping[str, str]
+    render: Callable[[KernelText], str]
+    prelude: str
+    precision: str = "fp32"
+    build: str = ""
+    barrier: str = ""
+    compiler: Compiler | None = None
+    isolated: bool = False
+
+    def caps(self, profile: str = "default") -> Caps:
+        """The facts of a profile. Raises KeyError."""
+        return self.profiles[profile]

@@ -1,0 +1,171 @@
+"""Buffers of a schedule, and how a tensor's elements lie in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, product
+
+IMAGE_ROW = 2**20  # from one row of an image to the next in an address, more than any row has
+PIXEL = 4  # elements
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tensor as a two-dimensional image: the outer `axes` in memory number its rows.
+
+    pitch: the pixels of a row are rounded up to a multiple of it.
+    """
+
+    axes: int
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory.
+
+    order: the axes from outermost to innermost. pads: for each axis in that order, the multiple
+    that its size is rounded up to in memory; what lies there reads as zero. rows: how the tensor is
+    an image; None: it is a plain buffer. The address of an element of an image is row * IMAGE_ROW +
+    place in the row, so that both can be read off it whatever was made of it, and so that
+    a place outside of the row, which reads as zero, stays outside.
+    """
+
+    order: tuple[int, ...]
+    pads: tuple[int, ...]
+    rows: Rows | None = None
+
+    def stored(self, shape: Shape) -> Shape:
+        """Sizes in memory, in memory's order."""
+        return tuple(
+            _round_up(shape[axis], pad) for axis, pad in zip(self.order, self.pads, strict=True)
+        )
+
+    def count(self, shape: Shape) -> Size:
+        """Elements in memory, padding included."""
+        if self.rows is not None:
+            return self.pitch(shape) * self.image(shape)[1]
+        return product(self.stored(shape))
+
+    def image(self, shape: Shape) -> tuple[int, int]:
+        """Width and height of an image in pixels."""
+        assert self.rows is not None
+        stored = self.stored(shape)
+        height, width = product(stored[: self.rows.axes]), product(stored[self.rows.axes :])
+        assert isinstance(height, int) and isinstance(width, int)
+        return width // PIXEL, height
+
+    def pitch(self, shape: Shape) -> int:
+        """Elements from one row of an image to the next."""
+        assert self.rows is not None
+        return -(-self.image(shape)[0] // self.rows.pitch) * self.rows.pitch * PIXEL
+
+    def flatten(self, shape: Shape, indices: tuple[UOp, ...]) -> UOp:
+        """The linear address of an element."""
+        address = ix.ZERO
+        stride: Size = 1
+        sizes = self.stored(shape)
+        for place in range(len(sizes) - 1, -1, -1):
+            if self.rows is not None and place == self.rows.axes - 1:
+                stride = IMAGE_ROW
+            address = ix.add(address, ix.mul(indices[self.order[place]], as_node(stride)))
+            stride = ix.size_mul(stride, sizes[place])
+        return ix.joined(address)
+
+    @property
+    def room(self) -> int:
+        """How far the innermost axis may be rounded up: its pad, or 1."""
+        return self.pads[-1] if self.pads else 1
+
+
+def _round_up(size: Size, multiple: int) -> Size:
+    if multiple == 1:
+        return size
+    return ix.size_mul(ix.size_ceildiv(size, multiple), multiple)
+
+
+def coordinates(address: UOp) -> tuple[UOp, UOp]:
+    """The place in the row, in elements, and the row of an address in an image."""
+    places: ix.Terms = {}
+    rows: ix.Terms = {}
+    for monomial, coefficient in ix.terms(address).items():
+        row = (coefficient + IMAGE_ROW // 2) // IMAGE_ROW
+        if row:
+            rows[monomial] = row
+        if coefficient != row * IMAGE_ROW:
+            places[monomial] = coefficient - row * IMAGE_ROW
+    return ix.build(places), ix.build(rows)
+
+
+def plain(shape: Shape) -> Layout:
+    """Row-major order."""
+    return Layout(tuple(range(len(shape))), (1,) * len(shape))
+
+
+def innermost(shape: Shape, axis: int, pad: int) -> Layout:
+    """Row-major order but for one axis, which is innermost and rounded up to a multiple of
+    `pad`.
+    """
+    order = (*(a for a in range(len(shape)) if a != axis), axis)
+    return Layout(order, (1,) * (len(shape) - 1) + (pad,))
+
+
+@dataclass(eq=False)
+class Storage:
+    """One buffer of the program. role: input, output, weight, state or scratch.
+
+    dtype is the element type in memory. node is the tensor it holds; data a weight's values. bits:
+    of each, where they are packed into words. rounded: of reference values, kept in full in place
+    of halves.
+    """
+
+    role: str
+    name: str
+    dtype: DType
+    shape: Shape
+    layout: Layout
+    node: UOp | None = None
+    data: Any = field(default=None, repr=False)
+    bits: int = 0
+    rounded: bool = False
+
+
+@dataclass(frozen=True)
+class Param:
+    """A kernel's buffer argument: its slot, and the shape and layout of what it holds."""
+
+    slot: int
+    shape: Shape
+    layout: Layout
+    written: bool = False
+    weight: bool = False
+
+    @property
+    def is_image(self) -> bool:
+        """Whether kernels take it as an image, not as a buffer."""
+        return self.layout.rows is not None
+
+
+@dataclass(frozen=True)
+class View:
+    """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view
+    of.
+
+    kind: "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg:
+    the axes).
+    """
+
+    kind: str
+    arg: Any
+
+
+@dataclass(eq=False)
+class Placement:
+    """Where a realised tensor lies: in `storage`, at the indices that the views lead to."""
+
+    storage: Storage
+    views: tuple[View, ...] = ()

@@ -1,0 +1,125 @@
+"""Loops over whole kernels: what one turn computes, taken out of the graph around it.
+
+In a tensor graph a LOOP's operands are the first values of what it carries and then what one turn
+makes of them, an expression over the carried values (BUFFER nodes that its Repeat lists) and over
+anything else in the graph. Before scheduling, that expression becomes a graph of its own, the Body
+of an OUTLINED node: the values from outside that it reads are buffers there. What does not depend
+on a carried value stays outside and is computed once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp, replaced, toposort
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """carried: the BUFFER nodes that stand for what is carried.
+
+    trips: how many turns; None: as long as the first carried value, a bool, is true, but at most
+    `bound` turns.
+    """
+
+    carried: tuple[UOp, ...]
+    trips: int | None
+    bound: int
+
+
+@dataclass(frozen=True)
+class Body:
+    """One turn: `results`, the next carried values, over carried and `captured` buffers.
+
+    origins: of the body's nodes in the graph that it was taken from.
+    """
+
+    repeat: Repeat
+    captured: tuple[UOp, ...]
+    results: tuple[UOp, ...]
+    origins: Mapping[UOp, UOp] = field(compare=False, repr=False)
+
+
+def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Every node of the graph outside of loops, mapped to one in which the loops are outlined."""
+    order = toposort(roots)
+    if not any(node.op is ops.LOOP for node in order):
+        return {node: node for node in order}
+    captured: dict[UOp, list[UOp]] = {}
+
+    def operands(node: UOp) -> tuple[UOp, ...]:
+        if node.op is not ops.LOOP:
+            return node.src
+        if node not in captured:
+            captured[node] = _captured(node)
+        return (*_firsts(node), *captured[node])
+
+    done: dict[UOp, UOp] = {}
+    for node in toposort(roots, operands=operands):
+        src = tuple(done[s] for s in operands(node))
+        if node.op is ops.LOOP:
+            body = _body(node, captured[node])
+            done[node] = UOp(ops.OUTLINED, node.dtype, src, body)
+        else:
+            done[node] = node if src == node.src else node.replace(src)
+    return done
+
+
+def _firsts(node: UOp) -> tuple[UOp, ...]:
+    return node.src[: len(node.arg.carried)]
+
+
+def _body(node: UOp, captured: Sequence[UOp]) -> Body:
+    nexts = node.src[len(node.arg.carried) :]
+    holes = {
+        value: UOp(ops.BUFFER, value.dtype, (), (_hole(number), value.shape))
+        for number, value in enumerate(captured)
+    }
+    inner = replaced(nexts, holes)
+    origins = {new: old for old, new in inner.items()}
+    return Body(node.arg, tuple(holes.values()), tuple(inner[n] for n in nexts), origins)
+
+
+@functools.cache
+def _hole(number: int) -> ops.Source:
+    """The same for every loop: equal bodies are one node."""
+    return ops.Source("captured", f"captured {number}")
+
+
+def _inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
+    """The nodes that depend on what is carried, by this loop or by one of those inside it."""
+    order = toposort(nexts)
+    bound: set[UOp] = set()
+    found = set(carried)
+    inside: set[UOp] = set()
+    while not found <= bound:
+        bound |= found
+        for node in order:
+            if node in bound or any(s in inside for s in node.src):
+                inside.add(node)
+        found = {v for node in inside if node.op is ops.LOOP for v in node.arg.carried}
+    return inside
+
+
+def _captured(node: UOp) -> list[UOp]:
+    """What a loop's body reads from outside: below movements, which are free, but for constants."""
+    carried = node.arg.carried
+    nexts = node.src[len(carried) :]
+    inside = _inside(nexts, carried)
+    found: dict[UOp, None] = {}
+    seen: set[UOp] = set()
+    waiting = [n for n in nexts if n not in inside]
+    waiting += [s for step in toposort(nexts) if step in inside for s in step.src]
+    while waiting:
+        value = waiting.pop()
+        if value in inside or value in seen:
+            continue
+        seen.add(value)
+        if value.op.group == "movement":
+            waiting.append(value.src[0])
+        elif value.op.group != "source" or value.op in (ops.BUFFER, ops.RESULT):
+            found[value] = None
+    return list(found)

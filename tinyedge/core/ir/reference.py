@@ -1,0 +1,300 @@
+"""The reference evaluator: what a tensor graph means, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core.dtype import DType, cast_array, codes, float16
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.loops import outline
+from tinyedge.core.ir.uop import Size, UOp, symbol_value, toposort
+
+Array = Any
+
+_REDUCERS = {
+    ops.ADD: np.add,
+    ops.MUL: np.multiply,
+    ops.MAX: np.maximum,
+    ops.MIN: np.minimum,
+}
+
+
+def evaluate(
+    outputs: Sequence[UOp],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int] | None = None,
+    counts: Mapping[str, UOp] | None = None,
+    *,
+    fast: bool = True,
+) -> list[Array]:
+    """The outputs' values; of stored types, their codes.
+
+    inputs: by name; symbols: values of the symbolic sizes. counts: what the values of others are
+    computed by, each after those that it depends on. fast: products of matrices by a BLAS, which
+    adds in an order that depends on the processor. Halves are computed in float32, as on every
+    target.
+    """
+    if any(node.dtype is float16 for node in toposort((*outputs, *(counts or {}).values()))):
+        return _in_floats(outputs, inputs, symbols, counts or {}, fast)
+    sizes = dict(symbols or {})
+    for name, node in (counts or {}).items():
+        sizes[name] = int(evaluate([node], inputs, sizes, fast=fast)[0])
+    values: dict[UOp, Array] = {}
+    outlined = outline(outputs)
+    outputs = [outlined[node] for node in outputs]
+    order = toposort(outputs)
+    remaining: dict[UOp, int] = {}
+    for node in order:
+        for source in node.src:
+            remaining[source] = remaining.get(source, 0) + 1
+    kept = set(outputs)
+    found = _contractions(order, remaining)
+    contractions = {node: product for node, product in found.items() if product not in kept}
+    for node in order:
+        if node in contractions.values():
+            continue
+        if node in contractions:
+            product = contractions[node]
+            values[node] = _contract(node, [values[s] for s in product.src], fast)
+            used: tuple[UOp, ...] = product.src
+        else:
+            src = [values[s] for s in node.src]
+            if node.op is ops.OUTLINED:
+                values[node] = _loop(node, src, inputs, sizes, fast)
+            else:
+                values[node] = _value(node, src, inputs, sizes)
+            used = node.src
+        for source in used:
+            remaining[source] -= 1
+            if not remaining[source] and source not in kept:
+                values.pop(source, None)
+    return [values[node] for node in outputs]
+
+
+def _in_floats(
+    outputs: Sequence[UOp],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int] | None,
+    counts: Mapping[str, UOp],
+    fast: bool,
+) -> list[Array]:
+    """The outputs' values, where some tensors are halves; results are rounded to them."""
+    from tinyedge.core.compiler.decompose import retype
+
+    done = retype((*outputs, *counts.values()), {"float16": "float32"})
+    computed = {name: done[node] for name, node in counts.items()}
+    values = evaluate([done[node] for node in outputs], inputs, symbols, computed, fast=fast)
+    with np.errstate(over="ignore"):
+        return [
+            value.astype(np.float16) if node.dtype is float16 else value
+            for node, value in zip(outputs, values, strict=True)
+        ]
+
+
+def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UOp]:
+    """Sums of products, mapped to their product: for einsum, without the broadcast array."""
+    found = {}
+    for node in order:
+        if node.op is ops.REDUCE and node.arg[0] is ops.ADD:
+            product = node.src[0]
+            if product.op is ops.MUL and uses[product] == 1 and product.dtype.is_float:
+                found[node] = product
+    return found
+
+
+def _contract(node: UOp, operands: Sequence[Array], fast: bool) -> Array:
+    """sum(a * b) by einsum over views in which repeated axes have size 1.
+
+    einsum takes a factor that stays out of a sum. With infinities that gives another result
+    (inf * 3 - inf * 1 is NaN, inf * (3 - 1) is not): they are added up product by product.
+    """
+    subscripts = []
+    arrays = []
+    for operand in operands:
+        axes = [
+            axis
+            for axis in range(operand.ndim)
+            if not (operand.strides[axis] == 0 and operand.shape[axis] > 1)
+        ]
+        key = tuple(slice(None) if axis in axes else 0 for axis in range(operand.ndim))
+        arrays.append(operand[key])
+        subscripts.append(axes)
+    alone = set(node.arg[1]) - (set(subscripts[0]) & set(subscripts[1]))
+    if alone and not all(np.isfinite(array).all() for array in arrays):
+        return np.asarray((operands[0] * operands[1]).sum(node.arg[1]))
+    out = [axis for axis in range(operands[0].ndim) if axis not in node.arg[1]]
+    covered = set(subscripts[0]) | set(subscripts[1])
+    scale = 1
+    for axis in range(operands[0].ndim):
+        if axis not in covered and axis in node.arg[1]:
+            scale *= operands[0].shape[axis]
+    present = [axis for axis in out if axis in covered]
+    result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=fast)
+    shape = [operands[0].shape[axis] for axis in out]
+    missing = tuple(position for position, axis in enumerate(out) if axis not in covered)
+    full = np.broadcast_to(np.expand_dims(np.asarray(result), missing), shape)
+    return (full * scale).astype(operands[0].dtype) if scale != 1 else full
+
+
+def size_value(size: Size, symbols: Mapping[str, int]) -> int:
+    """A size as an int."""
+    if isinstance(size, int):
+        return size
+    values: dict[UOp, Any] = {}
+    for node in toposort((size,)):
+        if node.op is ops.SYMBOL:
+            values[node] = symbol_value(node, symbols)
+        elif node.op is ops.CONST:
+            values[node] = node.arg
+        else:
+            assert node.op.numpy is not None
+            values[node] = int(node.op.numpy(*(np.int64(values[s]) for s in node.src)))
+    return int(values[size])
+
+
+def _value(
+    node: UOp, src: list[Array], inputs: Mapping[str, Array], symbols: Mapping[str, int]
+) -> Array:
+    op, arg = node.op, node.arg
+
+    def sizes(items: Any) -> list[int]:
+        return [size_value(item, symbols) for item in items]
+
+    if op is ops.CONST:
+        return np.asarray(arg, node.dtype.numpy)
+    if op is ops.SYMBOL:
+        return np.asarray(symbol_value(node, symbols), np.int64)
+    if op is ops.BUFFER:
+        source = arg[0]
+        if source.data is None:
+            data = codes(inputs[source.name])
+        else:
+            data = source.data.astype(node.dtype.held.numpy, copy=False)
+        return data.astype(np.float32) if data.dtype == np.float16 else data
+    if op is ops.IOTA:
+        return np.arange(size_value(arg[0], symbols))
+    if op is ops.EMPTY:
+        return np.zeros(sizes(arg), node.dtype.numpy)
+    if op is ops.CAST:
+        return cast_array(src[0], node.dtype)
+    if op is ops.BITCAST:
+        return np.asarray(src[0]).view(node.dtype.numpy)
+    if op.elementwise:
+        assert op.numpy is not None
+        return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
+    if op is ops.RESHAPE:
+        return src[0].reshape(sizes(arg))
+    if op is ops.EXPAND:
+        return np.broadcast_to(src[0], sizes(arg))
+    if op is ops.PERMUTE:
+        return src[0].transpose(arg)
+    if op is ops.PAD:
+        return np.pad(src[0], [tuple(sizes(pair)) for pair in arg])
+    if op is ops.SHRINK:
+        return src[0][tuple(slice(*sizes(pair)) for pair in arg)]
+    if op is ops.FLIP:
+        return np.flip(src[0], arg)
+    if op is ops.WINDOW:
+        return _window(src[0], *arg)
+    if op is ops.REDUCE:
+        return _reduce(node, src[0])
+    if op is ops.GATHER:
+        return _gather(src[0], src[1], arg)
+    if op is ops.ASSIGN:
+        result = np.array(src[0])
+        result[tuple(slice(*sizes(pair)) for pair in arg)] = src[1]
+        return result
+    if op is ops.REALISE:
+        return src[0]
+    if op is ops.PUT:
+        result = np.array(src[0])
+        if len(result):
+            result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
+        return result
+    if op is ops.SCATTER:
+        return _scatter(*src, *arg)
+    if op is ops.RESULT:
+        return src[0][arg[0]]
+    raise ValueError(f"the reference evaluator has no meaning for {node}")
+
+
+def _loop(
+    node: UOp,
+    src: list[Array],
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int],
+    fast: bool,
+) -> list[Array]:
+    """The last values of what a loop carries, turn by turn."""
+    body = node.arg
+    names = [n.arg[0].name for n in (*body.repeat.carried, *body.captured)]
+    values = dict(zip(names, src, strict=True))
+    carried = names[: len(body.repeat.carried)]
+    for _ in range(body.repeat.bound):
+        if body.repeat.trips is None and not bool(values[carried[0]]):
+            break
+        results = evaluate(body.results, {**inputs, **values}, symbols, fast=fast)
+        values.update(zip(carried, results, strict=True))
+    return [values[name] for name in carried]
+
+
+def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> Array:
+    span = (size - 1) * dilation + 1
+    count = (array.shape[axis] - span) // stride + 1
+    shape = list(array.shape)
+    strides = list(array.strides)
+    step = strides[axis]
+    shape[axis] = count
+    strides[axis] = step * stride
+    return np.lib.stride_tricks.as_strided(
+        array, [*shape, size], [*strides, step * dilation], writeable=False
+    )
+
+
+def _reduce(node: UOp, array: Array) -> Array:
+    op, axes = node.arg
+    return reduce_array(op, array, axes, node.dtype)
+
+
+def reduce_array(
+    op: ops.Primitive, array: Array, axes: tuple[int, ...], dtype: DType, keepdims: bool = False
+) -> Array:
+    """A reduction over axes, in the array's own type."""
+    identity = reduce_identity(op, dtype)
+    with np.errstate(all="ignore"):
+        reduced: Array = _REDUCERS[op].reduce(array, axis=axes, dtype=array.dtype, initial=identity)
+    return np.expand_dims(reduced, axes) if keepdims else reduced
+
+
+def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
+    """The neutral element of a reduction in a type."""
+    return dtype.numpy.type(ops.fold_identity(op, dtype))
+
+
+def _scatter(
+    base: Array, indices: Array, updates: Array, axis: int, op: ops.Primitive | None
+) -> Array:
+    """The updates one after the other, as numpy's unbuffered `ufunc.at` takes them."""
+    result = np.array(base)
+    inside = (indices >= 0) & (indices < base.shape[axis])
+    at = (*np.nonzero(inside)[:axis], indices[inside])
+    with np.errstate(all="ignore"):
+        if op is None:
+            result[at] = updates[inside]
+        else:
+            _REDUCERS[op].at(result, at, updates[inside])
+    return result
+
+
+def _gather(data: Array, indices: Array, axis: int) -> Array:
+    size = data.shape[axis]
+    inside = (indices >= 0) & (indices < size)
+    if size == 0:
+        shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
+        return np.zeros(shape, data.dtype)
+    taken = np.take(data, np.where(inside, indices, 0), axis=axis)
+    mask = inside.reshape((1,) * axis + indices.shape + (1,) * (data.ndim - axis - 1))
+    return np.where(mask, taken, np.zeros((), data.dtype))

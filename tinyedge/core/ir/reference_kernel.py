@@ -1,0 +1,138 @@
+"""What a kernel means, in numpy: every range is an axis, for tiny sizes.
+
+Kernels before and after moves, and the tensor graph they came from, must agree: a wrong result can
+then be traced to one stage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
+from tinyedge.core.ir.reference import reduce_array, size_value
+from tinyedge.core.ir.uop import UOp, as_size, symbol_value, toposort
+
+Array = Any
+LIMIT = 10**8  # elements of an intermediate array
+
+
+def run_kernel(
+    sink: UOp, buffers: Sequence[Array], symbols: Mapping[str, int] | None = None
+) -> None:
+    """Run a kernel on flat arrays, in slot order; slot 0 is written in place.
+
+    The kernel has linear addresses and may have had any moves. Raises ValueError where it is too
+    large.
+    """
+    sizes = dict(symbols or {})
+    for store in sink.src:
+        _Store(store, buffers, sizes).run()
+
+
+def _places(param: UOp, address: Array) -> tuple[Array, Array]:
+    """Addresses as positions in a flat array, and whether they are in it; an image reads as zero
+    outside.
+    """
+    layout = param.arg.layout
+    if not param.arg.is_image:
+        return address, np.ones(address.shape, bool)
+    width, height = layout.image(param.arg.shape)
+    row = (address + IMAGE_ROW // 2) // IMAGE_ROW
+    place = address - row * IMAGE_ROW
+    inside = (row >= 0) & (row < height) & (place >= 0) & (place < width * PIXEL)
+    return row * layout.pitch(param.arg.shape) + place, inside
+
+
+class _Store:
+    def __init__(self, store: UOp, buffers: Sequence[Array], symbols: Mapping[str, int]) -> None:
+        guarded = store.op is ops.GUARD
+        self.guard = store.src[0] if guarded else None
+        self.store: UOp = store.src[1] if guarded else store
+        self.nodes = toposort((store,))
+        self.buffers = buffers
+        self.symbols = symbols
+        found = [n for n in self.nodes if n.op is ops.RANGE]
+        self.ranges = sorted(found, key=lambda r: int(r.arg[0]))
+        self.axes = {r: axis for axis, r in enumerate(self.ranges)}
+        self.extents = [size_value(as_size(r.src[0]), symbols) for r in self.ranges]
+        self.values: dict[UOp, Array] = {}
+        self.step: dict[UOp, int] = {}
+
+    def run(self) -> None:
+        """One after the other for the steps of serial ranges: one may read what another wrote."""
+        serial = [r for r in self.ranges if r.arg[1] == "serial"]
+        steps = [range(self.extents[self.axes[r]]) for r in serial]
+        for values in itertools.product(*steps):
+            self.step = dict(zip(serial, values, strict=True))
+            self._run()
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            if node.op not in (ops.STORE, ops.GUARD, ops.PARAM):
+                self.values[node] = self._value(node)
+                if self.values[node].size > LIMIT:
+                    raise ValueError(f"the kernel is too large for the reference: {node!r}")
+        param, value, address = self.store.src
+        parts = [self.values[address], self.values[value]]
+        if self.guard is not None:
+            parts.append(self.values[self.guard])
+        at, what, *rest = np.broadcast_arrays(*parts)
+        inside = rest[0] if rest else np.ones(at.shape, bool)
+        at, real = _places(param, at)
+        if not real[inside].all():
+            raise ValueError(f"the kernel writes outside of an image: {self.store!r}")
+        flat = self.buffers[param.arg.slot]
+        flat[at[inside]] = dt.cast_array(what[inside], param.dtype)
+
+    def _value(self, node: UOp) -> Array:
+        op = node.op
+        if op is ops.RANGE:
+            shape = [1] * len(self.ranges)
+            if node in self.step:
+                return np.full(shape, self.step[node])
+            shape[self.axes[node]] = self.extents[self.axes[node]]
+            return np.arange(math.prod(shape)).reshape(shape)
+        if op is ops.CONST:
+            return np.asarray(node.arg, node.dtype.numpy)
+        if op is ops.SYMBOL:
+            if node.src:
+                return np.asarray(self.buffers[node.src[0].arg.slot][0], np.int64)
+            return np.asarray(symbol_value(node, self.symbols), np.int64)
+        if op is ops.LOAD:
+            return self._load(node)
+        src = [self.values[s] for s in node.src]
+        if op is ops.FOLD:
+            return self._fold(node, src[0])
+        if op is ops.CAST:
+            return dt.cast_array(src[0], node.dtype)
+        if op is ops.BITCAST:
+            return np.asarray(src[0]).view(node.dtype.numpy)
+        assert op.numpy is not None, f"no meaning for {node!r} in a kernel"
+        return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
+
+    def _load(self, node: UOp) -> Array:
+        flat = self.buffers[node.src[0].arg.slot]
+        at, inside = _places(node.src[0], self.values[node.src[1]])
+        if not node.arg and inside.all():
+            return np.asarray(flat[at], node.dtype.numpy)
+        if node.arg:
+            at, inside = np.broadcast_arrays(at, inside & self.values[node.src[2]])
+        taken = np.asarray(flat[np.where(inside, at, 0)], node.dtype.numpy)
+        return np.where(inside, taken, np.zeros((), node.dtype.numpy))
+
+    def _fold(self, node: UOp, value: Array) -> Array:
+        axes = tuple(self.axes[r] for r in node.src[1:])
+        shape = list(value.shape) if value.ndim else [1] * len(self.ranges)
+        for axis in axes:
+            shape[axis] = self.extents[axis]
+        full = np.broadcast_to(value, shape)
+        if node.dtype is dt.bool_:
+            full = full.astype(bool)
+        return reduce_array(node.arg, full, axes, node.dtype, keepdims=True)

@@ -1,0 +1,136 @@
+"""Equations on values, and the one `simplify` that every pass builds its nodes with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import Bindings, Rule, RuleSet, any_, number, of
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, const
+
+X, Y, Z, A, B = any_("x"), any_("y"), any_("z"), any_("a"), any_("b")
+
+
+def _integer(bindings: Bindings) -> bool:
+    return bindings["x"].dtype.kind in "iu"
+
+
+def _not_index(bindings: Bindings) -> bool:
+    """Index arithmetic has a canonical form of its own, in which -x is x * -1."""
+    return bindings["x"].dtype is not dt.index
+
+
+def _keeps_zero(sign: float) -> Callable[[Bindings], bool]:
+    """x + -0.0 and x - 0.0 are x; with the other zero the result for x = -0.0 would be 0.0."""
+
+    def holds(bindings: Bindings) -> bool:
+        zero = next(s for s in reversed(bindings["root"].src) if s.op is ops.CONST and s.arg == 0)
+        return not zero.dtype.is_float or math.copysign(1.0, zero.arg) == sign
+
+    return holds
+
+
+def _fold(node: UOp) -> UOp:
+    """An operation on constants, computed."""
+    if not node.op.elementwise or not node.src or any(s.op is not ops.CONST for s in node.src):
+        return node
+    if node.op is ops.BITCAST:
+        value = np.asarray(node.src[0].arg, node.src[0].dtype.numpy).view(node.dtype.numpy)
+        return const(value.item(), node.dtype)
+    if node.op is ops.CAST:
+        value = dt.cast_array(np.asarray(node.src[0].arg, node.src[0].dtype.numpy), node.dtype)
+        return const(value.item(), node.dtype)
+    assert node.op.numpy is not None
+    operands = [np.asarray(s.arg, s.dtype.numpy) for s in node.src]
+    result = np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy)
+    return const(result.item(), node.dtype)
+
+
+def _index_or_constant(node: UOp) -> UOp:
+    if node.src and node.src[0].dtype is dt.index and node.dtype.lanes == 1:
+        new = ix.rebuild(node)
+        if new is not node:
+            return new
+    if node.op is ops.WHERE and node.src[0].op is not ops.CONST:
+        return _where(node)
+    if node.op is ops.LOAD and node.arg and node.src[-1].op is ops.CONST:
+        if not node.src[-1].arg:
+            return const(0, node.dtype)
+        return UOp(ops.LOAD, node.dtype, node.src[:-1], False)
+    return _fold(node)
+
+
+def _where(node: UOp) -> UOp:
+    """A guarded load is 0 where its guard is false: a select of it or 0 under it is the load."""
+    condition, yes, no = node.src
+    if no.op is ops.CONST and not no.arg:
+        load = yes.src[0] if yes.op is ops.CAST else yes
+        if load.op is ops.LOAD and load.arg and load.src[-1] is condition:
+            return yes
+    return node
+
+
+def _conjunction(bindings: Bindings) -> UOp:
+    condition = ix.both(bindings["a"], bindings["b"])
+    return simplify(UOp(ops.WHERE, bindings["x"].dtype, (condition, bindings["x"], bindings["y"])))
+
+
+def _cast_chain(bindings: Bindings) -> UOp | None:
+    """cast(cast(x)) where the inner cast loses nothing the outer would keep."""
+    x, root = bindings["x"], bindings["root"]
+    inner = root.src[0].dtype
+    if x.dtype.kind == "b" or (
+        x.dtype.kind == inner.kind and inner.bits >= x.dtype.bits and root.dtype.kind == inner.kind
+    ):
+        return simplify(UOp(ops.CAST, root.dtype, (x,))) if root.dtype is not x.dtype else x
+    return None
+
+
+def _over_zero(bindings: Bindings) -> UOp:
+    """x / 0 as x * infinity, which compilers that divide by constants as they like leave alone."""
+    x, zero = bindings["x"], bindings["root"].src[1]
+    return UOp(ops.MUL, x.dtype, (x, const(math.copysign(math.inf, zero.arg), zero.dtype)))
+
+
+RULES = [
+    Rule("add-zero", of(ops.ADD, X, number(0)), X, _keeps_zero(-1.0)),
+    Rule("sub-zero", of(ops.SUB, X, number(0)), X, _keeps_zero(1.0)),
+    Rule("sub-self", of(ops.SUB, X, X), number(0), _integer),
+    Rule("mul-one", of(ops.MUL, X, number(1)), X),
+    Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),
+    Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X), _not_index),
+    Rule("div-one", of(ops.DIV, X, number(1)), X),
+    Rule("div-zero", of(ops.DIV, X, number(0)), _over_zero),
+    Rule("floordiv-one", of(ops.FLOORDIV, X, number(1)), X),
+    Rule("truncdiv-one", of(ops.TRUNCDIV, X, number(1)), X),
+    Rule("neg-neg", of(ops.NEG, of(ops.NEG, X)), X),
+    Rule("add-neg", of(ops.ADD, X, of(ops.NEG, Y)), of(ops.SUB, X, Y)),
+    Rule("sub-neg", of(ops.SUB, X, of(ops.NEG, Y)), of(ops.ADD, X, Y)),
+    Rule("not-not", of(ops.NOT, of(ops.NOT, X)), X),
+    Rule("and-true", of(ops.AND, X, number(True)), X),
+    Rule("and-false", of(ops.AND, X, number(False)), number(False)),
+    Rule("and-self", of(ops.AND, X, X), X),
+    Rule("or-true", of(ops.OR, X, number(True)), number(True)),
+    Rule("or-false", of(ops.OR, X, number(False)), X),
+    Rule("or-self", of(ops.OR, X, X), X),
+    Rule("max-self", of(ops.MAX, X, X), X),
+    Rule("min-self", of(ops.MIN, X, X), X),
+    Rule("where-true", of(ops.WHERE, number(True), X, Y), X),
+    Rule("where-false", of(ops.WHERE, number(False), X, Y), Y),
+    Rule("where-bool", of(ops.WHERE, X, number(True), number(False)), X),
+    Rule("where-same", of(ops.WHERE, A, X, X), X),
+    Rule("where-not", of(ops.WHERE, of(ops.NOT, A), X, Y), of(ops.WHERE, A, Y, X)),
+    Rule("where-known-true", of(ops.WHERE, A, of(ops.WHERE, A, X, Y), Z), of(ops.WHERE, A, X, Z)),
+    Rule("where-known-false", of(ops.WHERE, A, X, of(ops.WHERE, A, Y, Z)), of(ops.WHERE, A, X, Z)),
+    Rule("where-and", of(ops.WHERE, A, of(ops.WHERE, B, X, Y), Y), _conjunction),
+    Rule("cast-cast", of(ops.CAST, of(ops.CAST, X)), _cast_chain),
+    Rule("cast-same", of(ops.CAST, X), X, lambda b: b["root"].dtype is b["x"].dtype),
+]
+
+SIMPLIFY = RuleSet(RULES, _index_or_constant)
+simplify = SIMPLIFY.apply

@@ -1,0 +1,129 @@
+"""Between which values integers lie, for what a device computes in fewer bits than the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product as pairs
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rules import index
+from tinyedge.core.ir.uop import UOp, maximum, minimum, product, toposort
+
+Interval = tuple[float, float]
+
+FARTHEST = 2**64  # bounds farther from 0 say nothing more: no type holds such values
+
+
+def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, str]) -> list[UOp]:
+    """The named nodes whose values are not proved to fit the type that they are computed in.
+
+    narrow: what a type is computed as. Inputs fit: a run refuses others. What a node is found to
+    exceed counts once: the nodes after it take its values as they are kept. A sum without a name
+    counts for the first named node that uses it.
+    """
+    known: dict[UOp, Interval] = {}
+    found = []
+    sums: set[UOp] = set()  # those that exceed and have no name yet, and what uses them
+    for node in toposort(tuple(roots)):
+        if node.dtype is dt.index or node.dtype.kind not in "biu":
+            continue
+        kept = dt.by_name(narrow.get(node.dtype.held.name, node.dtype.held.name))
+        low, high = _rounded(_interval(node, kept, known))
+        least, greatest = kept.limits
+        if low < least or high > greatest:
+            if node.op is ops.REDUCE and kept.bits < node.dtype.bits:
+                sums.add(node)
+            if node in named and kept.bits < node.dtype.bits:
+                sums.discard(node)
+                found.append(node)
+                low, high = max(low, least), min(high, greatest)
+            elif kept is node.dtype.held:
+                low, high = least, greatest  # it wraps as the model says
+        if not sums.isdisjoint(node.src) and node not in found[-1:]:
+            if node in named:
+                found.append(node)
+            else:
+                sums.add(node)
+        known[node] = low, high
+    return found
+
+
+def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval:
+    """Of a node's values, by those of its operands; of what is not followed, all that fit."""
+    op, arg = node.op, node.arg
+    if op is ops.CONST:
+        return int(arg), int(arg)
+    if op is ops.BUFFER:
+        data = arg[0].data
+        return kept.limits if data is None or not data.size else (int(data.min()), int(data.max()))
+    if op is ops.IOTA:
+        return 0, maximum(arg[0]) - 1
+    if op is ops.CAST and node.src[0].dtype is dt.index:
+        return index.bounds(node.src[0])
+    if op is ops.CAST and node.src[0].dtype.is_float:
+        return node.dtype.limits
+    operands = [known[source] for source in node.src if source in known]
+    if op is ops.CAST or op is ops.REALISE or op.group == "movement":
+        low, high = operands[0]
+        return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
+    if op is ops.REDUCE and arg[0] is ops.ADD:
+        low, high = operands[0]
+        terms = maximum(product(node.src[0].shape[axis] for axis in arg[1]))
+        return min(0, _times(low, terms)), max(0, _times(high, terms))
+    if op is ops.REDUCE and arg[0] in (ops.MAX, ops.MIN):
+        if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg[1]):
+            return operands[0]
+        of_nothing = node.dtype.limits[0 if arg[0] is ops.MAX else 1]
+        return _union((operands[0], (of_nothing, of_nothing)))
+    if op is ops.GATHER:
+        return min(operands[0][0], 0), max(operands[0][1], 0)
+    if op is ops.WHERE:
+        return _union(operands[1:])
+    if op in (ops.ASSIGN, ops.PUT):
+        return _union(operands[:2])
+    if op is ops.SCATTER and arg[1] in (None, ops.MAX, ops.MIN):
+        return _union(operands[::2])
+    if op is ops.SCATTER and arg[1] is ops.ADD:
+        (low, high), (least, most) = operands[0], operands[2]
+        count = maximum(node.src[1].shape[-1])
+        return low + min(0, least * count), high + max(0, most * count)
+    if op is ops.ADD:
+        return operands[0][0] + operands[1][0], operands[0][1] + operands[1][1]
+    if op is ops.SUB:
+        return operands[0][0] - operands[1][1], operands[0][1] - operands[1][0]
+    if op is ops.NEG:
+        return -operands[0][1], -operands[0][0]
+    if op is ops.ABS:
+        low, high = operands[0]
+        return max(0, low, -high), max(-low, high)
+    if op is ops.MUL:
+        corners = [_times(a, b) for a, b in pairs(*operands)]
+        return min(corners), max(corners)
+    if op in (ops.MAX, ops.MIN):
+        choose = max if op is ops.MAX else min
+        return choose(operands[0][0], operands[1][0]), choose(operands[0][1], operands[1][1])
+    if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and ops.MUL in arg):
+        return -math.inf, math.inf
+    return kept.limits
+
+
+def _times(a: float, b: float) -> float:
+    """A product of bounds, of which infinity times 0 is 0."""
+    return a * b if a and b else 0
+
+
+def _rounded(interval: Interval) -> Interval:
+    """The interval made wider where its bounds are far from 0: exact products of products would
+    have more digits with each step. No lower bound is infinity, no upper one minus infinity.
+    """
+    low, high = interval
+    low = -math.inf if low < -FARTHEST else min(low, FARTHEST)
+    high = math.inf if high > FARTHEST else max(high, -FARTHEST)
+    return low, high
+
+
+def _union(intervals: Sequence[Interval]) -> Interval:
+    return min(low for low, _ in intervals), max(high for _, high in intervals)

@@ -1,0 +1,187 @@
+"""The grammar of each stage: which operations may appear, and what must hold of them.
+
+    tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realise, loops;
+             shapes agree
+    kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
+             a fold's
+    lowered  statements in order: names before uses, loops closed, no range kind left that stands
+             for copies or lanes of vectors
+
+A violation is a bug of the compiler: `check_*` raise InternalError naming the node and the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.errors import InternalError
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp, toposort
+
+TENSOR_GROUPS = (
+    *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
+    "loop",
+)
+SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.FOLD)
+OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
+FOLD_KINDS = ("reduce", "unroll", "threads")
+LOWERED_KINDS = ("loop", "serial", "reduce", "grid", "local", "lane", "threads")
+
+
+def _fail(stage: str, node: UOp, rule: str) -> InternalError:
+    return InternalError(
+        f"{stage}: {node!r}", rule, id=f"spec.{stage}", next="report this with the model"
+    )
+
+
+def check_tensor(roots: Iterable[UOp]) -> None:
+    """The grammar of tensor graphs."""
+    for node in toposort(roots):
+        op = node.op
+        if op.group not in TENSOR_GROUPS:
+            raise _fail("tensor", node, f"{op} is no operation on tensors")
+        if node.dtype.carrier:
+            raise _fail("tensor", node, f"{node.dtype} is no type to compute with")
+        if op.arity >= 0 and len(node.src) != op.arity:
+            raise _fail("tensor", node, f"{len(node.src)} operands instead of {op.arity}")
+        _check_types("tensor", node)
+        if op is ops.LOOP:
+            _check_loop(node)
+        if op is ops.PUT and node.src[1].shape != node.src[0].shape[1:]:
+            raise _fail("tensor", node, f"a row of {node.src[1].shape} in {node.src[0].shape}")
+        if op is ops.SCATTER:
+            _check_scatter(node)
+        if op is ops.ASSIGN:
+            region = tuple(
+                end - start
+                for start, end in node.arg
+                if isinstance(start, int) and isinstance(end, int)
+            )
+            if len(region) == len(node.arg) and region != node.src[1].shape:
+                raise _fail("tensor", node, f"a value of {node.src[1].shape} for {region}")
+        if (
+            op is ops.ASSIGN
+            and node.src[0].op is ops.ASSIGN
+            and _overlap(node.arg, node.src[0].arg)
+        ):
+            base = node
+            while base.op is ops.ASSIGN:
+                base = base.src[0]
+            if base.op is ops.EMPTY:
+                raise _fail("tensor", node, "an element is written twice")
+
+
+def _check_scatter(node: UOp) -> None:
+    """Every index has an update of the base's type, of the shape of what it addresses."""
+    base, indices, updates = node.src
+    axis, combine = node.arg
+    lead, rest = base.shape[:axis], base.shape[axis + 1 :]
+    if indices.shape[:-1] != lead or updates.shape != (*indices.shape, *rest):
+        raise _fail("tensor", node, f"{updates.shape} at {indices.shape} in {base.shape}")
+    if not indices.dtype.is_int or updates.dtype is not base.dtype:
+        raise _fail("tensor", node, f"{updates.dtype} at {indices.dtype} in {base.dtype}")
+    if combine is not None and combine.identity is None:
+        raise _fail("tensor", node, f"{combine} combines nothing")
+
+
+def _check_loop(node: UOp) -> None:
+    """What is carried keeps its shape and type."""
+    carried = node.arg.carried
+    if len(node.src) != 2 * len(carried):
+        raise _fail("tensor", node, f"{len(node.src)} operands for {len(carried)} carried values")
+    for value, first, next_ in zip(carried, node.src, node.src[len(carried) :], strict=False):
+        facts = {(n.shape, n.dtype) for n in (value, first, next_)}
+        if len(facts) > 1:
+            raise _fail("tensor", node, f"a value is carried as {sorted(map(str, facts))}")
+
+
+def _overlap(a: Sequence[tuple[object, object]], b: Sequence[tuple[object, object]]) -> bool:
+    for (start, end), (first, last) in zip(a, b, strict=True):
+        if not all(isinstance(x, int) for x in (start, end, first, last)):
+            return False
+        if end <= first or last <= start:  # type: ignore[operator]
+            return False
+    return True
+
+
+def _check_types(stage: str, node: UOp) -> None:
+    """Operands of an elementwise operation have one type; conditions are bool."""
+    op = node.op
+    if op.group not in ("unary", "binary", "ternary"):
+        return
+    src = node.src
+    if op is ops.WHERE:
+        if src[0].dtype.kind != "b":
+            raise _fail(stage, node, f"a condition of type {src[0].dtype}")
+        src = src[1:]
+    if any(s.dtype is not src[0].dtype for s in src):
+        raise _fail(stage, node, f"operands of types {[s.dtype for s in src]}")
+
+
+def check_kernel(sink: UOp) -> None:
+    """The grammar of kernels, before and after moves."""
+    if sink.op is not ops.SINK:
+        raise _fail("kernel", sink, "a kernel is a sink of stores")
+    bound: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        op = node.op
+        if op is ops.RANGE:
+            if node.arg[1] not in OUTPUT_KINDS + FOLD_KINDS:
+                raise _fail("kernel", node, f"no kind of range is called {node.arg[1]}")
+        elif op is ops.FOLD:
+            for r in node.src[1:]:
+                if r.op is not ops.RANGE or r.arg[1] not in FOLD_KINDS:
+                    raise _fail("kernel", node, f"a fold over {r!r}")
+                bound[r] = node
+        elif op is ops.LOAD:
+            if node.src[0].op is not ops.PARAM or node.src[1].dtype is not dt.index:
+                raise _fail("kernel", node, "a load is of a parameter at an index")
+            if node.arg and node.src[-1].dtype is not dt.bool_:
+                raise _fail("kernel", node, "the guard of a load is a condition")
+        elif op is ops.SYMBOL and node.src:
+            if node.src[0].op is not ops.PARAM or node.src[0].dtype is not dt.int32:
+                raise _fail("kernel", node, "a count lies in a parameter of type int32")
+        elif op is ops.STORE:
+            if node.src[0].op is not ops.PARAM or not node.src[0].arg.written:
+                raise _fail("kernel", node, "a store is to a parameter that is written")
+            if node.src[1].dtype is not node.src[0].dtype:
+                raise _fail("kernel", node, f"a {node.src[1].dtype} stored as {node.src[0].dtype}")
+        elif op is ops.GUARD:
+            if node.src[0].dtype is not dt.bool_ or node.src[1].op is not ops.STORE:
+                raise _fail("kernel", node, "a guard is a condition and a store")
+        elif op is not ops.SINK and not op.elementwise and op not in SCALAR_OPS:
+            raise _fail("kernel", node, f"{op} may not appear in a kernel")
+        _check_types("kernel", node)
+    for store in sink.src:
+        for r in store.ranges:
+            if r.arg[1] not in OUTPUT_KINDS:
+                raise _fail("kernel", r, "a fold's range is used outside of its fold")
+
+
+def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
+    """The grammar of statements."""
+    open_loops: list[UOp] = []
+    declared: set[UOp] = set()
+    for node in statements:
+        op = node.op
+        if op is ops.BEGIN:
+            open_loops.append(node.src[0])
+        elif op is ops.END:
+            if not open_loops or open_loops.pop() is not node.src[0]:
+                raise _fail("lowered", node, "a loop is closed that is not the last one opened")
+        elif op is ops.ACCUMULATOR:
+            declared.add(node)
+        elif op is ops.SET and node.src[0] not in declared:
+            raise _fail("lowered", node, "an accumulator is set before it is declared")
+        for r in node.ranges:
+            if r.arg[1] not in LOWERED_KINDS:
+                raise _fail("lowered", r, f"a range of kind {r.arg[1]} is left")
+            serial = r.arg[1] in ("loop", "serial", "reduce")
+            if serial and r not in open_loops and op not in (ops.BEGIN, ops.END):
+                raise _fail("lowered", node, f"range {r.arg[0]} is used outside of its loop")
+    if open_loops:
+        raise _fail("lowered", open_loops[-1], "a loop is not closed")
+    for fold, accumulator in values.items():
+        if accumulator not in declared:
+            raise _fail("lowered", fold, "a fold has no accumulator")

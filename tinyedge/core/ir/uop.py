@@ -1,0 +1,356 @@
+"""The one IR: an immutable, hash-consed node for tensor graphs, index expressions and kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Union
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.ops import Primitive
+
+Size = Union[int, "UOp"]
+Shape = tuple[Size, ...]
+
+_interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+
+
+class UOp:
+    """A node. Equal nodes are one object: `is` compares structure, a dict memoises by meaning.
+
+    op: its row in `ops`. dtype: element type. src: operands. arg: what the row says.
+    shape: of a tensor node; () for scalars and everything inside kernels.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bounds",
+        "_digest",
+        "_ranges",
+        "_terms",
+        "arg",
+        "dtype",
+        "op",
+        "shape",
+        "src",
+    )
+    op: Primitive
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    shape: Shape
+    _bounds: tuple[int | float, int | float] | None
+    _terms: dict[tuple[UOp, ...], int] | None
+    _ranges: frozenset[UOp] | None
+    _digest: bytes | None
+
+    def __new__(
+        cls, op: Primitive, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None
+    ) -> UOp:
+        key = (op, dtype, src, arg) if op is not ops.CONST else (op, dtype, _bits(arg))
+        node = _interned.get(key)
+        if node is not None:
+            return node
+        node = object.__new__(cls)
+        node.op = op
+        node.dtype = dtype
+        node.src = src
+        node.arg = arg
+        node._bounds = None
+        node._terms = None
+        node._ranges = None
+        node._digest = None
+        node.shape = _shape(node)
+        _interned[key] = node
+        return node
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f" {self.arg!r}"
+        return f"<{self.op.name} {self.dtype}{arg} {list(self.shape) if self.shape else ''}>"
+
+    def replace(self, src: tuple[UOp, ...]) -> UOp:
+        """The same operation on other operands."""
+        return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+
+    @property
+    def ranges(self) -> frozenset[UOp]:
+        """The free RANGE nodes that the value depends on (a FOLD binds its own)."""
+        if self._ranges is None:
+            for node in toposort((self,), stop=lambda n: n._ranges is not None):
+                if node._ranges is None:
+                    node._ranges = _free_ranges(node)
+        assert self._ranges is not None
+        return self._ranges
+
+    @property
+    def digest(self) -> bytes:
+        """A hash of the structure, the same in every process: for stable orders and cache keys."""
+        if self._digest is None:
+            for node in toposort((self,), stop=lambda n: n._digest is not None):
+                if node._digest is None:
+                    node._digest = _structure_hash(node)
+        assert self._digest is not None
+        return self._digest
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    return type(value), value
+
+
+def _free_ranges(node: UOp) -> frozenset[UOp]:
+    if node.op is ops.RANGE:
+        return node.src[0].ranges | {node}
+    if node.op in (ops.FOLD, ops.THREADS):
+        sizes = frozenset().union(*(r.src[0].ranges for r in node.src[1:]))
+        return (node.src[0].ranges - set(node.src[1:])) | sizes
+    if not node.src:
+        return frozenset()
+    if len(node.src) == 1:
+        return node.src[0].ranges
+    return frozenset().union(*(s.ranges for s in node.src))
+
+
+def _structure_hash(node: UOp) -> bytes:
+    h = hashlib.blake2b(digest_size=12)
+    arg = _bits(node.arg) if node.op is ops.CONST else node.arg
+    h.update(f"{node.op.name}|{node.dtype!r}|{_arg_text(arg)}".encode())
+    for source in node.src:
+        h.update(source.digest)
+    return h.digest()
+
+
+def _arg_text(arg: Any) -> str:
+    if isinstance(arg, tuple):
+        return "(" + ",".join(_arg_text(a) for a in arg) + ")"
+    if isinstance(arg, UOp):
+        return arg.digest.hex()
+    return repr(arg)
+
+
+def toposort(
+    roots: Iterable[UOp],
+    stop: Callable[[UOp], bool] | None = None,
+    operands: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
+    """Every node below the roots, operands first. Nodes for which `stop` holds are not entered.
+
+    operands: what lies below a node; its `src` by default.
+    """
+    done: dict[UOp, None] = {}
+    stack: list[UOp | None] = [*roots]
+    stack.reverse()
+    while stack:
+        node = stack.pop()
+        if node is None:  # what lies below the next is done
+            done[stack.pop()] = None  # type: ignore[index]
+        elif node not in done:
+            below = node.src
+            if not below or (stop is not None and stop(node)):
+                done[node] = None
+                continue
+            if operands is not None:
+                below = operands(node)
+            stack += (node, None)
+            for source in reversed(below):
+                if source not in done:
+                    stack.append(source)
+    return list(done)
+
+
+def const(value: bool | int | float, dtype: DType) -> UOp:
+    """A scalar constant, converted to the type's Python value."""
+    if dtype.kind == "f":
+        value = float(value)
+    elif dtype.kind == "b":
+        value = bool(value)
+    else:
+        value = int(value)
+    scalar = UOp(ops.CONST, dtype.scalar if dtype.lanes > 1 else dtype, (), value)
+    if dtype.lanes > 1:
+        return UOp(ops.VECTOR, dtype, (scalar,))
+    return scalar
+
+
+def elementwise(op: Primitive, *src: UOp) -> UOp:
+    """An elementwise node whose type follows from its operands (not for casts)."""
+    first = src[1] if op is ops.WHERE else src[0]
+    dtype = first.dtype
+    if op.result == "bool":
+        dtype = dt.bool_.vector(dtype.lanes)
+    return UOp(op, dtype, src)
+
+
+def cast(node: UOp, dtype: DType) -> UOp:
+    """The value converted to `dtype`; nothing when it has that type already."""
+    return node if node.dtype is dtype else UOp(ops.CAST, dtype, (node,))
+
+
+def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
+    """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step.
+
+    The result is offset + step * t: the node of t counts steps, so divisions of the size are exact.
+    """
+    from tinyedge.core.ir.rules import index as ix
+
+    offset = minimum % step
+    node = UOp(
+        ops.SYMBOL,
+        dt.index,
+        (),
+        (name, minimum // step, (maximum - offset) // step, step, offset),
+    )
+    return ix.add(ix.mul(node, const(step, dt.index)), const(offset, dt.index))
+
+
+def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
+    """The value of a SYMBOL node, given the sizes by name."""
+    name, _, _, step, offset = node.arg
+    return (sizes[name] - int(offset)) // int(step)
+
+
+def as_node(size: Size) -> UOp:
+    """A size as an index expression."""
+    return size if isinstance(size, UOp) else const(size, dt.index)
+
+
+def as_size(node: UOp) -> Size:
+    """An index expression as a size: an int where it is constant."""
+    return int(node.arg) if node.op is ops.CONST else node
+
+
+def _shape(node: UOp) -> Shape:
+    op = node.op
+    group = op.group
+    if group in ("kernel", "statement"):
+        return ()
+    if group == "source":
+        if op is ops.BUFFER:
+            return tuple(node.arg[1])
+        if op in (ops.IOTA, ops.EMPTY):
+            return tuple(node.arg)
+        return tuple(node.arg[1]) if op is ops.RESULT else ()
+    if group == "loop":
+        return ()
+    first = node.src[0].shape
+    if op.elementwise:
+        for source in node.src[1:]:
+            if source.shape != first:
+                raise ValueError(f"{op.name} of shapes {[s.shape for s in node.src]}")
+        return first
+    if group == "movement":
+        return _movement_shape(node, first)
+    if op is ops.REDUCE:
+        return tuple(size for axis, size in enumerate(first) if axis not in node.arg[1])
+    if op is ops.GATHER:
+        axis = node.arg
+        return first[:axis] + node.src[1].shape + first[axis + 1 :]
+    return first  # ASSIGN, REALISE, PUT, SCATTER
+
+
+def _movement_shape(node: UOp, shape: Shape) -> Shape:
+    from tinyedge.core.ir.rules import index as ix
+
+    op, arg = node.op, node.arg
+    if op in (ops.RESHAPE, ops.EXPAND):
+        return tuple(arg)
+    if op is ops.PERMUTE:
+        return tuple(shape[axis] for axis in arg)
+    if op is ops.PAD:
+        return tuple(ix.size_add(size, lo, hi) for size, (lo, hi) in zip(shape, arg, strict=True))
+    if op is ops.SHRINK:
+        return tuple(ix.size_sub(end, start) for start, end in arg)
+    if op is ops.FLIP:
+        return shape
+    axis, size, stride, dilation = arg
+    span = ix.size_sub(shape[axis], (size - 1) * dilation + 1)
+    count = ix.size_add(ix.size_floordiv(span, stride), 1)
+    return shape[:axis] + (count,) + shape[axis + 1 :] + (size,)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes."""
+    total: Size = 1
+    for size in sizes:
+        if isinstance(total, int) and isinstance(size, int):
+            total *= size
+        else:
+            total = _product(total, size)
+    return total
+
+
+def _product(a: Size, b: Size) -> Size:
+    from tinyedge.core.ir.rules import index as ix
+
+    return ix.size_mul(a, b)
+
+
+def minimum(size: Size) -> int | float:
+    """The least value a size can take."""
+    from tinyedge.core.ir.rules import index as ix
+
+    return size if isinstance(size, int) else ix.bounds(size)[0]
+
+
+def maximum(size: Size) -> int:
+    """The greatest value a size can take."""
+    if isinstance(size, int):
+        return size
+    from tinyedge.core.ir.rules import index as ix
+
+    bound = ix.bounds(size)[1]
+    if math.isinf(bound):
+        raise ValueError(f"size {size} has no upper bound")
+    return int(bound)
+
+
+def substitute(
+    roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
+) -> tuple[UOp, ...]:
+    """The roots with nodes replaced; `rebuild` simplifies each node whose operands changed."""
+    done = replaced(roots, mapping, rebuild)
+    return tuple(done[root] for root in roots)
+
+
+def replaced(
+    roots: Iterable[UOp],
+    mapping: Mapping[UOp, UOp],
+    rebuild: Callable[[UOp], UOp] | None = None,
+) -> dict[UOp, UOp]:
+    """Every node below the roots, mapped to what it becomes. See `substitute`."""
+    done: dict[UOp, UOp] = dict(mapping)
+    replace_more(roots, done, rebuild)
+    return done
+
+
+def replace_more(
+    roots: Iterable[UOp], done: dict[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
+) -> None:
+    """Add every node below the roots to `done`, mapped to what it becomes by what is there.
+
+    For expressions that share nodes and come one by one: each node is visited once in all.
+    """
+    for node in toposort(roots, stop=lambda n: n in done):
+        if node in done:
+            continue
+        src = tuple(done[s] for s in node.src)
+        if src == node.src:
+            done[node] = node
+        else:
+            new = UOp(node.op, node.dtype, src, node.arg)
+            done[node] = rebuild(new) if rebuild is not None else new
+
+
+def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """For every operand, the nodes that use it (once for each use)."""
+    result: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        for source in node.src:
+            result.setdefault(source, []).append(node)
+    return result

@@ -1,0 +1,622 @@
+"""The one replay loop: run a Program on a Device, for every target, whoever made the Program.
+
+A Replay owns the memory of one program on one device: arenas, weights, states. It checks what the
+caller gives, finds the symbolic sizes in the input shapes, and keeps one recording per straight
+piece of steps and set of sizes, so that a run with sizes seen before creates nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import numpy as np
+
+from tinyedge.core import dtype as dtypes
+from tinyedge.core.errors import InternalError, RunError
+from tinyedge.core.program.device import Bytes, Command, Device, Dispatch, Range, Transfer
+from tinyedge.core.program.ports import (
+    Array,
+    allowed,
+    as_array,
+    decode,
+    describe,
+    describe_values,
+    elements_of,
+    encode,
+    pad,
+    padded,
+    quote,
+    raw,
+    shape_of,
+    size_of,
+    sizes_error,
+)
+from tinyedge.core.program.program import (
+    Copy,
+    Entry,
+    If,
+    Launch,
+    Loop,
+    Port,
+    Program,
+    State,
+    Step,
+    Symbol,
+    evaluate,
+    symbols_in,
+)
+
+Sizes = tuple[int, ...]
+
+# Recordings kept for this many sets of sizes; then the least recently used is dropped.
+RECORDED_SIZES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class _Straight:
+    """Steps without a branch: recorded together."""
+
+    steps: tuple[Launch | Copy, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Branch:
+    condition: Range
+    then: tuple[_Block, ...]
+    otherwise: tuple[_Block, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Repeat:
+    condition: Range
+    bound: int
+    body: tuple[_Block, ...]
+
+
+_Block = Union[_Straight, _Branch, _Repeat]
+
+
+class Replay:
+    """A program ready to run on a device. Close it, or use it as a context, to free its memory.
+
+    `program` is the given one without its weights' data, which is on the device then.
+    poison: fill the arenas with 0xFF bytes (NaN as floats) first, which shows reads of memory that
+    nothing wrote.
+    """
+
+    def __init__(self, program: Program, device: Device, *, poison: bool = False) -> None:
+        self.program = program
+        self.device = device
+        self._inputs = {e.name: _by_name(program.inputs_of(e)) for e in program.entries}
+        self._outputs = {e.name: _by_name(program.outputs_of(e)) for e in program.entries}
+        self._states = {state.name: state for state in program.states}
+        self._entries = {entry.name: entry for entry in program.entries}
+        self._initial: dict[str, Bytes] = {}
+        self._memory: list[Any] = []
+        self._bound: dict[int, Any] = {}
+        self._blocks: dict[str, tuple[_Block, ...]] = {}
+        self._recordings: dict[Sizes, dict[_Straight, Any]] = {}
+        self._sizes: Sizes | None = None
+        self._symbols: Range | None = None
+        self._kernels: Sequence[Any] = ()
+        self._ranges: list[Range] = []
+        try:
+            self._prepare(poison)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, poison: bool) -> None:
+        program = self.program
+        self._kernels = self.device.compile(program)
+        arenas = [self._alloc(arena.bytes) for arena in program.arenas]
+        if poison:
+            for arena in arenas:
+                self.device.upload(arena, np.full(arena.bytes, 0xFF, np.uint8))
+        weights = [self._alloc(padded(weight.bytes)) for weight in program.weights]
+        for weight, memory in zip(program.weights, weights, strict=True):
+            content = weight.data
+            if content is None:
+                raise InternalError(
+                    f"weight {weight.name!r}", "its data was not read", id="replay.weight"
+                )
+            self.device.upload(memory, pad(raw(content), memory.bytes))
+        for state in program.states:
+            data = program.weights[state.initial].data if state.initial >= 0 else None
+            if data is not None:  # a copy: what it lies in is the caller's
+                self._initial[state.name] = raw(data).copy()
+        stripped = tuple(replace(weight, content=None) for weight in program.weights)
+        self.program = replace(program, weights=stripped)
+        images = {image.buffer: image for image in program.images}
+        for number, buffer in enumerate(program.buffers):
+            image = images.get(number)
+            if buffer.weight >= 0:
+                whole = weights[buffer.weight]
+                self._ranges.append(Range(whole.memory, 0, whole.bytes, image))
+            else:
+                memory = arenas[buffer.arena].memory
+                self._ranges.append(Range(memory, buffer.offset, buffer.bytes, image))
+        if program.symbols:
+            bytes = -(-len(program.symbols) * 4 // 16) * 16
+            table = self.device.alloc(bytes, uniform=True)
+            self._memory.append(table)
+            self._symbols = Range(table, 0, bytes)
+        for entry in program.entries:
+            self._blocks[entry.name] = self._block(entry.steps)
+        self.reset()
+
+    def _alloc(self, bytes: int) -> Range:
+        memory = self.device.alloc(bytes)
+        self._memory.append(memory)
+        return Range(memory, 0, bytes)
+
+    def _block(self, steps: tuple[Step, ...]) -> tuple[_Block, ...]:
+        """Steps as blocks, with every launch bound to its buffers."""
+        blocks: list[_Block] = []
+        straight: list[Launch | Copy] = []
+        for step in steps:
+            if isinstance(step, (Launch, Copy)):
+                if isinstance(step, Launch):
+                    self._bind(step)
+                straight.append(step)
+                continue
+            if straight:
+                blocks.append(_Straight(tuple(straight)))
+                straight = []
+            condition = self._ranges[step.condition]
+            condition = Range(condition.memory, condition.offset, 4)
+            if isinstance(step, If):
+                then, otherwise = self._block(step.then), self._block(step.otherwise)
+                blocks.append(_Branch(condition, then, otherwise))
+            else:
+                assert isinstance(step, Loop)
+                blocks.append(_Repeat(condition, step.bound, self._block(step.body)))
+        if straight:
+            blocks.append(_Straight(tuple(straight)))
+        return tuple(blocks)
+
+    def _bind(self, launch: Launch) -> None:
+        if id(launch) not in self._bound:
+            kernel = self.program.kernels[launch.kernel]
+            ranges = [self._ranges[buffer] for buffer in launch.buffers]
+            symbols = self._symbols if kernel.symbols else None
+            bound = self.device.bind(self._kernels[launch.kernel], ranges, symbols)
+            self._bound[id(launch)] = bound
+
+    # Running.
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> dict[str, Array]:
+        """Run an entry (default: the first) and return its outputs by name, named slices included.
+
+        inputs: one array per input of the entry, of exactly the declared dtype and shape; Python
+        numbers and lists are converted. symbols: sizes that no input shape determines (default:
+        their maxima). An output with a count is cut to its valid leading entries.
+        Raises RunError for a wrong input, DeviceError when the device fails.
+        """
+        chosen = self._entry(entry)
+        sizes = self._begin(chosen, inputs, symbols)
+        self._run(self._blocks[chosen.name], sizes)
+        return self._collect(chosen, sizes)
+
+    def profile(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> list[tuple[Launch | Copy, float]]:
+        """Run an entry and return every launch and copy that ran, in order, with its seconds."""
+        chosen = self._entry(entry)
+        sizes = self._begin(chosen, inputs, symbols)
+        timings: list[tuple[Launch | Copy, float]] = []
+        self._run(self._blocks[chosen.name], sizes, timings)
+        return timings
+
+    def observe(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str | None,
+        symbols: Mapping[str, int] | None,
+        after: Callable[[Launch, Range], None],
+    ) -> dict[str, Array]:
+        """`run`, with `after` called when each launch has run, and given what it wrote."""
+        chosen = self._entry(entry)
+        sizes = self._begin(chosen, inputs, symbols)
+        self._run(self._blocks[chosen.name], sizes, after=after)
+        return self._collect(chosen, sizes)
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """Where the program's buffers lie on the device."""
+        return self._ranges
+
+    def time(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> float:
+        """Run an entry and return the seconds from uploaded inputs to outputs on the host."""
+        chosen = self._entry(entry)
+        sizes = self._begin(chosen, inputs, symbols)
+        start = time.perf_counter()
+        self._run(self._blocks[chosen.name], sizes)
+        self._collect(chosen, sizes)
+        return time.perf_counter() - start
+
+    def _entry(self, name: str | None) -> Entry:
+        if name is None:
+            return self.program.entries[0]
+        if name not in self._entries:
+            raise RunError(
+                f"entry {name!r}",
+                "the program has no such entry",
+                id="run.entry",
+                supported=quote(self._entries),
+            )
+        return self._entries[name]
+
+    def _begin(
+        self, entry: Entry, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None
+    ) -> Sizes:
+        """Check everything, then upload inputs and sizes."""
+        arrays = self._check_inputs(entry, inputs)
+        ports = self._inputs[entry.name]
+        sizes = self._solve(ports, arrays, symbols or {})
+        encoded = [(ports[name], array) for name, array in arrays.items()]
+        contents = [encode(array, port.storage, f"input {port.name!r}") for port, array in encoded]
+        for (port, _), content in zip(encoded, contents, strict=True):
+            if content.nbytes:
+                self.device.upload(self._part(port, content.nbytes), content)
+        if self._symbols is not None and sizes != self._sizes:
+            table = np.zeros(self._symbols.bytes // 4, "<i4")
+            table[: len(sizes)] = sizes
+            self.device.upload(self._symbols, table.view(np.uint8))
+        self._sizes = sizes
+        return sizes
+
+    def _run(
+        self,
+        blocks: tuple[_Block, ...],
+        sizes: Sizes,
+        timings: list[tuple[Launch | Copy, float]] | None = None,
+        after: Callable[[Launch, Range], None] | None = None,
+    ) -> None:
+        for block in blocks:
+            if isinstance(block, _Straight) and after is not None:
+                for step in self._active(block, sizes):
+                    self.device.replay(
+                        self.device.record([self._command(step, self._named(sizes))])
+                    )
+                    if isinstance(step, Launch):
+                        after(step, self._ranges[step.buffers[0]])
+            elif isinstance(block, _Straight):
+                recording = self._record(block, sizes)
+                if timings is None:
+                    self.device.replay(recording)
+                else:
+                    seconds = self.device.profile(recording)
+                    timings.extend(zip(self._active(block, sizes), seconds, strict=True))
+            elif isinstance(block, _Branch):
+                chosen = block.then if self._holds(block.condition) else block.otherwise
+                self._run(chosen, sizes, timings, after)
+            else:
+                for _ in range(block.bound):
+                    if not self._holds(block.condition):
+                        break
+                    self._run(block.body, sizes, timings, after)
+
+    def _holds(self, condition: Range) -> bool:
+        (content,) = self.device.read([condition])
+        return bool(content.view("<i4")[0])
+
+    def _record(self, block: _Straight, sizes: Sizes) -> Any:
+        recordings = self._recordings.pop(sizes, None)
+        if recordings is None:
+            recordings = {}
+            if len(self._recordings) >= RECORDED_SIZES:
+                del self._recordings[next(iter(self._recordings))]
+        self._recordings[sizes] = recordings
+        if block not in recordings:
+            steps = self._active(block, sizes)
+            commands = [self._command(step, self._named(sizes)) for step in steps]
+            recordings[block] = self.device.record(commands)
+        return recordings[block]
+
+    def _active(self, block: _Straight, sizes: Sizes) -> list[Launch | Copy]:
+        """The steps that do something at these sizes: no empty launch, no empty copy."""
+        named = self._named(sizes)
+        amounts = [_amount(step, named) for step in block.steps]
+        if min(amounts, default=0) < 0:
+            because = "something in the model has fewer than 0 elements"
+            raise sizes_error("the sizes of this run", because, named)
+        return [step for step, amount in zip(block.steps, amounts, strict=True) if amount]
+
+    def _command(self, step: Launch | Copy, named: Mapping[str, int]) -> Command:
+        if isinstance(step, Launch):
+            x, y, z = (evaluate(count, named) for count in step.counts)
+            return Dispatch(self._bound[id(step)], (x, y, z), step.flops)
+        bytes = evaluate(step.bytes, named)
+        source, destination = self._ranges[step.source], self._ranges[step.destination]
+        return Transfer(
+            Range(source.memory, source.offset + step.source_offset, bytes),
+            Range(destination.memory, destination.offset + step.destination_offset, bytes),
+        )
+
+    def _collect(self, entry: Entry, sizes: Sizes) -> dict[str, Array]:
+        """Read the outputs, cut those with a count, add the named slices."""
+        named = self._named(sizes)
+        ports = self._outputs[entry.name]
+        arrays = self._download(list(ports.values()), named)
+        results: dict[str, Array] = {}
+        for name, port in ports.items():
+            array = arrays[name]
+            if port.count:
+                valid = int(arrays[port.count].reshape(-1)[0])
+                most = array.shape[port.count_axis]
+                if not 0 <= valid <= most:
+                    because = f", but room for {most}"
+                    if valid < 0:
+                        because = ": sizes that must be equal differ, or it counts below 0"
+                    raise RunError(
+                        f"output {name!r}",
+                        f"it has {valid} entries{because}",
+                        id="replay.count",
+                        next="check what computes that number, or export with a greater --bound",
+                    )
+                shape = list(array.shape)
+                shape[port.count_axis] = valid
+                array = array.reshape(-1)[: elements_of(tuple(shape))].reshape(shape)
+            results[name] = array
+            for part in port.slices:
+                place = [slice(None)] * array.ndim
+                place[part.axis] = slice(part.start, part.start + part.size)
+                results.setdefault(part.name, array[tuple(place)])
+        return results
+
+    def _download(
+        self, ports: Sequence[Port | State], named: Mapping[str, int]
+    ) -> dict[str, Array]:
+        shapes = [shape_of(port.shape, named) for port in ports]
+        ranges = []
+        for port, shape in zip(ports, shapes, strict=True):
+            bytes = padded(elements_of(shape) * dtypes.by_name(port.storage).itemsize)
+            ranges.append(self._part(port, bytes))
+        full = [part for part in ranges if part.bytes]
+        contents = iter(self.device.read(full) if full else ())
+        empty = np.empty(0, np.uint8)
+        return {
+            port.name: decode(next(contents) if part.bytes else empty, port, shape)
+            for port, shape, part in zip(ports, shapes, ranges, strict=True)
+        }
+
+    def _part(self, port: Port | State, bytes: int) -> Range:
+        """The first bytes of a port's buffer."""
+        whole = self._ranges[port.buffer]
+        if bytes > whole.bytes:
+            raise InternalError(
+                f"port {port.name!r}",
+                f"it needs {bytes} bytes, its buffer has {whole.bytes}",
+                id="replay.buffer",
+            )
+        return Range(whole.memory, whole.offset, bytes)
+
+    # State.
+
+    def get_state(self, name: str) -> Array:
+        """A copy of a state's value, at the sizes of the last run (before any: the maxima)."""
+        state = self._state(name)
+        return self._download([state], self._named(self._current()))[name]
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Give a state a value of its dtype and of its shape at the sizes of the last run."""
+        state = self._state(name)
+        array = as_array(value, state.dtype, f"state {name!r}")
+        shape = shape_of(state.shape, self._named(self._current()))
+        if array.shape != shape:
+            raise RunError(
+                f"state {name!r}",
+                f"its shape is {shape}, not {array.shape}",
+                id="run.shape",
+            )
+        content = encode(array, state.storage, f"state {name!r}")
+        if content.nbytes:
+            self.device.upload(self._part(state, content.nbytes), content)
+
+    def reset(self) -> None:
+        """Give every state its initial value."""
+        for state in self.program.states:
+            whole = self._ranges[state.buffer]
+            first = self._initial.get(state.name, np.empty(0, np.uint8))
+            self.device.upload(whole, pad(first, whole.bytes))
+
+    def _state(self, name: str) -> State:
+        if name not in self._states:
+            raise RunError(
+                f"state {name!r}",
+                "the program has no such state",
+                id="run.state",
+                supported=quote(self._states),
+            )
+        return self._states[name]
+
+    def _current(self) -> Sizes:
+        if self._sizes is None:
+            return tuple(symbol.max for symbol in self.program.symbols)
+        return self._sizes
+
+    # Checks.
+
+    def _check_inputs(self, entry: Entry, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """The inputs as arrays of the declared dtype and number of axes."""
+        ports = self._inputs[entry.name]
+        for name in inputs:
+            if name not in ports:
+                raise RunError(
+                    f"input {name!r}",
+                    f"entry {entry.name!r} has no such input",
+                    id="run.input",
+                    supported=self._signature(entry),
+                )
+        arrays: dict[str, Array] = {}
+        for name, port in ports.items():
+            if name not in inputs:
+                raise RunError(
+                    f"input {name!r}",
+                    "it is missing",
+                    id="run.input",
+                    supported=self._signature(entry),
+                )
+            array = as_array(inputs[name], port.dtype, f"input {name!r}")
+            if array.ndim != len(port.shape):
+                raise self._shape_error(port, array.shape, f"it has {array.ndim} axes")
+            arrays[name] = array
+        return arrays
+
+    def _solve(
+        self, ports: Mapping[str, Port], arrays: Mapping[str, Array], given: Mapping[str, int]
+    ) -> Sizes:
+        """The value of every symbol, in order; raises RunError where the shapes do not fit."""
+        symbols = {symbol.name: symbol for symbol in self.program.symbols}
+        values: dict[str, int] = {}
+        origin: dict[str, str] = {}
+        for name, array in arrays.items():
+            port = ports[name]
+            for axis, expected in enumerate(port.shape):
+                if not isinstance(expected, str):
+                    continue
+                size = array.shape[axis]
+                if expected not in values:
+                    values[expected] = size
+                    origin[expected] = f"axis {axis} of {name!r}"
+                    self._check_symbol(port, array.shape, axis, symbols[expected], size)
+                elif values[expected] != size:
+                    because = (
+                        f"axis {axis} is {size}, but {expected} is {values[expected]} "
+                        f"by {origin[expected]}"
+                    )
+                    raise self._shape_error(port, array.shape, because)
+        for name, size in given.items():
+            self._check_given(symbols, values, name, size)
+        values.update(given)
+        self._solve_sums(ports, arrays, symbols, values)
+        for symbol in self.program.symbols:
+            values.setdefault(symbol.name, symbol.max)
+        for name, array in arrays.items():
+            port = ports[name]
+            for axis, expected in enumerate(port.shape):
+                wanted = size_of(expected, values, f"input {name!r}")
+                if array.shape[axis] != wanted:
+                    because = f"axis {axis} is {array.shape[axis]}, not {wanted}"
+                    raise self._shape_error(port, array.shape, because)
+        return tuple(values[symbol.name] for symbol in self.program.symbols)
+
+    def _solve_sums(
+        self,
+        ports: Mapping[str, Port],
+        arrays: Mapping[str, Array],
+        symbols: Mapping[str, Symbol],
+        values: dict[str, int],
+    ) -> None:
+        """Add to `values` the symbols that an axis tells with the known ones, as `past + new`."""
+        for name, port in ports.items():
+            for axis, expected in enumerate(port.shape):
+                unknown = symbols_in(expected).difference(values)
+                if len(unknown) != 1:
+                    continue
+                symbol = symbols[unknown.pop()]
+                given = arrays[name].shape[axis]
+                most, below = (
+                    size_of(expected, {**values, symbol.name: value}, f"input {name!r}")
+                    for value in (symbol.max, symbol.max - symbol.step)
+                )
+                steps, rest = divmod(most - given, most - below) if most != below else (0, 1)
+                size = symbol.max - steps * symbol.step
+                if rest or not allowed(symbol, size):
+                    made = f"no {symbol.name}" if rest else f"{symbol.name} {size}"
+                    because = (
+                        f"axis {axis} is {given}, which makes {made}, "
+                        f"but it is {describe_values(symbol)}"
+                    )
+                    raise self._shape_error(port, arrays[name].shape, because)
+                values[symbol.name] = size
+
+    def _check_symbol(
+        self, port: Port, shape: tuple[int, ...], axis: int, symbol: Symbol, size: int
+    ) -> None:
+        if not allowed(symbol, size):
+            because = f"axis {axis} is {size}, but {symbol.name} is {describe_values(symbol)}"
+            raise self._shape_error(port, shape, because)
+
+    def _check_given(
+        self, symbols: Mapping[str, Symbol], found: Mapping[str, int], name: str, size: int
+    ) -> None:
+        subject = f"symbol {name!r}"
+        if name not in symbols:
+            raise RunError(
+                subject,
+                "the program has no such symbol",
+                id="run.shape",
+                supported=quote(symbols),
+            )
+        if not allowed(symbols[name], size):
+            because = f"it is {size}, not {describe_values(symbols[name])}"
+            raise RunError(subject, because, id="run.shape")
+        if found.get(name, size) != size:
+            because = f"it is given as {size}, but the input shapes say {found[name]}"
+            raise RunError(subject, because, id="run.shape")
+
+    def _shape_error(self, port: Port, shape: tuple[int, ...], because: str) -> RunError:
+        return RunError(
+            f"input {port.name!r}",
+            f"its shape is {list(shape)}: {because}",
+            id="run.shape",
+            supported=describe(port),
+            next=self._bounds(port),
+        )
+
+    def _bounds(self, port: Port) -> str:
+        """What the symbols of a shape may be, for an error."""
+        used = [symbol for symbol in self.program.symbols if symbol.name in port.shape]
+        said = ", ".join(f"{symbol.name} {describe_values(symbol)}" for symbol in used)
+        return f"give an array with {said}" if said else "give an array of that shape"
+
+    def _signature(self, entry: Entry) -> str:
+        return "; ".join(map(describe, self._inputs[entry.name].values())) or "no inputs"
+
+    def _named(self, sizes: Sizes) -> dict[str, int]:
+        symbols = self.program.symbols
+        return {symbol.name: size for symbol, size in zip(symbols, sizes, strict=True)}
+
+    # The end.
+
+    def close(self) -> None:
+        """Free the program's memory; the device stays open."""
+        for memory in self._memory:
+            self.device.free(memory)
+        self._memory.clear()
+        self._recordings.clear()
+        self._bound.clear()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _by_name(ports: Mapping[int, Port]) -> dict[str, Port]:
+    return {port.name: port for port in ports.values()}
+
+
+def _amount(step: Launch | Copy, named: Mapping[str, int]) -> int:
+    if isinstance(step, Copy):
+        return evaluate(step.bytes, named)
+    return min(evaluate(count, named) for count in step.counts)

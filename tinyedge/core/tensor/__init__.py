@@ -1,0 +1,1 @@
+"""Tensors, whose methods compose the primitives, and the graphs that they make."""

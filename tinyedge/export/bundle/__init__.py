@@ -1,0 +1,1 @@
+"""A bundle's format: reading, writing, checking."""

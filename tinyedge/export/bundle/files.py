@@ -1,0 +1,835 @@
+"""Bundles as files: a Program written to a folder; a folder verified and read (see bundle.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
+from io import FileIO
+from operator import index as integer
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tinyedge.core.dtype import by_name
+from tinyedge.core.errors import BundleError, InputError, InternalError
+from tinyedge.core.files import regular_file
+from tinyedge.core.program.ports import pad, padded
+from tinyedge.core.program.program import (
+    Arena,
+    Binding,
+    Buffer,
+    Copy,
+    Entry,
+    Expression,
+    If,
+    Image,
+    Kernel,
+    Launch,
+    Loop,
+    Port,
+    Program,
+    Slice,
+    State,
+    Step,
+    Symbol,
+    Weight,
+)
+from tinyedge.export.bundle import dtypes
+from tinyedge.export.bundle.check import (
+    ALIGNMENT,
+    FORMAT,
+    SHARD_BYTES,
+    VERSION,
+    check,
+    features_used,
+    requirements,
+)
+from tinyedge.export.bundle.golden import Golden, GoldenInput, GoldenOutput
+from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, encode, refuse
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
+Record = Mapping[str, Any]
+
+# The language of a target's kernels, as the suffix of their file.
+SUFFIXES = {"webgpu": "wgsl", "qcom": "cl", "cuda": "cu", "cpu": "c"}
+LONG = 1024  # characters of a name, the most
+PIECE_BYTES = 2**20  # of a file, read and hashed at a time
+REPLACEMENTS = 8  # of a folder by exports while it is read, before that is an error
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def write(
+    program: Program,
+    folder: str | Path,
+    *,
+    goldens: Sequence[Golden] = (),
+    tool: str = "",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write a program's manifest, kernels, weights and goldens into an existing, empty folder.
+
+    The manifest comes last. progress(done, total) is called with bytes as they are written.
+    Returns the manifest. The same program gives the same bytes. Raises InternalError if the
+    program breaks a rule of the format: nothing is written then.
+    """
+    folder = Path(folder)
+    golden_files = _Shards("golden")
+    weight_files = _Shards("weights")
+    cases = [_golden_record(program, case, golden_files) for case in goldens]
+    weights = [_weight_record(weight, weight_files) for weight in program.weights]
+    text, prelude, kernels = _kernel_text(program)
+    kernel_name = "kernels." + SUFFIXES.get(program.target, "txt")
+    # Compiled kernels have a number in their name, which comes before the point of the text's.
+    kernel_files = {**dict(sorted(program.binaries.items())), kernel_name: text}
+    total = golden_files.total + weight_files.total + sum(map(len, kernel_files.values()))
+
+    # File numbers follow the sorted names: goldens, kernels, weights.
+    _renumber((record for case in cases for record in case["inputs"]), 0)
+    _renumber((record for case in cases for record in case["outputs"]), 0)
+    first = len(golden_files.parts) + len(kernel_files)
+    _renumber([prelude, *kernels], first - 1)
+    _renumber((segment for weight in weights for segment in weight["segments"]), first)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool": tool or f"tinyedge {_version()}",
+        "target": program.target,
+        "options": dict(program.options),
+        **_records(program),
+        "weights": weights,
+        "prelude": prelude,
+        "kernels": kernels,
+        "golden": cases,
+        "files": [
+            *golden_files.placeholders(),
+            *(
+                {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                for name, data in kernel_files.items()
+            ),
+            *weight_files.placeholders(),
+        ],
+    }
+    if program.images:
+        manifest["images"] = [asdict(image) for image in program.images]
+    sizes = (*manifest["arenas"], *weights)
+    manifest["peak_bytes"] = sum(record["bytes"] for record in sizes)
+    manifest["features"] = list(features_used(manifest))
+    manifest["requirements"] = _merge(requirements(manifest), program.requirements)
+    _self_check(manifest)
+
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress(done, total)
+
+    written = [*golden_files.write(folder, advance)]
+    for name, data in kernel_files.items():
+        (folder / name).write_bytes(data)
+        advance(len(data))
+    written += weight_files.write(folder, advance)
+    hashes = {record["name"]: record["sha256"] for record in written}
+    for record in manifest["files"]:
+        record["sha256"] = hashes.get(record["name"], record["sha256"])
+    (folder / MANIFEST).write_bytes(encode(manifest))
+    return manifest
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Bytes of a file from `offset` on: those of some content from `start` on."""
+
+    offset: int
+    content: Callable[[], Array]
+    start: int
+    bytes: int
+
+
+class _Shards:
+    """Byte strings laid out in files of at most 32 MiB, each part at a multiple of 256 bytes."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.parts: list[list[_Part]] = []
+        self.end = SHARD_BYTES
+        self.total = 0
+
+    def place(
+        self, size: int, content: Callable[[], Array], *, whole: bool
+    ) -> list[dict[str, int]]:
+        """Lay out flat bytes and return their segments; one segment if `whole`.
+
+        size: of the bytes; content: makes them, when they are written.
+        """
+        segments: list[dict[str, int]] = []
+        taken = 0
+        while taken < size or not segments:
+            offset = -(-self.end // ALIGNMENT) * ALIGNMENT
+            room = SHARD_BYTES - offset
+            if not room or (whole and size > room):
+                self.parts.append([])
+                offset, room = 0, SHARD_BYTES
+            part = _Part(offset, content, taken, min(room, size - taken))
+            self.parts[-1].append(part)
+            self.end = offset + part.bytes
+            self.total += part.bytes
+            file = len(self.parts) - 1
+            segments.append({"file": file, "offset": offset, "bytes": part.bytes})
+            taken += part.bytes
+        return segments
+
+    def name(self, number: int) -> str:
+        return f"{self.kind}-{number:05}.bin"
+
+    def placeholders(self) -> list[dict[str, Any]]:
+        """Records of the files, before their hashes are known."""
+        records = []
+        for number, parts in enumerate(self.parts):
+            size = parts[-1].offset + parts[-1].bytes
+            records.append({"name": self.name(number), "bytes": size, "sha256": "0" * 64})
+        return records
+
+    def write(self, folder: Path, advance: Callable[[int], None]) -> Iterable[dict[str, Any]]:
+        made: tuple[Callable[[], Array] | None, Any] = (None, None)  # the last whole content
+        for number, parts in enumerate(self.parts):
+            digest = hashlib.sha256()
+            end = 0
+            with open(folder / self.name(number), "wb") as file:
+                for part in parts:
+                    if part.content is not made[0]:
+                        made = (None, None)  # goes before the next one comes
+                        made = (part.content, part.content())
+                    padding = bytes(part.offset - end)
+                    data = made[1][part.start : part.start + part.bytes].data
+                    for piece in (padding, data):
+                        file.write(piece)
+                        digest.update(piece)
+                    end = part.offset + part.bytes
+                    advance(part.bytes)
+            yield {"name": self.name(number), "sha256": digest.hexdigest()}
+
+
+def _renumber(records: Iterable[dict[str, int]], first: int) -> None:
+    for record in records:
+        if record["file"] != -1:
+            record["file"] += first
+
+
+def _merge(least: Mapping[str, int], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The program's requirements, none lower than what its records need."""
+    merged: dict[str, Any] = {**declared}
+    for name, value in least.items():
+        merged[name] = max(value, integer(declared.get(name, 0)))
+    return merged
+
+
+def _self_check(manifest: dict[str, Any]) -> None:
+    try:
+        check(decode(encode(manifest)))
+    except (BundleError, ValueError) as error:
+        cause = error.because if isinstance(error, BundleError) else str(error)
+        if isinstance(error, BundleError) and error.id in ("bundle.manifest.size", "bundle.count"):
+            raise InputError(
+                "the model",
+                f"it takes more than a bundle can hold: {cause}",
+                id="model.limit",
+                next="export a part of it: --outputs NAME,..",
+            ) from error
+        id = f"export.{error.id}" if isinstance(error, BundleError) else "export.bundle.value"
+        raise InternalError(
+            "the program to export",
+            f"it breaks a rule of the bundle format: {cause}",
+            id=id,
+            next="please report it with the model and the command",
+        ) from error
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tinyedge")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def _bytes(array: Array) -> Array:
+    """An array's elements as flat little-endian bytes, without a copy where possible."""
+    little = array.dtype.newbyteorder("<")
+    return np.ascontiguousarray(array, dtype=little).reshape(-1).view(np.uint8)
+
+
+def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
+    if weight.content is None:
+        raise InternalError(f"weight {weight.name!r}", "it has no data", id="export.weight")
+    if not callable(weight.content):
+        _weight_bytes(weight)
+    size = padded(weight.bytes)
+    return {
+        "name": _label(weight.name),
+        "dtype": dtypes.written(weight.dtype),
+        "storage": weight.storage,
+        "shape": [integer(size) for size in weight.shape],
+        "bytes": size,
+        "segments": files.place(size, partial(_weight_bytes, weight), whole=False),
+    }
+
+
+def _weight_bytes(weight: Weight) -> Array:
+    """A weight's bytes as the bundle holds them: whole words."""
+    content = weight.data
+    assert content is not None
+    data = _bytes(content)
+    if data.nbytes not in (weight.bytes, padded(weight.bytes)):
+        because = f"it has {data.nbytes} bytes, not {weight.bytes}"
+        raise InternalError(f"weight {weight.name!r}", because, id="export.weight")
+    return pad(data, padded(weight.bytes))
+
+
+def _label(name: str) -> str:
+    """A name that is only shown, as a manifest may hold it."""
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return (text if len(text) <= LONG else f"{text[: LONG - 3]}...") or "unnamed"
+
+
+def kernel_file(program: Program) -> str:
+    """The text of all kernels, after the prelude, as the bundle's file holds it."""
+    return _kernel_text(program)[0].decode("ascii")
+
+
+def _kernel_text(program: Program) -> tuple[bytes, dict[str, Any], list[dict[str, Any]]]:
+    """The kernels' file, and the records of the prelude and of each kernel."""
+    prelude = program.prelude
+    if prelude and not prelude.endswith("\n"):
+        prelude += "\n"
+    pieces = [prelude]
+    offset = len(prelude)
+    kernels: list[dict[str, Any]] = []
+    for kernel in program.kernels:
+        pieces += ["\n", kernel.source]
+        record = {
+            "entry": kernel.name,
+            "file": 0,
+            "offset": offset + 1,
+            "bytes": len(kernel.source),
+            "workgroup": [integer(size) for size in kernel.workgroup],
+            "bindings": [
+                {"access": binding.access, "dtype": binding.dtype} for binding in kernel.bindings
+            ],
+            "moves": [dict(move) for move in kernel.moves],
+            "symbols": kernel.symbols,
+        }
+        kernels.append(record)
+        offset += 1 + len(kernel.source)
+    try:
+        text = ("".join(pieces) + "\n").encode("ascii")
+    except UnicodeEncodeError as error:
+        raise InternalError(
+            "the kernels' text", f"it is not ASCII: {error}", id="export.kernel"
+        ) from error
+    return text, {"file": 0, "offset": 0, "bytes": len(prelude)}, kernels
+
+
+def _records(program: Program) -> dict[str, Any]:
+    """The members of the manifest that mirror the program's own records."""
+    counts: dict[int, int] = {}
+    steps: list[dict[str, Any]] = []
+    entries = []
+    for entry in program.entries:
+        flat = _flatten(entry.steps)
+        outputs = program.outputs_of(entry)
+        numbers = {port.name: number for number, port in outputs.items()}
+        counts |= {number: numbers[port.count] for number, port in outputs.items() if port.count}
+        entries.append(
+            {
+                "name": entry.name,
+                "inputs": [*program.inputs_of(entry)],
+                "outputs": [*outputs],
+                "steps": [len(steps), len(flat)],
+            }
+        )
+        steps += flat
+    return {
+        "symbols": [
+            {
+                "name": symbol.name,
+                "min": integer(symbol.min),
+                "max": integer(symbol.max),
+                "step": integer(symbol.step),
+            }
+            for symbol in program.symbols
+        ],
+        "inputs": [_port_record(port) for port in program.inputs],
+        "outputs": [_port_record(p, counts.get(i, -1)) for i, p in enumerate(program.outputs)],
+        "states": [
+            {
+                **_tensor_record(state),
+                "initial": state.initial,
+                "update": state.update,
+                "axis": state.axis,
+            }
+            for state in program.states
+        ],
+        "arenas": [{"bytes": integer(arena.bytes)} for arena in program.arenas],
+        "buffers": [
+            {
+                "arena": buffer.arena,
+                "weight": buffer.weight,
+                "offset": integer(buffer.offset),
+                "bytes": integer(buffer.bytes if buffer.weight < 0 else padded(buffer.bytes)),
+            }
+            for buffer in program.buffers
+        ],
+        "entries": entries,
+        "steps": steps,
+    }
+
+
+def _tensor_record(port: Port | State) -> dict[str, Any]:
+    return {
+        "name": port.name,
+        "dtype": dtypes.written(port.dtype),
+        "storage": port.storage,
+        "shape": [tokens(size) for size in port.shape],
+        "buffer": port.buffer,
+    }
+
+
+def _port_record(port: Port, count: int = -1) -> dict[str, Any]:
+    return {
+        **_tensor_record(port),
+        "slices": [
+            {
+                "name": part.name,
+                "axis": integer(part.axis),
+                "start": integer(part.start),
+                "size": integer(part.size),
+            }
+            for part in port.slices
+        ],
+        "count": count,
+        "axis": integer(port.count_axis),
+    }
+
+
+def tokens(expression: Expression) -> int | list[int | str]:
+    """An expression as the manifest spells it: an integer or flat prefix tokens."""
+    if not isinstance(expression, (str, tuple)):
+        return integer(expression)
+    flat: list[int | str] = []
+    pending: list[Expression] = [expression]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            flat.append("$" + item)
+        elif isinstance(item, tuple):
+            flat.append(item[0])
+            pending.extend(reversed(item[1:]))
+        else:
+            flat.append(integer(item))
+    return flat
+
+
+def _flatten(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    flat: list[dict[str, Any]] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            flat.append(
+                {
+                    "op": "launch",
+                    "kernel": step.kernel,
+                    "buffers": list(step.buffers),
+                    "counts": [tokens(count) for count in step.counts],
+                    "nodes": list(step.nodes),
+                    "flops": integer(step.flops),
+                }
+            )
+        elif isinstance(step, Copy):
+            flat.append(
+                {
+                    "op": "copy",
+                    "source": step.source,
+                    "source_offset": integer(step.source_offset),
+                    "destination": step.destination,
+                    "destination_offset": integer(step.destination_offset),
+                    "bytes": tokens(step.bytes),
+                }
+            )
+        elif isinstance(step, If):
+            then, otherwise = _flatten(step.then), _flatten(step.otherwise)
+            counts = {"then": len(then), "otherwise": len(otherwise)}
+            flat += [{"op": "if", "condition": step.condition, **counts}, *then, *otherwise]
+        else:
+            body = _flatten(step.body)
+            head = {"op": "loop", "condition": step.condition, "bound": integer(step.bound)}
+            flat += [{**head, "body": len(body)}, *body]
+    return flat
+
+
+def _golden_record(program: Program, case: Golden, files: _Shards) -> dict[str, Any]:
+    names = [entry.name for entry in program.entries]
+
+    def place(data: Array) -> dict[str, int]:
+        if data.nbytes > SHARD_BYTES:
+            raise InputError(
+                "a golden's input",
+                f"it has {data.nbytes} bytes",
+                id="golden.input",
+                supported=f"at most {SHARD_BYTES} bytes",
+                next="export without --golden-input",
+            )
+        raw = _bytes(data)
+        return files.place(raw.nbytes, lambda: raw, whole=True)[0]
+
+    def place_input(record: GoldenInput) -> dict[str, int]:
+        ends = {"min": integer(record.minimum), "max": integer(record.maximum)}
+        if record.data is None:
+            return {**ends, "file": -1, "offset": 0, "bytes": 0}
+        return {**ends, **place(record.data)}
+
+    return {
+        "entry": names.index(case.entry),
+        "seed": case.seed,
+        "steps": case.steps,
+        "symbols": [integer(case.symbols[symbol.name]) for symbol in program.symbols],
+        "tolerance": case.tolerance,
+        "made": case.made,
+        "inputs": [place_input(record) for record in case.inputs],
+        "outputs": [{"stride": out.stride, **place(out.data)} for out in case.outputs],
+    }
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A verified bundle: its manifest as decoded, and its Program.
+
+    What was read stays what was verified, whatever becomes of the files.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    program: Program
+    plan: str  # the SHA-256 of the manifest that was read
+    hashes: bool = True
+
+    def goldens(self) -> tuple[Golden, ...]:
+        """The stored cases, after verification of their files. Raises BundleError."""
+        files = _read_files(self.path, self.manifest, ("golden",), self.hashes)
+        return tuple(self._golden(record, files) for record in self.manifest["golden"])
+
+    def _golden(self, record: Record, files: Mapping[int, Array]) -> Golden:
+        program = self.program
+        entry = self.manifest["entries"][record["entry"]]
+        symbols = [symbol.name for symbol in program.symbols]
+        inputs = []
+        for index, item in zip(entry["inputs"], record["inputs"], strict=True):
+            stored = item["file"] != -1
+            data = _elements(files, item, program.inputs[index].dtype) if stored else None
+            inputs.append(GoldenInput(item["min"], item["max"], data))
+        outputs = []
+        for index, item in zip(entry["outputs"], record["outputs"], strict=True):
+            data = _elements(files, item, program.outputs[index].dtype)
+            outputs.append(GoldenOutput(item["stride"], data))
+        return Golden(
+            entry=entry["name"],
+            seed=record["seed"],
+            steps=record["steps"],
+            symbols=dict(zip(symbols, record["symbols"], strict=True)),
+            tolerance=record["tolerance"],
+            made=record["made"],
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+        )
+
+
+def read_manifest(path: str | Path) -> dict[str, Any]:
+    """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
+    return _whole(Path(path), lambda folder: _manifest(folder)[0])
+
+
+def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bundle:
+    """Verify a bundle and read its Program. Raises BundleError with an id of bundle.md.
+
+    hashes=False skips the files' hashes (for fuzzing only). weights=False verifies weights, but
+    keeps none. Golden files are neither needed nor touched.
+    """
+
+    def whole(folder: Path) -> Bundle:
+        manifest, plan = _manifest(folder)
+        files = _read_files(folder, manifest, ("kernels",), hashes)
+        files |= _read_files(folder, manifest, ("weights",), hashes, keep=weights)
+        return Bundle(folder, manifest, _program(manifest, files), plan, hashes)
+
+    return _whole(Path(path), whole)
+
+
+def _whole(path: Path, reader: Callable[[Path], T]) -> T:
+    """What a reader makes of a folder; once more where an export replaced the folder meanwhile."""
+    _check_folder(path)
+    for _ in range(REPLACEMENTS):
+        before = _identity(path)
+        try:
+            return reader(path)
+        except BundleError:
+            if _identity(path) == before:
+                raise
+    return reader(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """A folder's manifest, checked, and the SHA-256 of its bytes."""
+    content = _read_file(folder / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT).tobytes()
+    manifest = decode(content)
+    check(manifest)
+    return manifest, hashlib.sha256(content).hexdigest()
+
+
+def _check_folder(path: Path) -> None:
+    """Raise BundleError unless there is a folder."""
+    if path.is_dir():
+        return
+    model = path.suffix == ".onnx"
+    exists = os.path.lexists(path)
+    kind = "an ONNX model is no bundle" if model else "it is no folder, so it is no bundle"
+    raise BundleError(
+        str(path),
+        kind if exists else "there is no such folder",
+        id="bundle.manifest.missing",
+        supported="a bundle: a folder with manifest.json in it",
+        next=f"tinyedge export {shlex.quote(str(path)) if model and exists else 'model.onnx'}",
+    )
+
+
+@contextmanager
+def _opened(path: Path, missing: str) -> Iterator[tuple[FileIO, int]]:
+    """A regular file and its size. Links, pipes and devices count as missing."""
+    try:
+        with regular_file(path) as opened:
+            yield opened
+    except (OSError, ValueError) as error:
+        because = getattr(error, "strerror", None) or str(error)
+        raise refuse(missing, f"it cannot be read: {because}", str(path)) from error
+
+
+def _read_file(path: Path, missing: str, limit: int) -> Array:
+    """The bytes of a file, at most `limit`."""
+    with _opened(path, missing) as (file, size):
+        if size > limit:
+            because = f"it has {size} bytes, more than {limit}"
+            raise refuse("bundle.manifest.size", because, str(path))
+        return np.frombuffer(file.read(limit), np.uint8)
+
+
+def _read_files(
+    folder: Path, manifest: Record, kinds: tuple[str, ...], hashes: bool, *, keep: bool = True
+) -> dict[int, Array]:
+    """The bundle's files of some kinds by index, each verified; nothing unless they are kept.
+
+    They are copies, which a file that is overwritten or cut afterwards does not change: a mapped
+    file would.
+    """
+    found: dict[int, Array] = {}
+    for number, record in enumerate(manifest["files"]):
+        if not record["name"].startswith(kinds):
+            continue
+        path, bytes = folder / record["name"], record["bytes"]
+        content = np.empty(bytes if keep else min(bytes, PIECE_BYTES), np.uint8)
+        digest, done = hashlib.sha256(), 0
+        with _opened(path, "bundle.file.missing") as (file, size):
+            if size == bytes:
+                while done < bytes:
+                    part = content[done:] if keep else content[: bytes - done]
+                    count = file.readinto(part[:PIECE_BYTES].data)
+                    if not count:
+                        break
+                    digest.update(part[:count].data)
+                    done += count
+            else:
+                done = size
+        if done != bytes:
+            raise refuse("bundle.file.size", f"it has {done} bytes, not {bytes}", str(path))
+        if hashes and digest.hexdigest() != record["sha256"]:
+            raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
+        if keep:
+            content.flags.writeable = False
+            found[number] = content
+    return found
+
+
+def _slice(files: Mapping[int, Array], record: Record) -> Array:
+    end = record["offset"] + record["bytes"]
+    return files[record["file"]][record["offset"] : end]
+
+
+def _elements(files: Mapping[int, Array], record: Record, dtype: str) -> Array:
+    """Stored elements of a declared dtype. A bool that is neither 0 nor 1 reads as True."""
+    data = _slice(files, record)
+    if dtype == "bool":
+        truth: Array = data != 0
+        return truth
+    little = data.view(by_name(dtype).numpy.newbyteorder("<"))
+    values: Array = little.astype(by_name(dtype).numpy, copy=False)
+    return values
+
+
+def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
+    inputs = tuple(_port(record, manifest) for record in manifest["inputs"])
+    outputs = tuple(_port(record, manifest) for record in manifest["outputs"])
+    entries = []
+    for record in manifest["entries"]:
+        first, count = record["steps"]
+        entries.append(
+            Entry(
+                name=record["name"],
+                inputs=tuple(inputs[index].name for index in record["inputs"]),
+                outputs=tuple(outputs[index].name for index in record["outputs"]),
+                steps=_nest(manifest["steps"], first, first + count),
+                input_numbers=tuple(record["inputs"]),
+                output_numbers=tuple(record["outputs"]),
+            )
+        )
+    return Program(
+        target=manifest["target"],
+        symbols=tuple(Symbol(**record) for record in manifest["symbols"]),
+        inputs=inputs,
+        outputs=outputs,
+        states=tuple(_state(record) for record in manifest["states"]),
+        arenas=tuple(Arena(**record) for record in manifest["arenas"]),
+        buffers=tuple(Buffer(**record) for record in manifest["buffers"]),
+        weights=tuple(_weight(record, files) for record in manifest["weights"]),
+        kernels=tuple(_kernel(record, files) for record in manifest["kernels"]),
+        entries=tuple(entries),
+        images=tuple(Image(**record) for record in manifest.get("images", ())),
+        prelude=_text(manifest["prelude"], files),
+        requirements=manifest["requirements"],
+        options=manifest["options"],
+        binaries={
+            record["name"]: files[number].tobytes()
+            for number, record in enumerate(manifest["files"])
+            if record["name"].startswith("kernels-")
+        },
+    )
+
+
+def _shape(record: Record) -> tuple[Expression, ...]:
+    return tuple(_expression(size) for size in record["shape"])
+
+
+def _expression(value: int | Sequence[int | str]) -> Expression:
+    """An expression from its tokens, which were checked."""
+    if isinstance(value, int):
+        return value
+    stack: list[Expression] = []
+    for token in reversed(value):
+        if isinstance(token, str) and not token.startswith("$"):
+            first, second = stack.pop(), stack.pop()
+            stack.append((token, first, second))
+        else:
+            stack.append(token[1:] if isinstance(token, str) else token)
+    return stack[0]
+
+
+def _port(record: Record, manifest: Record) -> Port:
+    count: int = record["count"]
+    return Port(
+        name=record["name"],
+        dtype=dtypes.read(record["dtype"]),
+        shape=_shape(record),
+        storage=record["storage"],
+        buffer=record["buffer"],
+        slices=tuple(Slice(**part) for part in record["slices"]),
+        count=manifest["outputs"][count]["name"] if count != -1 else "",
+        count_axis=record["axis"],
+    )
+
+
+def _state(record: Record) -> State:
+    return State(**{**record, "dtype": dtypes.read(record["dtype"]), "shape": _shape(record)})
+
+
+def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
+    kept = all(segment["file"] in files for segment in record["segments"])
+    parts = [_slice(files, segment) for segment in record["segments"]] if kept else []
+    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else None
+    return Weight(
+        name=record["name"],
+        dtype=dtypes.read(record["dtype"]),
+        shape=tuple(record["shape"]),
+        storage=record["storage"],
+        content=data,
+        bytes=record["bytes"],
+    )
+
+
+def _text(record: Record, files: Mapping[int, Array]) -> str:
+    try:
+        return _slice(files, record).tobytes().decode("ascii")
+    except UnicodeDecodeError as error:
+        raise refuse("bundle.file.text", f"a kernel is not ASCII: {error}", "kernels") from error
+
+
+def _kernel(record: Record, files: Mapping[int, Array]) -> Kernel:
+    x, y, z = record["workgroup"]
+    return Kernel(
+        name=record["entry"],
+        source=_text(record, files),
+        workgroup=(x, y, z),
+        bindings=tuple(Binding(**binding) for binding in record["bindings"]),
+        moves=tuple(record["moves"]),
+        symbols=record["symbols"],
+    )
+
+
+def _nest(steps: Sequence[Record], first: int, end: int) -> tuple[Step, ...]:
+    nested: list[Step] = []
+    number = first
+    while number < end:
+        record = steps[number]
+        number += 1
+        if record["op"] == "launch":
+            x, y, z = (_expression(count) for count in record["counts"])
+            launch = Launch(
+                kernel=record["kernel"],
+                buffers=tuple(record["buffers"]),
+                counts=(x, y, z),
+                nodes=tuple(record["nodes"]),
+                flops=record["flops"],
+            )
+            nested.append(launch)
+        elif record["op"] == "copy":
+            fields = {name: value for name, value in record.items() if name != "op"}
+            nested.append(Copy(**{**fields, "bytes": _expression(record["bytes"])}))
+        elif record["op"] == "if":
+            middle = number + record["then"]
+            after = middle + record["otherwise"]
+            then, otherwise = _nest(steps, number, middle), _nest(steps, middle, after)
+            nested.append(If(record["condition"], then, otherwise))
+            number = after
+        else:
+            after = number + record["body"]
+            body = _nest(steps, number, after)
+            nested.append(Loop(record["condition"], record["bound"], body))
+            number = after
+    return tuple(nested)

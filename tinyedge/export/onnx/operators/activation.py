@@ -1,0 +1,112 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from tinyedge.core.tensor import functions
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.onnx.registry import Node, operator
+
+
+@operator("Relu")
+def relu(node: Node, x: Tensor) -> Tensor:
+    return x.relu()
+
+
+@operator("LeakyRelu")
+def leaky_relu(node: Node, x: Tensor) -> Tensor:
+    return (x < 0).where(x * node.number("alpha", 0.01), x)
+
+
+@operator("PRelu")
+def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    """Before opset 7 there is one slope a channel, or one in all."""
+    if node.opset < 7 and x.ndim > 1:
+        slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
+    return (x < 0).where(x * slope, x)
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(node: Node, x: Tensor) -> Tensor:
+    return (x > node.number("alpha", 1.0)).where(x, 0)
+
+
+@operator("Sigmoid")
+def sigmoid(node: Node, x: Tensor) -> Tensor:
+    return x.sigmoid()
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
+    return _hard_sigmoid(x, node.number("alpha", 0.2), node.number("beta", 0.5))
+
+
+def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    return (x * alpha + beta).clip(0.0, 1.0)
+
+
+@operator("HardSwish")
+def hard_swish(node: Node, x: Tensor) -> Tensor:
+    """x * (x + 3) / 6 between -3 and 3, where x + 3 is exact near its zero."""
+    return x * ((x + 3.0).clip(0.0, 6.0) * (1 / 6))
+
+
+@operator("Swish")
+def swish(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.0)
+    return x.silu() if alpha == 1.0 else x * (x * alpha).sigmoid()
+
+
+@operator("Softplus")
+def softplus(node: Node, x: Tensor) -> Tensor:
+    return x.softplus()
+
+
+@operator("Softsign")
+def softsign(node: Node, x: Tensor) -> Tensor:
+    return x / (1.0 + x.abs())
+
+
+@operator("Mish")
+def mish(node: Node, x: Tensor) -> Tensor:
+    return functions.mish(x)
+
+
+@operator("Gelu")
+def gelu(node: Node, x: Tensor) -> Tensor:
+    approximate = node.text("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        raise node.invalid(f"approximate is {approximate!r}")
+    return functions.gelu_by_tanh(x) if approximate == "tanh" else functions.gelu(x)
+
+
+@operator("Elu")
+def elu(node: Node, x: Tensor) -> Tensor:
+    return elu_by(x, node.number("alpha", 1.0))
+
+
+def elu_by(x: Tensor, alpha: float) -> Tensor:
+    """The exponential sees only x <= 0: kernels evaluate both branches."""
+    return (x < 0).where(alpha * functions.expm1(x.minimum(0.0)), x)
+
+
+@operator("Selu")
+def selu(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.67326319217681884765625)
+    gamma = node.number("gamma", 1.05070102214813232421875)
+    return gamma * elu_by(x, alpha)
+
+
+@operator("Celu")
+def celu(node: Node, x: Tensor) -> Tensor:
+    alpha = node.number("alpha", 1.0)
+    return (x < 0).where(alpha * functions.expm1((x / alpha).minimum(0.0)), x)
+
+
+@operator("Shrink", limits="floats")
+def shrink(node: Node, x: Tensor) -> Tensor:
+    bias, limit = node.number("bias", 0.0), node.number("lambd", 0.5)
+    dtype = x.dtype
+    if not dtype.is_float:
+        raise node.unsupported(f"its input is {dtype}", supported="floats")
+    below = (x < -limit).where(x + bias, 0)
+    return (x > limit).where(x - bias, below)

@@ -1,0 +1,1 @@
+"""Writing a bundle for a target: its runtime, its page, its C program."""

@@ -1,0 +1,109 @@
+"""What a webgpu bundle carries for its user: the runtime, its types with the model's names, a page.
+
+They are real files of `web/` (in a wheel, `tinyedge/web/`); only the types are adapted to the
+model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tinyedge.core.dtype import by_name
+from tinyedge.core.errors import InternalError
+from tinyedge.core.program.program import Port, Program, State
+
+FILES = ("tinyedge.js", "diagnostics.js", "index.html", "page.js", "page.css")
+
+# Where the types name what the model takes, gives and keeps.
+BEGIN, END = "// <model>\n", "// </model>\n"
+
+ARRAYS = {
+    "bool": "Uint8Array",
+    "int8": "Int8Array",
+    "int16": "Int16Array",
+    "int32": "Int32Array",
+    "int64": "BigInt64Array",
+    "uint8": "Uint8Array",
+    "uint16": "Uint16Array",
+    "uint32": "Uint32Array",
+    "uint64": "BigUint64Array",
+    "float16": "any",  # Float16Array, which not every version of TypeScript knows
+    "float32": "Float32Array",
+    "float64": "Float64Array",
+}
+
+
+def runtime_files(program: Program) -> dict[str, Path | bytes]:
+    """Name -> file or content of all that a bundle of `program` carries beside its own files."""
+    files: dict[str, Path | bytes] = {name: web_file(f"src/{name}") for name in FILES}
+    files["tinyedge.d.ts"] = types(program).encode("ascii")
+    return files
+
+
+def web_file(name: str) -> Path:
+    """A file of `web/`, in a checkout or in an installed package. Raises InternalError."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "web", package.parent / "web"):
+        if (folder / name).is_file():
+            return folder / name
+    raise InternalError(
+        f"web/{name}",
+        "this installation lacks a part of the browser's runtime",
+        id="install.web",
+        next="install tinyedge again",
+    )
+
+
+def types(program: Program) -> str:
+    """`tinyedge.d.ts` with this model's inputs, outputs, states and entries."""
+    general = web_file("src/tinyedge.d.ts").read_text("ascii")
+    before, rest = general.split(BEGIN)
+    after = rest.split(END)[1]
+    # With several entries a run takes and gives those of one of them.
+    optional = "?" if len(program.entries) > 1 else ""
+    inputs = _members(program.inputs, optional, ["InputValue"] * len(program.inputs))
+    outputs = _members(program.outputs, optional, map(_output, program.outputs))
+    states = _members(program.states, "", [_array(state) for state in program.states])
+    groups = {"Inputs": inputs, "Outputs": outputs, "States": states}
+    model = "\n".join(f"export interface {name} {{\n{text}}}\n" for name, text in groups.items())
+    entries = " | ".join(json.dumps(entry.name) for entry in program.entries)
+    return f"{before}{model}\nexport type EntryName = {entries};\n{after}"
+
+
+def _output(port: Port) -> str:
+    slices = " | ".join(json.dumps(part.name) for part in port.slices)
+    return f"Output<{_array(port)}{', ' + slices if slices else ''}>"
+
+
+def _array(port: Port | State) -> str:
+    """The array that callers give and get."""
+    return ARRAYS[by_name(port.dtype).held.name]
+
+
+def _members(ports: Iterable[Port | State], optional: str, kinds: Iterable[str]) -> str:
+    """A member for each name; where several entries have ports of one name, what any of them is."""
+    named: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for port, kind in zip(ports, kinds, strict=True):
+        sizes = ", ".join(size if isinstance(size, str) else _size(size) for size in port.shape)
+        # A size is a symbol's name, which may hold anything: as JSON it stays on its comment's
+        # line.
+        shapes, union = named.setdefault(port.name, ({}, {}))
+        shapes[f"{port.dtype} {_comment('[' + sizes + ']')}"] = None
+        union[kind] = None
+    return "".join(
+        f"  /** {' or '.join(shapes)} */\n  {json.dumps(name)}{optional}: {' | '.join(union)};\n"
+        for name, (shapes, union) in named.items()
+    )
+
+
+def _size(expression: object) -> str:
+    if isinstance(expression, tuple):
+        operator, *operands = expression
+        return f"{operator}({', '.join(map(_size, operands))})"
+    return str(expression)
+
+
+def _comment(text: str) -> str:
+    return json.dumps(text)[1:-1].replace("*/", "* /")

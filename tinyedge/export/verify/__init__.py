@@ -1,0 +1,1 @@
+"""Comparing a bundle with the model it was made from."""

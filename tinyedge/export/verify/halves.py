@@ -1,0 +1,144 @@
+"""What a program gives where values are kept as halves: reference values, rounded between launches.
+
+The kernels are those of the reference, in double precision. After each launch, what the target
+would keep as halves is rounded to halves; so are weights, before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.compile import Compilation
+from tinyedge.core.compiler.schedule.kernels import LARGEST_HALF
+from tinyedge.core.compiler.target import Target
+from tinyedge.core.program.device import Range
+from tinyedge.core.program.program import Launch, Program, launches
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle import golden
+from tinyedge.export.bundle.golden import MILLION, Comparison, Golden
+
+Array = Any
+
+MADE = "cpu, unoptimised, double, kept as halves"
+
+# The difference between halves and floats, of the greatest output, of which a user is told.
+NOTABLE = 0.01
+
+# A device rounds other values than the reference does and errs as much by itself: the tolerance is
+# this many times what halves make, but never so much that zeros would pass.
+MARGIN = 3
+MOST_TOLERANCE = MILLION // 2
+
+SHOWN = 4  # of the nodes whose values are cut
+
+
+def reference(cpu: Target, caps: Caps) -> Target:
+    """The cpu target with tensors between kernels where a target with these caps has them."""
+    like = replace(
+        cpu.caps(), vector=caps.vector, bindings=caps.bindings, half_stores=caps.half_stores
+    )
+    return replace(cpu, profiles={"default": like})
+
+
+def expecting(
+    program: Program,
+    compiled: Compilation,
+    replay: Replay,
+    case: Golden,
+    warn: Callable[[str], None],
+) -> Golden:
+    """The case with what halves give, and a tolerance that halves allow.
+
+    From now on, the replay's weights are rounded. Warns where halves are far from the outputs that
+    the case has.
+    """
+    halves = Halves(compiled, replay)
+    kept = golden.expecting(program, replace(case, made=MADE), halves.run, replay.reset)
+    differences = _differences(program, case, kept)
+    worst = max((d.error for d in differences if np.isfinite(d.error)), default=0.0)
+    tolerance = max(case.tolerance, min(round(MARGIN * worst * MILLION), MOST_TOLERANCE))
+    if notable := [d for d in differences if d.error > NOTABLE]:
+        warn(_warning(case.entry, notable, halves.cut))
+    return replace(kept, tolerance=tolerance)
+
+
+def _differences(program: Program, full: Golden, kept: Golden) -> list[Comparison]:
+    """How what halves give compares with what floats give, in the entry's order."""
+    found = []
+    ports = program.outputs_of(golden.find_entry(program, full.entry)).values()
+    for port, expected, actual in zip(ports, full.outputs, kept.outputs, strict=True):
+        pair = actual.data, expected.data
+        found.append(golden.compare(port.name, *pair, full.tolerance, port.dtype))
+    return found
+
+
+def _warning(entry: str, notable: Sequence[Comparison], cut: Mapping[str, float]) -> str:
+    told = ", ".join(
+        f"{d.output!r} by {100 * d.error:.2g} % of its greatest value"
+        if np.isfinite(d.error)
+        else f"{d.output!r} ({d.because})"
+        for d in notable
+    )
+    text = f"on the golden case of entry {entry!r}, fp16 is off what fp32 gives: {told}"
+    if cut:
+        shown = ", ".join(f"{name!r} ({size:.3g})" for name, size in list(cut.items())[:SHOWN])
+        more = f" and {len(cut) - SHOWN} more" if len(cut) > SHOWN else ""
+        text += f"; too large for halves, so cut at {LARGEST_HALF:.0f}: {shown}{more}"
+    return (
+        f"{text}; see what it is with real inputs, --golden-input NAME=FILE.npy, or keep floats, "
+        "--precision fp32"
+    )
+
+
+class Halves:
+    """Runs of a reference program as halves would give them.
+
+    cut: names of nodes and weights that have numbers too large for halves, and their greatest.
+    """
+
+    def __init__(self, compiled: Compilation, replay: Replay) -> None:
+        """From now on, the replay's weights are rounded."""
+        assert compiled.program is not None
+        self.replay = replay
+        self.rounded = compiled.rounded
+        self.cut: dict[str, float] = {}
+        program = compiled.program
+        steps = [step for entry in program.entries for step in launches(entry.steps)]
+        # What leaves a buffer whole: before, parts of it hold whatever was there.
+        self.last = {step.buffers[0]: step for step in steps}
+        for number, buffer in enumerate(program.buffers):
+            if buffer.weight >= 0 and number in self.rounded:
+                self._round(replay.ranges[number], program.weights[buffer.weight].name)
+
+    def run(
+        self, inputs: Mapping[str, Array], entry: str, symbols: Mapping[str, int]
+    ) -> Mapping[str, Array]:
+        """The outputs by name."""
+        return self.replay.observe(inputs, entry, symbols, self._launched)
+
+    def _launched(self, launch: Launch, written: Range) -> None:
+        number = launch.buffers[0]
+        if number in self.rounded:
+            name = launch.nodes[-1] if launch.nodes and self.last[number] is launch else ""
+            self._round(written, name)
+
+    def _round(self, range: Range, name: str) -> None:
+        """Round memory in place; note under a name what is cut."""
+        device = self.replay.device
+        (content,) = device.read([range])
+        values = content.view(np.float32)
+        halves = np.clip(values, -LARGEST_HALF, LARGEST_HALF)
+        halves[np.isinf(values)] = values[np.isinf(values)]
+        if name:
+            beyond = np.isfinite(values) & (values != halves)
+            greatest = float(np.max(np.abs(values), where=beyond, initial=0.0))
+            if greatest:
+                self.cut[name] = max(greatest, self.cut.get(name, 0.0))
+        with np.errstate(invalid="ignore"):  # of what nothing wrote
+            rounded = halves.astype(np.float16).astype(np.float32)
+        device.upload(range, rounded.view(np.uint8))
