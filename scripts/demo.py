@@ -29,12 +29,12 @@ Array = np.ndarray[Any, Any]
 
 
 def image() -> Array:
-    """A picture as the model wants it: 224 x 224, blue green red, the mean colour taken away."""
+    """A picture as the model wants it: 224 x 224, blue green red, the mean color taken away."""
     y, x = np.mgrid[0:224, 0:224].astype(np.float32) / 224
     disc = ((x - 0.5) ** 2 + (y - 0.4) ** 2 < 0.08).astype(np.float32)
-    colours = np.stack([0.4 + 0.4 * y, 0.3 + 0.3 * disc, 0.2 + 0.6 * disc * x], axis=-1)
-    grain = np.random.default_rng(0).normal(0, 0.02, colours.shape).astype(np.float32)
-    pixels = np.clip(colours + grain, 0, 1) * 255
+    colors = np.stack([0.4 + 0.4 * y, 0.3 + 0.3 * disc, 0.2 + 0.6 * disc * x], axis=-1)
+    grain = np.random.default_rng(0).normal(0, 0.02, colors.shape).astype(np.float32)
+    pixels = np.clip(colors + grain, 0, 1) * 255
     mean = np.array([104, 117, 123], np.float32)
     return np.ascontiguousarray((pixels - mean)[None], np.float32)
 

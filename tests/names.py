@@ -45,7 +45,7 @@ ROLES = 3
 
 
 def named_model(turn: int) -> tuple[ModelProto, dict[str, Any], dict[str, Any]]:
-    """A third of the names are inputs, of initialisers, of outputs; all are nodes'.
+    """A third of the names are inputs, of initializers, of outputs; all are nodes'.
 
     turn: which third is what. Returns the model, values of its inputs, and its right outputs.
     """

@@ -182,7 +182,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "kept accumulator": lambda: single(
         lambda x, h: {"h_out": h * 0.5 + x}, {"h": "h_out:keep"}, x=X, h=X
     ),
-    "neighbours": lambda: single(  # each element depends on others of the old value
+    "neighbors": lambda: single(  # each element depends on others of the old value
         lambda x, h: {"y": h.exp(), "h_out": h.flip(1) + x}, {"h": "h_out"}, x=X, h=X
     ),
     "delay": lambda: single(lambda x, h: {"y": h, "h_out": x}, {"h": "h_out"}, x=X, h=X),

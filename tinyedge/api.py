@@ -450,7 +450,7 @@ def _golden_device(program: Program, steps: int) -> Any:
     module = importlib.import_module("tinyedge.targets.cpu.device")
     return module.open(
         requirements=program.requirements,
-        optimisation=("-O1", "-march=native"),
+        optimization=("-O1", "-march=native"),
         little_work=LITTLE_WORK // steps,
     )
 
@@ -474,7 +474,7 @@ def _golden(
             case = golden.make(
                 program,
                 replay.run,
-                made="cpu, unoptimised, double",
+                made="cpu, unoptimized, double",
                 entry=entry,
                 steps=steps,
                 tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
@@ -680,7 +680,7 @@ def inspect_model(
     )
     if not found.remaining.outputs:
         return found, None
-    stage = "fold" if found.refused or found.open else "optimise"
+    stage = "fold" if found.refused or found.open else "optimize"
     graph = found.remaining.graph()
     try:
         return found, compile_graph(graph, find_target(target), options, stop_after=stage)

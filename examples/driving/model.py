@@ -194,7 +194,7 @@ def vision(net: Net, width: float) -> str:
     seen = []
     for camera in ("frames", "wide_frames"):
         x = net.add("Cast", camera, name=f"{camera}.float", to=TensorProto.FLOAT)
-        x = net.add("Sub", x, middle, name=f"{camera}.centred")
+        x = net.add("Sub", x, middle, name=f"{camera}.centered")
         x = net.add("Mul", x, scale, name=f"{camera}.scaled")
         planes = 2 * PLANES
         x = net.convolution(
@@ -212,10 +212,10 @@ def vision(net: Net, width: float) -> str:
     x = net.swish(net.convolution(x, "top", inputs, channels(64), LINEAR))
     x = net.add("Flatten", x, name="flat", axis=1)
     x = net.linear(x, "feature", channels(64) * HEIGHT * WIDTH, FEATURES, AFTER_SWISH)
-    return normalised(net, x, "feature")
+    return normalized(net, x, "feature")
 
 
-def normalised(net: Net, x: str, name: str) -> str:
+def normalized(net: Net, x: str, name: str) -> str:
     size = FEATURES
     scale = net.constant(f"{name}.norm.scale", 1 + 0.1 * net.random.standard_normal(size))
     bias = net.drawn(f"{name}.norm.bias", (size,), 0.1)
@@ -251,7 +251,7 @@ def context(net: Net, feature: str, desire: str) -> str:
     x = net.add("Add", present, net.linear(x, "mixed", size, size, 3.0), name="recalled")
     y = net.add("Elu", net.linear(x, "widened", size, 2 * size, LINEAR), name="widened.elu")
     x = net.add("Add", x, net.linear(y, "narrowed", 2 * size, size, AFTER_ELU), name="thought")
-    return normalised(net, x, "context")
+    return normalized(net, x, "context")
 
 
 def drive(width: float = 1.0) -> Any:
@@ -352,9 +352,9 @@ def frame(prefix: str = "", camera: tuple[int, int] = CAMERA) -> Any:
     pixels = net.add("Reshape", y, net.constant("all", [-1], np.int64), name="y.pixels")
     light = net.add("Gather", pixels, luma, name="light", axis=0)
     pairs = net.add("Reshape", uv, net.constant("pairs", [-1, 2], np.int64), name="uv.pixels")
-    colour = net.add("Gather", pairs, chroma, name="colour.pairs", axis=0)
-    colour = net.add("Transpose", colour, name="colour", perm=(2, 0, 1))
-    planes = net.add("Concat", light, colour, name="planes", axis=0)
+    color = net.add("Gather", pairs, chroma, name="color.pairs", axis=0)
+    color = net.add("Transpose", color, name="color", perm=(2, 0, 1))
+    planes = net.add("Concat", light, color, name="planes", axis=0)
     shape = net.constant("shape", [1, PLANES, ROWS, COLUMNS], np.int64)
     net.add("Reshape", planes, shape, name=f"{prefix}frame")
     bytes = TensorProto.UINT8

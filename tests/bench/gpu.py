@@ -1,6 +1,6 @@
 """Our CUDA kernels beside the same ones written by hand, on one GPU in one run.
 
-    python -m tests.bench.gpu                 # sizes for a GPU of a data centre
+    python -m tests.bench.gpu                 # sizes for a GPU of a data center
     python -m tests.bench.gpu --scale 4       # a quarter of them, for a Jetson
     python -m tests.bench.gpu --json FILE
 

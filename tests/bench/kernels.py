@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--by", choices=["launch", "kernel"], default="launch")
     parser.add_argument("--top", type=int, default=30, help="rows shown (default 30)")
     parser.add_argument("--profiles", type=int, default=5, help="timed runs, at most (default 5)")
-    parser.add_argument("--no-optimize", action="store_true", help="export without optimising")
+    parser.add_argument("--no-optimize", action="store_true", help="export without optimizing")
     parser.add_argument("--json", metavar="FILE", help="write everything")
     given = parser.parse_args(arguments)
     try:

@@ -12,7 +12,7 @@ from tinyedge.targets.cuda import compiler
 
 @pytest.mark.parametrize("case", gpu.cases(1), ids=lambda case: case.name)
 def test_both_sides_compile(case: gpu.Case) -> None:
-    """At full size, for Orin and for a GPU of a data centre."""
+    """At full size, for Orin and for a GPU of a data center."""
     for program in (gpu.ours(case), gpu.by_hand(case)):
         files = compiler.build(kernel_file(program), ["sm_87", "sm_90"], pytest.fail)
         assert len(files) == 4

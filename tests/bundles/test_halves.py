@@ -49,7 +49,7 @@ def full(x: np.ndarray, scale: float, offset: float, halves: bool) -> np.ndarray
 @pytest.mark.parametrize(
     ("scale", "offset", "least", "most"),
     [(1.0, 0.0, 0, 0.002), (1.0, 300.0, 0.01, 0.1), (1e5, 0.0, 0.3, 1.0)],
-    ids=["tame", "cancelling", "overflowing"],
+    ids=["tame", "canceling", "overflowing"],
 )
 def test_the_case_has_what_halves_give(
     scale: float, offset: float, least: float, most: float, tmp_path: Path

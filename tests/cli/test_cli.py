@@ -574,7 +574,7 @@ def test_explain_every_stage(tinyedge: Command) -> None:
     expected = {
         "fold": "outputs: conv2d_4, softmax",
         "fuse": "kernel 1: 1 launch, first for ",
-        "optimise": "move To(range=",
+        "optimize": "move To(range=",
         "lower": "workgroup (",
         "render": "void k0_",
         "assemble": "arenas: ",
@@ -728,7 +728,7 @@ def test_names_of_a_model_are_printed_escaped(tinyedge: Command, tmp_path: Path)
         (0, ("bench", out, "--runs", "1")),
         (1, ("inspect", tmp_path / f"nothing{EVIL}")),
     ]
-    stages = ("fold", "fuse", "optimise", "lower", "render", "assemble")
+    stages = ("fold", "fuse", "optimize", "lower", "render", "assemble")
     commands += [(0, ("explain", model, "--stop-after", stage)) for stage in stages]
     for code, command in commands:
         got, printed, said = tinyedge(*command)

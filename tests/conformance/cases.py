@@ -548,16 +548,16 @@ def matmuls(inputs: Inputs, limits: Limits) -> Iterator[Case]:
 
 @family
 def rows(inputs: Inputs, limits: Limits) -> Iterator[Case]:
-    """Softmax and normalisation over rows of odd lengths: several reductions, one kernel."""
+    """Softmax and normalization over rows of odd lengths: several reductions, one kernel."""
     for length in (1, 3, 7, 31, 65, 256):
         x = inputs.new(floats(3, length, seed=length) * np.float32(4))
         yield f"softmax_{length}", x.softmax(-1), Tolerance(greatest=1e-5)
         yield f"log_softmax_{length}", x.log_softmax(-1), Tolerance(greatest=1e-5)
         mean = x.mean(-1, keepdims=True)
-        centred = x - mean
-        variance = (centred * centred).mean(-1, keepdims=True)
+        centered = x - mean
+        variance = (centered * centered).mean(-1, keepdims=True)
         scale = Tensor.weight("", floats(length, seed=3))
-        normal = centred / (variance + 1e-5).sqrt() * scale
+        normal = centered / (variance + 1e-5).sqrt() * scale
         yield f"layer_norm_{length}", normal, Tolerance(greatest=1e-4)
     big = inputs.new(np.array([[1e4, -1e4, 0], [-np.inf, 0, 1], [88, 89, 90]], np.float32))
     yield "softmax_large", big.softmax(-1), Tolerance(greatest=1e-5)

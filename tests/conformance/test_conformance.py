@@ -1,4 +1,4 @@
-"""One suite for every target, optimised and not: each case agrees with the reference evaluator."""
+"""One suite for every target, optimized and not: each case agrees with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def limitations(target: str) -> Limits:
     return found
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_conformance(name: str, optimize: bool, target: str, device: Device) -> None:
     inputs = Inputs()

@@ -143,7 +143,7 @@ def _port(name: str, tensor: Tensor) -> list[Port]:
     ]
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__[1:])
 def test_counts(case: Case, optimize: bool, target: str, device: Device) -> None:
     x = Tensor.input("x", (ROWS, COLUMNS), dt.float32)

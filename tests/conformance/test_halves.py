@@ -15,7 +15,7 @@ LARGEST = np.float32(65504)
 VALUES = [0, -1.5, 0.1, 7e4, -1e30, np.inf, -np.inf, np.nan]
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("width", [7, 8])
 def test_halves(width: int, optimize: bool, target: str, device: Device) -> None:
     options = Options(optimize, precision="fp16")
@@ -27,7 +27,7 @@ def test_halves(width: int, optimize: bool, target: str, device: Device) -> None
     values = np.array(VALUES, np.float32)[-width:]
     inputs = Inputs()
     x = inputs.new(np.stack([values, values * 0.5, values + 3]))
-    kept = (x * 1.0).realise()
+    kept = (x * 1.0).realize()
     actual = run({"twice": kept * 2.0}, inputs, target, device, options)
     expected = inputs.arrays["x0"]
     if caps.half_stores or (optimize and width % 4 == 0):  # else they are kept in full

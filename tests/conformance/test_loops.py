@@ -1,4 +1,4 @@
-"""Loops over whole kernels, on every target, optimised and not, against the reference evaluator."""
+"""Loops over whole kernels, on every target, optimized and not, against the reference evaluator."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _rows_and_the_old_value(x: Tensor) -> Sequence[Tensor]:
 
 
 def _a_row_of_what_lies_outside(x: Tensor) -> Sequence[Tensor]:
-    outside = (x * 0.1).realise()
+    outside = (x * 0.1).realize()
 
     def turn(t: Tensor, y: Tensor) -> Sequence[Tensor]:
         return t + 1, outside.put(t, y.gather(0, t) + 1.0)
@@ -189,7 +189,7 @@ def _compiled(function: Callable[[Tensor], Sequence[Tensor]], target: str, optim
     return compiled, evaluate([y.node for y in results], {"x": X})
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__[1:])
 def test_loops(
     function: Callable[[Tensor], Sequence[Tensor]], optimize: bool, target: str, device: Device

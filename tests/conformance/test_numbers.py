@@ -21,7 +21,7 @@ SCALES = (0.11, 0.07, 0.23, 0.05)
 
 
 def _layers(inputs: Inputs, scales: tuple[float, ...]) -> Tensor:
-    """Products with a weight, each quantised in its own way."""
+    """Products with a weight, each quantized in its own way."""
     random = np.random.default_rng(3)
     x = inputs.new(random.normal(size=(8, 32)).astype(np.float32))
     for number, scale in enumerate(scales):

@@ -70,7 +70,7 @@ def untouched(program: Program, replay: Replay) -> Iterator[Range]:
             end = max(end, stop)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 def test_memory_beside_outputs(optimize: bool, target: str, device: Device) -> None:
     inputs = Inputs()
     tensors = dict(results(inputs))

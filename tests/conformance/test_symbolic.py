@@ -15,7 +15,7 @@ from tinyedge.core.tensor.tensor import Tensor
 SIZES = ((4, 1), (40, 9), (12, 3), (28, 8), (4, 1))
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 def test_one_program_for_many_sizes(optimize: bool, target: str, device: Device) -> None:
     generator = np.random.default_rng(0)
 

@@ -24,7 +24,7 @@ CASES = {
     "product": x @ Tensor.weight("w", COLUMNS),
     "convolution": x.conv(Tensor.weight("w", WEIGHTS), pads=((1, 1), (1, 1))),
     "odd": x @ Tensor.weight("w", COLUMNS[:, :27]),
-    "normalised": (x @ Tensor.weight("w", COLUMNS)).softmax(-1),
+    "normalized": (x @ Tensor.weight("w", COLUMNS)).softmax(-1),
 }
 
 

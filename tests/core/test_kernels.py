@@ -40,7 +40,7 @@ def _convolutions(x: Tensor) -> Tensor:
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "convolutions": _convolutions,
     "softmax": lambda x: x.softmax(1),
-    "normalised": lambda x: (x - x.mean((2, 3), keepdims=True)) / x.max((2, 3), keepdims=True),
+    "normalized": lambda x: (x - x.mean((2, 3), keepdims=True)) / x.max((2, 3), keepdims=True),
     "concat": lambda x: Tensor.concat([x.exp(), x[:, :1], x.flip(2)], 1).window(2, 2).sum(-1),
     "product": lambda x: x.reshape((3, -1)) @ _weight(70, 9),
     "means": lambda x: x.mean(),

@@ -91,9 +91,9 @@ def convolution(inputs: Inputs) -> dict[str, Tensor]:
 
 def rows(inputs: Inputs) -> dict[str, Tensor]:
     x = inputs.new(floats(5, 24))
-    centred = x - x.mean(-1, keepdims=True)
-    variance = (centred * centred).mean(-1, keepdims=True)
-    return {"softmax": x.softmax(-1), "norm": centred / (variance + 1e-5).sqrt()}
+    centered = x - x.mean(-1, keepdims=True)
+    variance = (centered * centered).mean(-1, keepdims=True)
+    return {"softmax": x.softmax(-1), "norm": centered / (variance + 1e-5).sqrt()}
 
 
 def elementwise(inputs: Inputs) -> dict[str, Tensor]:
@@ -113,7 +113,7 @@ def reductions(inputs: Inputs) -> dict[str, Tensor]:
     return {"sum": x.sum(1), "max": x.max((0, 2)), "all": x.sum(), "min": x[:, :15].min(1)}
 
 
-def quantised(inputs: Inputs) -> dict[str, Tensor]:
+def quantized(inputs: Inputs) -> dict[str, Tensor]:
     """Narrow integers from and to memory, int32 or float32 between."""
     x = inputs.new(np.arange(-72, 72, dtype=np.int8).reshape(6, 24))
     weight = inputs.new(np.arange(192, dtype=np.uint8).reshape(24, 8))
@@ -126,7 +126,7 @@ def quantised(inputs: Inputs) -> dict[str, Tensor]:
     }
 
 
-KERNELS = (matmul, convolution, rows, elementwise, reductions, quantised)
+KERNELS = (matmul, convolution, rows, elementwise, reductions, quantized)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
@@ -208,14 +208,14 @@ def test_illegal_moves_say_why() -> None:
     vector = To(2, "vector").apply(split, caps)
     assert [r.arg for r in ranges(vector)] == [(1, "loop"), (2, "vector")]
     again = Split(1, 3, 3).apply(vector, caps)
-    with pytest.raises(IllegalMove, match="vectorise"):
+    with pytest.raises(IllegalMove, match="vectorize"):
         To(4, "vector").apply(again, caps)
 
 
 def test_vectors_of_narrow_integers() -> None:
     """Where the device has them, they are loaded, converted and stored as vectors."""
     inputs = Inputs()
-    program = compiled(quantised(inputs), inputs, find_target("cpu"), Options()).program
+    program = compiled(quantized(inputs), inputs, find_target("cpu"), Options()).program
     assert program is not None
     for kernel in program.kernels:
         assert any(move.get("kind") == "vector" for move in kernel.moves), kernel.source
@@ -237,7 +237,7 @@ def test_records() -> None:
 def test_chosen_moves_can_be_replayed(
     kernel: Callable[[Inputs], dict[str, Tensor]], target: str
 ) -> None:
-    """The list beside a kernel is all of its optimisation."""
+    """The list beside a kernel is all of its optimization."""
     inputs = Inputs()
     outputs = kernel(inputs)
     for optimize in (False, True):

@@ -37,7 +37,7 @@ def follow(case: Case, replay: Replay, seed: int = 0) -> list[dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("name", CASES)
 def test_runs(name: str, optimize: bool, target: str, device: Device) -> None:
     case = CASES[name]()

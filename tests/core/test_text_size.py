@@ -131,17 +131,17 @@ def test_chains_of_functions(step: str, target: str) -> None:
 
 @pytest.mark.parametrize("kind", ["UINT8", "INT8", "INT16", "UINT4", "FLOAT8E4M3FN"])
 @pytest.mark.parametrize("axis", [None, 1])
-def test_chains_of_quantisers(kind: str, axis: int | None, target: str) -> None:
+def test_chains_of_quantizers(kind: str, axis: int | None, target: str) -> None:
     """As onnxruntime's tools write them around every operator."""
     first = 0
     for length in LENGTHS if "FLOAT" not in kind else LENGTHS[:-1]:
-        found = compile_graph(quantised(kind, axis, length), find_target(target), Options())
+        found = compile_graph(quantized(kind, axis, length), find_target(target), Options())
         nodes = check(found)
         first = first or nodes
         assert nodes <= 2 * first * length + 200  # where a kernel is cut, some is computed twice
 
 
-def quantised(kind: str, axis: int | None, length: int) -> Graph:
+def quantized(kind: str, axis: int | None, length: int) -> Graph:
     """A chain of Mul, QuantizeLinear and DequantizeLinear."""
     count = () if axis is None else (4,)
     code = getattr(TensorProto, kind)

@@ -44,7 +44,7 @@ class Launch(ctypes.Structure):
 class Shim:
     """How kernels are compiled and run. cache: a folder. order: of threads and of blocks.
 
-    sanitize: stop the process at a wrong address or undefined behaviour; it must have been started
+    sanitize: stop the process at a wrong address or undefined behavior; it must have been started
     with the address sanitizer's library loaded.
     """
 

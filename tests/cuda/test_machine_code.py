@@ -1,4 +1,4 @@
-"""Machine code for Orin and for a data centre's GPU: whole vectors, no spilled registers."""
+"""Machine code for Orin and for a data center's GPU: whole vectors, no spilled registers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE_BYTES = 48
 
 def elementwise(inputs: Inputs) -> dict[str, Tensor]:
     x, y = (inputs.new(np.zeros((64, 128), np.float32)) for _ in range(2))
-    return {"y": (x * 2.0 + y).relu().realise() + x.tanh() * y.exp() + x.sin()}
+    return {"y": (x * 2.0 + y).relu().realize() + x.tanh() * y.exp() + x.sin()}
 
 
 # Models of which the kernels compile quickly; the others are slow tests.
@@ -96,7 +96,7 @@ def test_small_graphs(name: str, precision: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "optimize",
     [
-        pytest.param(True, id="optimised"),
+        pytest.param(True, id="optimized"),
         pytest.param(False, id="plain", marks=pytest.mark.slow),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_reciprocal_is_one_instruction(tmp_path: Path) -> None:
     ],
 )
 def test_models(model: str, precision: str, tmp_path: Path) -> None:
-    """Every kernel of a real model, as its bundle holds them and for a data centre's GPU."""
+    """Every kernel of a real model, as its bundle holds them and for a data center's GPU."""
     bundle = cases.export(model, tmp_path / "bundle", target="cuda", precision=precision)
     check_bundle(bundle, tmp_path)
 

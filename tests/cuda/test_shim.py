@@ -99,7 +99,7 @@ def test_shared_memory_is_new_in_every_block(tmp_path: Path) -> None:
 
 
 def test_halves(tmp_path: Path) -> None:
-    """All of them, and what lies between neighbours, as numpy converts them."""
+    """All of them, and what lies between neighbors, as numpy converts them."""
     source = tmp_path / "halves.cpp"
     source.write_text(
         f'#include "{HEADER}"\n'
@@ -169,7 +169,7 @@ def test_sanitizers_let_a_right_kernel_run(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "65.0\n"), result.stderr
 
 
-FEW = "cuda and optimised and (rows or conversions)"
+FEW = "cuda and optimized and (rows or conversions)"
 
 
 @pytest.mark.parametrize(

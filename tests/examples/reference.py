@@ -172,7 +172,7 @@ class Network:
     def step(self, inputs: Mapping[str, Array]) -> Arrays:
         """The outputs of drive.onnx for all of its inputs."""
         given = {name: np.asarray(array, np.float64) for name, array in inputs.items()}
-        feature = self._normalised(self._vision(given), "feature")
+        feature = self._normalized(self._vision(given), "feature")
         begun = np.maximum(given["desire"] - given["last_desire"], 0)
         x = self._context(feature, begun, given)
         x = np.concatenate([x, given["traffic_convention"]], axis=1)
@@ -224,7 +224,7 @@ class Network:
         x = np.einsum("hqk,khd->qhd", scores, values).reshape(1, -1)
         x = present + self._linear(x, "mixed")
         x = x + self._linear(_elu(self._linear(x, "widened")), "narrowed")
-        return self._normalised(x, "context")
+        return self._normalized(x, "context")
 
     def _linear(self, x: Array, name: str) -> Array:
         return self._noted(x @ self._weight(name) + self._weight(name, "bias"))
@@ -245,9 +245,9 @@ class Network:
         self.greatest = max(self.greatest, float(np.abs(x).max()))
         return x
 
-    def _normalised(self, x: Array, name: str) -> Array:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    def _normalized(self, x: Array, name: str) -> Array:
+        centered = x - x.mean(axis=-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(axis=-1, keepdims=True) + 1e-5)
         return scaled * self._weight(name, "norm.scale") + self._weight(name, "norm.bias")
 
     def _weight(self, name: str, kind: str = "weight") -> Array:

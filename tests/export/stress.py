@@ -130,13 +130,13 @@ def casts(m: Maker, x: str) -> str:
 
 
 @link
-def quantised(m: Maker, x: str) -> str:
+def quantized(m: Maker, x: str) -> str:
     scale, zero = m.number(0.1), m.array(np.array(3, np.uint8))
     return m.node("DequantizeLinear", m.node("QuantizeLinear", x, scale, zero), scale, zero)
 
 
 @link
-def dynamically_quantised(m: Maker, x: str) -> str:
+def dynamically_quantized(m: Maker, x: str) -> str:
     return m.node("DequantizeLinear", *m.node("DynamicQuantizeLinear", x, outputs=3))
 
 
@@ -334,7 +334,7 @@ def triangle(m: Maker, x: str) -> str:
 
 
 @link
-def normalised(m: Maker, x: str) -> str:
+def normalized(m: Maker, x: str) -> str:
     return m.node("LayerNormalization", x, m.array(weight(12)), m.array(weight(12)), axis=1)
 
 

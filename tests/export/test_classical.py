@@ -144,7 +144,7 @@ GRAMS = {
 }
 
 
-def vectorised(x: Any, **attributes: Any) -> Any:
+def vectorized(x: Any, **attributes: Any) -> Any:
     node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **{**GRAMS, **attributes})
     proto = imported(node, {"x": x}, 0)
     return evaluate([import_model(proto.SerializeToString()).outputs["y"].node], {"x": x})[0]
@@ -160,8 +160,8 @@ def test_ngrams(kind: Any, mode: str, skips: int) -> None:
     attributes = {"mode": mode, "max_skip_count": skips, "ngram_indexes": columns}
     node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], weights=weights, **GRAMS, **attributes)
     want = ReferenceEvaluator(imported(node, {"x": x}, 0)).run(None, {"x": x})[0]
-    np.testing.assert_array_equal(vectorised(x, weights=weights, **attributes), want)
-    first = vectorised(x[0], weights=weights, **attributes)
+    np.testing.assert_array_equal(vectorized(x, weights=weights, **attributes), want)
+    first = vectorized(x[0], weights=weights, **attributes)
     np.testing.assert_array_equal(first, want[0])
 
 
@@ -170,13 +170,13 @@ def test_words_that_the_input_cannot_hold() -> None:
     x = np.array([2, 3, 2, -5], np.int32)
     pool = [-(2**40), 2**32 + 2, 2, 2**33, -5]
     attributes = {"ngram_counts": [0], "max_gram_length": 1, "max_skip_count": 0}
-    found = vectorised(x, **attributes, mode="TF", pool_int64s=pool, ngram_indexes=[0, 1, 2, 3, 4])
+    found = vectorized(x, **attributes, mode="TF", pool_int64s=pool, ngram_indexes=[0, 1, 2, 3, 4])
     assert found.tolist() == [0, 0, 2, 0, 1]
 
 
 def test_no_words() -> None:
     attributes = {"ngram_indexes": list(range(7)), "max_skip_count": 0}
-    found = vectorised(np.zeros((2, 0), np.int64), mode="TF", **attributes)
+    found = vectorized(np.zeros((2, 0), np.int64), mode="TF", **attributes)
     assert found.shape == (2, 7) and not found.any()
 
 
@@ -186,7 +186,7 @@ def test_pairs_of_many_words() -> None:
     attributes = {"ngram_counts": [0, 0], "min_gram_length": 2, "max_skip_count": 0}
     pairs = words.reshape(-1, 2)
     x = np.concatenate([pairs[7], pairs[59_999], [0], pairs[7][::-1], pairs[7]])
-    found = vectorised(
+    found = vectorized(
         x, **attributes, mode="TF", pool_int64s=words, ngram_indexes=list(range(60_000))
     )
     assert found[7] == 2 and found[59_999] == 1 and found.sum() == 3
@@ -224,10 +224,10 @@ def test_ngrams_in_other_columns() -> None:
     """
     x = np.array([2, 5, 6, 5, 6, 7], np.int64)
     attributes = {"ngram_indexes": [6, 0, 1, 2, 4, 4, 3], "max_skip_count": 0}
-    counts = vectorised(x, mode="TF", **attributes)
+    counts = vectorized(x, mode="TF", **attributes)
     assert counts.tolist() == [0, 2, 0, 1, 2, 0, 1]
     weights = [10.0, 1.0, 2.0, 3.0, 5.0, 7.0, 100.0]
-    scaled = vectorised(x, mode="TFIDF", weights=weights, **attributes)
+    scaled = vectorized(x, mode="TFIDF", weights=weights, **attributes)
     assert scaled.tolist() == [0, 4, 0, 100, 10, 0, 10]
 
 

@@ -176,23 +176,23 @@ def onnx_reference(
     return ReferenceEvaluator(model).run(None, used)[0].reshape(-1, 3)
 
 
-def some_boxes(batches: int, count: int, centred: bool) -> Any:
+def some_boxes(batches: int, count: int, centered: bool) -> Any:
     """Corners in any order; some boxes are empty, some are the same."""
     boxes = RNG.integers(0, 12, (batches, count, 4)).astype(np.float32)
-    if centred:
+    if centered:
         boxes[..., 2:] = RNG.integers(0, 6, (batches, count, 2))
     boxes[:, ::7] = boxes[:, :1]
     return boxes
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("least", [None, 0.4])
 @pytest.mark.parametrize("most", [0, 1, 3, 20, 1000])
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 0.5])
-def test_non_max_suppression(overlap: float, most: int, least: Any, centred: bool) -> None:
-    boxes = some_boxes(2, 40, centred)
+def test_non_max_suppression(overlap: float, most: int, least: Any, centered: bool) -> None:
+    boxes = some_boxes(2, 40, centered)
     scores = (RNG.integers(0, 11, (2, 3, 40)) / 10).astype(np.float32)
-    want = onnx_reference(boxes, scores, most, np.float32(overlap), least, int(centred))
+    want = onnx_reference(boxes, scores, most, np.float32(overlap), least, int(centered))
     for limit in (most, Tensor.input("m", (1,), dt.int64)):
         results = counted.non_max_suppression(
             given(boxes, "b"),
@@ -201,7 +201,7 @@ def test_non_max_suppression(overlap: float, most: int, least: Any, centred: boo
             240,
             overlap=overlap,
             least=least,
-            centred=centred,
+            centered=centered,
         )
         got, count = evaluated(results, b=boxes, s=scores, m=np.array([most]))
         assert count == len(want)

@@ -499,15 +499,15 @@ def test_a_k_that_is_none(k: int, size: Any, tmp_path: Path) -> None:
         import_model(model.SerializeToString(), dims={"n": size})
 
 
-@pytest.mark.parametrize("centred", [0, 1])
-def test_non_max_suppression(centred: int, target: str, device: Device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("centered", [0, 1])
+def test_non_max_suppression(centered: int, target: str, device: Device, tmp_path: Path) -> None:
     """A detection head: boxes are selected and gathered. Equal scores, empty and flipped boxes."""
     nodes = [
         helper.make_node(
             "NonMaxSuppression",
             ["boxes", "scores", "most", "overlap", "least"],
             ["selected"],
-            center_point_box=centred,
+            center_point_box=centered,
         ),
         helper.make_node("Slice", ["selected", "two", "three", "one"], ["column"]),
         helper.make_node("Squeeze", ["column", "one"], ["places"]),

@@ -72,8 +72,8 @@ PARTS: Nodes = [
     ("Div", ["difference", "deviation"], ["y"]),
 ]
 TWO = {"two": H(2)}
-CENTRED = exact(DEVIATING) - exact(DEVIATING).mean(-1, keepdims=True)
-NORMAL = CENTRED / np.sqrt((CENTRED**2).mean(-1, keepdims=True))
+CENTERED = exact(DEVIATING) - exact(DEVIATING).mean(-1, keepdims=True)
+NORMAL = CENTERED / np.sqrt((CENTERED**2).mean(-1, keepdims=True))
 
 LARGE = np.linspace(-3, 14, 128, dtype=H).reshape(2, 64)  # of which halves hold no exponentials
 QUERY = np.full((4, 96), 120, H)

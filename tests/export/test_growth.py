@@ -26,7 +26,7 @@ from tinyedge.core.program.replay import Replay
 from tinyedge.export.onnx import import_model
 
 LENGTH = 120  # links; a kernel holds at most 200 nodes, so these are several kernels
-QUICK = ("clip", "casts", "skewed", "shuffle", "pad_reflect", "sequences", "split", "normalised")
+QUICK = ("clip", "casts", "skewed", "shuffle", "pad_reflect", "sequences", "split", "normalized")
 
 
 def _calls(source: bytes, target: str) -> int:

@@ -24,7 +24,7 @@ from tinyedge.export.onnx import import_model, inspect_model, registry
 SECONDS = 2.0
 COMMAND_SECONDS = 4.0
 MEMORY = 512 << 20
-SUBJECT = r"/|model\.onnx|ONNX node '|(input|output|initialiser|value|function) '|the (sub)?graph"
+SUBJECT = r"/|model\.onnx|ONNX node '|(input|output|initializer|value|function) '|the (sub)?graph"
 
 # What an inspection finds, where an import finds something else.
 INSPECTED = {

@@ -86,7 +86,7 @@ def one(op: str, inputs: Sequence[Any], *, outputs: int = 1, **attributes: Any) 
 X = floats(2, 3, 4, 5)
 U8 = whole("uint8", 2, 3, 4, 5, seed=5)
 S8 = whole("int8", 2, 3, 4, 5, seed=5)
-QUANTISED = [np.float32(0.02), np.uint8(120)]
+QUANTIZED = [np.float32(0.02), np.uint8(120)]
 SIGNED = [np.float32(0.02), np.int8(-7)]
 I8 = whole("int8", 5, 6, seed=6)
 LARGE = (floats(3, 8) * 400).astype(np.float16)  # of which halves hold no squares
@@ -133,15 +133,15 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ),
     ("QuantizeLinear", [X, np.float32(0.02), np.uint8(3)], {}),
     ("QuantizeLinear", [X, np.float32(0.001), np.uint16(30000)], {}),
-    ("DequantizeLinear", [U8, *QUANTISED], {}),
+    ("DequantizeLinear", [U8, *QUANTIZED], {}),
     ("DequantizeLinear", [whole("int16", 3, 4), np.float32(0.1), np.int16(-300)], {}),
-    ("QLinearAdd", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
+    ("QLinearAdd", [U8, *QUANTIZED, U8[::-1].copy(), *QUANTIZED, *QUANTIZED], {}),
     ("QLinearAdd", [S8, *SIGNED, S8[::-1, :1].copy(), *SIGNED, np.float32(0.05), np.int8(3)], {}),
-    ("QLinearMul", [U8, *QUANTISED, U8[::-1].copy(), *QUANTISED, *QUANTISED], {}),
-    ("QLinearSigmoid", [U8, *QUANTISED, np.float32(1 / 256), np.uint8(0)], {}),
+    ("QLinearMul", [U8, *QUANTIZED, U8[::-1].copy(), *QUANTIZED, *QUANTIZED], {}),
+    ("QLinearSigmoid", [U8, *QUANTIZED, np.float32(1 / 256), np.uint8(0)], {}),
     ("QLinearSigmoid", [S8, *SIGNED, np.float32(1 / 256), np.int8(-128)], {}),
-    ("QLinearLeakyRelu", [U8, *QUANTISED, *QUANTISED], {"alpha": 0.1}),
-    ("QLinearSoftmax", [U8, *QUANTISED, np.float32(1 / 256), np.uint8(0)], {"opset": 13}),
+    ("QLinearLeakyRelu", [U8, *QUANTIZED, *QUANTIZED], {"alpha": 0.1}),
+    ("QLinearSoftmax", [U8, *QUANTIZED, np.float32(1 / 256), np.uint8(0)], {"opset": 13}),
     (
         "QLinearSoftmax",
         [S8, *SIGNED, np.float32(1 / 512), np.int8(-128)],
@@ -149,12 +149,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ),
     (
         "QLinearWhere",
-        [U8 > 99, U8, *QUANTISED, U8[::-1].copy(), np.float32(0.03), np.uint8(9), *QUANTISED],
+        [U8 > 99, U8, *QUANTIZED, U8[::-1].copy(), np.float32(0.03), np.uint8(9), *QUANTIZED],
         {},
     ),
     (
         "QLinearAveragePool",
-        [U8, *QUANTISED, np.float32(0.015), np.uint8(99)],
+        [U8, *QUANTIZED, np.float32(0.015), np.uint8(99)],
         {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]},
     ),
     (
@@ -162,25 +162,25 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
         [S8, *SIGNED, *SIGNED],
         {"kernel_shape": [2, 2], "channels_last": 1, "pads": [1, 1, 0, 0], "count_include_pad": 1},
     ),
-    ("QLinearGlobalAveragePool", [U8, *QUANTISED, *QUANTISED], {}),
+    ("QLinearGlobalAveragePool", [U8, *QUANTIZED, *QUANTIZED], {}),
     ("QLinearGlobalAveragePool", [S8, *SIGNED, *SIGNED], {"channels_last": 1}),
-    ("QLinearConcat", [*QUANTISED, U8, *QUANTISED, U8, np.float32(0.03), np.uint8(7)], {"axis": 1}),
+    ("QLinearConcat", [*QUANTIZED, U8, *QUANTIZED, U8, np.float32(0.03), np.uint8(7)], {"axis": 1}),
     (
         "QLinearConv",
-        [U8, *QUANTISED, whole("int8", 6, 5, 2, 2), floats(6) ** 2 / 90, np.zeros(6, np.int8)]
+        [U8, *QUANTIZED, whole("int8", 6, 5, 2, 2), floats(6) ** 2 / 90, np.zeros(6, np.int8)]
         + [np.float32(0.9), np.uint8(128), whole("int16", 6).astype(np.int32)],
         {"channels_last": 1, "pads": [1, 1, 0, 0]},
     ),
     ("NhwcMaxPool", [U8], {"kernel_shape": [2, 2], "strides": [2, 1]}),
     (
         "QGemm",
-        [U8[0, 0], *QUANTISED, I8.T.copy(), np.float32(0.1), np.int8(0)]
+        [U8[0, 0], *QUANTIZED, I8.T.copy(), np.float32(0.1), np.int8(0)]
         + [whole("int16", 6).astype(np.int32), np.float32(0.2), np.uint8(100)],
         {"transB": 1, "alpha": 1.0},
     ),
     (
         "QGemm",
-        [U8[0, 0].T.copy(), *QUANTISED, I8, floats(6) ** 2 / 50, np.zeros(6, np.int8)],
+        [U8[0, 0].T.copy(), *QUANTIZED, I8, floats(6) ** 2 / 50, np.zeros(6, np.int8)],
         {"transA": 1},
     ),
     ("MatMulIntegerToFloat", [U8, I8, np.float32(0.1), floats(6), np.uint8(9)], {}),
@@ -291,7 +291,7 @@ def test_every_operator_of_onnxruntime_runs_or_is_refused_by_name() -> None:
         for op in some:
             assert f"'a {op}' ({op}, opset 1)" in caught.value.because
             assert f"tinyedge has no com.microsoft.{op}\n" in caught.value.because + "\n"
-        assert "export the model again without onnxruntime's optimiser" in caught.value.next
+        assert "export the model again without onnxruntime's optimizer" in caught.value.next
 
 
 def test_an_attribute_that_is_not_understood_is_refused() -> None:
@@ -310,7 +310,7 @@ def rounded(x: Any, zero: int, kind: str) -> Any:
     return np.clip(np.rint(x) + zero, limits.min, limits.max).astype(kind)
 
 
-def test_a_quantised_product_rounds_halves_to_even_and_saturates() -> None:
+def test_a_quantized_product_rounds_halves_to_even_and_saturates() -> None:
     """Sums of 1, 3, 5, 7 halves, and of more than 8 bits hold."""
     a = np.array([[129], [131], [133], [135], [255], [0]], np.uint8)
     operands = [a, np.float32(0.5), np.uint8(128), np.ones((1, 1), np.int8), np.float32(1.0)]
@@ -320,7 +320,7 @@ def test_a_quantised_product_rounds_halves_to_even_and_saturates() -> None:
     assert one("QGemm", operands)[0].ravel().tolist() == [102, 106, 110, 114, 127, -128]
 
 
-def test_a_quantised_product_adds_its_bias_before_scaling() -> None:
+def test_a_quantized_product_adds_its_bias_before_scaling() -> None:
     a, b = whole("uint8", 3, 7), whole("uint8", 5, 7, seed=1)
     bias, scales = whole("int16", 5, seed=2).astype(np.int32), np.float32([0.1, 0.2, 0.3, 0.4, 0.5])
     zeros = np.array([1, 2, 3, 4, 250], np.uint8)
@@ -403,17 +403,17 @@ def test_products_of_weights_of_a_few_bits(bits: int, zeros: str) -> None:
     random = np.random.default_rng(bits)
     numbers = random.integers(0, 1 << bits, (rows, blocks * block))
     scales = random.uniform(0.1, 1, (rows, blocks)).astype(np.float32)
-    centres: Any = np.full((rows, blocks), 1 << (bits - 1))
+    centers: Any = np.full((rows, blocks), 1 << (bits - 1))
     operands: dict[str, Any] = {
         "b": pack(numbers, bits).reshape(rows, blocks, -1),
         "scales": scales.reshape(-1),
     }
     if zeros:
-        centres = random.integers(0, 1 << bits, (rows, blocks))
-        operands["zeros"] = pack(centres, bits).reshape(-1)
+        centers = random.integers(0, 1 << bits, (rows, blocks))
+        operands["zeros"] = pack(centers, bits).reshape(-1)
     if zeros == "floats":
-        centres = random.uniform(0, 1 << bits, (rows, blocks)).astype(np.float32)
-        operands["zeros"] = centres
+        centers = random.uniform(0, 1 << bits, (rows, blocks)).astype(np.float32)
+        operands["zeros"] = centers
     node = helper.make_node(
         "MatMulNBits",
         ["a", *operands],
@@ -425,7 +425,7 @@ def test_products_of_weights_of_a_few_bits(bits: int, zeros: str) -> None:
         block_size=block,
     )
     a = floats(2, 3, length)
-    wide = np.repeat(np.float64(centres), block, 1), np.repeat(np.float64(scales), block, 1)
+    wide = np.repeat(np.float64(centers), block, 1), np.repeat(np.float64(scales), block, 1)
     weight = ((numbers - wide[0]) * wide[1])[:, :length]
     np.testing.assert_allclose(
         run([node], {"a": a}, operands)[0], a.astype(np.float64) @ weight.T, rtol=1e-4, atol=1e-4
@@ -462,7 +462,7 @@ def test_rows_of_weights_of_a_few_bits(kind: int | str, zeros: bool) -> None:
     low = -8 if kind == "int4" else 0
     numbers = random.integers(low, low + (1 << bits), (7, 32))
     scales = random.uniform(0.1, 1, (7, 2)).astype(np.float32)
-    centres = random.integers(low, low + (1 << bits), (7, 2))
+    centers = random.integers(low, low + (1 << bits), (7, 2))
     plain = 0 if isinstance(kind, str) else 1 << (bits - 1)
     indices = np.array([[6, 0, 3], [1, 1, -7]])
     given = ["data", "indices", "scales", *(["zeros"] if zeros else [])]
@@ -480,16 +480,16 @@ def test_rows_of_weights_of_a_few_bits(kind: int | str, zeros: bool) -> None:
     if isinstance(kind, str):
         code = {"int4": TensorProto.INT4, "uint4": TensorProto.UINT4}[kind]
         held = [helper.make_tensor("data", code, (7, 32), numbers.ravel().tolist())]
-        held += [helper.make_tensor("zeros", code, (7, 2), centres.ravel().tolist())] * zeros
+        held += [helper.make_tensor("zeros", code, (7, 2), centers.ravel().tolist())] * zeros
     else:
         held = [numpy_helper.from_array(pack(numbers, bits), "data")]
-        held += [numpy_helper.from_array(pack(centres, bits), "zeros")] * zeros
+        held += [numpy_helper.from_array(pack(centers, bits), "zeros")] * zeros
     held.append(numpy_helper.from_array(scales, "scales"))
     proto = model([node], inputs=infos, weights=held, opset=21)
     proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     imported = import_model(proto.SerializeToString())
     (got,) = evaluated(imported, {"indices": indices})
-    table = (numbers - np.repeat(centres if zeros else np.full((7, 2), plain), 16, 1)) * np.repeat(
+    table = (numbers - np.repeat(centers if zeros else np.full((7, 2), plain), 16, 1)) * np.repeat(
         scales, 16, 1
     )
     np.testing.assert_allclose(got, table[indices], rtol=1e-6)
@@ -504,10 +504,10 @@ def test_codes_of_normal_quantiles() -> None:
     assert run([node], {"a": np.float32([[1, 10]])}, weights)[0].tolist() == [[3, 27]]
 
 
-# Layer normalisation where ONNX has none.
+# Layer normalization where ONNX has none.
 
 
-def test_layer_normalisation_in_operator_sets_that_lack_it() -> None:
+def test_layer_normalization_in_operator_sets_that_lack_it() -> None:
     x, scale, shift = floats(2, 3, 8), floats(8, seed=1), floats(8, seed=2)
     node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y", "m", "i"], epsilon=0.25)
     weights = {"s": scale, "b": shift}
@@ -521,7 +521,7 @@ def test_layer_normalisation_in_operator_sets_that_lack_it() -> None:
     np.testing.assert_allclose(got[2], 1 / np.sqrt(variance + 0.25), 1e-5)
 
 
-def test_layer_normalisation_of_halves_by_floats_gives_floats() -> None:
+def test_layer_normalization_of_halves_by_floats_gives_floats() -> None:
     x = (floats(3, 8) * 900).astype(np.float16)
     node = helper.make_node("LayerNormalization", ["x", "s"], ["y"])
     (got,) = run([node], {"x": x}, {"s": np.ones(8, np.float32)}, opset=16)
@@ -532,7 +532,7 @@ def test_layer_normalisation_of_halves_by_floats_gives_floats() -> None:
 
 
 @pytest.mark.parametrize("opset", [9, 17, 21])
-def test_normalisation_by_the_mean_of_squares(opset: int) -> None:
+def test_normalization_by_the_mean_of_squares(opset: int) -> None:
     x, scale = floats(2, 3, 8), floats(3, 8, seed=1)
     node = helper.make_node(
         "SimplifiedLayerNormalization", ["x", "s"], ["y", "i"], axis=1, epsilon=0.5

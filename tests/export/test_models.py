@@ -131,19 +131,19 @@ def test_scales_and_shifts_go_into_the_weights() -> None:
     assert len(folded) > 30  # the Mul and Add of constants after a Conv
 
 
-QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM")
+QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM")
 
 
 @pytest.mark.parametrize("name", ["common_old", "smart_turn"])
-def test_quantised_models_part_by_part(name: str) -> None:
-    """Each from the inputs of quantisers to those of the next, given what onnxruntime gives them.
+def test_quantized_models_part_by_part(name: str) -> None:
+    """Each from the inputs of quantizers to those of the next, given what onnxruntime gives them.
 
     So no code differs where onnxruntime rounds another sum, and all else is within 1e-4.
     """
     model = onnx.load(path(name))
     graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    nodes = [node for node in graph.node if node.op_type in QUANTISERS]
+    nodes = [node for node in graph.node if node.op_type in QUANTIZERS]
     rounded = dict.fromkeys(n.input[0] for n in nodes if n.input[0] not in stored)
     feeds = library.feeds(name)[0]
     ends = [n for n in (*rounded, *(v.name for v in graph.output)) if n not in feeds]

@@ -33,7 +33,7 @@ def compare(
     steps: int = 0,
     **attributes: Any,
 ) -> None:
-    """One node; the inputs at positions in `constants` are initialisers, None is left out.
+    """One node; the inputs at positions in `constants` are initializers, None is left out.
 
     steps: how far integers may be off.
     """

@@ -46,7 +46,7 @@ def _model(
 
 
 def _expected(source: bytes, feeds: Arrays) -> Arrays:
-    """By one thread: several quantise each their own part of a batch."""
+    """By one thread: several quantize each their own part of a batch."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -168,7 +168,7 @@ def test_as_many_turns_as_rows(source: bytes, target: str, device: Device) -> No
             _agree(replay.run(feeds), _expected(source, feeds))
 
 
-def _quantised(
+def _quantized(
     steps: int, batch: int, directions: int, each: bool, kind: str, given: frozenset[str]
 ) -> tuple[bytes, Arrays]:
     """A DynamicQuantizeLSTM of 8 neurons over rows of 5. each: a scale for every column."""
@@ -219,7 +219,7 @@ def _quantised(
 def test_an_lstm_of_integers(
     steps: int, batch: int, directions: int, each: bool, kind: str, given: frozenset[str]
 ) -> None:
-    source, feeds = _quantised(steps, batch, directions, each, kind, given)
+    source, feeds = _quantized(steps, batch, directions, each, kind, given)
     imported = import_model(source)
     nodes = [tensor.node for tensor in imported.outputs.values()]
     got = dict(zip(imported.outputs, evaluate(nodes, feeds), strict=True))

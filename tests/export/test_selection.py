@@ -19,7 +19,7 @@ def _import(proto: Any, outputs: list[str], **more: Any) -> Any:
 
 
 def test_a_value_of_each_kind() -> None:
-    """An output of a node, an initialiser, an input; each once, in the order of their names."""
+    """An output of a node, an initializer, an input; each once, in the order of their names."""
     proto = model([node("Neg", ["x"], ["a"]), node("Abs", ["a"])], weights=[ints("w", [1, 2])])
     imported = _import(proto, ["a", "w", "x", "a"])
     assert list(imported.outputs) == ["a", "w", "x"]

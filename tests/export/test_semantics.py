@@ -31,7 +31,7 @@ LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass
 class Row:
-    """A node. constants: positions of operands that are initialisers. close: relative tolerance."""
+    """A node. constants: positions of operands that are initializers. close: relative tolerance."""
 
     name: str
     op: str
@@ -277,18 +277,18 @@ row("float remainder of the dividend's sign", "Mod", EDGES,
 row("float remainder of great quotients", "Mod", [f(1e10, 16777215, 1e30), f(3, 0.7, 7)],
     np.fmod(f(1e10, 16777215, 1e30), f(3, 0.7, 7)), fmod=1)
 
-# Quantisation: halves to even, then saturated.
+# Quantization: halves to even, then saturated.
 
-QUANTISED = f(0.5, 1.5, 2.5, -0.5, -1.5, 300, -300, 254.5)
-row("quantised to bytes", "QuantizeLinear", [QUANTISED, F(1), U8(0)],
+QUANTIZED = f(0.5, 1.5, 2.5, -0.5, -1.5, 300, -300, 254.5)
+row("quantized to bytes", "QuantizeLinear", [QUANTIZED, F(1), U8(0)],
     np.array([0, 2, 2, 0, 0, 255, 0, 254], U8), constants=(1, 2))
-row("quantised around 128", "QuantizeLinear", [QUANTISED, F(1), U8(128)],
+row("quantized around 128", "QuantizeLinear", [QUANTIZED, F(1), U8(128)],
     np.array([128, 130, 130, 128, 126, 255, 0, 255], U8), constants=(1, 2))
-row("quantised to signed bytes", "QuantizeLinear", [QUANTISED, F(2), np.int8(-1)],
+row("quantized to signed bytes", "QuantizeLinear", [QUANTIZED, F(2), np.int8(-1)],
     np.array([-1, 0, 0, -1, -2, 127, -128, 126], np.int8), constants=(1, 2))
-row("dequantised", "DequantizeLinear", [np.array([0, 3, 255], U8), F(0.5), U8(3)],
+row("dequantized", "DequantizeLinear", [np.array([0, 3, 255], U8), F(0.5), U8(3)],
     f(-1.5, 0, 126), constants=(1, 2))
-row("zeros quantised", "DynamicQuantizeLinear", [f(0, 0)], np.zeros(2, U8), F(0), U8(0))
+row("zeros quantized", "DynamicQuantizeLinear", [f(0, 0)], np.zeros(2, U8), F(0), U8(0))
 row("a product of columns", "QLinearMatMul",
     [np.array([[1, 2]], U8), F(1), U8(0), np.array([[3, 4], [5, 6]], U8), f(1, 2),
      np.array([1, 2], U8), F(1), U8(0)], np.array([[10, 20]], U8))
@@ -380,7 +380,7 @@ row("sum over nothing", "ReduceSum", [np.zeros((2, 0), F), np.array([1], L)],
     np.zeros((2, 1), F), constants=(1,))
 OFFSET = F(1e4) + np.arange(8, dtype=F) * F(2**-7)
 STEPS = np.arange(8) - 3.5
-row("normalised around a large mean", "LayerNormalization", [OFFSET[None], np.ones(8, F)],
+row("normalized around a large mean", "LayerNormalization", [OFFSET[None], np.ones(8, F)],
     (STEPS / np.sqrt((STEPS**2).mean()))[None].astype(F), constants=(1,), close=1e-3,
     epsilon=1e-12)
 row("variance around a large mean", "InstanceNormalization",
@@ -557,8 +557,8 @@ def test_results_that_halves_hold(target: str, device: Device) -> None:
     """Although what is added, squared or exponentiated on the way to them is beyond halves."""
     x = (np.random.default_rng(0).standard_normal((1, 2, 3, 5)) * 400).astype(np.float16)
     exact, many = x.astype(np.float64), np.zeros((1, 70_000), np.float16)
-    centred = {axes: exact - exact.mean(axes, keepdims=True) for axes in ((2, 3), (0, 2, 3))}
-    scaled = {axes: y / np.sqrt((y * y).mean(axes, keepdims=True)) for axes, y in centred.items()}
+    centered = {axes: exact - exact.mean(axes, keepdims=True) for axes in ((2, 3), (0, 2, 3))}
+    scaled = {axes: y / np.sqrt((y * y).mean(axes, keepdims=True)) for axes, y in centered.items()}
     large, three = np.full((1, 1, 8, 8), 2000, np.float16), np.full((1, 4), 300, np.float16)
     ones = np.ones(2, np.float16)
     cases: dict[str, tuple[list[Any], Any, dict[str, Any]]] = {

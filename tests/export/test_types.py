@@ -138,9 +138,9 @@ def erf(x: Any) -> Any:
     return np.vectorize(math.erf)(x)
 
 
-def normalised(x: Any) -> Any:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+def normalized(x: Any) -> Any:
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
 
 
 def softmax(x: Any) -> Any:
@@ -178,7 +178,7 @@ def enlarged(x: Any) -> Any:
                 ),
                 node("LayerNormalization", ["x", "o"]),
             ],
-            normalised,
+            normalized,
         ),
     ],
     ids=lambda value: value[-1].op_type if isinstance(value, list) else "",
@@ -246,7 +246,7 @@ def test_branches_and_loops_carry_them() -> None:
     assert got.dtype == ml.bfloat16 and got.tolist() == [12, -24]
 
 
-# Quantised to and from them.
+# Quantized to and from them.
 
 
 def test_block_scales_of_powers_of_two() -> None:
@@ -286,7 +286,7 @@ def test_block_scales_of_powers_of_two() -> None:
     np.testing.assert_array_equal(got["y"], want.astype(np.float32) * factor)
 
 
-def test_quantised_product_of_float8() -> None:
+def test_quantized_product_of_float8() -> None:
     kind = TensorProto.FLOAT8E4M3FN
     a = np.random.default_rng(1).standard_normal((3, 8)).astype(ml.float8_e4m3fn)
     b = np.random.default_rng(2).standard_normal((8, 4)).astype(ml.float8_e4m3fn)
@@ -311,7 +311,7 @@ def test_quantised_product_of_float8() -> None:
     ("kind", "low", "high"),
     [(TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15), (TensorProto.UINT2, 0, 3)],
 )
-def test_quantised_weights_are_not_made_wide(kind: int, low: int, high: int) -> None:
+def test_quantized_weights_are_not_made_wide(kind: int, low: int, high: int) -> None:
     """No constant of the imported graph holds the weights in more bits than the model did."""
     codes = np.random.default_rng(4).integers(low, high + 1, (128, 96))
     weight = numpy_helper.from_array(codes.astype(helper.tensor_dtype_to_np_dtype(kind)), "q")

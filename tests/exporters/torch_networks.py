@@ -180,9 +180,9 @@ class Detector(nn.Module):
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         found = self.head(self.trunk(image)).flatten(2)
         y, x = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
-        centre = torch.stack([x, y]).reshape(1, 2, 64) * 8 + 4 + 8 * found[:, :2].tanh()
+        center = torch.stack([x, y]).reshape(1, 2, 64) * 8 + 4 + 8 * found[:, :2].tanh()
         half = 12 * found[:, 2:4].sigmoid() + 4
-        boxes = torch.cat([centre - half, centre + half], 1).transpose(1, 2)
+        boxes = torch.cat([center - half, center + half], 1).transpose(1, 2)
         scores = found[:, 4:].sigmoid()
         kept = torch.ops.edge.suppress(boxes, scores, 0.5, 0.45)
         label, box = kept[:, 1], kept[:, 2]

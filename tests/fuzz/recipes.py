@@ -51,8 +51,8 @@ def _array(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]
 
 
 def _layer_norm(x: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / ((centred * centred).mean(-1, keepdims=True) + 1.0).sqrt()
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / ((centered * centered).mean(-1, keepdims=True) + 1.0).sqrt()
 
 
 def _pool(t: list[Tensor], p: Any) -> Tensor:
@@ -108,7 +108,7 @@ BUILD: dict[str, Build] = {
     "gather": lambda t, p: t[0].gather(p, t[1]),
     "concat": lambda t, p: Tensor.concat(t, p),
     "assign": lambda t, p: t[0].assign(p, t[1]),
-    "realise": lambda t, p: t[0].realise(),
+    "realize": lambda t, p: t[0].realize(),
 }
 
 
@@ -504,9 +504,9 @@ class Generator:
         value = self.new(kind, tuple(end - start for start, end in region))
         self.add("assign", (n, value), region, self.exact[n], max(9.0, self.bound[n]))
 
-    def _realise(self) -> None:
+    def _realize(self) -> None:
         n = self.pick("fi")
-        self.add("realise", (n,), None, self.exact[n], self.bound[n])
+        self.add("realize", (n,), None, self.exact[n], self.bound[n])
 
     def _input(self) -> None:
         self.new(self.random.choice("ffib"), self.shape())
@@ -515,7 +515,7 @@ class Generator:
 CHOICES = {
     **{"unary": 10, "scalar": 4, "binary": 14, "compare": 3, "logic": 1, "where": 4, "cast": 3},
     **{"integer": 3, "movement": 22, "reduce": 8, "argmax": 1, "rows": 3, "matmul": 4, "conv": 4},
-    **{"pool": 2, "gather": 4, "concat": 6, "assign": 2, "realise": 1, "input": 2},
+    **{"pool": 2, "gather": 4, "concat": 6, "assign": 2, "realize": 1, "input": 2},
 }
 
 

@@ -1,4 +1,4 @@
-"""A hundred random graphs on the cpu, some of them on the others, optimised and not."""
+"""A hundred random graphs on the cpu, some of them on the others, optimized and not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tinyedge.core.program.device import Device
 TOGETHER = 20
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("first", range(0, 100, TOGETHER))
 def test_on_the_cpu(first: int, optimize: bool, cpu_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(first, first + TOGETHER)}
@@ -21,7 +21,7 @@ def test_on_the_cpu(first: int, optimize: bool, cpu_device: Device) -> None:
     assert not found, "\n\n".join(found)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 def test_on_webgpu(optimize: bool, webgpu_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(111, 121)}
     found = failures(recipes, "webgpu", webgpu_device, Options(optimize=optimize))
@@ -31,7 +31,7 @@ def test_on_webgpu(optimize: bool, webgpu_device: Device) -> None:
 @pytest.mark.parametrize(
     "optimize",
     [True, pytest.param(False, marks=pytest.mark.slow)],  # PoCL compiles slowly
-    ids=["optimised", "plain"],
+    ids=["optimized", "plain"],
 )
 def test_on_qcom(optimize: bool, qcom_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(121, 131)}
@@ -39,18 +39,18 @@ def test_on_qcom(optimize: bool, qcom_device: Device) -> None:
     assert not found, "\n\n".join(found)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 def test_on_cuda(optimize: bool, cuda_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in range(131, 151)}
     found = failures(recipes, "cuda", cuda_device, Options(optimize=optimize))
     assert not found, "\n\n".join(found)
 
 
-# Found by longer runs: a loop that gcc 12 vectorises wrongly, reductions over different axes.
+# Found by longer runs: a loop that gcc 12 vectorizes wrongly, reductions over different axes.
 ONCE_WRONG = (1093, 5056, 5661)
 
 
-@pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 def test_what_was_wrong_once(optimize: bool, cpu_device: Device) -> None:
     recipes = {f"g{seed}": generate(seed) for seed in ONCE_WRONG}
     found = failures(recipes, "cpu", cpu_device, Options(optimize=optimize))

@@ -54,10 +54,10 @@ def softmax(inputs: Inputs) -> dict[str, Tensor]:
 
 def layer_norm(inputs: Inputs) -> dict[str, Tensor]:
     x = inputs.new(zeros(7, 96))
-    centred = x - x.mean(-1, keepdims=True)
-    variance = (centred * centred).mean(-1, keepdims=True)
+    centered = x - x.mean(-1, keepdims=True)
+    variance = (centered * centered).mean(-1, keepdims=True)
     scale = Tensor.weight("scale", zeros(96))
-    return {"y": centred / (variance + 1e-5).sqrt() * scale}
+    return {"y": centered / (variance + 1e-5).sqrt() * scale}
 
 
 def concatenation(inputs: Inputs) -> dict[str, Tensor]:

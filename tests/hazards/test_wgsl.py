@@ -212,7 +212,7 @@ def test_infinity_as_a_constant(run: Run) -> None:
 
 
 def test_small_outputs(run: Run) -> None:
-    """Stores of less than 32 bits do not exist: odd counts, neighbours, wrapping."""
+    """Stores of less than 32 bits do not exist: odd counts, neighbors, wrapping."""
     inputs = Inputs()
     for dtype in (np.uint8, np.int8, np.uint16, np.int16):
         info = np.iinfo(dtype)

@@ -27,7 +27,7 @@ def main() -> int:
         help="what compiles and runs them; none: by the reference evaluator only",
     )
     parser.add_argument("--operators", default="", help="of these alone: Conv,Resize")
-    parser.add_argument("--plain", action="store_true", help="without optimisation")
+    parser.add_argument("--plain", action="store_true", help="without optimization")
     parser.add_argument("--together", type=int, default=25, help="graphs in one program")
     parser.add_argument("--stop", type=int, default=20, help="stop after so many failures")
     options = parser.parse_args()

@@ -140,7 +140,7 @@ class Builder:
         return name
 
     def constant(self, array: Any, kind: str = "int64") -> str:
-        """A leaf that is an initialiser and the same everywhere."""
+        """A leaf that is an initializer and the same everywhere."""
         name = self.fresh("c")
         value = Value(np.asarray(array).astype(kind))
         self.values[name] = [value] * (len(self.sizes) or 1)

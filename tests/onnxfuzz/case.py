@@ -44,7 +44,7 @@ class Step:
 
 @dataclass
 class Case:
-    """values: of leaves and steps, per world. constants: leaves that are initialisers."""
+    """values: of leaves and steps, per world. constants: leaves that are initializers."""
 
     name: str
     opset: int

@@ -425,7 +425,7 @@ def _value(array: Array, change: Array, units: float, within: float) -> Value:
     error = np.minimum(SAFETY * change + most / 4, most) + unit * finite
     if not error.any() and units == 0.0:
         return Value(array)
-    if units == 0.0:  # of a narrower type, perhaps, that rounds to a neighbour
+    if units == 0.0:  # of a narrower type, perhaps, that rounds to a neighbor
         unit = float(np.finfo(array.dtype).eps)
         error = error + unit * finite
     return Value(array, error + unit * greatest / 16)

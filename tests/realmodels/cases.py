@@ -78,7 +78,7 @@ CASES = {
         ),
         Case(
             "ocr_rec",
-            lambda width: {"x": draw.recognised(width)},
+            lambda width: {"x": draw.recognized(width)},
             (320,),
             {"x[2]": 48, "x[3]": 320},
             spare=25,

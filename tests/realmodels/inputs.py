@@ -66,9 +66,9 @@ def picture(height: int, width: int) -> Array:
     y, x = y / height - 0.5, x / width - 0.5
     image = np.stack([0.35 + 0.3 * y, 0.45 - 0.2 * x, 0.6 + 0.2 * x * y], axis=-1)
 
-    def ellipse(cy: float, cx: float, h: float, w: float, colour: tuple[float, ...]) -> None:
+    def ellipse(cy: float, cx: float, h: float, w: float, color: tuple[float, ...]) -> None:
         inside = ((y - cy) / h) ** 2 + ((x - cx) / w) ** 2 < 1
-        image[inside] = colour
+        image[inside] = color
 
     ellipse(-0.08, 0.0, 0.44, 0.36, (0.25, 0.16, 0.1))  # hair
     ellipse(0.02, 0.0, 0.4, 0.29, (0.87, 0.68, 0.56))  # face
@@ -96,13 +96,13 @@ def face(height: int, width: int) -> Array:
 
 
 def classified() -> Array:
-    """What opennsfw gets: blue green red, the mean colour taken away."""
+    """What opennsfw gets: blue green red, the mean color taken away."""
     mean = np.array([104, 117, 123], np.float32)
     return np.ascontiguousarray((picture(224, 224)[:, :, ::-1] - mean)[None], np.float32)
 
 
 def captcha() -> Array:
-    """What common_det gets: letters on a picture, 416 x 416 in 0..255, grey below it."""
+    """What common_det gets: letters on a picture, 416 x 416 in 0..255, gray below it."""
     image = np.full((416, 416, 3), 114, np.float32)
     image[:208] = picture(208, 416)
     for row, column, letter, scale in ((30, 40, "A", 8), (90, 150, "E", 9), (40, 280, "R", 10)):
@@ -119,8 +119,8 @@ def detected(height: int, width: int) -> Array:
     return np.asarray((channels_first(page(height, width)) - mean) / deviation, np.float32)
 
 
-def recognised(width: int) -> Array:
-    """What the text recogniser gets: a line of 48 pixels in -1..1."""
+def recognized(width: int) -> Array:
+    """What the text recognizer gets: a line of 48 pixels in -1..1."""
     return 2 * channels_first(line(48, width, 4)) - 1
 
 

@@ -1,4 +1,4 @@
-"""More models: recurrent, quantised, with branches, of torch's exporters, of the onnx wheel.
+"""More models: recurrent, quantized, with branches, of torch's exporters, of the onnx wheel.
 
 Beside those of `cases` these keep states from run to run, have inputs that are fixed at export, or
 bounds of their own on how near two right answers are.
@@ -37,7 +37,7 @@ class Entry:
 
     load: its file, or the model. feeds: inputs of consecutive runs, of given sizes. states: of each
     input that is kept, the output that feeds it. constants: inputs that are fixed at export.
-    plain: compared with what onnxruntime computes without its optimiser. tolerance: of the greatest
+    plain: compared with what onnxruntime computes without its optimizer. tolerance: of the greatest
     value of an output. chosen: an output whose greatest entry along the last axis is the same.
     """
 
@@ -176,11 +176,11 @@ def _of_torch(name: str) -> dict[str, Entry]:
     return {f"{name}.{e}": Entry(_exported(f"{name}.{e}"), **known[name]) for e in exporters}
 
 
-# Quantised models round at every layer: where a value lies at the edge between two codes, the order
+# Quantized models round at every layer: where a value lies at the edge between two codes, the order
 # of a sum decides. Their tolerance is how far onnxruntime is from itself, on these inputs.
-# smart_turn: 2.6e-3, with its optimiser (which multiplies codes, not what they stand for) and
+# smart_turn: 2.6e-3, with its optimizer (which multiplies codes, not what they stand for) and
 # without; and 1.2e-3 if the last bits of its input change.
-# common_old, whose LSTM quantises the state anew in each of 40 steps: 2.6e-2 if its input changes
+# common_old, whose LSTM quantizes the state anew in each of 40 steps: 2.6e-2 if its input changes
 # by a millionth, as sums in another order do.
 # tests/export/test_models.py compares both part by part, each given what onnxruntime gives it,
 # within 1e-4.

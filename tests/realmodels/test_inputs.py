@@ -34,5 +34,5 @@ def test_the_tone_is_followed() -> None:
     np.testing.assert_allclose(pitch, expected, rtol=0.03)
 
 
-def test_the_file_is_recognised() -> None:
+def test_the_file_is_recognized() -> None:
     assert cases.expected("magika")["target_label"].max() > 0.9

@@ -161,7 +161,7 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
 
 
 def code_bytes(folder: Path, target: str, compiler: str, prefix: str = "") -> int:
-    """What the runtime adds to a stripped program: code, constants and data, optimised for size."""
+    """What the runtime adds to a stripped program: code, constants and data, optimized for size."""
     objects = []
     unwinding = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
     flags = (*build.STRICT, "-Os", "-fPIC", *unwinding)

@@ -61,7 +61,7 @@ def test_kernels_of_little_work_are_compiled_without_optimization(
 
     def function(x: Tensor) -> Tensor:
         for weight in w:
-            x = (x @ Tensor.weight("w", weight)).realise()
+            x = (x @ Tensor.weight("w", weight)).realize()
         return x
 
     x = random.standard_normal((500, 8)).astype(np.float32)
@@ -127,7 +127,7 @@ def test_the_cache_is_used_and_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(compilers, "CACHE_BYTES", kept.stat().st_size)
     os.utime(kept, (1, 1))
-    assert run_addition(cpu.open(cache=cache, optimisation=["-O1"])) == 2
+    assert run_addition(cpu.open(cache=cache, optimization=["-O1"])) == 2
     (newer,) = cache.iterdir()
     assert newer != kept
 

@@ -19,7 +19,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 CHECKED = ("-m", "tests.targets.checked")
 
 # Not "local": version 2026.2 mixes up the threads where a value that depends on a thread is used on
-# both sides of a barrier. It is right without its optimisations, and so are the other engines.
+# both sides of a barrier. It is right without its optimizations, and so are the other engines.
 INTEL_PROFILES = ("default", "buffers")
 
 
@@ -37,7 +37,7 @@ def test_variants(options: Options, qcom_device: Device) -> None:
 def test_intel(tmp_path: Path) -> None:
     """The device, some families and the variants; images are views of buffers."""
     files = ("tests/targets/test_devices.py", "tests/targets/test_qcom_device.py")
-    chosen = "qcom and (device or ((convolutions or pooling or rows) and optimised))"
+    chosen = "qcom and (device or ((convolutions or pooling or rows) and optimized))"
     environment = opencl.intel_environment(tmp_path)
     opencl.run([*PYTEST, *files, "tests/conformance", "-k", chosen], environment)
     found = opencl.run([sys.executable, *CHECKED, *INTEL_PROFILES], environment)

@@ -65,7 +65,7 @@ def command(
 ) -> int:
     """Print what MODEL, an ONNX file, has become after any stage of the compiler.
 
-    retype, fold: the graph of primitives. fuse: the kernels and what they compute. optimise: their
+    retype, fold: the graph of primitives. fuse: the kernels and what they compute. optimize: their
     moves. lower: their statements. render: their text. assemble: the steps of the program.
     """
     if kernel is not None and stop_after in ("retype", "fold"):
@@ -132,7 +132,7 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
     kernel: Kernel = state.kernels[sinks[index]]
     for move in kernel.moves:
         say(f"move {move}")
-    if stage == "optimise":
+    if stage == "optimize":
         _say_all(kernel_text(kernel.moved))
     elif stage == "lower":
         assert kernel.text is not None

@@ -64,9 +64,9 @@ const SCALES = {
 function imageAxes(shape) {
   if (shape.length < 3 || shape.length > 4 || (shape.length === 4 && shape[0] !== 1)) return null;
   const [a, b, c] = shape.slice(-3),
-    colours = [1, 3];
-  if (colours.includes(a)) return {channels: a, height: b, width: c, first: true};
-  return colours.includes(c) ? {channels: c, height: a, width: b, first: false} : null;
+    colors = [1, 3];
+  if (colors.includes(a)) return {channels: a, height: b, width: c, first: true};
+  return colors.includes(c) ? {channels: c, height: a, width: b, first: false} : null;
 }
 
 /** A picture file scaled to an input's size; shown on the canvas as the model sees it. */

@@ -325,7 +325,7 @@ CASES: Cases = {
     ),
     "pooling norm 0": (lambda _: _image("LpPool", kernel_shape=[1, 1], p=0), "model.node"),
     "auto_pad": (lambda _: _image("MaxPool", kernel_shape=[1, 1], auto_pad="EVIL"), "model.node"),
-    "normalised over 0": (lambda _: _image("LRN", size=0), "model.node"),
+    "normalized over 0": (lambda _: _image("LRN", size=0), "model.node"),
     "0 groups of channels": (
         lambda _: _image("GroupNormalization", np.ones(4), np.ones(4), opset=21, num_groups=0),
         "model.node",
@@ -368,7 +368,7 @@ CASES: Cases = {
     "triangle at 2^63 - 1": (lambda _: _op("Trilu", FAR), "imported"),
     "diagonal at 2^63 - 1": (lambda _: _op("EyeLike", k=FAR), "imported"),
     "diagonal at -2^63": (lambda _: _op("EyeLike", k=-FAR - 1), "imported"),
-    "normalised over 2^63 - 1": (lambda _: _image("LRN", size=FAR), "imported"),
+    "normalized over 2^63 - 1": (lambda _: _image("LRN", size=FAR), "imported"),
     "offsets at strides of 2^63 - 1": (lambda _: _offsets(strides=[FAR, 1]), "model.node"),
     "offsets at dilations of 2^63 - 1": (lambda _: _offsets(dilations=[FAR, 1]), "model.node"),
     "offsets and padding of 2^63 - 1": (lambda _: _offsets(pads=[FAR, 0, 0, 0]), "model.node"),

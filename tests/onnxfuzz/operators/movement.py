@@ -122,7 +122,7 @@ def reshape(g: Builder, op: str) -> Made:
     shape = list(g.shape_of(x))
     count = math.prod(shape)
     made: list[int] = []
-    if g.chance(0.6) and shape:  # neighbours joined, one size split
+    if g.chance(0.6) and shape:  # neighbors joined, one size split
         axis = g.integer(0, len(shape) - 1)
         made = [*shape]
         if g.chance(0.5) and axis + 1 < len(shape):

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from tests.onnxfuzz.builder import Builder
 from tests.onnxfuzz.makers import Made, maker
-from tests.onnxfuzz.operators.quantised import BYTES, _scale, _zero
+from tests.onnxfuzz.operators.quantized import BYTES, _scale, _zero
 
 LONGEST = 24  # steps of a chain
 

@@ -19,7 +19,7 @@ from tinyedge.core.compiler.decompose import joined, narrowed, retype
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
-from tinyedge.core.compiler.lower.linear import linearise
+from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.optimize.choose import choose, exact, plain
 from tinyedge.core.compiler.optimize.moves import IllegalMove, Move
 from tinyedge.core.compiler.options import Options
@@ -266,7 +266,7 @@ def _schedule(state: Compilation) -> None:
         check_kernel(sink)
 
 
-def _optimise(state: Compilation) -> None:
+def _optimize(state: Compilation) -> None:
     """Schedule moves for every distinct kernel.
 
     A tensor of halves that a kernel would not write in whole vectors is kept in full instead, and
@@ -399,7 +399,7 @@ def _lowered(kernel: Kernel, caps: Caps) -> KernelText:
     )
     shape = geometry(sink, caps)
     used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL and not n.src}
-    linear = linearise(sink)
+    linear = linearize(sink)
     check_lowered(linear.statements, linear.values)
     return KernelText(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 
@@ -453,7 +453,7 @@ STAGES: list[tuple[str, Callable[[Compilation], None]]] = [
     ("retype", _retype),
     ("fold", _fold),
     ("fuse", _schedule),
-    ("optimise", _optimise),
+    ("optimize", _optimize),
     ("lower", _lower),
     ("render", _render),
     ("assemble", _assemble),

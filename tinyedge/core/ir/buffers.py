@@ -165,7 +165,7 @@ class View:
 
 @dataclass(eq=False)
 class Placement:
-    """Where a realised tensor lies: in `storage`, at the indices that the views lead to."""
+    """Where a realized tensor lies: in `storage`, at the indices that the views lead to."""
 
     storage: Storage
     views: tuple[View, ...] = ()

@@ -164,11 +164,11 @@ FLIP = _row("flip", "movement", 1)  # arg: axes
 # out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
 WINDOW = _row("window", "movement", 1)
 
-# Reduce, indexed access, assignment, materialisation.
+# Reduce, indexed access, assignment, materialization.
 REDUCE = _row("reduce", "reduce", 1)  # arg: (Primitive, axes); the axes disappear
 GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices, axis); 0 outside
 ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
-REALISE = _row("realise", "memory", 1)  # the same values, in memory
+REALIZE = _row("realize", "memory", 1)  # the same values, in memory
 PUT = _row("put", "memory", 3)  # base, value, position: the base with base[position] = value
 # arg: (axis, Primitive or None); base [*lead, R, *rest], indices [*lead, K], updates
 # [*lead, K, *rest]: for k = 0, 1, .. in this order, base[.., indices[.., k], ..] is combined with

@@ -207,7 +207,7 @@ def _value(
         result = np.array(src[0])
         result[tuple(slice(*sizes(pair)) for pair in arg)] = src[1]
         return result
-    if op is ops.REALISE:
+    if op is ops.REALIZE:
         return src[0]
     if op is ops.PUT:
         result = np.array(src[0])

@@ -1,6 +1,6 @@
 """The grammar of each stage: which operations may appear, and what must hold of them.
 
-    tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realise, loops;
+    tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realize, loops;
              shapes agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
              a fold's

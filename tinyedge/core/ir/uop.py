@@ -21,7 +21,7 @@ _interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
 
 class UOp:
-    """A node. Equal nodes are one object: `is` compares structure, a dict memoises by meaning.
+    """A node. Equal nodes are one object: `is` compares structure, a dict memoizes by meaning.
 
     op: its row in `ops`. dtype: element type. src: operands. arg: what the row says.
     shape: of a tensor node; () for scalars and everything inside kernels.
@@ -251,7 +251,7 @@ def _shape(node: UOp) -> Shape:
     if op is ops.GATHER:
         axis = node.arg
         return first[:axis] + node.src[1].shape + first[axis + 1 :]
-    return first  # ASSIGN, REALISE, PUT, SCATTER
+    return first  # ASSIGN, REALIZE, PUT, SCATTER
 
 
 def _movement_shape(node: UOp, shape: Shape) -> Shape:

@@ -681,7 +681,7 @@ class Tensor:
         while base.op is ops.ASSIGN:
             base = base.src[0]
         if base.op is ops.EMPTY:  # a concatenation's elements have one writer each
-            base = self.realise().node
+            base = self.realize().node
         else:
             base = self.node
         return Tensor(UOp(ops.ASSIGN, self.dtype, (base, value.node), pairs))
@@ -791,9 +791,9 @@ class Tensor:
             for number, value in enumerate(first)
         ]
 
-    def realise(self) -> Tensor:
+    def realize(self) -> Tensor:
         """The same values, kept in memory: a boundary for fusion."""
-        return Tensor(UOp(ops.REALISE, self.dtype, (self.node,)))
+        return Tensor(UOp(ops.REALIZE, self.dtype, (self.node,)))
 
     # Reductions.
 
@@ -832,7 +832,7 @@ class Tensor:
         padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
         blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
         kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
-        result = blocks.realise().blocked_sum(-1)
+        result = blocks.realize().blocked_sum(-1)
         return result.reshape(kept) if keepdims else result
 
     def prod(self, axes: Axes = None, keepdims: bool = False) -> Tensor:

@@ -87,7 +87,7 @@ class Comparison:
 
 
 def mix(words: Words) -> Words:
-    """A 32-bit finaliser of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio."""
+    """A 32-bit finalizer of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio."""
     words = words + np.uint32(0x9E3779B9)
     words ^= words >> np.uint32(16)
     words *= np.uint32(0x85EBCA6B)

@@ -64,7 +64,7 @@ class Counts:
 
     def _added(self, label: str, count: Tensor, greatest: int, bounded: bool) -> Size:
         exact = count.reshape(()).cast(dt.int64)
-        kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realise()
+        kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realize()
         for name, (_, other) in self.made.items():
             if other.node is kept.node:
                 return symbol(name, 0, greatest)

@@ -33,7 +33,7 @@ from tinyedge.export.onnx.registry import REFUSED, Function, Node, lookup, neste
 from tinyedge.export.onnx.selection import Left, select
 
 NEXT = {  # for an operator that is not there, by its domain
-    "com.microsoft": "export the model again without onnxruntime's optimiser, or open an issue",
+    "com.microsoft": "export the model again without onnxruntime's optimizer, or open an issue",
 }
 
 
@@ -405,16 +405,16 @@ class Importer:
         return replace(site, nodes=body.nodes, scope=scope, results=results, prefix=prefix)
 
     def _stored(self, graph: Any) -> dict[str, Any]:
-        """The initialisers, decoded when they are first used."""
+        """The initializers, decoded when they are first used."""
         stored: dict[str, Any] = {}
         for tensor in graph.initializer:
             if tensor.name in stored:
-                raise duplicate("initialiser", tensor.name)
-            stored[tensor.name] = _Initialiser(tensor, False)
+                raise duplicate("initializer", tensor.name)
+            stored[tensor.name] = _Initializer(tensor, False)
         for sparse in graph.sparse_initializer:
             if sparse.values.name in stored:
-                raise duplicate("initialiser", sparse.values.name)
-            stored[sparse.values.name] = _Initialiser(sparse, True)
+                raise duplicate("initializer", sparse.values.name)
+            stored[sparse.values.name] = _Initializer(sparse, True)
         return stored
 
     def _fixed(self, graph: Any, constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -510,12 +510,12 @@ class Importer:
         except KeyError:
             raise ModelError(
                 user,
-                f"the value {name!r} is used, but no node, input or initialiser makes it",
+                f"the value {name!r} is used, but no node, input or initializer makes it",
                 id="model.undefined-value",
             ) from None
         value = holder.values[name]
-        if isinstance(value, _Initialiser):
-            value = self.decode(value.proto, value.sparse, f"initialiser {name!r}", name)
+        if isinstance(value, _Initializer):
+            value = self.decode(value.proto, value.sparse, f"initializer {name!r}", name)
             holder.values[name] = value
         return value
 
@@ -805,7 +805,7 @@ COPIED = 4096  # bytes of a function's node that count as much as a node
 
 
 @dataclass(frozen=True)
-class _Initialiser:
+class _Initializer:
     proto: Any
     sparse: bool
 
@@ -851,7 +851,7 @@ class _Body:
 
     proto: Any
     nodes: list[Any]
-    stored: Mapping[str, _Initialiser] = field(default_factory=dict)
+    stored: Mapping[str, _Initializer] = field(default_factory=dict)
     refers: Sequence[bool] = ()
 
 

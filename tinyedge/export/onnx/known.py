@@ -201,7 +201,7 @@ def element(tensor: Tensor, position: int) -> Tensor:
                 break
             inside = start <= place < end
             node, place = (node.src[1], place - start) if inside else (node.src[0], place)
-        elif node.op is ops.REALISE or (node.op is ops.RESHAPE and not node.src[0].shape):
+        elif node.op is ops.REALIZE or (node.op is ops.RESHAPE and not node.src[0].shape):
             node = node.src[0]
         else:
             break
@@ -345,7 +345,7 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
         result = np.array(operands[0], dtype=object)
         result[tuple(slice(start, end) for start, end in arg)] = operands[1]
         return result
-    if op is ops.REALISE:
+    if op is ops.REALIZE:
         return operands[0]
     raise NotKnown
 

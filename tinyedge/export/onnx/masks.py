@@ -15,7 +15,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import Size, UOp, maximum, product, toposort
 
-_SAME_ORDER = (ops.RESHAPE, ops.PERMUTE, ops.REALISE)  # where elements lie along one axis
+_SAME_ORDER = (ops.RESHAPE, ops.PERMUTE, ops.REALIZE)  # where elements lie along one axis
 _SAME_ELEMENTS = (*_SAME_ORDER, ops.FLIP)
 _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
 

@@ -68,7 +68,7 @@ def select(graph: Any, outputs: str | Sequence[str]) -> Left:
 
 
 def stored_in(graph: Any) -> set[str]:
-    """The names of a GraphProto's initialisers."""
+    """The names of a GraphProto's initializers."""
     stored = {tensor.name for tensor in graph.initializer}
     return stored | {sparse.values.name for sparse in graph.sparse_initializer}
 

@@ -62,7 +62,7 @@ class Folded:
 
 
 def estimate(state: Compilation, model_bytes: int, limits: Limits) -> Estimate:
-    """The figures of a model's compilation that has been through "optimise". Raises ModelError
+    """The figures of a model's compilation that has been through "optimize". Raises ModelError
     where its bundle would take more than the limits allow.
     """
     arenas, buffers, weights = placed(state)

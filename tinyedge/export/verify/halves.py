@@ -24,7 +24,7 @@ from tinyedge.export.bundle.golden import MILLION, Comparison, Golden
 
 Array = Any
 
-MADE = "cpu, unoptimised, double, kept as halves"
+MADE = "cpu, unoptimized, double, kept as halves"
 
 # The difference between halves and floats, of the greatest output, of which a user is told.
 NOTABLE = 0.01

@@ -31,7 +31,7 @@ FLAGS = (
     "-Werror=implicit-function-declaration",
     "-fvisibility=default",
 )
-DEFAULT_OPTIMISATION = ("-O2", "-march=native")
+DEFAULT_OPTIMIZATION = ("-O2", "-march=native")
 
 # The cache is trimmed to this size, oldest use first, whenever something is added.
 CACHE_BYTES = 256 * 2**20
@@ -139,7 +139,7 @@ class Unit:
 def build(
     units: Sequence[Unit],
     compiler: Compiler,
-    optimisation: Sequence[str] = DEFAULT_OPTIMISATION,
+    optimization: Sequence[str] = DEFAULT_OPTIMIZATION,
     cache: Path | None = None,
 ) -> Library:
     """Compile translation units, in parallel, and load them as one library.
@@ -152,7 +152,7 @@ def build(
     if cache is not None and (unusable := _unusable(cache)):
         _warn(f"kernels are compiled in every process: the cache folder {cache} {unusable}")
         cache = None
-    flags = (*optimisation, *FLAGS)
+    flags = (*optimization, *FLAGS)
     key = _key(units, compiler, flags)
     with tempfile.TemporaryDirectory(prefix="new-" if cache else "tinyedge-", dir=cache) as name:
         folder = Path(name)

@@ -88,7 +88,7 @@ class CpuDevice:
     def __init__(
         self,
         compiler: Compiler,
-        optimisation: Sequence[str],
+        optimization: Sequence[str],
         threads: int,
         cache: Path | None,
         guard: bool,
@@ -97,7 +97,7 @@ class CpuDevice:
         self.name = f"{_processor()}, {compiler.version}"
         self.process: int | None = None
         self._compiler = compiler
-        self._optimisation = tuple(optimisation)
+        self._optimization = tuple(optimization)
         self._threads = threads
         self._cache = cache
         self._guard = guard
@@ -132,7 +132,7 @@ class CpuDevice:
         if not kernels:
             return []
         library = compilers.build(
-            self._units(program), self._compiler, self._optimisation, self._cache
+            self._units(program), self._compiler, self._optimization, self._cache
         )
         compiled = []
         for kernel in kernels:
@@ -251,7 +251,7 @@ def open(
     *,
     requirements: Mapping[str, Any] | None = None,
     compiler: str | Sequence[str] | None = None,
-    optimisation: Sequence[str] = compilers.DEFAULT_OPTIMISATION,
+    optimization: Sequence[str] = compilers.DEFAULT_OPTIMIZATION,
     threads: int | None = None,
     cache: Path | Literal["default"] | None = "default",
     guard: bool = False,
@@ -261,7 +261,7 @@ def open(
 
     device: its name; there is one. requirements: a program's; memory is all that it can lack.
     compiler: a command line such as "clang"; default: what the machine has, else the ziglang wheel.
-    optimisation: compiler flags before the fixed ones. threads: default: the usable processors.
+    optimization: compiler flags before the fixed ones. threads: default: the usable processors.
     cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
     guard: surround memory by a pattern and check it at every read.
     little_work: what a kernel does in a run, operations and numbers written, below which it is
@@ -277,7 +277,7 @@ def open(
         )
     folder = compilers.cache_folder() if cache == "default" else cache
     count = max(1, _usable_processors() if threads is None else threads)
-    return CpuDevice(compilers.find(compiler), optimisation, count, folder, guard, little_work)
+    return CpuDevice(compilers.find(compiler), optimization, count, folder, guard, little_work)
 
 
 def devices() -> list[DeviceInfo]:

@@ -18,7 +18,7 @@ export function cut({data, shape}, slices) {
   );
 }
 
-/** The 32-bit finaliser of MurmurHash3. */
+/** The 32-bit finalizer of MurmurHash3. */
 function mix(x) {
   x = (x + 0x9e3779b9) | 0;
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);

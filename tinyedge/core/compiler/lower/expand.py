@@ -31,7 +31,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     sink = UOp(ops.SINK, dt.index, tuple(stores))
     vector = next((r for r in kernel_ranges(sink) if r.arg[1] == "vector"), None)
     if vector is not None:
-        sink = UOp(ops.SINK, dt.index, tuple(_vectorised(sink.src, vector, caps)))
+        sink = UOp(ops.SINK, dt.index, tuple(_vectorized(sink.src, vector, caps)))
     return _group_loads(_one_writer(sink), caps)
 
 
@@ -110,11 +110,11 @@ def _copies(store: UOp) -> list[UOp]:
 # Vectors.
 
 
-def _vectorised(stores: tuple[UOp, ...], lane: UOp, caps: Caps) -> list[UOp]:
-    return _Vectoriser(lane, caps).run(stores)
+def _vectorized(stores: tuple[UOp, ...], lane: UOp, caps: Caps) -> list[UOp]:
+    return _Vectorizer(lane, caps).run(stores)
 
 
-class _Vectoriser:
+class _Vectorizer:
     """Replaces the range `lane` by vectors: what depends on it gets one lane a value."""
 
     def __init__(self, lane: UOp, caps: Caps) -> None:

@@ -37,12 +37,12 @@ class _Block:
     items: list[UOp | _Block] = field(default_factory=list)
 
 
-def linearise(sink: UOp) -> Linear:
+def linearize(sink: UOp) -> Linear:
     """The statements of an expanded kernel."""
-    return _Lineariser(sink).run()
+    return _Linearizer(sink).run()
 
 
-class _Lineariser:
+class _Linearizer:
     def __init__(self, sink: UOp) -> None:
         self.values: dict[UOp, UOp] = {}
         self.paths: dict[UOp, Path] = {}

@@ -122,7 +122,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         return schedule.sink, schedule.moves
     along = vector
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
-        vector = _vectorise(schedule, vector)
+        vector = _vectorize(schedule, vector)
     if contraction is not None:
         _tile(schedule, contraction, along, vector)
     if len(folds) == 1:
@@ -184,7 +184,7 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
             rows *= schedule.extent(number)
     lanes = _lanes(width, rows, schedule.caps)
     if column is not None and column == vector and lanes * 2 <= width:
-        vector = _vectorise(schedule, column)
+        vector = _vectorize(schedule, column)
         column = vector if vector is not None else None
     for i in range(len(_folds(schedule.sink))):
         _share_fold(schedule, i, lanes)
@@ -232,7 +232,7 @@ def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
 
 
 def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
-    """Deal a range out to `lanes` threads, neighbours to neighbours."""
+    """Deal a range out to `lanes` threads, neighbors to neighbors."""
     if ix.divisor(schedule.size(number)) % lanes:
         schedule.do(PadTo(number, lanes))
     if schedule.is_exactly(number, lanes):
@@ -261,7 +261,7 @@ def _fill(schedule: Schedule, vector: int | None) -> None:
         schedule.do(Fill(vector, room))
 
 
-def _vectorise(schedule: Schedule, vector: int) -> int | None:
+def _vectorize(schedule: Schedule, vector: int) -> int | None:
     """Split the contiguous range into vectors; gives the number of the range over vectors."""
     width = schedule.caps.vector
     while width > 1:
@@ -423,7 +423,7 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
 
 
 def _position(schedule: Schedule, number: int) -> int:
-    """How far apart in memory a range's steps are stored: neighbours first."""
+    """How far apart in memory a range's steps are stored: neighbors first."""
     store = store_of(schedule.sink)
     r = find(schedule.sink, number)
     if r not in store.src[2].ranges:

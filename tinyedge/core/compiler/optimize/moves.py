@@ -224,11 +224,11 @@ class To(Move):
             raise IllegalMove(f"cannot unroll range {self.range}: {size.arg} copies")
         if self.kind == "vector":
             if size.arg not in (2, 4, 8, 16) or size.arg > caps.vector:
-                raise IllegalMove(f"cannot vectorise range {self.range}: {size.arg} lanes")
+                raise IllegalMove(f"cannot vectorize range {self.range}: {size.arg} lanes")
             if any(r.arg[1] == "vector" for r in ranges(sink)):
-                raise IllegalMove(f"cannot vectorise range {self.range}: one is vectorised already")
+                raise IllegalMove(f"cannot vectorize range {self.range}: one is vectorized already")
             if not all(_vector_width(node, caps) for node in toposort((sink,))):
-                raise IllegalMove(f"cannot vectorise range {self.range}: elements of another width")
+                raise IllegalMove(f"cannot vectorize range {self.range}: elements of another width")
         if self.kind in ("local", "lane", "threads"):
             self._check_threads(target, sink, caps)
 

@@ -169,7 +169,7 @@ def _need(node: UOp, needs: Mapping[UOp, Need], users: Mapping[UOp, Sequence[UOp
     op = node.op
     factors = _factors(node, users)
     total = sum((needs[s] for s in dict.fromkeys(factors or node.src)), Need())
-    if op in (ops.BUFFER, ops.CONST, ops.REALISE):
+    if op in (ops.BUFFER, ops.CONST, ops.REALIZE):
         return total
     size = _elements(node)
     if factors:  # by a product of matrices, which may copy its operands

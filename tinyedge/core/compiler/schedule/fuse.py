@@ -2,7 +2,7 @@
 
 One pass over the graph from the outputs up knows, for every node, in which kernels and through
 which views its value will be computed and how often an element is computed there. A node whose
-computation would be repeated, and is worth more than a load, is realised. A second pass, downward,
+computation would be repeated, and is worth more than a load, is realized. A second pass, downward,
 cuts what would exceed the device's bindings or grow without bound.
 """
 
@@ -47,11 +47,11 @@ class Use:
 class Decision:
     """What `decide` found.
 
-    realised: nodes with a buffer, in order. parts: for a realised chain of assignments on an empty
+    realized: nodes with a buffer, in order. parts: for a realized chain of assignments on an empty
     tensor, its assignments in order; each is a kernel of its own that writes its region.
     """
 
-    realised: dict[UOp, None] = field(default_factory=dict)
+    realized: dict[UOp, None] = field(default_factory=dict)
     parts: dict[UOp, list[UOp]] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class Cone:
 
 
 def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
-    """Choose the realised nodes of a graph."""
+    """Choose the realized nodes of a graph."""
     fusion = _Fusion(list(outputs))
     fusion.upward(caps)
     return fusion.downward(caps)
@@ -88,13 +88,13 @@ class _Fusion:
         self.rows = _row_shapes(self.order)
         self.filled = _filled(self.order)
         self.cones = self._cones()
-        self.realised: set[UOp] = {root for root in roots if not is_source(root)}
+        self.realized: set[UOp] = {root for root in roots if not is_source(root)}
         for loop in (node for node in self.order if node.op is ops.OUTLINED):
-            self.realised.add(loop)
-            self.realised.update(v for v in map(_computed, loop.src) if not is_source(v))
+            self.realized.add(loop)
+            self.realized.update(v for v in map(_computed, loop.src) if not is_source(v))
         for node in (node for node in self.order if node.op is ops.SCATTER):
-            self.realised.add(node)
-            self.realised.update(v for v in node.src[1:2] if not is_source(v))
+            self.realized.add(node)
+            self.realized.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[str]] = {}
         self.kernel_rows: dict[UOp, Row] = {}
@@ -113,7 +113,7 @@ class _Fusion:
                 constant = node.op is not ops.BUFFER or node.arg[0].data is not None
                 cones[node] = Cone(loads=int(_in_memory(node)), constant=constant)
                 continue
-            if op in (ops.REALISE, ops.OUTLINED) or node in self.filled:
+            if op in (ops.REALIZE, ops.OUTLINED) or node in self.filled:
                 cones[node] = Cone(loads=1)
                 continue
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
@@ -146,27 +146,27 @@ class _Fusion:
             if is_source(node) or node.op is ops.OUTLINED:
                 continue
             found = self.contexts[node] = self._uses(node)
-            if node not in self.realised and self._worth_keeping(node, found):
-                self.realised.add(node)
-            if node in self.realised and node in self.filled:
+            if node not in self.realized and self._worth_keeping(node, found):
+                self.realized.add(node)
+            if node in self.realized and node in self.filled:
                 if self._is_shuffle(node):
                     self.pulled.update(_chain(node))
                 elif self._is_ragged(node, caps.vector):
                     self.pulled.update(_chain(node))
                     values = (_computed(n.src[1]) for n in _chain(node))
-                    self.realised.update(v for v in values if not is_source(v))
+                    self.realized.update(v for v in values if not is_source(v))
                 else:
                     self._take_parts(node)
             if node.op is ops.REDUCE:
                 kernels = (
-                    {node: ALIGNED} if node in self.realised else {u.kernel: u.kind for u in found}
+                    {node: ALIGNED} if node in self.realized else {u.kernel: u.kind for u in found}
                 )
                 for kernel, kind in kernels.items():
                     self.kernel_rows.setdefault(kernel, self.rows[node])
                     self.reductions.setdefault(kernel, []).append(kind)
 
     def _take_parts(self, top: UOp) -> None:
-        chain = [n for n in _chain(top) if n is top or n not in self.realised]
+        chain = [n for n in _chain(top) if n is top or n not in self.realized]
         self.part_of.update((n, top) for n in chain)
         self.parts[top] = chain[::-1]
 
@@ -202,7 +202,7 @@ class _Fusion:
                 inherited = [Use(user)]
                 steps = inherited
             else:
-                inherited = [Use(user)] if user in self.realised else self.contexts[user]
+                inherited = [Use(user)] if user in self.realized else self.contexts[user]
                 steps = [self._step(node, user, use) for use in inherited]
             for step in steps:
                 key = (step.kernel, step.path)
@@ -213,7 +213,7 @@ class _Fusion:
     def _step(self, node: UOp, user: UOp, use: Use) -> Use:
         """The use of `node` through `user`, given a use of `user`."""
         op = user.op
-        if op.elementwise or op is ops.REALISE:
+        if op.elementwise or op is ops.REALIZE:
             return use
         if op is ops.REDUCE:
             return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
@@ -249,7 +249,7 @@ class _Fusion:
 
     def _worth_keeping(self, node: UOp, found: list[Use]) -> bool:
         op = node.op
-        if op is ops.REALISE:
+        if op is ops.REALIZE:
             return True
         if op is ops.ASSIGN and node in self.filled:
             return node not in self.part_of and node not in self.pulled
@@ -288,14 +288,14 @@ class _Fusion:
 
     def downward(self, caps: Caps) -> Decision:
         before = -1
-        while len(self.realised) != before:  # what is realised is read where its operands were
-            before = len(self.realised)
+        while len(self.realized) != before:  # what is realized is read where its operands were
+            before = len(self.realized)
             self._cut(caps.bindings - 1)
-            self.realised.update(self._repeated())
-        return Decision({n: None for n in self.order if n in self.realised}, self.parts)
+            self.realized.update(self._repeated())
+        return Decision({n: None for n in self.order if n in self.realized}, self.parts)
 
     def _cut(self, limit: int) -> None:
-        """Realise where a kernel would read too many buffers or grow too large."""
+        """Realize where a kernel would read too many buffers or grow too large."""
         reads: dict[UOp, frozenset[UOp]] = {}
         members: dict[UOp, frozenset[UOp]] = {}
         for node in self.order:
@@ -307,13 +307,13 @@ class _Fusion:
             total = frozenset().union(*(self._read(s, reads) for s in sources))
             while len(total) > limit:
                 largest = max(sources, key=lambda s: len(self._read(s, reads)))
-                self.realised.add(_computed(largest))
+                self.realized.add(_computed(largest))
                 total = frozenset().union(*(self._read(s, reads) for s in sources))
             reads[node] = total
             inside = frozenset((node,)).union(*(members[s] for s in sources))
             if len(inside) > LARGE_KERNEL and (node.op.elementwise or node.op.group == "movement"):
-                self.realised.add(node)
-            kept = node in self.realised or node in self.part_of
+                self.realized.add(node)
+            kept = node in self.realized or node in self.part_of
             members[node] = frozenset() if kept else inside
 
     def _repeated(self) -> list[UOp]:
@@ -325,19 +325,19 @@ class _Fusion:
                 continue
             holders: set[UOp] = set()
             for user in self.users.get(node, []):
-                if user in self.realised or user in self.part_of:
+                if user in self.realized or user in self.part_of:
                     holders.add(user)
                 else:
                     holders |= kernels[user]
             kernels[node] = frozenset(holders)
-            if node.op is ops.REDUCE and node not in self.realised and len(holders) > 1:
+            if node.op is ops.REDUCE and node not in self.realized and len(holders) > 1:
                 found.append(node)
         return found
 
     def _read(self, node: UOp, reads: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-        while node.op.group == "movement" and node not in self.realised:
+        while node.op.group == "movement" and node not in self.realized:
             node = node.src[0]
-        if node in self.realised or node in self.part_of:
+        if node in self.realized or node in self.part_of:
             return frozenset((self.part_of.get(node, node),))
         return reads[node]
 

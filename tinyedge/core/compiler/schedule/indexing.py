@@ -98,7 +98,7 @@ class Indexer:
             return (yield from self._assigned(node, indices, valid))
         if op is ops.PUT:
             return (yield from self._put(node, indices, valid))
-        if op is ops.REALISE:
+        if op is ops.REALIZE:
             same: UOp = yield (node.src[0], indices, valid)
             return same
         if op is ops.IOTA:

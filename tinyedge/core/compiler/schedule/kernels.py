@@ -206,8 +206,8 @@ class _Scheduler:
                 self._loop(node)
             elif node.op is ops.RESULT:
                 self.placed[node] = Placement(self.results[node.src[0]][node.arg[0]])
-            elif node in self.decision.realised:
-                self._realise(node)
+            elif node in self.decision.realized:
+                self._realize(node)
         for root in self.roots:
             if is_source(root):
                 self._copy_source(root)
@@ -255,7 +255,7 @@ class _Scheduler:
         return storage
 
     def _place_outputs(self) -> None:
-        """An output that is a one-to-one view of a realised tensor is that tensor's memory."""
+        """An output that is a one-to-one view of a realized tensor is that tensor's memory."""
         for root in self.roots:
             if is_source(root):
                 continue
@@ -271,7 +271,7 @@ class _Scheduler:
             self.placed[root] = Placement(storage)
 
     def _place_parts(self, top: UOp, parts: Sequence[UOp]) -> None:
-        """A chain of assignments is one buffer; a value realised for its own sake lies in its
+        """A chain of assignments is one buffer; a value realized for its own sake lies in its
         region.
         """
         if top not in self.placed:
@@ -299,9 +299,9 @@ class _Scheduler:
         return node, tuple(reversed(views))
 
     def _can_live(self, node: UOp) -> bool:
-        """Whether a node is realised and has no place yet."""
+        """Whether a node is realized and has no place yet."""
         free = node not in self.placed and node not in self.roots and node.op is not ops.SCATTER
-        return node in self.decision.realised and free
+        return node in self.decision.realized and free
 
     def _part(self, part: UOp, top: UOp) -> None:
         base, views = self._viewed(part.src[1])
@@ -313,7 +313,7 @@ class _Scheduler:
                 return
         self._kernel(part.src[1], Placement(home.storage, (offset, *home.views)), root=False)
 
-    def _realise(self, node: UOp) -> None:
+    def _realize(self, node: UOp) -> None:
         if node in self.aliased:
             return
         place = self.placed.get(node)
@@ -419,7 +419,7 @@ class _Scheduler:
         others = (*base.shape[:axis], *base.shape[axis + 1 :])
         wanted = SHARES // maximum(product(others)) if self.caps.threads > 1 else 1
         shares = max(1, min(maximum(size), wanted))
-        share = indexer.range(shares, "loop")  # first: neighbours among threads are columns
+        share = indexer.range(shares, "loop")  # first: neighbors among threads are columns
         columns = tuple(indexer.range(each, "loop") for each in others)
         lead, rest = columns[:axis], columns[axis:]
         turn = ix.add(indexer.range(count, "serial"), const(first, dt.index))
@@ -480,7 +480,7 @@ class _Scheduler:
             counted = any(is_counted(size, self.counts) for size in output.shape)
             if not counted:
                 output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
-            if self._as_halves(output) and not _summarises(sink, storages):
+            if self._as_halves(output) and not _summarizes(sink, storages):
                 output.dtype = dt.float32 if self.wide else dt.float16
                 output.rounded = self.wide
             if not counted:
@@ -573,7 +573,7 @@ class _Scheduler:
         return self.weights[key]
 
     def _names_of(self, root: UOp) -> tuple[str, ...]:
-        """Names of the model's nodes that a kernel computes: those below its root, up to realised
+        """Names of the model's nodes that a kernel computes: those below its root, up to realized
         ones. A kernel inside of one of the model's nodes has the name of that node.
         """
         found = []
@@ -609,7 +609,7 @@ def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | T
     )
 
 
-def _summarises(sink: UOp, storages: Sequence[Storage]) -> bool:
+def _summarizes(sink: UOp, storages: Sequence[Storage]) -> bool:
     """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
     memory as they are, and are soon too large for halves although what is made of them is not.
     """

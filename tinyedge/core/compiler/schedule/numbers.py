@@ -1,4 +1,4 @@
-"""Kernels that differ in numbers alone become one, which reads them: layers of a quantised network
+"""Kernels that differ in numbers alone become one, which reads them: layers of a quantized network
 have scales of their own, and compiling a kernel for each takes a page longer than running it.
 """
 

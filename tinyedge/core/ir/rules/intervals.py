@@ -66,7 +66,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.CAST and node.src[0].dtype.is_float:
         return node.dtype.limits
     operands = [known[source] for source in node.src if source in known]
-    if op is ops.CAST or op is ops.REALISE or op.group == "movement":
+    if op is ops.CAST or op is ops.REALIZE or op.group == "movement":
         low, high = operands[0]
         return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
     if op is ops.REDUCE and arg[0] is ops.ADD:

@@ -151,7 +151,7 @@ def attention(
 
 
 @operator("QAttention", domain=DOMAIN, limits=SHARED)
-def quantised_attention(
+def quantized_attention(
     node: Node,
     x: Tensor,
     weight: Tensor,

@@ -48,8 +48,8 @@ class _Flags:
         rest = ix.size_sub(ix.size_mul(blocks, WORD), length)
         each = mask.pad([(0, 0), (0, rest)]).reshape((lines, blocks, WORD))
         bits = Tensor(1 << np.arange(WORD, dtype=np.uint64), dt.uint32)
-        words = each.where(bits, 0).sum(-1).realise()
-        return _Flags(words, cumulative_sum(_ones(words), 1).realise())
+        words = each.where(bits, 0).sum(-1).realize()
+        return _Flags(words, cumulative_sum(_ones(words), 1).realize())
 
     @property
     def count(self) -> Tensor:
@@ -72,7 +72,7 @@ class _Flags:
             more = block + (1 << half)
             before = (more <= total) & (running.gather(0, start + more - 1) <= number)
             block = before.where(more, block)
-        block = block.realise()
+        block = block.realize()
         there = (block < total) & (number >= 0)
         earlier = (block > 0).where(running.gather(0, start + block - 1), 0)
         left, word = number - earlier, words.gather(0, start + block)
@@ -85,7 +85,7 @@ class _Flags:
             word = beyond.where(word >> Tensor(half, dt.uint32), word)
             place = beyond.where(place + half, place)
             half //= 2
-        return there.where(place, -1).realise()
+        return there.where(place, -1).realize()
 
 
 def _ones(word: Tensor) -> Tensor:
@@ -140,12 +140,12 @@ def unique(x: Tensor, axis: int | None, bound: int, *, ascending: bool = True) -
     rest = [a for a in range(source.ndim) if a != along]
     length = source.shape[along]
     table = source.permute([along, *rest]).reshape((length, product(source.shape[a] for a in rest)))
-    order = _sorted_rows(table).realise()
+    order = _sorted_rows(table).realize()
     lines = table.gather(0, order)
     changed = ~same(lines, lines.pad([(1, -1), (0, 0)]))
     begins = (changed.cast(dt.int32).sum(1) > 0) | Tensor.arange(length).eq(0)
     group = cumulative_sum(begins.cast(dt.int32), 0) - 1
-    inverse = group.gather(0, order_of(order)).realise()
+    inverse = group.gather(0, order_of(order)).realize()
     starts, count = true_places(begins, maximum(length) if not ascending else bound + 1)
     ends = starts.pad([(-1, 1)])
     last = Tensor.arange(starts.shape[0]) >= count - 1
@@ -190,14 +190,14 @@ def non_max_suppression(
     *,
     overlap: Tensor | float = 0.0,
     least: Tensor | float | None = None,
-    centred: bool = False,
+    centered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """boxes [B, N, 4], scores [B, C, N]: int64 [bound, 3], (batch, class, box), the best first.
 
     Of every class the best box is selected, those are dropped whose intersection with it is more
     than `overlap` of the union, and so on: at most `most` boxes (an integer scalar, or an int). Of
     equal scores the lower index is better. least: only greater scores count; a NaN never does.
-    centred: boxes are (x, y, width, height) around (x, y); else two opposite corners.
+    centered: boxes are (x, y, width, height) around (x, y); else two opposite corners.
     """
     number, classes, count = scores.shape
     turns = maximum(count) if isinstance(most, Tensor) else min(most, maximum(count))
@@ -205,7 +205,7 @@ def non_max_suppression(
     if 0 in (turns, number, classes):
         return Tensor.full((bound, 3), 0, dt.int64), Tensor(0, dt.int32)
     limit = most.reshape(()) if isinstance(most, Tensor) else Tensor(turns, dt.int32)
-    corners = stored(_corners(boxes, centred))
+    corners = stored(_corners(boxes, centered))
     alive = ~scores.isnan() if least is None else scores > least
     sizes = [size for size in FEW if least is not None and 2 * size < maximum(count)]
     none = Tensor.full((rounds, BATCH, number, classes), -1, dt.int32)
@@ -253,7 +253,7 @@ def non_max_suppression(
     room = rounds * BATCH
     listed = chosen.permute((2, 3, 0, 1)).reshape((product((number, classes)), room))
     listed = (Tensor.arange(room).cast(limit.dtype) < limit).where(listed, -1)
-    listed = listed.reshape((listed.size,)).realise()
+    listed = listed.reshape((listed.size,)).realize()
     places, found = true_places(listed >= 0, bound)
     line = places.maximum(0) // room
     each = Tensor.from_size(classes, dt.int32)
@@ -299,10 +299,10 @@ class _Candidates:
             places = []
             for _ in range(BATCH):
                 places.append(place)
-                picked = flat.gather(1, start + place).realise().unsqueeze(-1)  # [5, B, C, 1]
+                picked = flat.gather(1, start + place).realize().unsqueeze(-1)  # [5, B, C, 1]
                 over = _overlaps(picked, self.corners, overlap)
-                alive = (alive & ~over & candidate.ne(place.unsqueeze(-1))).realise()
-                place = best(alive).realise()
+                alive = (alive & ~over & candidate.ne(place.unsqueeze(-1))).realize()
+                place = best(alive).realize()
             row = Tensor.full((BATCH, number, classes), 0, dt.int32)
             for step, selected in enumerate(places):
                 own = Tensor.arange(BATCH).eq(step).reshape((BATCH, 1, 1))
@@ -314,7 +314,7 @@ class _Candidates:
 
         rounds = chosen.shape[0]
         assert isinstance(rounds, int)
-        alive = self.alive.realise()
+        alive = self.alive.realize()
         first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), best(alive), alive, chosen]
         found = Tensor.loop(first, several, bound=rounds)[-1]
         there = (found >= 0) & (found < total)
@@ -331,15 +331,15 @@ def _best(scores: Tensor, alive: Tensor, size: int) -> Tensor:
     The score to begin at is sought between the least and the greatest one: candidates above several
     evenly spaced scores are counted, then above others between the two that are nearest.
     """
-    low = alive.where(scores, np.inf).min(1, keepdims=True).realise()
-    high = alive.where(scores, -np.inf).max(1, keepdims=True).realise()
+    low = alive.where(scores, np.inf).min(1, keepdims=True).realize()
+    high = alive.where(scores, -np.inf).max(1, keepdims=True).realize()
     at = Tensor.arange(CUTS + 1)
     part = at.cast(scores.dtype) / CUTS
     for _ in range(3):
-        cuts = (low + (high - low) * part).realise()  # [L, CUTS + 1]
+        cuts = (low + (high - low) * part).realize()  # [L, CUTS + 1]
         above = alive.unsqueeze(1) & (scores.unsqueeze(1) >= cuts.unsqueeze(2))
         few = above.cast(dt.int32).sum(2) <= size
-        first = few.where(at, CUTS).min(1, keepdims=True).realise()
+        first = few.where(at, CUTS).min(1, keepdims=True).realize()
         low = at.eq(first - 1).where(cuts, 0).sum(1, keepdims=True)
         high = at.eq(first).where(cuts, 0).sum(1, keepdims=True)
     kept = alive & (scores >= high)
@@ -364,10 +364,10 @@ def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) ->
     return _Candidates(*each, found.reshape(shape))
 
 
-def _corners(boxes: Tensor, centred: bool) -> Tensor:
+def _corners(boxes: Tensor, centered: bool) -> Tensor:
     """[5, ..]: of boxes [.., 4] the least of both coordinates, the greatest, and the area."""
     a, b = boxes[..., :2], boxes[..., 2:]
-    ends = [a - b / 2, a + b / 2] if centred else [a.minimum(b), a.maximum(b)]
+    ends = [a - b / 2, a + b / 2] if centered else [a.minimum(b), a.maximum(b)]
     corners = [end[..., i] for end in ends for i in (0, 1)]
     area = (corners[2] - corners[0]) * (corners[3] - corners[1])
     return Tensor.stack([*corners, area])

@@ -70,12 +70,12 @@ def matmul_n_bits(
         raise node.invalid(f"B is {show(b)} for {rows} rows of {blocks} blocks")
     numbers = _numbers(node, b, bits, rows, blocks * block)
     whole = numbers.reshape((rows, blocks, block)).cast(dt.int32)
-    centre: Any = 1 << (bits - 1)
+    center: Any = 1 << (bits - 1)
     if zeros is not None:
-        centre = _zero_points(node, zeros, bits, rows, blocks)
+        center = _zero_points(node, zeros, bits, rows, blocks)
     kind = a.dtype
-    wide = whole if isinstance(centre, int) or not centre.dtype.is_float else whole.cast(kind)
-    weight = (wide - centre).cast(kind) * scales.reshape((rows, blocks, 1)).cast(kind)
+    wide = whole if isinstance(center, int) or not center.dtype.is_float else whole.cast(kind)
+    weight = (wide - center).cast(kind) * scales.reshape((rows, blocks, 1)).cast(kind)
     weight = cut(weight.reshape((rows, blocks * block)), 1, 0, length)
     result = a.matmul(weight.transpose())
     return result if bias is None else result + bias

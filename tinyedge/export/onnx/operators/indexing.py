@@ -263,6 +263,6 @@ def non_max_suppression(
         max(1, bound),
         overlap=0.0 if overlap is None else overlap.reshape(()),
         least=None if least is None else least.reshape(()),
-        centred=bool(node.integer("center_point_box", 0)),
+        centered=bool(node.integer("center_point_box", 0)),
     )
     return cut(found, 0, 0, node.counted(kept, bound))

@@ -1,6 +1,6 @@
 """Resizing along an axis of open size: where each element is read is computed in a run.
 
-That place is a quotient of whole numbers, so that what is nearest, and which are the neighbours, is
+That place is a quotient of whole numbers, so that what is nearest, and which are the neighbors, is
 exact whatever the sizes are.
 """
 
@@ -64,16 +64,16 @@ def places(coordinates: str, axis: int, length: Size, target: Size, ratio: Ratio
     last = ix.size_sub(length, 1)
     beyond = ix.size_sub(ix.size_mul(length, a), b)  # the size before rounding, less 1, times b
     half, slope = a, ix.size_mul(b, 2)
-    centred = ix.size_sub(b, a)
+    centered = ix.size_sub(b, a)
     offset: Size
     if coordinates == "half_pixel":
-        offset = centred
+        offset = centered
     elif coordinates == "pytorch_half_pixel":
         several = ix.size_max(ix.size_min(beyond, 1), 0)
-        offset = ix.size_mul(centred, several)
+        offset = ix.size_mul(centered, several)
     elif coordinates == "half_pixel_symmetric":
         rest = ix.size_sub(ix.size_mul(length, a), ix.size_mul(target, b))
-        offset = ix.size_add(rest, centred)
+        offset = ix.size_add(rest, centered)
     elif coordinates == "asymmetric":
         offset = 0
     elif coordinates == "tf_half_pixel_for_nn":
@@ -125,7 +125,7 @@ def _share(part: Tensor, whole: Tensor, x: Tensor) -> Tensor:
 
 
 def weighted(x: Tensor, at: Places, kernel: Kernel, radius: int, *, exclude: bool) -> Tensor:
-    """The sum of the 2 * radius neighbours, each times the kernel of its distance.
+    """The sum of the 2 * radius neighbors, each times the kernel of its distance.
 
     Those outside repeat the border; exclude: they count nothing, and the others' weights add up
     to 1.

@@ -88,28 +88,28 @@ def einsum(node: Node, *operands: Tensor) -> Tensor:
         raise node.invalid(f"equation {equation!r} for {len(operands)} operands")
     most = max(_ellipsis(node, p, t.ndim) for p, t in zip(parts, operands, strict=True))
     dots = [f"<{i}>" for i in range(most)]
-    labelled = [_labels(node, p, t.ndim, dots) for p, t in zip(parts, operands, strict=True)]
+    labeled = [_labels(node, p, t.ndim, dots) for p, t in zip(parts, operands, strict=True)]
     if arrow:
         out = _labels(node, target, len(target.replace("...", "")) + most, dots)
     else:
-        used = [label for labels in labelled for label in labels]
+        used = [label for labels in labeled for label in labels]
         out = dots + sorted(
             {label for label in used if used.count(label) == 1 and label not in dots}
         )
-    return contract(node, operands, labelled, out)
+    return contract(node, operands, labeled, out)
 
 
 def contract(
     node: Node,
     operands: Sequence[Tensor],
-    labelled: Sequence[Sequence[str]],
+    labeled: Sequence[Sequence[str]],
     out: Sequence[str],
 ) -> Tensor:
     """sum over the labels that `out` lacks of the product of the operands."""
-    every = list(dict.fromkeys([*out, *(label for labels in labelled for label in labels)]))
+    every = list(dict.fromkeys([*out, *(label for labels in labeled for label in labels)]))
     sizes: dict[str, Size] = {}
     aligned = []
-    for tensor, labels in zip(operands, labelled, strict=True):
+    for tensor, labels in zip(operands, labeled, strict=True):
         tensor, names = _diagonals(node, tensor, list(labels))
         for name, size in zip(names, tensor.shape, strict=True):
             if sizes.get(name, 1) == 1:

@@ -20,7 +20,7 @@ from tinyedge.export.onnx.operators.convolution import (
 )
 from tinyedge.export.onnx.operators.indexing import wrapped
 from tinyedge.export.onnx.operators.linear import gemm
-from tinyedge.export.onnx.operators.normalization import centred
+from tinyedge.export.onnx.operators.normalization import centered
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "com.microsoft"
@@ -192,7 +192,7 @@ def bias_softmax(node: Node, x: Tensor, bias: Tensor) -> Tensor:
     return (x + bias).softmax(tuple(range(axis, x.ndim)))
 
 
-# Normalisation.
+# Normalization.
 
 
 def _floats(*values: Tensor | None) -> list[Any]:
@@ -209,9 +209,9 @@ def skip_layer_normalization(
     shift: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> list[Tensor]:
-    """Results: the normalised sum, its mean, 1 / deviation, and the sum itself."""
+    """Results: the normalized sum, its mean, 1 / deviation, and the sum itself."""
     total = x + skip if bias is None else x + skip + bias
-    difference, mean, inverse = centred(total, (total.ndim - 1,), node.number("epsilon", 1e-12))
+    difference, mean, inverse = centered(total, (total.ndim - 1,), node.number("epsilon", 1e-12))
     result = difference * inverse * scale
     result = result if shift is None else result + shift
     return [result, *_floats(mean, inverse), total]
@@ -238,7 +238,7 @@ def early_layer_normalization(
     axis = node.axis(-1, x.ndim)
     x, scale, shift = _floats(x, scale, shift)
     axes = tuple(range(axis, x.ndim))
-    difference, mean, inverse = centred(x, axes, node.number("epsilon", 1e-5))
+    difference, mean, inverse = centered(x, axes, node.number("epsilon", 1e-5))
     result = difference * inverse * scale
     result = result if shift is None else result + shift
     return [result.cast(kind), mean.cast(stash), inverse.cast(stash)]
@@ -264,14 +264,14 @@ def group_norm(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def _grouped(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Group normalisation of channels first, then SiLU if `activation` says so."""
+    """Group normalization of channels first, then SiLU if `activation` says so."""
     groups, channels = node.integer("groups", 0), x.shape[1]
     if isinstance(channels, UOp) or groups < 1 or channels % groups:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     kind = x.dtype
     x, scale, shift = _floats(x, scale, shift)
     parts = x.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
-    difference, _, inverse = centred(
+    difference, _, inverse = centered(
         parts, tuple(range(2, parts.ndim)), node.number("epsilon", 1e-5)
     )
     along = (-1,) + (1,) * (x.ndim - 2)
@@ -291,7 +291,7 @@ def skip_group_norm(
     skip: Tensor,
     bias: Tensor | None = None,
 ) -> list[Tensor]:
-    """Results: the normalised sum, and the sum itself."""
+    """Results: the normalized sum, and the sum itself."""
     last = bool(node.integer("channels_last", 1))
     ones = (1,) * (x.ndim - 2)
     if skip.ndim == 2:
@@ -319,7 +319,7 @@ def embed_layer_normalization(
     mask: Tensor | None = None,
     places: Tensor | None = None,
 ) -> list[Tensor]:
-    """Results: the normalised sum of rows, the length of each sequence, and the sum itself."""
+    """Results: the normalized sum of rows, the length of each sequence, and the sum itself."""
     node.has("mask_index_type")
     total = _rows(node, word_table, words)
     if places is None:
@@ -330,7 +330,7 @@ def embed_layer_normalization(
     if segments is not None and segment_table is not None:
         total = total + _rows(node, segment_table, segments)
     wide, scale, shift = _floats(total, scale, shift)
-    difference, _, inverse = centred(wide, (wide.ndim - 1,), node.number("epsilon", 1e-12))
+    difference, _, inverse = centered(wide, (wide.ndim - 1,), node.number("epsilon", 1e-12))
     result = (difference * inverse * scale + shift).cast(word_table.dtype)
     return [result, _lengths(words, mask), total]
 
@@ -349,7 +349,7 @@ def _lengths(words: Tensor, mask: Tensor | None) -> Tensor:
 
 
 @operator("QEmbedLayerNormalization", domain=DOMAIN)
-def quantised_embed_layer_normalization(
+def quantized_embed_layer_normalization(
     node: Node,
     words: Tensor,
     segments: Tensor | None,

@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Normalizations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def batch_normalization(
     return (x - m_) * (s_ / (v_ + epsilon).sqrt()) + b_
 
 
-def centred(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """x - mean, mean, 1 / sqrt(variance + epsilon); the variance is that of centred values."""
+def centered(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x - mean, mean, 1 / sqrt(variance + epsilon); the variance is that of centered values."""
     mean = x.mean(axes, keepdims=True)
     difference = x - mean
     variance = (difference * difference).mean(axes, keepdims=True)
@@ -63,7 +63,7 @@ def layer_normalization(
 ) -> list[Tensor]:
     axis = node.axis(-1, x.ndim)
     wide, stash = _stashed(node, x)
-    difference, mean, inverse = centred(
+    difference, mean, inverse = centered(
         wide, tuple(range(axis, x.ndim)), node.number("epsilon", 1e-5)
     )
     result = (difference * inverse).cast(x.dtype) * scale
@@ -81,7 +81,7 @@ def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> Tensor:
 
 @operator("InstanceNormalization")
 def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    difference, _, inverse = centred(x, tuple(range(2, x.ndim)), node.number("epsilon", 1e-5))
+    difference, _, inverse = centered(x, tuple(range(2, x.ndim)), node.number("epsilon", 1e-5))
     shape = (-1,) + (1,) * (x.ndim - 2)
     return difference * (inverse * scale.reshape(shape)) + bias.reshape(shape)
 
@@ -100,7 +100,7 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     wide, _ = _stashed(node, x)
     grouped = wide.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
-    difference, _, inverse = centred(
+    difference, _, inverse = centered(
         grouped, tuple(range(2, grouped.ndim)), node.number("epsilon", 1e-5)
     )
     normal = difference * inverse

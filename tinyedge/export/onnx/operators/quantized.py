@@ -1,4 +1,4 @@
-"""Quantised operators: integers inside, rounded to even and saturated."""
+"""Quantized operators: integers inside, rounded to even and saturated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = 
     Raises TypeError for types that are neither of integers nor of few bits.
     """
     if not dtype.is_int and not dtype.carrier:
-        raise TypeError(f"numbers cannot be quantised to {dtype}")
+        raise TypeError(f"numbers cannot be quantized to {dtype}")
     if dtype.is_float:
         shifted = x if zero is None else x + zero.cast(x.dtype)
         return formats.encode(shifted, dtype, saturate=saturate)

@@ -1,4 +1,4 @@
-"""Quantised operators of com.microsoft: what onnxruntime's quantizer and optimizer write.
+"""Quantized operators of com.microsoft: what onnxruntime's quantizer and optimizer write.
 
 Sums of products are exact; what is rounded is rounded once, half to even. Where onnxruntime reads
 a table or multiplies by a rounded quotient, its result may be one step beside (docs/deviations.md).
@@ -37,7 +37,7 @@ def real(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     return whole.cast(dt.float32) * scale.reshape(())
 
 
-def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
     dtype = like.dtype if zero is None else zero.dtype
     return saturated(x / scale.reshape(()), None if zero is None else zero.reshape(()), dtype)
 
@@ -56,7 +56,7 @@ def qlinear_add_or_multiply(
     zero: Tensor | None = None,
 ) -> Tensor:
     x, y = real(a, a_scale, a_zero), real(b, b_scale, b_zero)
-    return quantised(x + y if node.op == "QLinearAdd" else x * y, scale, zero, a)
+    return quantized(x + y if node.op == "QLinearAdd" else x * y, scale, zero, a)
 
 
 @operator("QLinearSigmoid", domain=DOMAIN)
@@ -68,7 +68,7 @@ def qlinear_sigmoid(
     scale: Tensor,
     zero: Tensor | None = None,
 ) -> Tensor:
-    return quantised(real(x, x_scale, x_zero).sigmoid(), scale, zero, x)
+    return quantized(real(x, x_scale, x_zero).sigmoid(), scale, zero, x)
 
 
 @operator("QLinearLeakyRelu", domain=DOMAIN)
@@ -82,7 +82,7 @@ def qlinear_leaky_relu(
 ) -> Tensor:
     wide = real(x, x_scale, x_zero)
     alpha = node.number("alpha", 0.01)
-    return quantised((wide < 0).where(wide * alpha, wide), scale, zero, x)
+    return quantized((wide < 0).where(wide * alpha, wide), scale, zero, x)
 
 
 @operator("QLinearSoftmax", domain=DOMAIN)
@@ -94,10 +94,10 @@ def qlinear_softmax(
     scale: Tensor,
     zero: Tensor,
 ) -> Tensor:
-    """opset: of the Softmax; before 13, all axes from `axis` on are normalised together."""
+    """opset: of the Softmax; before 13, all axes from `axis` on are normalized together."""
     axis = node.axis(-1, x.ndim)
     axes = (axis,) if node.integer("opset", 13) >= 13 else tuple(range(axis, x.ndim))
-    return quantised(real(x, x_scale, x_zero).softmax(axes), scale, zero, x)
+    return quantized(real(x, x_scale, x_zero).softmax(axes), scale, zero, x)
 
 
 @operator("QLinearWhere", domain=DOMAIN)
@@ -114,7 +114,7 @@ def qlinear_where(
     zero: Tensor | None,
 ) -> Tensor:
     chosen = condition.where(real(x, x_scale, x_zero), real(y, y_scale, y_zero))
-    return quantised(chosen, scale, zero, x)
+    return quantized(chosen, scale, zero, x)
 
 
 @operator("QLinearReduceMean", domain=DOMAIN)
@@ -130,7 +130,7 @@ def qlinear_reduce_mean(
     axes = tuple(node.wrap(axis, x.ndim) for axis in given)
     keep = bool(node.integer("keepdims", 1))
     mean = _mean(x, x_scale, x_zero, axes, keep)
-    return quantised(mean, scale, zero, x)
+    return quantized(mean, scale, zero, x)
 
 
 def _mean(
@@ -155,7 +155,7 @@ def qlinear_average_pool(
 ) -> Tensor:
     last = bool(node.integer("channels_last", 0))
     mean = average_pool(node, real(channels_first(x) if last else x, x_scale, x_zero))
-    return quantised(channels_last(mean) if last else mean, scale, zero, x)
+    return quantized(channels_last(mean) if last else mean, scale, zero, x)
 
 
 @operator("NhwcMaxPool", domain=DOMAIN)
@@ -219,7 +219,7 @@ def qlinear_global_average_pool(
     node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor, scale: Tensor, zero: Tensor
 ) -> Tensor:
     axes = tuple(range(1, x.ndim - 1) if node.integer("channels_last", 0) else range(2, x.ndim))
-    return quantised(_mean(x, x_scale, x_zero, axes, True), scale, zero, x)
+    return quantized(_mean(x, x_scale, x_zero, axes, True), scale, zero, x)
 
 
 @operator("QLinearConcat", domain=DOMAIN)
@@ -228,7 +228,7 @@ def qlinear_concat(node: Node, scale: Tensor, zero: Tensor, *operands: Tensor) -
     if not operands or len(operands) % 3:
         raise node.invalid(f"{len(operands)} operands, not three for each part")
     parts = [
-        quantised(real(*operands[n : n + 3]), scale, zero, operands[n])
+        quantized(real(*operands[n : n + 3]), scale, zero, operands[n])
         for n in range(0, len(operands), 3)
     ]
     return Tensor.concat(parts, node.axis(0, parts[0].ndim))
@@ -259,12 +259,12 @@ def dynamic_quantize_matmul(
     b_zero: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """a is quantised to uint8 over its own range, 0 included."""
-    whole, scale, zero = _dynamically_quantised(a)
+    """a is quantized to uint8 over its own range, 0 included."""
+    whole, scale, zero = _dynamically_quantized(a)
     return matmul_integer_to_float(node, whole, b, scale, b_scale, zero, b_zero, bias)
 
 
-def _dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _dynamically_quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8 over its own range, 0 included; its scale and its zero point, scalars."""
     low, high = x.min().minimum(0.0), x.max().maximum(0.0)
     spread = (high - low) / 255.0
@@ -289,7 +289,7 @@ def dynamic_quantize_lstm(
     r_scale: Tensor,
     r_zero: Tensor,
 ) -> list[Tensor]:
-    """w: [D, I, 4*H], r: [D, H, 4*H]; scales and zero points [D] or [D, 4*H]. x is quantised over
+    """w: [D, I, 4*H], r: [D, H, 4*H]; scales and zero points [D] or [D, 4*H]. x is quantized over
     all steps up to the sequences' lengths, h at every step over the batch.
     """
     directions = directions_of(node)

@@ -106,7 +106,7 @@ def arg_min(node: Node, x: Tensor) -> Tensor:
 # Softmax and its relatives.
 
 
-def _normalised_axes(node: Node, x: Tensor) -> tuple[int, ...]:
+def _normalized_axes(node: Node, x: Tensor) -> tuple[int, ...]:
     """One axis; before opset 13, all axes from it on together."""
     if node.opset >= 13:
         return (node.axis(-1, x.ndim),)
@@ -116,20 +116,20 @@ def _normalised_axes(node: Node, x: Tensor) -> tuple[int, ...]:
 
 @operator("Softmax")
 def softmax(node: Node, x: Tensor) -> Tensor:
-    axes = _normalised_axes(node, x)
+    axes = _normalized_axes(node, x)
     return x.softmax(axes) if axes else Tensor.full(x.shape, 1.0, x.dtype)
 
 
 @operator("LogSoftmax")
 def log_softmax(node: Node, x: Tensor) -> Tensor:
-    axes = _normalised_axes(node, x)
+    axes = _normalized_axes(node, x)
     return x.log_softmax(axes) if axes else Tensor.full(x.shape, 0.0, x.dtype)
 
 
 @operator("Hardmax")
 def hardmax(node: Node, x: Tensor) -> Tensor:
     """1 at the first greatest element, 0 elsewhere."""
-    axes = _normalised_axes(node, x)
+    axes = _normalized_axes(node, x)
     flat = x
     if len(axes) != 1:
         flat = x.flatten(axes[0]) if axes else x.unsqueeze(x.ndim)

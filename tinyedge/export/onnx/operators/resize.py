@@ -304,8 +304,8 @@ def _repetition(item: Axis, options: Options) -> int | None:
         return None
     if options.coordinates == "asymmetric" and options.nearest in ("floor", OUTWARD):
         return int(scale)
-    centred = options.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-    if centred and options.nearest.startswith("round"):
+    centered = options.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    if centered and options.nearest.startswith("round"):
         return int(scale) if item.target != 1 else None
     return None
 
@@ -405,7 +405,7 @@ def _blend(
 
 
 def _cubic(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
-    """Keys' cubic convolution over four neighbours; those outside repeat the border, or weigh 0."""
+    """Keys' cubic convolution over four neighbors; those outside repeat the border, or weigh 0."""
     a = options.cubic
 
     def kernel(distance: Any) -> Any:
@@ -436,7 +436,7 @@ def _filtered(
     kernel: Callable[[Any], Any],
     radius: float,
 ) -> Tensor:
-    """Shrinking with a kernel stretched by 1 / scale, normalised."""
+    """Shrinking with a kernel stretched by 1 / scale, normalized."""
     place = _source(node, item, options)
     assert isinstance(item.length, int) and item.scale is not None
     reach = radius / item.scale

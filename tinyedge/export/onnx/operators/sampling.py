@@ -88,7 +88,7 @@ def _linear_taps(place: Tensor) -> list[Tap]:
 
 
 def _cubic_taps(place: Tensor) -> list[Tap]:
-    """Keys' kernel with a = -0.75 at the four neighbours."""
+    """Keys' kernel with a = -0.75 at the four neighbors."""
     a = -0.75
     low = place.floor()
     t = place - low

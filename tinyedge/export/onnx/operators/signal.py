@@ -49,7 +49,7 @@ def _open_waves(rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Ten
     cosine, sine = angle.cos(), angle.sin()
     across, along = swapped.where(-sine, cosine), swapped.where(cosine, sine)
     across, along = turned.where(-across, across), turned.where(-along, along)
-    return across.cast(x.dtype).realise(), along.cast(x.dtype).realise()
+    return across.cast(x.dtype).realize(), along.cast(x.dtype).realize()
 
 
 def _transform(
@@ -235,13 +235,13 @@ def mel_weight_matrix(
     places = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // hertz).astype(np.int64)
     result = np.zeros((spectrum, count))
     for i in range(count):
-        first, centre, last = places[i : i + 3]
-        if first == centre:
-            result[min(centre, spectrum - 1), i] = 1
+        first, center, last = places[i : i + 3]
+        if first == center:
+            result[min(center, spectrum - 1), i] = 1
         else:
-            up = np.arange(first, min(centre + 1, spectrum))
-            result[up, i] = (up - first) / (centre - first)
-        if last != centre:
-            down = np.arange(centre, min(last, spectrum))
-            result[down, i] = (last - down) / (last - centre)
+            up = np.arange(first, min(center + 1, spectrum))
+            result[up, i] = (up - first) / (center - first)
+        if last != center:
+            down = np.arange(center, min(last, spectrum))
+            result[down, i] = (last - down) / (last - center)
     return node.constant(result.astype(node.dtype("output_datatype", dt.float32).numpy))

@@ -83,7 +83,7 @@ def _falling(a: Tensor, b: Tensor) -> Tensor:
 
 def stored(x: Tensor) -> Tensor:
     """In memory, in row-major order."""
-    return x.reshape((x.size,)).realise().reshape(x.shape)
+    return x.reshape((x.size,)).realize().reshape(x.shape)
 
 
 def _ranked(keys: Tensor, length: Size, span: int, keep: int, in_order: InOrder) -> Tensor:

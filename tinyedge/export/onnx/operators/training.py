@@ -1,4 +1,4 @@
-"""ai.onnx.preview.training: one step of an optimiser, over any number of tensors."""
+"""ai.onnx.preview.training: one step of an optimizer, over any number of tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _stepped(node: Node, tensors: Sequence[Tensor], kinds: int, step: Step) -> l
     return [results[kind] for kind in range(kinds - 1) for results in made]
 
 
-def _penalised(node: Node, x: Tensor, gradient: Tensor) -> Tensor:
+def _penalized(node: Node, x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient with that of norm_coefficient / 2 * |x|^2."""
     weight = node.number("norm_coefficient", 0.0)
     return gradient + weight * x if weight else gradient
@@ -35,7 +35,7 @@ def adagrad(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Te
     shrunk = (rate / (1.0 + turn.cast(rate.dtype) * decay)).reshape(())
 
     def step(x: Tensor, gradient: Tensor, squares: Tensor) -> Sequence[Tensor]:
-        slope = _penalised(node, x, gradient)
+        slope = _penalized(node, x, gradient)
         total = squares + slope * slope
         return x - shrunk * slope / (total.sqrt() + epsilon), total
 
@@ -53,7 +53,7 @@ def adam(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Tenso
     adapted = (turn > 0).where(adapted, rate)
 
     def step(x: Tensor, gradient: Tensor, mean: Tensor, square: Tensor) -> Sequence[Tensor]:
-        slope = _penalised(node, x, gradient)
+        slope = _penalized(node, x, gradient)
         mean = alpha * mean + (1.0 - alpha) * slope
         square = beta * square + (1.0 - beta) * (slope * slope)
         return (1.0 - after) * (x - adapted * mean / (square.sqrt() + epsilon)), mean, square
@@ -76,7 +76,7 @@ def momentum(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[T
     scale = (turn > 0).reshape(()).where(Tensor(beta, rate.dtype), 1.0)
 
     def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> Sequence[Tensor]:
-        slope = _penalised(node, x, gradient)
+        slope = _penalized(node, x, gradient)
         velocity = alpha * velocity + scale * slope
         along = velocity if mode == "standard" else slope + alpha * velocity
         return x - rate * along, velocity

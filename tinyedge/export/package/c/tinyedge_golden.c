@@ -6,7 +6,7 @@
 
 /* --- the generator --------------------------------------------------------------------------- */
 
-/* The 32-bit finaliser of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio. */
+/* The 32-bit finalizer of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio. */
 static TE_APART uint32_t mix(uint32_t x) {
     x += 0x9e3779b9;
     x ^= x >> 16;

@@ -1,4 +1,4 @@
-"""Quantisation and products of integers."""
+"""Quantization and products of integers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def qlinear_conv(g: Builder, op: str) -> Made:
 
 
 @maker("FusedQuantized", weight=1)
-def quantised_product(g: Builder, op: str) -> Made:
+def quantized_product(g: Builder, op: str) -> Made:
     """What exporters write: Q and DQ around a product."""
     x = g.pick(("float32",), 2, 3, when=lambda a: not np.isnan(a).any())
     kind = g.choice(BYTES)

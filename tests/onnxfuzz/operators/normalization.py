@@ -1,4 +1,4 @@
-"""Normalisations and attention."""
+"""Normalizations and attention."""
 
 from __future__ import annotations
 

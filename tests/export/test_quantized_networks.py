@@ -1,7 +1,7 @@
-"""Networks that onnxruntime quantised: QuantizeLinear and DequantizeLinear around each operator.
+"""Networks that onnxruntime quantized: QuantizeLinear and DequantizeLinear around each operator.
 
 Random weights; the tools calibrate on a few random inputs. Right values are onnxruntime's without
-optimisation, which computes as the file says.
+optimization, which computes as the file says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = {
     "uint8 uint8": ("QUInt8", "QUInt8", False),
     "uint16 int8": ("QUInt16", "QInt8", True),
 }
-KERNELS_GROW = 4.0  # at most, in bytes of text, by what quantises and dequantises
+KERNELS_GROW = 4.0  # at most, in bytes of text, by what quantizes and dequantizes
 
 
 class _Network:
@@ -120,16 +120,16 @@ class _Calibration(quantization.CalibrationDataReader):  # type: ignore[misc]
 def files(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
-    """A network as floats, and quantised."""
+    """A network as floats, and quantized."""
     name, kind = request.param
-    folder = tmp_path_factory.mktemp("quantised")
-    floats, quantised = folder / "floats.onnx", folder / "quantised.onnx"
+    folder = tmp_path_factory.mktemp("quantized")
+    floats, quantized = folder / "floats.onnx", folder / "quantized.onnx"
     onnx.save(NETWORKS[name](), floats)
     activations, weights, per_channel = KINDS[kind]
     logging.disable()
     quantization.quantize_static(
         str(floats),
-        str(quantised),
+        str(quantized),
         _Calibration(),
         quant_format=quantization.QuantFormat.QDQ,
         activation_type=getattr(quantization.QuantType, activations),
@@ -137,11 +137,11 @@ def files(
         per_channel=per_channel,
     )
     logging.disable(logging.NOTSET)
-    return floats, quantised
+    return floats, quantized
 
 
 def _expected(path: Path, x: Any) -> tuple[Any, float]:
-    """onnxruntime's output, and one step of its quantisation."""
+    """onnxruntime's output, and one step of its quantization."""
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     (output,) = runtime.InferenceSession(str(path), options).run(None, {"x": x})
@@ -168,14 +168,14 @@ def _right(actual: Any, expected: Any, step: float) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "webgpu"])
 def test_on_a_device(files: tuple[Path, Path], target: str, tmp_path: Path) -> None:
-    quantised = files[1]
+    quantized = files[1]
     twin, ours = (
         tinyedge.export_onnx(path, target=target, out=tmp_path / path.stem, golden=False)
         for path in files
     )
     assert _text(ours) <= KERNELS_GROW * _text(twin)
     x = np.random.default_rng(5).normal(size=SHAPE).astype(np.float32)
-    expected, step = _expected(quantised, x)
+    expected, step = _expected(quantized, x)
     with tinyedge.load(ours) as model:
         (actual,) = model.run({"x": x}).values()
     _right(actual, expected, step)
@@ -183,10 +183,10 @@ def test_on_a_device(files: tuple[Path, Path], target: str, tmp_path: Path) -> N
 
 @pytest.mark.browser
 def test_in_chromium(files: tuple[Path, Path], tmp_path: Path, browser: Browser) -> None:
-    _, quantised = files
-    bundle = tinyedge.export_onnx(quantised, out=tmp_path / "b", golden=False)
+    _, quantized = files
+    bundle = tinyedge.export_onnx(quantized, out=tmp_path / "b", golden=False)
     x = np.random.default_rng(5).normal(size=SHAPE).astype(np.float32)
-    expected, step = _expected(quantised, x)
+    expected, step = _expected(quantized, x)
     outputs, _ = browser.run_in_page(bundle, {"x": x})
     _right(*outputs.values(), expected, step)
 
