@@ -20,9 +20,10 @@ from tests.core.profile import examples
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import size_value
+from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, substitute, symbol, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, symbol, toposort
 
 SYMBOLS = {
     "H": symbol("H", 32, 1280, 32),

@@ -10,10 +10,11 @@ import sys
 import pytest
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops, uop
-from tinyedge.core.ir.rewrite import Rule, RuleSet, any_, match, number, of
+from tinyedge.core.ir.rewrite import Rule, RuleSet, any_, bottom_up, match, number, of, substitute
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
-from tinyedge.core.ir.uop import UOp, as_node, const, substitute, toposort
+from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 from tinyedge.core.tensor.tensor import Tensor
 
 X, Y = any_("x"), any_("y")
@@ -129,6 +130,35 @@ def test_rules_apply_until_none_fits() -> None:
     guarded = RuleSet([Rule("never", of(ops.ADD, X, X), X, lambda bindings: False)])
     node = UOp(ops.ADD, dt.int32, (a, a))
     assert guarded.apply(node) is node
+
+
+def test_the_rewriter_changes_each_node_once_after_its_operands() -> None:
+    a, b, c = variable("a"), variable("b"), variable("c")
+    total = UOp(ops.ADD, dt.index, (a, b))
+    root = UOp(ops.MUL, dt.index, (total, UOp(ops.ADD, dt.index, (total, c))))
+    seen: list[UOp] = []
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        seen.append(node)
+        return UOp(ops.SUB, dt.index, src) if node.op is ops.ADD else None
+
+    done = bottom_up((root,), change, {c: b})
+    assert seen == [a, b, total, root.src[1], root]  # c is decided, so nothing is asked of it
+    less = UOp(ops.SUB, dt.index, (a, b))
+    assert done[root] is UOp(ops.MUL, dt.index, (less, UOp(ops.SUB, dt.index, (less, b))))
+    other = UOp(ops.NEG, dt.index, (total,))
+    seen.clear()
+    assert bottom_up((other,), change, done)[other] is UOp(ops.NEG, dt.index, (less,))
+    assert seen == [other]  # the rest was done before
+
+
+def test_rules_without_an_end_are_an_error() -> None:
+    swap = Rule(
+        "swap", of(ops.SUB, X, Y), lambda found: found["root"].replace((found["y"], found["x"]))
+    )
+    node = UOp(ops.SUB, dt.index, (variable("a"), variable("b")))
+    with pytest.raises(InternalError, match="64 rules fit"):
+        RuleSet([swap]).apply(node)
 
 
 def test_substitution_shares_what_does_not_change() -> None:

@@ -25,7 +25,8 @@ from tinyedge.core.dtype import named
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.uop import UOp, replaced, toposort
+from tinyedge.core.ir.rewrite import replaced
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay

@@ -43,9 +43,10 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Storage
 from tinyedge.core.ir.buffers import plain as plain_layout
+from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
-from tinyedge.core.ir.uop import Size, UOp, as_size, cast, maximum, replaced, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_size, cast, maximum, toposort
 from tinyedge.core.program import program
 from tinyedge.core.tensor.graph import Graph, Graphs, Port, State
 from tinyedge.core.tensor.tensor import Tensor

@@ -13,6 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 
 Array = np.ndarray[Any, Any]
@@ -36,18 +37,17 @@ def retype(
     memory and are converted where they are read.
     """
     types = {**{d.name: types.get(d.carrier, d.carrier) for d in dt.STORED}, **types}
-    done: dict[UOp, UOp] = {}
     sources: dict[ops.Source, ops.Source] = {}
-    for node in toposort(roots):
-        src = tuple(done[s] for s in node.src)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
         if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg[0].kind in halves:
-            done[node] = cast(node, _target(node.dtype, types))
-        elif node.op is ops.LOOP:
+            return cast(node, _target(node.dtype, types))
+        if node.op is ops.LOOP:
             carried = tuple(_retyped(c, (), types, sources) for c in node.arg.carried)
-            done[node] = UOp(node.op, node.dtype, src, replace(node.arg, carried=carried))
-        else:
-            done[node] = _retyped(node, src, types, sources)
-    return done
+            return UOp(node.op, node.dtype, src, replace(node.arg, carried=carried))
+        return _retyped(node, src, types, sources)
+
+    return bottom_up(roots, change)
 
 
 def _target(dtype: DType, types: Mapping[str, str]) -> DType:
@@ -182,18 +182,18 @@ def narrowed(node: UOp, native: bool) -> UOp:
 
     native: conversions make what is too large infinite; others saturate and must not see it.
     """
-    done: dict[UOp, UOp] = {}
-    for n in toposort((node,), stop=lambda n: not _moved(n), operands=_moved):
+
+    def change(n: UOp, moved: tuple[UOp, ...]) -> UOp:
         if n.op is ops.EMPTY:
-            done[n] = UOp(ops.EMPTY, dt.float16, (), n.arg)
-        elif n.op is ops.CAST and n.src[0].dtype is dt.float16:
-            done[n] = n.src[0]
-        elif moved := _moved(n):
-            src = tuple(done[s] if s in moved else s for s in n.src)
-            done[n] = UOp(n.op, dt.float16, src, n.arg)
-        else:
-            done[n] = cast(n if native else _without_large(n), dt.float16)
-    return done[node]
+            return UOp(ops.EMPTY, dt.float16, (), n.arg)
+        if n.op is ops.CAST and n.src[0].dtype is dt.float16:
+            return n.src[0]
+        if moved:
+            halves = dict(zip(_moved(n), moved, strict=True))
+            return UOp(n.op, dt.float16, tuple(halves.get(s, s) for s in n.src), n.arg)
+        return cast(n if native else _without_large(n), dt.float16)
+
+    return bottom_up((node,), change, operands=_moved)[node]
 
 
 def _without_large(node: UOp) -> UOp:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.uop import UOp, replaced, toposort
+from tinyedge.core.ir.rewrite import bottom_up, replaced
+from tinyedge.core.ir.uop import UOp, toposort
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,12 @@ def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
             captured[node] = _captured(node)
         return (*_firsts(node), *captured[node])
 
-    done: dict[UOp, UOp] = {}
-    for node in toposort(roots, operands=operands):
-        src = tuple(done[s] for s in operands(node))
-        if node.op is ops.LOOP:
-            body = _body(node, captured[node])
-            done[node] = UOp(ops.OUTLINED, node.dtype, src, body)
-        else:
-            done[node] = node if src == node.src else node.replace(src)
-    return done
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.LOOP:
+            return None
+        return UOp(ops.OUTLINED, node.dtype, src, _body(node, captured[node]))
+
+    return bottom_up(roots, change, operands=operands)
 
 
 def _firsts(node: UOp) -> tuple[UOp, ...]:

@@ -1,4 +1,4 @@
-"""Patterns, rules and the one engine that applies them.
+"""The one rewriter of graphs; patterns, rules and the engine that applies them.
 
 A rule reads as an equation: `Rule(name, before, after, when)`. `before` and `after` are patterns;
 `after` may be a function of the bindings instead, and `when` a condition on them. A rule set
@@ -7,12 +7,70 @@ applies the first rule that fits, again and again, to one node whose operands ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from tinyedge.core.errors import InternalError
 from tinyedge.core.ir.ops import CONST, Primitive
-from tinyedge.core.ir.uop import UOp, const, elementwise, substitute
+from tinyedge.core.ir.uop import UOp, const, elementwise, toposort
+
+STEPS = 64  # rules that one node may need, one after the other
+
+# What a node becomes, given what its operands became; None: the same operation on those.
+Change = Callable[[UOp, tuple[UOp, ...]], "UOp | None"]
+
+
+def bottom_up(
+    roots: Iterable[UOp],
+    change: Change,
+    done: dict[UOp, UOp] | None = None,
+    *,
+    operands: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> dict[UOp, UOp]:
+    """Every node below the roots, mapped to what it becomes.
+
+    Each node is changed once, after its operands; a deep graph takes no deep stack. done: what is
+    decided already: such a node is not changed, nor is what lies below it alone. It grows, so that
+    expressions that share nodes may come one by one. operands: what lies below a node; its `src` by
+    default.
+    """
+    if done is None:
+        done = {}
+    for node in toposort(roots, done.__contains__, operands):
+        if node in done:
+            continue
+        src = tuple([done[s] for s in (node.src if operands is None else operands(node))])
+        new = change(node, src)
+        done[node] = node.replace(src) if new is None else new
+    return done
+
+
+def kept(node: UOp, src: tuple[UOp, ...]) -> None:
+    """The change that is none: what is not decided stays as it is, on other operands."""
+
+
+def rebuilding(rebuild: Callable[[UOp], UOp]) -> Callable[[UOp, tuple[UOp, ...]], UOp]:
+    """The change that applies `rebuild` to each node whose operands changed."""
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
+        return node if src == node.src else rebuild(node.replace(src))
+
+    return change
+
+
+def replaced(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+    """Every node below the roots, mapped to what it becomes where `mapping` replaces some."""
+    return bottom_up(roots, kept, dict(mapping))
+
+
+def substitute(
+    roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
+) -> tuple[UOp, ...]:
+    """The roots with nodes replaced; `rebuild` simplifies each node whose operands changed."""
+    done = bottom_up(roots, kept if rebuild is None else rebuilding(rebuild), dict(mapping))
+    return tuple(done[root] for root in roots)
+
 
 Bindings = dict[str, UOp]
 
@@ -113,12 +171,17 @@ class RuleSet:
 
     def apply(self, node: UOp) -> UOp:
         """The node simplified at its root; its operands must be simple already."""
-        for _ in range(64):
+        for _ in range(STEPS):
             new = self._once(node)
             if new is node:
                 return node
             node = new
-        return node
+        raise InternalError(
+            f"rewrite: {node!r}",
+            f"{STEPS} rules fit one after the other",
+            id="rewrite.endless",
+            next="report this with the model",
+        )
 
     def _once(self, node: UOp) -> UOp:
         if self.fallback is not None:

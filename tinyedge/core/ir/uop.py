@@ -310,43 +310,6 @@ def maximum(size: Size) -> int:
     return int(bound)
 
 
-def substitute(
-    roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
-) -> tuple[UOp, ...]:
-    """The roots with nodes replaced; `rebuild` simplifies each node whose operands changed."""
-    done = replaced(roots, mapping, rebuild)
-    return tuple(done[root] for root in roots)
-
-
-def replaced(
-    roots: Iterable[UOp],
-    mapping: Mapping[UOp, UOp],
-    rebuild: Callable[[UOp], UOp] | None = None,
-) -> dict[UOp, UOp]:
-    """Every node below the roots, mapped to what it becomes. See `substitute`."""
-    done: dict[UOp, UOp] = dict(mapping)
-    replace_more(roots, done, rebuild)
-    return done
-
-
-def replace_more(
-    roots: Iterable[UOp], done: dict[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
-) -> None:
-    """Add every node below the roots to `done`, mapped to what it becomes by what is there.
-
-    For expressions that share nodes and come one by one: each node is visited once in all.
-    """
-    for node in toposort(roots, stop=lambda n: n in done):
-        if node in done:
-            continue
-        src = tuple(done[s] for s in node.src)
-        if src == node.src:
-            done[node] = node
-        else:
-            new = UOp(node.op, node.dtype, src, node.arg)
-            done[node] = rebuild(new) if rebuild is not None else new
-
-
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     """For every operand, the nodes that use it (once for each use)."""
     result: dict[UOp, list[UOp]] = {}

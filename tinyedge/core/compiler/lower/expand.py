@@ -15,9 +15,10 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.compiler.schedule.canonical import guard
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import bottom_up, rebuilding, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.uop import UOp, const, replace_more, substitute, toposort
+from tinyedge.core.ir.uop import UOp, const, toposort
 
 
 def expand(sink: UOp, caps: Caps) -> UOp:
@@ -55,28 +56,27 @@ def _unroll(sink: UOp) -> UOp:
     """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a
     THREADS node.
     """
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.FOLD:
-            body = src[0]
-            copied = [r for r in src[1:] if r.arg[1] == "unroll"]
-            threads = [r for r in src[1:] if r.arg[1] == "threads"]
-            serial = [r for r in src[1:] if r.arg[1] == "reduce"]
-            total: UOp | None = None
-            for coordinate in _coordinates(copied):
-                copy = SIMPLIFY.rewrite((body,), coordinate)[0]
-                if total is not None:
-                    copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
-                total = copy
-            assert total is not None
-            new = _folded(node, total, serial)
-            if threads:
-                new = UOp(ops.THREADS, node.dtype, (new, *threads), node.arg)
-            done[node] = new
-        else:
-            done[node] = node if src == node.src else simplify(node.replace(src))
-    return done[sink]
+    return bottom_up((sink,), _unrolled)[sink]
+
+
+def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    if node.op is not ops.FOLD:
+        return _simplified(node, src)
+    copied = [r for r in src[1:] if r.arg[1] == "unroll"]
+    threads = [r for r in src[1:] if r.arg[1] == "threads"]
+    serial = [r for r in src[1:] if r.arg[1] == "reduce"]
+    total: UOp | None = None
+    for coordinate in _coordinates(copied):
+        copy = SIMPLIFY.rewrite((src[0],), coordinate)[0]
+        if total is not None:
+            copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
+        total = copy
+    assert total is not None
+    new = _folded(node, total, serial)
+    return UOp(ops.THREADS, node.dtype, (new, *threads), node.arg) if threads else new
+
+
+_simplified = rebuilding(simplify)
 
 
 def _folded(fold: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
@@ -134,10 +134,7 @@ class _Vectorizer:
             if self.lane not in inner.ranges:
                 result.append(store)
                 continue
-            for node in toposort((inner.src[1],)):
-                if node not in self.done:
-                    self.done[node] = self._value(node)
-            value = self.done[inner.src[1]]
+            value = bottom_up((inner.src[1],), self._value, self.done)[inner.src[1]]
             if self.lane in condition.ranges or not self._contiguous(inner.src[2]):
                 result.extend(self._scalar_stores(condition, inner, value))
             else:
@@ -158,9 +155,7 @@ class _Vectorizer:
         return stores
 
     def _lane_of(self, node: UOp, i: int) -> UOp:
-        done = self.lanes[i]
-        replace_more((node,), done, simplify)
-        return done[node]
+        return bottom_up((node,), _simplified, self.lanes[i])[node]
 
     def _wide(self, node: UOp) -> UOp:
         if node.dtype.lanes > 1:
@@ -176,7 +171,7 @@ class _Vectorizer:
             return False
         return self.caps.unaligned or ix.divisor(ix.build(rest)) % self.count == 0
 
-    def _value(self, node: UOp) -> UOp:
+    def _value(self, node: UOp, operands: tuple[UOp, ...]) -> UOp:
         if self.lane not in node.ranges:
             return node
         op = node.op
@@ -184,12 +179,11 @@ class _Vectorizer:
         if op is ops.LOAD:
             return self._load(node)
         if op is ops.FOLD or op is ops.THREADS:
-            value = self.done[node.src[0]]
-            return UOp(op, value.dtype, (value, *node.src[1:]), node.arg)
+            return UOp(op, operands[0].dtype, (operands[0], *node.src[1:]), node.arg)
         if node.dtype is dt.index or any(s.dtype is dt.index for s in node.src):
             lanes = tuple(self._lane_of(node, i) for i in range(self.count))
             return UOp(ops.VECTOR, dtype, lanes)
-        src = tuple(self._wide(self.done[s]) for s in node.src)
+        src = tuple(self._wide(operand) for operand in operands)
         return UOp(op, dtype, src, node.arg)
 
     def _load(self, node: UOp) -> UOp:
@@ -266,21 +260,22 @@ def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
         if node.op in (ops.LOAD, ops.STORE) and not node.src[0].arg.is_image:
             accesses.setdefault(node.src[0], []).append(node)
     lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        new = node if src == node.src else node.replace(src)
-        if node.op in (ops.LOAD, ops.STORE) and node.src[0] in lanes:
-            widths = lanes[node.src[0]]
-            if len(widths) == 1 and widths != {1}:
-                new = _in_vectors(new, next(iter(widths)))
-            elif _width(node) > 1 and caps.typed_buffers:
-                new = _in_scalars(new)
-        done[node] = new
+
+    def typed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op not in (ops.LOAD, ops.STORE) or node.src[0] not in lanes:
+            return None
+        widths = lanes[node.src[0]]
+        if len(widths) == 1 and widths != {1}:
+            return _in_vectors(node.replace(src), next(iter(widths)))
+        if _width(node) > 1 and caps.typed_buffers:
+            return _in_scalars(node.replace(src))
+        return None
+
+    sink = bottom_up((sink,), typed)[sink]
     if not caps.typed_buffers:
-        return done[sink]
+        return sink
     stores: list[UOp] = []
-    for store in done[sink].src:
+    for store in sink.src:
         stores.extend(_flat_stores(store))
     return UOp(ops.SINK, dt.index, tuple(stores))
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import PIXEL, coordinates
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const, toposort
 
 
 def free_guards(sink: UOp) -> UOp:
     """The kernel without conditions on loads from images where reading outside gives their zero."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.LOAD and node.arg and node.src[0].arg.is_image:
-            left = ix.every(c for c in _conjuncts(src[2]) if not _implied(c, src[0], src[1]))
-            src, guarded = ((*src[:2], left), True) if left is not ix.TRUE else (src[:2], False)
-            done[node] = UOp(ops.LOAD, node.dtype, src, guarded)
-        else:
-            done[node] = node if src == node.src else node.replace(src)
-    return done[sink]
+    return bottom_up((sink,), _freed)[sink]
+
+
+def _freed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is not ops.LOAD or not node.arg or not node.src[0].arg.is_image:
+        return None
+    left = ix.every(c for c in _conjuncts(src[2]) if not _implied(c, src[0], src[1]))
+    guarded = left is not ix.TRUE
+    return UOp(ops.LOAD, node.dtype, (*src[:2], left) if guarded else src[:2], guarded)
 
 
 def not_pixels(sink: UOp) -> set[int]:
@@ -41,16 +41,16 @@ def not_pixels(sink: UOp) -> set[int]:
 
 def to_coordinates(sink: UOp) -> UOp:
     """Loads from and stores to images at a pixel's x and y in place of an address."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
-            at = 1 if node.op is ops.LOAD else 2
-            place, row = coordinates(node.src[at])
-            pixel = ix.floordiv(place, const(PIXEL, dt.index))
-            src = (*src[:at], pixel, row, *src[at + 1 :])
-        done[node] = node if src == node.src else node.replace(src)
-    return done[sink]
+    return bottom_up((sink,), _at_coordinates)[sink]
+
+
+def _at_coordinates(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op not in (ops.LOAD, ops.STORE) or not node.src[0].arg.is_image:
+        return None
+    at = 1 if node.op is ops.LOAD else 2
+    place, row = coordinates(node.src[at])
+    pixel = ix.floordiv(place, const(PIXEL, dt.index))
+    return node.replace((*src[:at], pixel, row, *src[at + 1 :]))
 
 
 def _conjuncts(condition: UOp) -> list[UOp]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const, toposort
 
@@ -113,13 +114,13 @@ class _Linearizer:
     def _ordered(self, sink: UOp) -> UOp:
         """Index sums with the terms of the outer loops first, so that their sums can be kept."""
         done: dict[UOp, UOp] = {}
-        for node in toposort((sink,)):
-            src = tuple(done[s] for s in node.src)
-            new = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+
+        def ordered(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if node.op is ops.ADD and node.dtype is dt.index:
-                new = self._sum(node, done)
-            done[node] = new
-        return done[sink]
+                return self._sum(node, done)
+            return None
+
+        return bottom_up((sink,), ordered, done)[sink]
 
     def _sum(self, node: UOp, done: dict[UOp, UOp]) -> UOp:
         levels: dict[int, dict[tuple[UOp, ...], int]] = {}

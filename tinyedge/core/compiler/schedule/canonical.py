@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
@@ -18,10 +19,7 @@ def split_ranges(sink: UOp) -> UOp:
     """Ranges that are only used divided and modulo become several ranges, so that no division is
     left.
     """
-    for _ in range(8):
-        mapping = _splits(sink)
-        if not mapping:
-            return sink
+    while mapping := _splits(sink):  # each turn leaves smaller ranges
         sink = replace_ranges(sink, {r: (whole, _pieces(whole)) for r, whole in mapping.items()})
     return sink
 
@@ -30,18 +28,17 @@ def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]
     """Each range replaced by an expression; folds over it fold over the given new ranges
     instead.
     """
-    renamed: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(renamed.get(s, s) for s in node.src)
-        if node.op is ops.FOLD and any(r in changes for r in node.src[1:]):
-            folded: list[UOp] = []
-            for r in node.src[1:]:
-                folded.extend(changes[r][1] if r in changes else (r,))
-            src = (src[0], *dict.fromkeys(folded))
-        if src != node.src:
-            renamed[node] = UOp(node.op, node.dtype, src, node.arg)
-    mapping = {old: new for old, (new, _) in changes.items()}
-    return SIMPLIFY.rewrite((renamed.get(sink, sink),), mapping)[0]
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.FOLD or not any(r in changes for r in node.src[1:]):
+            return None
+        folded: list[UOp] = []
+        for r in node.src[1:]:
+            folded.extend(changes[r][1] if r in changes else (r,))
+        return node.replace((src[0], *dict.fromkeys(folded)))
+
+    renamed = bottom_up((sink,), change)[sink]
+    return SIMPLIFY.rewrite((renamed,), {old: new for old, (new, _) in changes.items()})[0]
 
 
 def _splits(sink: UOp) -> dict[UOp, UOp]:
@@ -95,33 +92,31 @@ def _pieces(whole: UOp) -> tuple[UOp, ...]:
 
 def flatten(sink: UOp) -> UOp:
     """Loads and stores get one linear index each."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.LOAD:
-            param = src[0].arg
-            rank = len(param.shape)
-            address = param.layout.flatten(param.shape, src[1 : 1 + rank])
-            src = (src[0], address, *src[1 + rank :])
-        elif node.op is ops.STORE:
-            param = src[0].arg
-            src = (src[0], src[1], param.layout.flatten(param.shape, src[2:]))
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
+    return bottom_up((sink,), _flat)[sink]
+
+
+def _flat(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op not in (ops.LOAD, ops.STORE):
+        return None
+    param = src[0].arg
+    first = 1 if node.op is ops.LOAD else 2
+    end = first + len(param.shape)
+    address = param.layout.flatten(param.shape, src[first:end])
+    return node.replace((*src[:first], address, *src[end:]))
 
 
 def order_folds(sink: UOp) -> UOp:
     """Folds loop outermost over the range with the largest stride in what they read."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.FOLD and len(src) > 2:
-            loads = [n for n in toposort((src[0],)) if n.op is ops.LOAD]
-            loads.sort(key=lambda n: (n.src[0].arg.weight, n.src[0].arg.slot))
-            strides = {r: _stride(loads, r) for r in src[1:]}
-            src = (src[0], *sorted(src[1:], key=lambda r: (-strides[r], r.arg[0])))
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
+    return bottom_up((sink,), _by_stride)[sink]
+
+
+def _by_stride(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is not ops.FOLD or len(src) < 3:
+        return None
+    loads = [n for n in toposort((src[0],)) if n.op is ops.LOAD]
+    loads.sort(key=lambda n: (n.src[0].arg.weight, n.src[0].arg.slot))
+    strides = {r: _stride(loads, r) for r in src[1:]}
+    return node.replace((src[0], *sorted(src[1:], key=lambda r: (-strides[r], r.arg[0]))))
 
 
 def _stride(loads: list[UOp], r: UOp) -> int:
@@ -265,18 +260,15 @@ def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -
     """Folds over a range fold over the longer `padded` instead: their neutral element where it is
     not `inside`, else what there was with `clamped` in the place of the range.
     """
-    done: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
-        if node.op is ops.FOLD and target in node.src[1:]:
-            (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
-            neutral = const(ops.fold_identity(node.arg, body.dtype), body.dtype)
-            body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
-            longer = (padded if r is target else r for r in src[1:])
-            left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none
-            if not left:
-                done[node] = body
-                continue
-            src = (body, *left)
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[sink]
+
+    def masked(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.FOLD or target not in node.src[1:]:
+            return None
+        (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
+        neutral = const(ops.fold_identity(node.arg, body.dtype), body.dtype)
+        body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
+        longer = (padded if r is target else r for r in src[1:])
+        left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none
+        return node.replace((body, *left)) if left else body
+
+    return bottom_up((sink,), masked)[sink]

@@ -19,10 +19,11 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_folds
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Param, Storage, plain
+from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.spec import FOLD_KINDS
-from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, replaced, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
 
 # Operations that rise, or fall, with each operand (of a product: that is at least 0).
 MONOTONIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.FLOORDIV, ops.MIN, ops.MAX})

@@ -34,8 +34,9 @@ from tinyedge.core.compiler.schedule.layout import (
 )
 from tinyedge.core.compiler.schedule.packing import packed_bits, unpack
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Layout, Param, Placement, Storage, View, plain
+from tinyedge.core.ir.buffers import Layout, Placement, Storage, View, plain
 from tinyedge.core.ir.loops import outline
+from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import (
     Size,
@@ -47,7 +48,6 @@ from tinyedge.core.ir.uop import (
     elementwise,
     maximum,
     product,
-    substitute,
     toposort,
 )
 
@@ -505,19 +505,16 @@ class _Scheduler:
 
     def _with_storages(self, sink: UOp, storages: Sequence[Storage]) -> UOp:
         """The kernel with its arguments' layouts and types as the storages have them now."""
-        done: dict[UOp, UOp] = {}
-        for node in toposort((sink,)):
-            src = tuple(done[s] for s in node.src)
+
+        def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if node.op is ops.PARAM:
-                old = node.arg
-                storage = storages[old.slot]
-                arg = Param(old.slot, old.shape, storage.layout, old.written, old.weight)
-                done[node] = UOp(ops.PARAM, storage.dtype, (), arg)
-                continue
+                storage = storages[node.arg.slot]
+                return UOp(ops.PARAM, storage.dtype, (), replace(node.arg, layout=storage.layout))
             if node.op is ops.STORE:
-                src = (src[0], self._stored(src[1], src[0].dtype), *src[2:])
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        return done[sink]
+                return node.replace((src[0], self._stored(src[1], src[0].dtype), *src[2:]))
+            return None
+
+        return bottom_up((sink,), change)[sink]
 
     def _stored(self, value: UOp, dtype: dt.DType) -> UOp:
         """A value as it is kept. Floats kept as halves saturate, but for infinities; targets that

@@ -13,7 +13,8 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.kernels import Launch
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Param, Storage, plain
-from tinyedge.core.ir.uop import UOp, const, substitute, toposort
+from tinyedge.core.ir.rewrite import substitute
+from tinyedge.core.ir.uop import UOp, const, toposort
 
 LIFTED = (dt.float32, dt.int32)
 

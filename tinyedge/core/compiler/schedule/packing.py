@@ -16,9 +16,10 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import UOp, cast, const, elementwise, toposort
+from tinyedge.core.ir.uop import UOp, cast, const, elementwise
 
 WIDTHS = (2, 4, 8, 16)
 FEWEST = 8192  # elements of a weight worth packing
@@ -55,19 +56,17 @@ def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:
     """A kernel with flat addresses: what it loads of packed weights is unpacked."""
     if not any(storage.bits for storage in storages):
         return sink
-    done: dict[UOp, UOp] = {}
     wide: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
-        src = tuple(done[s] for s in node.src)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.LOAD and storages[node.src[0].arg.slot].bits:
-            storage = storages[node.src[0].arg.slot]
-            wide[node] = _element(node.replace(src), storage)
-            done[node] = cast(wide[node], node.dtype)
-        elif node.op is ops.CAST and node.src[0] in wide:
-            done[node] = cast(wide[node.src[0]], node.dtype)
-        else:
-            done[node] = node if src == node.src else node.replace(src)
-    return done[sink]
+            wide[node] = _element(node.replace(src), storages[node.src[0].arg.slot])
+            return cast(wide[node], node.dtype)
+        if node.op is ops.CAST and node.src[0] in wide:
+            return cast(wide[node.src[0]], node.dtype)
+        return None
+
+    return bottom_up((sink,), change)[sink]
 
 
 def _element(load: UOp, storage: Storage) -> UOp:
