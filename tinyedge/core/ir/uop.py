@@ -7,6 +7,7 @@ import math
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
@@ -127,6 +128,13 @@ def _structure_hash(node: UOp) -> bytes:
 
 
 def _arg_text(arg: Any) -> str:
+    """A record is spelled as the tuple of its fields, whatever its class is called: orders that
+    depend on digests stay as they are when a class is renamed, or a tuple becomes a record.
+    """
+    if isinstance(arg, (Primitive, DType)):
+        return str(arg)
+    if is_dataclass(arg):
+        arg = tuple(getattr(arg, each.name) for each in fields(arg) if each.repr)
     if isinstance(arg, tuple):
         return "(" + ",".join(_arg_text(a) for a in arg) + ")"
     if isinstance(arg, UOp):
