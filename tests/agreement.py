@@ -151,7 +151,7 @@ def disagreement(actual: Array, expected: Array, tolerance: Tolerance = AGREEMEN
         with np.errstate(all="ignore"):
             room = np.abs(exact) * tolerance.each + greatest * tolerance.greatest
             room = np.maximum(room, tolerance.absolute)
-            if tolerance.flush and not kind.carrier:
+            if tolerance.flush and not kind.storage_type:
                 room = np.maximum(room, np.finfo(actual.dtype).tiny)
             wrong |= finite & ~(np.abs(wide - exact) <= room)
     if not wrong.any():

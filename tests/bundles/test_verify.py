@@ -105,9 +105,9 @@ def test_a_model_that_is_another(bundle: Path, tmp_path: Path) -> None:
 def test_nothing_to_do_is_an_error(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(DeviceError):
         verify(bundle)
-    bare = write_bundle(programs.plain(), tmp_path / "bare")
+    strip_parens = write_bundle(programs.plain(), tmp_path / "bare")
     with pytest.raises(InputError) as caught:
-        verify(bare, run=programs.run)
+        verify(strip_parens, run=programs.run)
     assert caught.value.id == "verify.nothing"
 
 

@@ -253,7 +253,7 @@ def stored_bitcasts(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     types = (dt.int8, dt.uint8, dt.int16, *dt.STORED)
     for source, target in itertools.permutations(types, 2):
         if source.bits == target.bits:
-            if source.carrier:
+            if source.storage_type:
                 codes = all_codes(source)[:: max(1, 2**source.bits // 64)]
                 x = inputs.new(dt.named(codes, source))
             else:

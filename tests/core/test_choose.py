@@ -46,7 +46,7 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
             return replay.run({"x": X})["y"], kinds
 
     together, moves = run(choose.exact)
-    alone, fewer = run(choose.plain)
+    alone, fewer = run(choose.baseline)
     np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
     shared = any("upcast" in move for move in moves)
     assert shared == (name != "odd") and not any("upcast" in move for move in fewer)

@@ -128,7 +128,7 @@ def test_bitcasts(source: DType) -> None:
     for target in (*dt.STORED, *native.get(source.bits, ())):
         if target.bits == source.bits:
             got = Tensor(values).bitcast(target).numpy()
-            want = values.view(package_type(target) if target.carrier else target.numpy)
+            want = values.view(package_type(target) if target.storage_type else target.numpy)
             np.testing.assert_array_equal(
                 dt.codes(got).view(f"u{source.itemsize}"),
                 dt.codes(want).view(f"u{source.itemsize}"),

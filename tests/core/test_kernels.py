@@ -15,7 +15,7 @@ from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
@@ -83,7 +83,7 @@ def test_images_read_padding_for_free() -> None:
 def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> None:
     state, y = _compile(FUNCTIONS[name], target)
     x = RNG.standard_normal(SHAPE, dtype=np.float32)
-    memory: dict[Storage, np.ndarray] = {}  # type: ignore[type-arg]
+    memory: dict[TensorBuffer, np.ndarray] = {}  # type: ignore[type-arg]
     for launch in state.launches:
         for storage in launch.storages:
             if storage not in memory:
@@ -95,7 +95,7 @@ def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> No
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
 
 
-def _contents(storage: Storage, x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _contents(storage: TensorBuffer, x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     """Memory as a run finds it: what nobody has written is NaN."""
     if storage.role == "weight":
         return stored_array(storage).reshape(-1)

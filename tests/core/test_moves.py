@@ -38,7 +38,7 @@ KINDS = (*OUTPUT_KINDS, *FOLD_KINDS)
 
 def required(sink: UOp, caps: Caps) -> list[Move]:
     """Moves that a kernel always needs: padding in memory is written as well."""
-    return [move for move in choose.plain(sink, caps)[1] if isinstance(move, Fill)]
+    return [move for move in choose.baseline(sink, caps)[1] if isinstance(move, Fill)]
 
 
 def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, list[Move]]:

@@ -59,7 +59,7 @@ def assert_same(before: Array, after: Array) -> None:
 
 def variable(name: str, dtype: DType) -> UOp:
     """A node that no rule looks into."""
-    return UOp(ops.BUFFER, dtype, (), (ops.Source("input", name), ()))
+    return UOp(ops.BUFFER, dtype, (), (ops.TensorSource("input", name), ()))
 
 
 class Instances:

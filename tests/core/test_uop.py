@@ -95,7 +95,7 @@ def test_folds_bind_their_ranges() -> None:
     r = UOp(ops.RANGE, dt.index, (as_node(5),), (0, "loop"))
     s = UOp(ops.RANGE, dt.index, (as_node(7),), (1, "reduce"))
     body = UOp(ops.CAST, dt.float32, (UOp(ops.MUL, dt.index, (r, s)),))
-    fold = UOp(ops.FOLD, dt.float32, (body, s), ops.ADD)
+    fold = UOp(ops.REDUCE_LOOP, dt.float32, (body, s), ops.ADD)
     assert body.ranges == {r, s}
     assert fold.ranges == {r}
 

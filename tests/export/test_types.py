@@ -373,7 +373,7 @@ def test_manifest_says_what_codes_mean(bundles: Path) -> None:
     assert [port.dtype for port in program.inputs] == [dtype.name for dtype in dt.STORED]
     text = (bundles / "cpu" / "manifest.json").read_text()
     for dtype in dt.STORED:
-        assert f'"dtype":"{dtype.carrier}:{dtype.name}"' in text
+        assert f'"dtype":"{dtype.storage_type}:{dtype.name}"' in text
 
 
 def test_inputs_that_do_not_fit(bundles: Path) -> None:

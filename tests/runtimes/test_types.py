@@ -53,9 +53,9 @@ def test_arrays_errors_and_goldens(browser: Browser, bundle: Path) -> None:
               };
             }"""
         )
-    assert got["dtypes"] == [f"{dtype.carrier}:{dtype.name}" for dtype in dt.STORED]
+    assert got["dtypes"] == [f"{dtype.storage_type}:{dtype.name}" for dtype in dt.STORED]
     arrays = {"uint16": "Uint16Array", "uint8": "Uint8Array", "int8": "Int8Array"}
-    assert got["arrays"] == [arrays[dtype.carrier] for dtype in dt.STORED]
+    assert got["arrays"] == [arrays[dtype.storage_type] for dtype in dt.STORED]
     assert (got["floats"], got["range"]) == ("run.dtype", "run.range")
     assert got["numbers"] == [1.5] * 15
     assert got["passed"] and got["outputs"] == len(program.outputs)

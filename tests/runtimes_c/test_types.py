@@ -48,7 +48,7 @@ def test_headers_say_what_codes_mean(bundle: Path) -> None:
     text = (bundle / "model.h").read_text()
     for dtype in dt.STORED:
         prefix = f"#define BUNDLE_INPUT_{dtype.name.upper()}"
-        assert f"{prefix}_DTYPE TE_{dtype.carrier.upper()}\n" in text
+        assert f"{prefix}_DTYPE TE_{dtype.storage_type.upper()}\n" in text
         assert f'{prefix}_CODES "{dtype.name}"\n' in text
     assert "BUNDLE_OUTPUT_BFLOAT16_NUMBERS_DTYPE" in text
     assert "BUNDLE_OUTPUT_BFLOAT16_NUMBERS_CODES" not in text

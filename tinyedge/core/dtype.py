@@ -25,7 +25,7 @@ class DType:
     kind: str
     bits: int
     lanes: int = 1
-    carrier: str = ""
+    storage_type: str = ""
 
     def __repr__(self) -> str:
         return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
@@ -48,17 +48,17 @@ class DType:
         """The numpy type that holds its values in the reference evaluator; of a stored type, its
         codes.
         """
-        return np.dtype(self.carrier or _NUMPY.get(self.name, self.name))
+        return np.dtype(self.storage_type or _NUMPY.get(self.name, self.name))
 
     @property
     def held(self) -> DType:
         """The type that memory holds it as: a stored type's carrier, or itself."""
-        return _BY_NAME[self.carrier] if self.carrier else self
+        return _BY_NAME[self.storage_type] if self.storage_type else self
 
     @property
     def computed(self) -> DType:
         """The type that arithmetic on it is done in: float32 or int32 for a stored type."""
-        if not self.carrier:
+        if not self.storage_type:
             return self
         return float32 if self.is_float else int32
 
@@ -90,8 +90,8 @@ _BY_NAME: dict[str, DType] = {}
 _VECTORS: dict[tuple[str, int], DType] = {}
 
 
-def _scalar(name: str, kind: str, bits: int, carrier: str = "") -> DType:
-    dtype = _BY_NAME[name] = DType(name, kind, bits, 1, carrier)
+def _scalar(name: str, kind: str, bits: int, storage_type: str = "") -> DType:
+    dtype = _BY_NAME[name] = DType(name, kind, bits, 1, storage_type)
     return dtype
 
 
@@ -133,8 +133,8 @@ uint4 = _scalar("uint4", "u", 4, "uint8")
 int2 = _scalar("int2", "i", 2, "int8")
 uint2 = _scalar("uint2", "u", 2, "uint8")
 
-STORED = tuple(dtype for dtype in _BY_NAME.values() if dtype.carrier)
-ALL = tuple(d for d in _BY_NAME.values() if not d.carrier and d is not index)  # computed with
+STORED = tuple(dtype for dtype in _BY_NAME.values() if dtype.storage_type)
+ALL = tuple(d for d in _BY_NAME.values() if not d.storage_type and d is not index)  # computed with
 
 
 def by_name(name: str) -> DType:
@@ -159,7 +159,7 @@ def codes(array: Any) -> Any:
     """An array of a stored type of ml_dtypes as one of its carrier; any other as it is."""
     array = np.asarray(array)
     dtype = _BY_NAME.get(array.dtype.name)
-    if dtype is None or not dtype.carrier:
+    if dtype is None or not dtype.storage_type:
         return array
     # ml_dtypes leaves the bits beyond those of the type undefined
     return low_bits(array.view(dtype.numpy), dtype)
@@ -177,7 +177,7 @@ def low_bits(raw: Any, dtype: DType) -> Any:
 
 def named(array: Any, dtype: DType) -> Any:
     """An array of a stored type's codes as one of ml_dtypes, if that is installed; else itself."""
-    if not dtype.carrier or array.dtype != dtype.numpy:
+    if not dtype.storage_type or array.dtype != dtype.numpy:
         return array
     try:
         import ml_dtypes

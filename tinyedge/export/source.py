@@ -114,7 +114,7 @@ def _graphs(
                 bounds=bounds,
                 outputs=outputs if first else None,
                 limits=chosen,
-                spare=bool(entries),
+                allow_unused=bool(entries),
             )
             graphs[name] = model.graph()
             models.append(model)

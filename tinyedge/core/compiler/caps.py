@@ -41,6 +41,6 @@ class Caps:
     halves: bool = False
     half_stores: bool = False
     registers: int = 64
-    busy: int = 4096
+    threads_to_saturate: int = 4096
     image: int = 0
     image_pitch: int = 1

@@ -20,16 +20,16 @@ from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.compiler.lower.linear import linearize
-from tinyedge.core.compiler.optimize.choose import choose, exact, plain
+from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.moves import IllegalMove, Move
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.kernels import (
     LARGEST_HALF,
     Launch,
+    LoopStep,
     Schedule,
-    Turns,
-    every_launch,
+    all_launches,
     schedule,
 )
 from tinyedge.core.compiler.schedule.memory import Lifetime, plan
@@ -37,12 +37,12 @@ from tinyedge.core.compiler.schedule.numbers import share_numbers
 from tinyedge.core.compiler.schedule.packing import pack
 from tinyedge.core.compiler.schedule.sharing import Signature, share
 from tinyedge.core.compiler.schedule.splitting import split_weights
-from tinyedge.core.compiler.target import Argument, KernelText, Target
+from tinyedge.core.compiler.target import LoweredArg, LoweredKernel, Target
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Storage
-from tinyedge.core.ir.buffers import plain as plain_layout
+from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.buffers import row_major as plain_layout
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
@@ -109,7 +109,7 @@ class Compilation:
     @property
     def launches(self) -> list[Launch]:
         """The launches of all entries, in order."""
-        return [step for e in self.entries for step in every_launch(e.schedule.launches)]
+        return [step for e in self.entries for step in all_launches(e.schedule.launches)]
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Kernel:
     contraction: Mapping[str, tuple[int, ...]] | None = None
     expanded: UOp | None = None
     scattered: set[int] = field(default_factory=set)
-    text: KernelText | None = None
+    text: LoweredKernel | None = None
     source: str = ""
     flops: int = 0
 
@@ -336,7 +336,7 @@ def _choose_all(state: Compilation) -> None:
 
 
 def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
-    chooser = choose if state.options.optimize else exact if state.options.wide else plain
+    chooser = choose if state.options.optimize else exact if state.options.wide else baseline
     try:
         moved, moves = chooser(launch.sink, state.caps, launch.contraction)
     except IllegalMove as illegal:
@@ -367,7 +367,7 @@ def operations(sink: UOp) -> int:
     """
     total = 0
     for node in toposort((sink,)):
-        if node.op is ops.FOLD:
+        if node.op is ops.REDUCE_LOOP:
             ranges = node.src[0].ranges | set(node.src[1:])
         elif node.op.group in ("unary", "binary") and node.dtype not in (dt.index, dt.bool_):
             ranges = node.ranges
@@ -386,7 +386,7 @@ def _lower(state: Compilation) -> None:
         kernel.text = _lowered(kernel, state.caps)
 
 
-def _lowered(kernel: Kernel, caps: Caps) -> KernelText:
+def _lowered(kernel: Kernel, caps: Caps) -> LoweredKernel:
     """A kernel after its moves, as statements."""
     sink = _expanded(kernel, caps)
     if caps.image:
@@ -396,13 +396,14 @@ def _lowered(kernel: Kernel, caps: Caps) -> KernelText:
     nodes = toposort((sink,))
     params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
     arguments = tuple(
-        Argument(param, param.arg.written, param.arg.weight) for _, param in sorted(params.items())
+        LoweredArg(param, param.arg.written, param.arg.weight)
+        for _, param in sorted(params.items())
     )
     shape = geometry(sink, caps)
     used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL and not n.src}
     linear = linearize(sink)
     check_lowered(linear.statements, linear.values)
-    return KernelText(kernel.name, linear, shape, arguments, tuple(sorted(used)))
+    return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 
 
 def _render(state: Compilation) -> None:
@@ -412,7 +413,7 @@ def _render(state: Compilation) -> None:
         assert kernel.text is not None
         text = kernel.text
         if text.symbols:
-            text = KernelText(text.name, text.linear, text.geometry, text.arguments, symbols)
+            text = LoweredKernel(text.name, text.linear, text.geometry, text.arguments, symbols)
         kernel.text = text
         kernel.source = state.target.render(text)
 
@@ -540,7 +541,7 @@ class _Assembler:
         self.sharing = share([self._signature(entry) for entry in state.entries], self.states)
         self.weights: list[program.Weight] = []
         self.buffers: list[program.Buffer] = []
-        self.numbers: dict[Storage, int] = {}
+        self.numbers: dict[TensorBuffer, int] = {}
         self.stored: dict[Any, int] = {}
 
     def assemble(self) -> program.Program:
@@ -614,7 +615,7 @@ class _Assembler:
 
     def _signature(self, entry: Entry) -> Signature:
         read = entry.schedule.inputs  # an update may read a state that its graph does not
-        inputs: dict[Hashable, Storage] = {
+        inputs: dict[Hashable, TensorBuffer] = {
             key: read.get(port.name) or self._plain("input", port)
             for key, port in self._inputs(entry).items()
         }
@@ -622,7 +623,7 @@ class _Assembler:
         computed = list(entry.schedule.outputs.values())[len(entry.counts) :]
         outputs = dict(zip(_outputs(entry), computed, strict=False))
         updates = dict(zip(entry.updates, computed[len(outputs) :], strict=True))
-        launches = list(every_launch(entry.schedule.launches))
+        launches = list(all_launches(entry.schedule.launches))
         return Signature(launches, inputs, outputs, updates)
 
     def _inputs(self, entry: Entry) -> dict[Hashable, Port]:
@@ -630,16 +631,16 @@ class _Assembler:
         ports = (port for port in entry.graph.inputs if port.name not in self.states)
         return {entry.graph.key(port): port for port in ports}
 
-    def _plain(self, role: str, port: Port | State) -> Storage:
+    def _plain(self, role: str, port: Port | State) -> TensorBuffer:
         """A storage as inputs and states have it: row-major."""
         dtype = self._storage_type(port.dtype)
-        return Storage(role, port.name, dtype, port.shape, plain_layout(port.shape))
+        return TensorBuffer(role, port.name, dtype, port.shape, plain_layout(port.shape))
 
     def _steps(
-        self, launches: Sequence[Launch | Turns], numbers: Mapping[UOp, int]
+        self, launches: Sequence[Launch | LoopStep], numbers: Mapping[UOp, int]
     ) -> Iterator[program.Launch | program.Loop]:
         for launch in launches:
-            if isinstance(launch, Turns):
+            if isinstance(launch, LoopStep):
                 condition = self.numbers[self.sharing.home(launch.condition)]
                 body = tuple(self._steps(launch.launches, numbers))
                 yield program.Loop(condition, launch.bound, body)
@@ -653,7 +654,9 @@ class _Assembler:
                 kernel.flops,
             )
 
-    def _copies(self, copies: Sequence[tuple[Storage, Storage]]) -> Iterator[program.Copy]:
+    def _copies(
+        self, copies: Sequence[tuple[TensorBuffer, TensorBuffer]]
+    ) -> Iterator[program.Copy]:
         for source, destination in copies:
             assert source.dtype is destination.dtype and source.layout == destination.layout
             words = ix.size_mul(source.layout.count(source.shape), source.dtype.itemsize)
@@ -693,10 +696,10 @@ class _Assembler:
 
         Entries come one after the other: what lives in one of them shares memory with the others.
         """
-        spans: dict[Storage, list[tuple[int, int]]] = {}
+        spans: dict[TensorBuffer, list[tuple[int, int]]] = {}
         start = end = 0
 
-        def use(storage: Storage, step: int) -> None:
+        def use(storage: TensorBuffer, step: int) -> None:
             of = spans.setdefault(self.sharing.home(storage), [])
             if of and of[-1][0] >= start:
                 of[-1] = (of[-1][0], max(step, of[-1][1]))
@@ -706,7 +709,7 @@ class _Assembler:
         for storage in self.states.values():
             use(storage, 0)
         for entry, copies in zip(self.state.entries, self.sharing.copies, strict=True):
-            launches = list(every_launch(entry.schedule.launches))
+            launches = list(all_launches(entry.schedule.launches))
             start, end = end, end + len(launches)
             for key in self._inputs(entry):
                 use(self.sharing.inputs[key], start)
@@ -745,11 +748,11 @@ class _Assembler:
         computed = narrow.get(dtype.held.name, dtype.held.name)
         return dt.by_name(storage.get(computed, computed))
 
-    def _bytes(self, storage: Storage) -> int:
+    def _bytes(self, storage: TensorBuffer) -> int:
         count = maximum(storage.layout.count(storage.shape))
         return max(4, -(-count * storage.dtype.itemsize // 4) * 4)
 
-    def _weight(self, storage: Storage) -> None:
+    def _weight(self, storage: TensorBuffer) -> None:
         assert storage.node is not None
         shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
         kept = dt.uint32 if storage.bits else storage.dtype
@@ -804,7 +807,7 @@ class _Assembler:
             bool(kernel.text.symbols),
         )
 
-    def _port(self, port: Port, storage: Storage) -> program.Port:
+    def _port(self, port: Port, storage: TensorBuffer) -> program.Port:
         return program.Port(
             port.name,
             port.dtype.name,
@@ -840,25 +843,25 @@ def _outputs(entry: Entry) -> dict[Hashable, Port]:
     return {entry.graph.key(port): port for port in entry.graph.outputs if port.node is not None}
 
 
-def _loops(launches: Sequence[Launch | Turns], start: int) -> Iterator[tuple[int, int]]:
+def _loops(launches: Sequence[Launch | LoopStep], start: int) -> Iterator[tuple[int, int]]:
     """The first and the last launch of every loop, counted from `start`."""
     for item in launches:
         if isinstance(item, Launch):
             start += 1
             continue
-        count = len(list(every_launch(item.launches)))
+        count = len(list(all_launches(item.launches)))
         yield start, start + count - 1
         yield from _loops(item.launches, start)
         start += count
 
 
-def _access(argument: Argument) -> Literal["read", "read_write"]:
+def _access(argument: LoweredArg) -> Literal["read", "read_write"]:
     """A buffer of an arena may be bound for both; an image is for one of them."""
     reads = argument.weight or (argument.param.arg.is_image and not argument.written)
     return "read" if reads else "read_write"
 
 
-def _memory_bytes(storage: Storage) -> Array:
+def _memory_bytes(storage: TensorBuffer) -> Array:
     """A weight's bytes as they lie in memory."""
     return _padded(stored_array(storage))
 
@@ -872,7 +875,7 @@ def _padded(values: Array) -> Array:
     return raw
 
 
-def stored_array(storage: Storage) -> Array:
+def stored_array(storage: TensorBuffer) -> Array:
     """A weight's values as they lie in memory: converted, in its layout's order, padded with
     zeros.
     """

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.program import Buffer, Launch
@@ -14,7 +14,7 @@ from tinyedge.core.program.program import Buffer, Launch
 COUNTERS = ("launches", "image_reads", "guarded_reads", "buffer_reads", "barriers", "bytes")
 
 
-def kernel_counters(text: KernelText, source: str, barrier: str) -> dict[str, int]:
+def kernel_counters(text: LoweredKernel, source: str, barrier: str) -> dict[str, int]:
     """How many reads of images and of buffers a kernel's text has, how many of them are guarded by
     a condition, and how many barriers. barrier: how the language spells one, if it has any.
     """
@@ -42,10 +42,10 @@ def program_counters(
     return total
 
 
-def workgroup_bytes(text: KernelText) -> int:
+def workgroup_bytes(text: LoweredKernel) -> int:
     """Memory that a kernel's workgroup shares, at most: a value of every thread for each fold over
     threads.
     """
     threads = math.prod(text.geometry.workgroup)
-    folds = [node for node in toposort(text.linear.statements) if node.op is ops.THREADS]
+    folds = [node for node in toposort(text.linear.statements) if node.op is ops.GROUP_REDUCE]
     return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in folds)

@@ -36,8 +36,8 @@ def retype(
     carrier, and the change between them nothing. halves: kinds of source that stay float16 in
     memory and are converted where they are read.
     """
-    types = {**{d.name: types.get(d.carrier, d.carrier) for d in dt.STORED}, **types}
-    sources: dict[ops.Source, ops.Source] = {}
+    types = {**{d.name: types.get(d.storage_type, d.storage_type) for d in dt.STORED}, **types}
+    sources: dict[ops.TensorSource, ops.TensorSource] = {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
         if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg[0].kind in halves:
@@ -58,7 +58,7 @@ def _retyped(
     node: UOp,
     src: tuple[UOp, ...],
     types: Mapping[str, str],
-    sources: dict[ops.Source, ops.Source],
+    sources: dict[ops.TensorSource, ops.TensorSource],
 ) -> UOp:
     dtype = _target(node.dtype, types)
     op = node.op
@@ -118,12 +118,14 @@ def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
     return _wrapped(cast(formats.bits_of_half(Tensor(source)).node, computed), new, computed)
 
 
-def _retyped_buffer(node: UOp, dtype: DType, sources: dict[ops.Source, ops.Source]) -> UOp:
+def _retyped_buffer(
+    node: UOp, dtype: DType, sources: dict[ops.TensorSource, ops.TensorSource]
+) -> UOp:
     source, shape = node.arg
     if source not in sources:
         if source.data is not None:
             _check_fitting(source.data, node.dtype, dtype, source.name)
-        sources[source] = ops.Source(source.kind, source.name, source.data)
+        sources[source] = ops.TensorSource(source.kind, source.name, source.data)
     return UOp(ops.BUFFER, dtype, (), (sources[source], shape))
 
 

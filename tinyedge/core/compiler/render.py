@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
@@ -50,7 +50,7 @@ class Printer:
     suffixes: ClassVar[Mapping[str, str]] = {}
     reserved: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, kernel: KernelText) -> None:
+    def __init__(self, kernel: LoweredKernel) -> None:
         self.kernel = kernel
         self.linear = kernel.linear
         self.geometry = kernel.geometry
@@ -153,7 +153,7 @@ class Printer:
         signed = node.dtype.kind == "i"
         name = f"te_{node.op.name}_{self.short(node.dtype)}"
         if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
-            return f"{name}({', '.join(bare(operand) for operand in operands)})"
+            return f"{name}({', '.join(strip_parens(operand) for operand in operands)})"
         nonnegative = not signed or (
             node.dtype is dt.index
             and ix.bounds(node.src[0])[0] >= 0
@@ -172,7 +172,7 @@ class Printer:
         self.outermost = self.depth
         for r, expression in self.geometry.positions:
             name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
-            self.line(self.declare(dt.index, name, self.bare(expression)))
+            self.line(self.declare(dt.index, name, self.strip_parens(expression)))
             self.names[r] = name
         for statement in self.linear.statements:
             self.statement(statement)
@@ -191,7 +191,7 @@ class Printer:
             if node.op is ops.SYMBOL and node not in self.names and self.is_named(node):
                 name = f"n{self.counters.get('n', 0)}"
                 self.counters["n"] = self.counters.get("n", 0) + 1
-                self.line(self.declare(dt.index, name, bare(self.steps(node))))
+                self.line(self.declare(dt.index, name, strip_parens(self.steps(node))))
                 self.names[node] = name
 
     def line(self, text: str) -> None:
@@ -202,7 +202,7 @@ class Printer:
         if op is ops.BEGIN:
             r = node.src[0]
             self.names[r] = f"r{r.arg[0]}"
-            self.line(self.loop(self.names[r], self.bare(r.src[0])) + " {")
+            self.line(self.loop(self.names[r], self.strip_parens(r.src[0])) + " {")
             self.depth += 1
         elif op is ops.END:
             self.depth -= 1
@@ -215,16 +215,16 @@ class Printer:
             self.line(self.store(node))
         elif op is ops.GUARD:
             self._guarded(node)
-        elif op is ops.THREADS:
+        elif op is ops.GROUP_REDUCE:
             self.threads(node)
         else:
             name = self.name(node)
-            self.line(self.declare(node.dtype, name, self.bare(node)))
+            self.line(self.declare(node.dtype, name, self.strip_parens(node)))
             self.names[node] = name
 
     def _guarded(self, node: UOp) -> None:
         """A store under a condition; what it names on the way is computed under it too."""
-        condition = self.bare(node.src[0])
+        condition = self.strip_parens(node.src[0])
         before, self.lines = self.lines, []
         self.depth += 1
         store = self.store(node.src[1])
@@ -255,7 +255,7 @@ class Printer:
         self.line(self.declare(dt.index, first, f"{thread} - {lane}" if total != count else "0"))
         if self.depth > self.outermost:
             self.line(self.barrier())  # the turn before may still be read
-        self.line(f"{array}[{thread}] = {self.bare(node.src[0])};")
+        self.line(f"{array}[{thread}] = {self.strip_parens(node.src[0])};")
         self.line(self.barrier())
         parts = count
         if count > FEW_PARTS and count % FEW_PARTS == 0:
@@ -277,7 +277,7 @@ class Printer:
             a = UOp(ops.ACCUMULATOR, dtype, (), (f"part{i}", node.arg))
             b = UOp(ops.ACCUMULATOR, dtype, (), (f"next{i}", node.arg))
             total = self.operation(UOp(node.arg, dtype, (a, b)), [total, text])
-        return bare(total)
+        return strip_parens(total)
 
     def barrier(self) -> str:
         raise NotImplementedError
@@ -291,7 +291,7 @@ class Printer:
     def identity(self, op: ops.Primitive, dtype: DType) -> str:
         """The first value of an accumulator."""
         scalar = dtype.scalar if dtype.lanes > 1 else dtype
-        value = ops.fold_identity(op, scalar)
+        value = ops.reduce_identity(op, scalar)
         text = self.number(value, scalar)
         if dtype.lanes == 1:
             return text
@@ -301,7 +301,7 @@ class Printer:
         accumulator, part = node.src
         name = self.names[accumulator]
         combined = UOp(node.arg, node.dtype, (accumulator, part))
-        self.line(f"{name} = {self.bare(combined)};")
+        self.line(f"{name} = {self.strip_parens(combined)};")
 
     def name(self, node: UOp) -> str:
         """A new name for a value."""
@@ -322,12 +322,12 @@ class Printer:
         if ATOM.fullmatch(text):
             return text
         name = self._new_name(_letter(dtype))
-        self.line(self.declare(dtype, name, bare(text)))
+        self.line(self.declare(dtype, name, strip_parens(text)))
         return name
 
-    def bare(self, node: UOp) -> str:
+    def strip_parens(self, node: UOp) -> str:
         """An expression without parentheses around the whole."""
-        return bare(self.expression(node))
+        return strip_parens(self.expression(node))
 
     def expression(self, root: UOp) -> str:
         """An expression, from names and from what is written in place. What would be nested too
@@ -361,7 +361,7 @@ class Printer:
     def known(self, node: UOp) -> str | None:
         if node in self.names:
             return self.names[node]
-        if node.op in (ops.FOLD,):
+        if node.op in (ops.REDUCE_LOOP,):
             return self.names[self.linear.values[node]]
         if node.op is ops.CONST:
             return self.number(node.arg, node.dtype)
@@ -422,7 +422,7 @@ def known_shift(node: UOp) -> bool:
     return all(lane.op is ops.CONST and 0 <= lane.arg < node.dtype.bits for lane in lanes)
 
 
-def bare(text: str) -> str:
+def strip_parens(text: str) -> str:
     """The text without the pair of parentheses around the whole."""
     return text[1:-1] if _enclosed(text) else text
 

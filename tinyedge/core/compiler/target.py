@@ -13,7 +13,7 @@ from tinyedge.core.ir.uop import UOp
 
 
 @dataclass(frozen=True)
-class Argument:
+class LoweredArg:
     """A kernel's buffer argument: its PARAM node as the kernel uses it; whether it is written."""
 
     param: UOp
@@ -22,13 +22,13 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class KernelText:
+class LoweredKernel:
     """What a target prints: one kernel's text, given its lowered form."""
 
     name: str
     linear: Linear
     geometry: Geometry
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LoweredArg, ...]
     symbols: tuple[str, ...]
 
 
@@ -68,7 +68,7 @@ class Target:
     profiles: Mapping[str, Caps]
     narrow: Mapping[str, str]
     storage: Mapping[str, str]
-    render: Callable[[KernelText], str]
+    render: Callable[[LoweredKernel], str]
     prelude: str
     precision: str = "fp32"
     build: str = ""

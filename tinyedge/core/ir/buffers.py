@@ -101,7 +101,7 @@ def coordinates(address: UOp) -> tuple[UOp, UOp]:
     return ix.build(places), ix.build(rows)
 
 
-def plain(shape: Shape) -> Layout:
+def row_major(shape: Shape) -> Layout:
     """Row-major order."""
     return Layout(tuple(range(len(shape))), (1,) * len(shape))
 
@@ -115,7 +115,7 @@ def innermost(shape: Shape, axis: int, pad: int) -> Layout:
 
 
 @dataclass(eq=False)
-class Storage:
+class TensorBuffer:
     """One buffer of the program. role: input, output, weight, state or scratch.
 
     dtype is the element type in memory. node is the tensor it holds; data a weight's values. bits:
@@ -135,7 +135,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Param:
+class KernelArg:
     """A kernel's buffer argument: its slot, and the shape and layout of what it holds."""
 
     slot: int
@@ -167,5 +167,5 @@ class View:
 class Placement:
     """Where a realized tensor lies: in `storage`, at the indices that the views lead to."""
 
-    storage: Storage
+    storage: TensorBuffer
     views: tuple[View, ...] = ()

@@ -1,9 +1,9 @@
 """Loops over whole kernels: what one turn computes, taken out of the graph around it.
 
 In a tensor graph a LOOP's operands are the first values of what it carries and then what one turn
-makes of them, an expression over the carried values (BUFFER nodes that its Repeat lists) and over
+makes of them, an expression over the carried values (BUFFER nodes that its LoopInfo lists) and over
 anything else in the graph. Before scheduling, that expression becomes a graph of its own, the Body
-of an OUTLINED node: the values from outside that it reads are buffers there. What does not depend
+of an LOOP_CALL node: the values from outside that it reads are buffers there. What does not depend
 on a carried value stays outside and is computed once.
 """
 
@@ -19,7 +19,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 
 
 @dataclass(frozen=True)
-class Repeat:
+class LoopInfo:
     """carried: the BUFFER nodes that stand for what is carried.
 
     trips: how many turns; None: as long as the first carried value, a bool, is true, but at most
@@ -32,13 +32,13 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Body:
+class LoopBody:
     """One turn: `results`, the next carried values, over carried and `captured` buffers.
 
     origins: of the body's nodes in the graph that it was taken from.
     """
 
-    repeat: Repeat
+    repeat: LoopInfo
     captured: tuple[UOp, ...]
     results: tuple[UOp, ...]
     origins: Mapping[UOp, UOp] = field(compare=False, repr=False)
@@ -61,7 +61,7 @@ def outline(roots: Sequence[UOp]) -> dict[UOp, UOp]:
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.LOOP:
             return None
-        return UOp(ops.OUTLINED, node.dtype, src, _body(node, captured[node]))
+        return UOp(ops.LOOP_CALL, node.dtype, src, _body(node, captured[node]))
 
     return bottom_up(roots, change, operands=operands)
 
@@ -70,7 +70,7 @@ def _firsts(node: UOp) -> tuple[UOp, ...]:
     return node.src[: len(node.arg.carried)]
 
 
-def _body(node: UOp, captured: Sequence[UOp]) -> Body:
+def _body(node: UOp, captured: Sequence[UOp]) -> LoopBody:
     nexts = node.src[len(node.arg.carried) :]
     holes = {
         value: UOp(ops.BUFFER, value.dtype, (), (_hole(number), value.shape))
@@ -78,13 +78,13 @@ def _body(node: UOp, captured: Sequence[UOp]) -> Body:
     }
     inner = replaced(nexts, holes)
     origins = {new: old for old, new in inner.items()}
-    return Body(node.arg, tuple(holes.values()), tuple(inner[n] for n in nexts), origins)
+    return LoopBody(node.arg, tuple(holes.values()), tuple(inner[n] for n in nexts), origins)
 
 
 @functools.cache
-def _hole(number: int) -> ops.Source:
+def _hole(number: int) -> ops.TensorSource:
     """The same for every loop: equal bodies are one node."""
-    return ops.Source("captured", f"captured {number}")
+    return ops.TensorSource("captured", f"captured {number}")
 
 
 def _inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
@@ -118,6 +118,6 @@ def _captured(node: UOp) -> list[UOp]:
         seen.add(value)
         if value.op.group == "movement":
             waiting.append(value.src[0])
-        elif value.op.group != "source" or value.op in (ops.BUFFER, ops.RESULT):
+        elif value.op.group != "source" or value.op in (ops.BUFFER, ops.LOOP_OUTPUT):
             found[value] = None
     return list(found)

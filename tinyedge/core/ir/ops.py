@@ -85,7 +85,7 @@ def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
 
 # Sources.
 CONST = _row("const", "source", 0)  # arg: the value
-BUFFER = _row("buffer", "source", 0)  # arg: a Source
+BUFFER = _row("buffer", "source", 0)  # arg: a TensorSource
 SYMBOL = _row(
     "symbol", "source", 0
 )  # arg: (name, least, greatest, step, offset): t of size = offset + step*t
@@ -169,7 +169,9 @@ REDUCE = _row("reduce", "reduce", 1)  # arg: (Primitive, axes); the axes disappe
 GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices, axis); 0 outside
 ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
 REALIZE = _row("realize", "memory", 1)  # the same values, in memory
-PUT = _row("put", "memory", 3)  # base, value, position: the base with base[position] = value
+UPDATE_ROW = _row(
+    "update_row", "memory", 3
+)  # base, value, position: the base with base[position] = value
 # arg: (axis, Primitive or None); base [*lead, R, *rest], indices [*lead, K], updates
 # [*lead, K, *rest]: for k = 0, 1, .. in this order, base[.., indices[.., k], ..] is combined with
 # updates[.., k, ..], or replaced by it (None); nothing happens at an index outside of [0, R).
@@ -178,19 +180,21 @@ SCATTER = _row("scatter", "memory", 3)
 # Loops: see schedule/loops.py.
 LOOP = _row(
     "loop", "loop", -1
-)  # arg: a Repeat; src: first values, then what one turn makes of them
-OUTLINED = _row(
-    "outlined", "loop", -1
-)  # arg: a Body; src: first values, then what it reads besides
-RESULT = _row("result", "source", 1)  # arg: (number, shape); the last value of what a loop carries
+)  # arg: a LoopInfo; src: first values, then what one turn makes of them
+LOOP_CALL = _row(
+    "loop_call", "loop", -1
+)  # arg: a LoopBody; src: first values, then what it reads besides
+LOOP_OUTPUT = _row(
+    "loop_output", "source", 1
+)  # arg: (number, shape); the last value of what a loop carries
 
 # Kernels: scalars (or short vectors) over ranges.
 RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop variable 0 <= r < size
 SPECIAL = _row("special", "kernel", 0)  # arg: ("group" | "thread", dimension): a thread's position
-PARAM = _row("param", "kernel", 0)  # arg: a Param
+PARAM = _row("param", "kernel", 0)  # arg: a KernelArg
 LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
-FOLD = _row(
-    "fold", "kernel", -1
+REDUCE_LOOP = _row(
+    "reduce_loop", "kernel", -1
 )  # arg: Primitive; src: value, ranges...: the reduction over the ranges
 STORE = _row("store", "kernel", -1)  # src: param, value, an index per axis (or one linear index)
 GUARD = _row("guard", "kernel", 2)  # src: condition, store
@@ -199,8 +203,8 @@ VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per 
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
 ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: number
 SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
-THREADS = _row(
-    "threads", "kernel", -1
+GROUP_REDUCE = _row(
+    "group_reduce", "kernel", -1
 )  # arg: Primitive; src: value, thread range: reduce over threads
 
 # Statements of a lowered kernel.
@@ -210,7 +214,7 @@ SET = _row("set", "statement", 2)  # src: accumulator, value
 BARRIER = _row("barrier", "statement", 0)
 
 
-def fold_identity(op: Primitive, dtype: DType) -> int | float:
+def reduce_identity(op: Primitive, dtype: DType) -> int | float:
     """The neutral element of a fold in a scalar type."""
     if op in (MAX, MIN) and dtype.kind != "f":
         return dtype.limits[0 if op is MAX else 1]
@@ -219,7 +223,7 @@ def fold_identity(op: Primitive, dtype: DType) -> int | float:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class TensorSource:
     """Where a BUFFER's values come from. data: a weight's array, which may have another element
     type than the BUFFER: it is converted where it is read.
 

@@ -62,7 +62,7 @@ def evaluate(
             used: tuple[UOp, ...] = product.src
         else:
             src = [values[s] for s in node.src]
-            if node.op is ops.OUTLINED:
+            if node.op is ops.LOOP_CALL:
                 values[node] = _loop(node, src, inputs, sizes, fast)
             else:
                 values[node] = _value(node, src, inputs, sizes)
@@ -209,14 +209,14 @@ def _value(
         return result
     if op is ops.REALIZE:
         return src[0]
-    if op is ops.PUT:
+    if op is ops.UPDATE_ROW:
         result = np.array(src[0])
         if len(result):
             result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
         return result
     if op is ops.SCATTER:
         return _scatter(*src, *arg)
-    if op is ops.RESULT:
+    if op is ops.LOOP_OUTPUT:
         return src[0][arg[0]]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
 
@@ -271,7 +271,7 @@ def reduce_array(
 
 def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
     """The neutral element of a reduction in a type."""
-    return dtype.numpy.type(ops.fold_identity(op, dtype))
+    return dtype.numpy.type(ops.reduce_identity(op, dtype))
 
 
 def _scatter(

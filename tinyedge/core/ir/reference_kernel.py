@@ -108,7 +108,7 @@ class _Store:
         if op is ops.LOAD:
             return self._load(node)
         src = [self.values[s] for s in node.src]
-        if op is ops.FOLD:
+        if op is ops.REDUCE_LOOP:
             return self._fold(node, src[0])
         if op is ops.CAST:
             return dt.cast_array(src[0], node.dtype)

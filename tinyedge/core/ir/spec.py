@@ -23,7 +23,7 @@ TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
     "loop",
 )
-SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.FOLD)
+SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 FOLD_KINDS = ("reduce", "unroll", "threads")
 LOWERED_KINDS = ("loop", "serial", "reduce", "grid", "local", "lane", "threads")
@@ -41,14 +41,14 @@ def check_tensor(roots: Iterable[UOp]) -> None:
         op = node.op
         if op.group not in TENSOR_GROUPS:
             raise _fail("tensor", node, f"{op} is no operation on tensors")
-        if node.dtype.carrier:
+        if node.dtype.storage_type:
             raise _fail("tensor", node, f"{node.dtype} is no type to compute with")
         if op.arity >= 0 and len(node.src) != op.arity:
             raise _fail("tensor", node, f"{len(node.src)} operands instead of {op.arity}")
         _check_types("tensor", node)
         if op is ops.LOOP:
             _check_loop(node)
-        if op is ops.PUT and node.src[1].shape != node.src[0].shape[1:]:
+        if op is ops.UPDATE_ROW and node.src[1].shape != node.src[0].shape[1:]:
             raise _fail("tensor", node, f"a row of {node.src[1].shape} in {node.src[0].shape}")
         if op is ops.SCATTER:
             _check_scatter(node)
@@ -129,7 +129,7 @@ def check_kernel(sink: UOp) -> None:
         if op is ops.RANGE:
             if node.arg[1] not in OUTPUT_KINDS + FOLD_KINDS:
                 raise _fail("kernel", node, f"no kind of range is called {node.arg[1]}")
-        elif op is ops.FOLD:
+        elif op is ops.REDUCE_LOOP:
             for r in node.src[1:]:
                 if r.op is not ops.RANGE or r.arg[1] not in FOLD_KINDS:
                     raise _fail("kernel", node, f"a fold over {r!r}")

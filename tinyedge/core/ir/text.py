@@ -69,7 +69,7 @@ def say(value: object) -> str:
 def kernel_text(sink: UOp) -> Iterator[str]:
     """A kernel, before or after moves, as equations: its ranges, then its stores."""
     nodes = toposort((sink,))
-    folded = {r for node in nodes if node.op is ops.FOLD for r in node.src[1:]}
+    folded = {r for node in nodes if node.op is ops.REDUCE_LOOP for r in node.src[1:]}
     ranges = sorted((n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg[0], r.arg[1]))
     writer = _Writer()
     groups = ([r for r in ranges if r not in folded], [r for r in ranges if r in folded])
@@ -171,7 +171,7 @@ class _Writer:
             return f"acc{node.arg[0]}", FUNCTION
         if op is ops.LOAD:
             return self._load(node), FUNCTION
-        if op is ops.FOLD:
+        if op is ops.REDUCE_LOOP:
             name = REDUCTIONS.get(node.arg.name, node.arg.name)
             ranges = ", ".join(self.write(r) for r in src[1:])
             return f"{name}({ranges}: {self.write(src[0])})", FUNCTION

@@ -80,7 +80,7 @@ class UOp:
 
     @property
     def ranges(self) -> frozenset[UOp]:
-        """The free RANGE nodes that the value depends on (a FOLD binds its own)."""
+        """The free RANGE nodes that the value depends on (a REDUCE_LOOP binds its own)."""
         if self._ranges is None:
             for node in toposort((self,), stop=lambda n: n._ranges is not None):
                 if node._ranges is None:
@@ -108,7 +108,7 @@ def _bits(value: Any) -> Any:
 def _free_ranges(node: UOp) -> frozenset[UOp]:
     if node.op is ops.RANGE:
         return node.src[0].ranges | {node}
-    if node.op in (ops.FOLD, ops.THREADS):
+    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE):
         sizes = frozenset().union(*(r.src[0].ranges for r in node.src[1:]))
         return (node.src[0].ranges - set(node.src[1:])) | sizes
     if not node.src:
@@ -243,7 +243,7 @@ def _shape(node: UOp) -> Shape:
             return tuple(node.arg[1])
         if op in (ops.IOTA, ops.EMPTY):
             return tuple(node.arg)
-        return tuple(node.arg[1]) if op is ops.RESULT else ()
+        return tuple(node.arg[1]) if op is ops.LOOP_OUTPUT else ()
     if group == "loop":
         return ()
     first = node.src[0].shape
@@ -259,7 +259,7 @@ def _shape(node: UOp) -> Shape:
     if op is ops.GATHER:
         axis = node.arg
         return first[:axis] + node.src[1].shape + first[axis + 1 :]
-    return first  # ASSIGN, REALIZE, PUT, SCATTER
+    return first  # ASSIGN, REALIZE, UPDATE_ROW, SCATTER
 
 
 def _movement_shape(node: UOp, shape: Shape) -> Shape:

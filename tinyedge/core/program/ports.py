@@ -65,18 +65,20 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
             raise RunError(subject, f"it gives no array: {error}", id="run.input") from error
         if array.dtype.name == dtype:
             array = dtypes.codes(array)
-        elif kind.carrier and array.dtype == np.dtype(f"V{kind.itemsize}"):  # as .npy files hold it
+        elif kind.storage_type and array.dtype == np.dtype(
+            f"V{kind.itemsize}"
+        ):  # as .npy files hold it
             array = dtypes.low_bits(array.view(kind.numpy), kind)
-        elif kind.carrier and array.dtype == kind.numpy:
+        elif kind.storage_type and array.dtype == kind.numpy:
             _check_range(array, kind.code_limits, dtype, subject)
         if array.dtype.newbyteorder("=") != kind.numpy:
-            carrier = f", or its codes as {kind.carrier}" if kind.carrier else ""
-            package = "ml_dtypes" if carrier else "numpy"
+            storage_type = f", or its codes as {kind.storage_type}" if kind.storage_type else ""
+            package = "ml_dtypes" if storage_type else "numpy"
             raise RunError(
                 subject,
                 f"its dtype is {array.dtype.name}",
                 id="run.dtype",
-                supported=f"{dtype}{carrier}",
+                supported=f"{dtype}{storage_type}",
                 next=f"convert it: array.astype({package}.{dtype})",
             )
         return array
@@ -94,7 +96,7 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
     if kind.is_int:
         _check_range(natural, kind.limits, dtype, subject)
     converted: Array
-    if kind.carrier:
+    if kind.storage_type:
         # few models need it, and it is much to import
         from tinyedge.core.tensor.tensor import Tensor
 

@@ -87,12 +87,12 @@ def encode(x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "u
     "up", "down" or "nearest" to a power of two (float8_e8m0fnu, which ignores the sign). Integers
     keep their low bits.
     """
-    carrier = dtype.held
+    storage_type = dtype.held
     if dtype.is_int:
         whole = x.cast(dt.int32)
         unused = 32 - dtype.bits
         low = (whole << unused) >> unused if dtype.kind == "i" else whole & dtype.limits[1]
-        return low.cast(carrier).bitcast(dtype)
+        return low.cast(storage_type).bitcast(dtype)
     bits = (_odd(x) if x.dtype is dt.float64 else x.cast(dt.float32)).bitcast(dt.uint32)
     if dtype is dt.bfloat16:
         codes = _bfloat16(bits)
@@ -100,7 +100,7 @@ def encode(x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "u
         codes = _power(bits & (INFINITY | FRACTION), saturate, rounding)
     else:
         codes = _codes(bits, dtype.bits, FORMATS[dtype], saturate)
-    return codes.cast(carrier).bitcast(dtype)
+    return codes.cast(storage_type).bitcast(dtype)
 
 
 def half_of(codes: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.loops import Repeat
+from tinyedge.core.ir.loops import LoopInfo
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import (
@@ -43,7 +43,7 @@ def _computed(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: Tensor, *operands: Any, **options: Any) -> Tensor:
         dtype = self.dtype
-        if not dtype.carrier:
+        if not dtype.storage_type:
             return method(self, *operands, **options)  # type: ignore[no-any-return]
         for other in operands:
             if isinstance(other, Tensor) and other.dtype is not dtype:
@@ -84,10 +84,10 @@ class Tensor:
             self.node = data
             return
         array = np.asarray(data)
-        if dtype is not None and dtype.carrier and array.dtype.name != dtype.name:
+        if dtype is not None and dtype.storage_type and array.dtype.name != dtype.name:
             self.node = Tensor(array.astype(dtype.computed.numpy)).cast(dtype).node
             return
-        if dtype is not None and not dtype.carrier:
+        if dtype is not None and not dtype.storage_type:
             array = array.astype(dtype.numpy)
         self.node = _weight("constant", array)
 
@@ -96,7 +96,7 @@ class Tensor:
     @staticmethod
     def input(name: str, shape: Sequence[Size], dtype: DType) -> Tensor:
         """A model input."""
-        return Tensor(UOp(ops.BUFFER, dtype, (), (ops.Source("input", name), tuple(shape))))
+        return Tensor(UOp(ops.BUFFER, dtype, (), (ops.TensorSource("input", name), tuple(shape))))
 
     @staticmethod
     def weight(name: str, array: Any) -> Tensor:
@@ -411,9 +411,9 @@ class Tensor:
         """
         if dtype is self.dtype:
             return self
-        if self.dtype.carrier:
+        if self.dtype.storage_type:
             return formats.decode(self).cast(dtype)
-        if dtype.carrier:
+        if dtype.storage_type:
             return formats.encode(self, dtype)
         if dtype is dt.bool_:
             return self.ne(0)
@@ -710,7 +710,7 @@ class Tensor:
 
     def put(self, position: Tensor, row: Tensor) -> Tensor:
         """A copy in which self[position] is `row`; position: an integer scalar in range."""
-        return Tensor(UOp(ops.PUT, self.dtype, (self.node, row.node, position.node)))
+        return Tensor(UOp(ops.UPDATE_ROW, self.dtype, (self.node, row.node, position.node)))
 
     def scatter(
         self, axis: int, indices: Tensor, updates: Tensor, combine: Primitive | None = None
@@ -753,7 +753,7 @@ class Tensor:
         before: how many of the loop's values have been asked for already.
         """
         numbers = range(before, before + len(first))
-        sources = [ops.Source("carried", f"carried {n}") for n in numbers]
+        sources = [ops.TensorSource("carried", f"carried {n}") for n in numbers]
         return [
             Tensor(UOp(ops.BUFFER, value.dtype, (), (source, value.shape)))
             for source, value in zip(sources, first, strict=True)
@@ -783,11 +783,11 @@ class Tensor:
             counted = [number + 1 < count, number + 1, *nexts]
             whole = [*extra, *carried]
             return Tensor.repeated([*counter, *first], whole, counted, bound=maximum(trips))[2:]
-        arg = Repeat(tuple(c.node for c in carried), trips, bound if trips is None else trips)
+        arg = LoopInfo(tuple(c.node for c in carried), trips, bound if trips is None else trips)
         src = (*(value.node for value in first), *(value.node for value in nexts))
         node = UOp(ops.LOOP, dt.index, src, arg)
         return [
-            Tensor(UOp(ops.RESULT, value.dtype, (node,), (number, value.shape)))
+            Tensor(UOp(ops.LOOP_OUTPUT, value.dtype, (node,), (number, value.shape)))
             for number, value in enumerate(first)
         ]
 
@@ -1062,7 +1062,7 @@ def _weight(name: str, array: Any) -> UOp:
     array = dt.codes(array)
     if array.ndim == 0:
         return Tensor(const(array.item(), dtype.held)).bitcast(dtype).node
-    source = ops.Source("weight", name, np.ascontiguousarray(array))
+    source = ops.TensorSource("weight", name, np.ascontiguousarray(array))
     return UOp(ops.BUFFER, dtype, (), (source, array.shape))
 
 

@@ -26,13 +26,13 @@ STORAGE: Mapping[str, tuple[str, ...]] = {
 }
 
 _CODES = re.compile(r"(u?int(?:8|16)):\w{1,32}", re.ASCII)
-_WRITTEN = {f"{dtype.carrier}:{dtype.name}": dtype.name for dtype in STORED}
+_WRITTEN = {f"{dtype.storage_type}:{dtype.name}": dtype.name for dtype in STORED}
 
 
 def written(name: str) -> str:
     """A type's name as the manifest has it."""
-    carrier = by_name(name).carrier
-    return f"{carrier}:{name}" if carrier else name
+    storage_type = by_name(name).storage_type
+    return f"{storage_type}:{name}" if storage_type else name
 
 
 def held_name(text: str) -> str:

@@ -128,7 +128,7 @@ def generate(
     kind = by_name(dtype)
     hashes = words(seed, run, position, math.prod(shape))
     values: Array
-    if kind.is_float and not kind.carrier:
+    if kind.is_float and not kind.storage_type:
         bits = 11 if dtype == "float16" else 24
         scaled = (hashes >> np.uint32(32 - bits)).astype(np.float64) * (most - least)
         values = least + scaled / 2**bits
@@ -140,7 +140,7 @@ def generate(
 def default_range(dtype: str) -> tuple[int, int]:
     """Where generated values of a dtype lie unless said otherwise."""
     kind = by_name(dtype)
-    if kind.carrier:
+    if kind.storage_type:
         return CODES.get(dtype, kind.code_limits)
     if kind.is_float:
         return -1, 1

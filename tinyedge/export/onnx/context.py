@@ -15,7 +15,7 @@ from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes
 from tinyedge.export.onnx.counts import Counts
-from tinyedge.export.onnx.known import Knowledge
+from tinyedge.export.onnx.known import ConstantPropagation
 from tinyedge.export.onnx.reader import Model
 
 
@@ -52,8 +52,8 @@ class Call:
     opsets: Mapping[str, int]
     prefix: str
     functions: frozenset[str] = frozenset()
-    in_turn: bool = False
-    perhaps: bool = False
+    in_loop_body: bool = False
+    conditional: bool = False
     turns: int = 0
 
 
@@ -61,7 +61,7 @@ class Context(Protocol):
     """The services of an import that its nodes use."""
 
     model: Model
-    knowledge: Knowledge  # values known at import
+    knowledge: ConstantPropagation  # values known at import
     bounds: dict[str, int]  # what the caller said numbers are at most, by node
     bounded: set[str]  # the nodes that asked for one
     counts: Counts  # sizes that only a run knows

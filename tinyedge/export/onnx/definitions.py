@@ -154,7 +154,7 @@ def check_foreign(node: Node, function: Function | None, inputs: Sequence[Any]) 
     for value in inputs:
         if isinstance(value, list):
             raise node.invalid("an input is a sequence: not allowed")
-        if isinstance(value, Tensor) and value.dtype.carrier and node.op not in CONVERSIONS:
+        if isinstance(value, Tensor) and value.dtype.storage_type and node.op not in CONVERSIONS:
             raise node.unsupported(f"an operand is {value.dtype}", supported="the other types")
 
 

@@ -146,7 +146,7 @@ def resolve(
     model: str,
     *,
     open_bounds: Bounds | None = None,
-    spare: bool = False,
+    allow_unused: bool = False,
 ) -> Resolved:
     """Give every input dim a size or a symbol.
 
@@ -164,7 +164,7 @@ def resolve(
     unknown = _unknown(inputs, dims, places)
     for key in unknown:
         parse_value(key, dims[key])
-        if not spare:
+        if not allow_unused:
             raise no_size(key, present)
     chosen = _chosen(inputs, {k: v for k, v in dims.items() if k not in unknown}, names, present)
     warnings: list[str] = []

@@ -26,7 +26,7 @@ from tinyedge.export.onnx.causes import Causes, next_step
 from tinyedge.export.onnx.context import Call, Scope
 from tinyedge.export.onnx.counts import Counts
 from tinyedge.export.onnx.equality import mismatch, show, too_small
-from tinyedge.export.onnx.known import Knowledge, constant
+from tinyedge.export.onnx.known import ConstantPropagation, constant
 from tinyedge.export.onnx.ordering import Reads, duplicate, name_of, ordered, uses_of
 from tinyedge.export.onnx.reader import Model, canonical_domain
 from tinyedge.export.onnx.registry import REFUSED, Function, Node, lookup, nested
@@ -84,7 +84,7 @@ def import_model(
     bounds: Mapping[str, int] | None = None,
     outputs: str | Sequence[str] | None = None,
     limits: Limits | None = None,
-    spare: bool = False,
+    allow_unused: bool = False,
 ) -> ImportedModel:
     """Import a model from its path or its bytes.
 
@@ -106,9 +106,9 @@ def import_model(
             )
     model = reader.read(source, limits or Limits())
     importer = Importer(model, bounds, outputs)
-    imported = importer.run(dims or {}, None, constants or {}, spare)
+    imported = importer.run(dims or {}, None, constants or {}, allow_unused)
     importer.raise_refusals()
-    if not spare:
+    if not allow_unused:
         importer.check_bounds()
     return imported
 
@@ -140,7 +140,7 @@ class Importer:
         self.left = Left() if outputs is None else select(model.proto.graph, outputs)
         self.bounds = dict(bounds or {})
         self.bounded: set[str] = set()
-        self.knowledge = Knowledge(model.limits)
+        self.knowledge = ConstantPropagation(model.limits)
         self.affine: dict[UOp, Affine] = {}
         self.names: dict[UOp, str] = {}
         self.texts: set[UOp] = set()
@@ -256,21 +256,21 @@ class Importer:
         dims: Mapping[str, int | str],
         open_bounds: sizes_of.Bounds | None,
         constants: Mapping[str, Any] | None = None,
-        spare: bool = False,
+        allow_unused: bool = False,
     ) -> ImportedModel:
         graph = self.model.proto.graph
         stored = self._stored(graph)
         constants = constants or {}
         known = {value.name for value in (*graph.input, *self.left.inputs)}
         strange = [name for name in constants if name not in known]
-        if strange and not spare:
+        if strange and not allow_unused:
             raise no_constant(strange[0], known)
         stored.update(self._fixed(graph, {n: v for n, v in constants.items() if n in known}))
         shapes, dims = sizes_of.split_shapes(dims)
         declared, dtypes, given = self._declared(graph, stored, shapes)
         unknown = [name for name in shapes if name not in {entry.name for entry in declared}]
         left_out = {value.name for value in self.left.inputs}
-        if not spare and not left_out.issuperset(unknown):
+        if not allow_unused and not left_out.issuperset(unknown):
             raise sizes_of.no_input(unknown[0], [entry.name for entry in declared])
         dims = sizes_of.joined(dims, given)
         if None in dtypes:  # which is what the caller is told, not that sizes are open
@@ -282,7 +282,7 @@ class Importer:
             self._dims_of(declared, dims),
             self.model.label,
             open_bounds=open_bounds,
-            spare=spare,
+            allow_unused=allow_unused,
         )
         for text in resolved.warnings:
             self.warn(text)
@@ -386,8 +386,8 @@ class Importer:
             for value in self.left.inputs
         ]
         unknown = set(sizes_of.unknown_sizes(declared, dims))
-        spare = unknown.difference(sizes_of.unknown_sizes(left, dims))
-        return {key: value for key, value in dims.items() if key not in spare}
+        allow_unused = unknown.difference(sizes_of.unknown_sizes(left, dims))
+        return {key: value for key, value in dims.items() if key not in allow_unused}
 
     def subgraph(self, graph: Any, scope: Scope, site: Call, prefix: str) -> Call:
         """A run of a subgraph in a scope that already holds its inputs."""
@@ -494,7 +494,7 @@ class Importer:
             except InputError as error:
                 if self._count > self.model.limits.unrolled:
                     raise
-                if call.perhaps and error.next == error.usual_next:
+                if call.conditional and error.next == error.usual_next:
                     error = error.with_next(UNDECIDED)
                 self.refusals.append((key, name, error))
                 values = None
@@ -644,7 +644,7 @@ class Importer:
         """
         pair, node.different = node.different, None
         site = node.call_site
-        if pair is None or site.perhaps or site.in_turn or not all(map(node.counts, pair)):
+        if pair is None or site.conditional or site.in_loop_body or not all(map(node.counts, pair)):
             return None
         axes = {size for x in inputs if isinstance(x, Tensor) for size in x.shape}
         kept, other = pair if pair[1] in axes else pair[::-1]
@@ -765,8 +765,8 @@ class Importer:
             {**call.opsets, **opsets},
             nested(name),
             call.functions | {identity},
-            call.in_turn,
-            call.perhaps,
+            call.in_loop_body,
+            call.conditional,
             call.turns,
         )
         for (output, _), result in zip(wanted, results, strict=True):
@@ -826,7 +826,7 @@ def _filled(number: bool | int | float, value: Any) -> Any:
     kind = np.dtype(dtype.numpy)
     with np.errstate(all="ignore"):
         array = np.asarray(number).astype(kind)
-    if dtype.carrier or (dtype.is_int and array != number):
+    if dtype.storage_type or (dtype.is_int and array != number):
         raise InputError(
             f"constant {value.name!r}",
             f"{number!r} is no number of type {dtype.name}",

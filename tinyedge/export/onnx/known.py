@@ -35,7 +35,7 @@ BESIDE = 1 << 16
 WIDEST = 256  # elements of an array with sizes in it; wider ones are left to the run
 
 
-class Knowledge:
+class ConstantPropagation:
     """Values of tensor nodes that depend on no model input, only perhaps on input sizes.
 
     subject: what asks for them. sized: elements that were computed of arrays with sizes in them.
@@ -214,7 +214,7 @@ def constant(array: Any, name: str, dtype: DType | None = None) -> Tensor:
 
     dtype: a stored type of which the array holds the codes.
     """
-    if dtype is not None and dtype.carrier:
+    if dtype is not None and dtype.storage_type:
         return constant(array, name).bitcast(dtype)
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     dtype = dt.from_numpy(array.dtype)
@@ -305,7 +305,7 @@ def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
     if node.op.elementwise and node.op.numpy is not None:
         return np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy, copy=False)
     sources = tuple(
-        UOp(ops.BUFFER, source.dtype, (), (ops.Source("weight", "", value), value.shape))
+        UOp(ops.BUFFER, source.dtype, (), (ops.TensorSource("weight", "", value), value.shape))
         for source, value in zip(node.src, operands, strict=True)
     )
     return evaluate([UOp(node.op, node.dtype, sources, node.arg)], {})[0]

@@ -285,7 +285,7 @@ def array(tensor: Any, model: Model, subject: str) -> Any:
         given = tensor.raw_data if tensor.HasField("raw_data") else None
         _check_length(tensor, given, dtype, count, subject)
         raw = _typed(tensor, dtype) if given is None else given
-    if dtype.carrier:
+    if dtype.storage_type:
         return _codes(raw, dtype, count).reshape(shape)
     values = np.frombuffer(raw, dtype.numpy.newbyteorder("<"))
     return values.astype(dtype.numpy, copy=False).reshape(shape)
@@ -294,7 +294,7 @@ def array(tensor: Any, model: Model, subject: str) -> Any:
 def _typed(tensor: Any, dtype: DType) -> Any:
     """The bytes of values that lie in a field of their own type, or of one that holds it."""
     values = np.asarray(getattr(tensor, _field_of(dtype)))
-    if dtype.carrier:  # one code a value, or a byte of packed ones
+    if dtype.storage_type:  # one code a value, or a byte of packed ones
         return values.astype("<i4").astype(f"<i{dtype.itemsize}").tobytes()
     if dtype is dt.float16:  # bits
         return values.astype("<i4").astype("<u2").tobytes()
@@ -303,7 +303,7 @@ def _typed(tensor: Any, dtype: DType) -> Any:
 
 def _packed(count: int, dtype: DType) -> int:
     """Bytes of so many elements; those below 8 bits lie next to each other."""
-    return -(-count * dtype.bits // 8) if dtype.carrier else count * dtype.itemsize
+    return -(-count * dtype.bits // 8) if dtype.storage_type else count * dtype.itemsize
 
 
 def _codes(raw: Buffer, dtype: DType, count: int) -> Any:

@@ -235,7 +235,7 @@ class Node:
         inputs: Mapping[str, Any],
         number: int | str,
         *,
-        perhaps: bool = False,
+        conditional: bool = False,
         counted: bool = False,
     ) -> Call:
         """A run of a subgraph, for the walk: `results = yield node.call(...)`.
@@ -246,7 +246,7 @@ class Node:
         scope = Scope(self.call_site.scope)
         scope.values.update(inputs)
         site = self.call_site
-        in_turn = site.in_turn or number == "turn"
+        in_loop_body = site.in_loop_body or number == "turn"
         turns = site.turns + counted
         if turns > LOOPS:
             raise self.unsupported(
@@ -254,7 +254,12 @@ class Node:
                 supported=f"{LOOPS} such loops inside each other",
                 next="make a number of turns constant: such a loop is unrolled",
             )
-        site = replace(site, in_turn=in_turn, perhaps=site.perhaps or perhaps, turns=turns)
+        site = replace(
+            site,
+            in_loop_body=in_loop_body,
+            conditional=site.conditional or conditional,
+            turns=turns,
+        )
         return self.context.subgraph(graph, scope, site, nested(f"{self.name}/{number}"))
 
     # What is known at import.
@@ -296,7 +301,7 @@ class Node:
 
         Raises UnsupportedOp in a turn of a loop, where there is no one such size.
         """
-        if self.call_site.in_turn:
+        if self.call_site.in_loop_body:
             raise self.unsupported(
                 "each turn of a loop computes how many elements its result has",
                 supported="results of one size in every turn",
@@ -366,7 +371,7 @@ class Node:
         named: dict[UOp, UOp] = {}
         for node, mask in sums_of_masks(tensor.node).items():
             size = counts.of_mask(mask)
-            if size is None and not self.call_site.in_turn:
+            if size is None and not self.call_site.in_loop_body:
                 size = self.counted(Tensor(node), mask.size, mask)
             if size is not None:
                 named[node] = Tensor.from_size(size, node.dtype).reshape(node.shape).node

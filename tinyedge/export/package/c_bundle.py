@@ -242,7 +242,7 @@ def _ports(group: str, ports: Sequence[Port | State], program: Program) -> Itera
         sizes = ", ".join(map(str, shape))
         yield f"#define {prefix}_NAME {_literal(port.name)}"
         yield f"#define {prefix}_DTYPE TE_{by_name(port.dtype).held.name.upper()}"
-        if by_name(port.dtype).carrier:
+        if by_name(port.dtype).storage_type:
             yield f'#define {prefix}_CODES "{port.dtype}"'
         yield f"#define {prefix}_RANK {len(shape)}"
         if shape:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import Compilation, placed
-from tinyedge.core.compiler.schedule.kernels import Launch, Turns
+from tinyedge.core.compiler.schedule.kernels import Launch, LoopStep
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, as_size, maximum, product, toposort
 from tinyedge.core.program.program import Weight
@@ -19,7 +19,7 @@ from tinyedge.export.limits import FREE_BYTES, Limits
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
 
-THREADS = ("grid", "local")  # kinds of ranges of which each position is one thread
+GROUP_REDUCE = ("grid", "local")  # kinds of ranges of which each position is one thread
 SHOWN = 4  # parts of a bundle that an error lists
 GENERATED = 32  # bytes that generating an element of an input takes, at most
 
@@ -98,10 +98,10 @@ def check_growth(
     )
 
 
-def _flops(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
+def _flops(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
     total = 0
     for item in launches:
-        if isinstance(item, Turns):
+        if isinstance(item, LoopStep):
             total += item.bound * _flops(state, item.launches)
         else:
             total += state.kernels[item.sink].flops
@@ -132,11 +132,11 @@ def beyond(state: Compilation, entry: str, steps: int, limits: Limits) -> str:
     return ""
 
 
-def _work(state: Compilation, launches: Iterable[Launch | Turns]) -> int:
+def _work(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
     """What plain kernels do at the greatest sizes, in all turns of loops."""
     total = 0
     for item in launches:
-        if isinstance(item, Turns):
+        if isinstance(item, LoopStep):
             total += item.bound * _work(state, item.launches)
         else:
             total += _work_of(state.kernels[item.sink].moved)
@@ -149,10 +149,10 @@ def _work_of(sink: UOp) -> int:
     Each is done in every thread, and there in every turn of the loops that it depends on.
     """
     nodes = toposort((sink,))
-    threads = {node for node in nodes if node.op is ops.RANGE and node.arg[1] in THREADS}
+    threads = {node for node in nodes if node.op is ops.RANGE and node.arg[1] in GROUP_REDUCE}
     total = 0
     for node in nodes:
-        if node.op is ops.FOLD:
+        if node.op is ops.REDUCE_LOOP:
             inside = node.src[0].ranges | {*node.src[1:]}
         elif node.op is ops.STORE or (node.op.elementwise and node.dtype is not dt.index):
             inside = node.ranges

@@ -6,8 +6,8 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.render import FUNCTIONS, Printer, bare, known_shift
-from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.compiler.render import FUNCTIONS, Printer, known_shift, strip_parens
+from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
@@ -67,7 +67,7 @@ class CPrinter(Printer):
     def load_text(self, node: UOp, operands: list[str]) -> str:
         name = f"b{node.src[0].arg.slot}"
         if node.dtype.lanes == 1:
-            text = f"{name}[{bare(operands[0])}]"
+            text = f"{name}[{strip_parens(operands[0])}]"
         else:
             text = f"te_load_{short(node.dtype)}({name} + {operands[0]})"
         if node.arg:
@@ -80,9 +80,9 @@ class CPrinter(Printer):
     def store(self, node: UOp) -> str:
         param, value, address = node.src
         name = f"b{param.arg.slot}"
-        text = self.bare(value)
+        text = self.strip_parens(value)
         if value.dtype.lanes == 1:
-            return f"{name}[{self.bare(address)}] = {text};"
+            return f"{name}[{self.strip_parens(address)}] = {text};"
         return f"te_store_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
 
     def convert(self, node: UOp, value: str) -> str:
@@ -94,17 +94,18 @@ class CPrinter(Printer):
                 value = f"(-{value})"
             if short(source) == short(target):
                 return value
-            return f"te_{short(source)}_to_{short(target)}({bare(value)})"
+            return f"te_{short(source)}_to_{short(target)}({strip_parens(value)})"
         if target.kind in "iu" and source.kind == "f":
-            return f"te_to_{target.name}({bare(value)})"
+            return f"te_to_{target.name}({strip_parens(value)})"
         return f"(({self.type(target)}){value})"
 
     def bitcast(self, node: UOp, value: str) -> str:
-        return f"te_bits_{short(node.src[0].dtype)}_to_{short(node.dtype)}({bare(value)})"
+        return f"te_bits_{short(node.src[0].dtype)}_to_{short(node.dtype)}({strip_parens(value)})"
 
     def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
         if node.dtype.lanes > 1:
-            return f"te_select_{short(node.dtype)}({bare(condition)}, {bare(yes)}, {bare(no)})"
+            operands = ", ".join(map(strip_parens, (condition, yes, no)))
+            return f"te_select_{short(node.dtype)}({operands})"
         return f"({condition} ? {yes} : {no})"
 
     def vector(self, node: UOp, lanes: list[str]) -> str:
@@ -112,8 +113,8 @@ class CPrinter(Printer):
         if node.dtype.kind == "b":
             lanes = [f"-({lane})" for lane in lanes]
         if len(lanes) == 1:
-            return f"te_splat_{name}({bare(lanes[0])})"
-        return f"({name}){{{', '.join(bare(lane) for lane in lanes)}}}"
+            return f"te_splat_{name}({strip_parens(lanes[0])})"
+        return f"({name}){{{', '.join(strip_parens(lane) for lane in lanes)}}}"
 
     def lane(self, node: UOp, value: str) -> str:
         text = f"{value}[{node.arg}]"
@@ -125,7 +126,7 @@ class CPrinter(Printer):
         if op is ops.NOT and source.kind == "b" and source.lanes == 1:
             return f"(!{operands[0]})"
         if op in HELPERS:
-            inner = ", ".join(bare(o) for o in operands)
+            inner = ", ".join(strip_parens(o) for o in operands)
             return f"te_{HELPERS[op]}_{short(source)}({inner})"
         if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
             return super().operation(node, operands)
@@ -161,7 +162,7 @@ def _may_wrap(node: UOp) -> bool:
     return low < least or high > greatest
 
 
-def render(kernel: KernelText) -> str:
+def render(kernel: LoweredKernel) -> str:
     """A kernel as a C function over workgroups [begin, end).
 
     It stays in its buffers whatever it is called with, as long as these have the bytes that it was
@@ -179,7 +180,7 @@ def render(kernel: KernelText) -> str:
         lines.append(f"    {pointer} = buffers[{argument.param.arg.slot}];")
     count = as_node(kernel.geometry.counts[0])
     printer.name_sizes(count)
-    groups = printer.bare(count)
+    groups = printer.strip_parens(count)
     lines.extend(printer.lines)
     printer.lines = []
     lines.append(f"    if (end > {groups}) end = {groups};")

@@ -7,8 +7,15 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.render import FUNCTIONS, LANES, Printer, bare, constant, float_text
-from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.compiler.render import (
+    FUNCTIONS,
+    LANES,
+    Printer,
+    constant,
+    float_text,
+    strip_parens,
+)
+from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp
@@ -81,7 +88,7 @@ class CudaPrinter(Printer):
             super().threads(node)
             return
         name = self.name(node)
-        self.line(self.variable(node.dtype, name, self.bare(node.src[0])))
+        self.line(self.variable(node.dtype, name, self.strip_parens(node.src[0])))
         offset = min(count, WARP) // 2
         while offset:
             other = f"te_shuffle({name}, {offset})"
@@ -110,7 +117,7 @@ class CudaPrinter(Printer):
         param = node.src[0]
         name = f"b{param.arg.slot}"
         if node.dtype.lanes == param.dtype.lanes:
-            text = f"{name}[{bare(operands[0])}]"
+            text = f"{name}[{strip_parens(operands[0])}]"
         else:
             text = f"te_load<{self.type(node.dtype)}>({name} + {operands[0]})"
         if node.arg:
@@ -123,8 +130,8 @@ class CudaPrinter(Printer):
         param, value, address = node.src
         name = f"b{param.arg.slot}"
         if value.dtype.lanes == param.dtype.lanes:
-            return f"{name}[{self.bare(address)}] = {self.bare(value)};"
-        return f"te_store({name} + {self.expression(address)}, {self.bare(value)});"
+            return f"{name}[{self.strip_parens(address)}] = {self.strip_parens(value)};"
+        return f"te_store({name} + {self.expression(address)}, {self.strip_parens(value)});"
 
     def number(self, value: bool | int | float, dtype: DType) -> str:
         if dtype.kind == "f":
@@ -146,7 +153,7 @@ class CudaPrinter(Printer):
             text = float_text(abs(value)) + "f"
         if math.copysign(1.0, value) < 0:
             text = f"(-{text})"
-        return f"half({bare(text)})" if dtype.bits == 16 else text
+        return f"half({strip_parens(text)})" if dtype.bits == 16 else text
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -155,26 +162,26 @@ class CudaPrinter(Printer):
         name = "int32" if target.name == "index" else target.name
         saturates = source.kind == "f" and target.kind in "iu"
         if target.lanes > 1 or saturates or target.name == "float16":
-            return f"te_to_{name}({bare(value)})"
+            return f"te_to_{name}({strip_parens(value)})"
         if target.kind == "b":
             return f"({value} != 0)"
         return f"(({self.type(target)}){value})"
 
     def bitcast(self, node: UOp, value: str) -> str:
-        return f"te_bits<{self.type(node.dtype)}>({bare(value)})"
+        return f"te_bits<{self.type(node.dtype)}>({strip_parens(value)})"
 
     def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
         if node.dtype.lanes > 1:
-            return f"te_select({bare(condition)}, {bare(yes)}, {bare(no)})"
+            return f"te_select({strip_parens(condition)}, {strip_parens(yes)}, {strip_parens(no)})"
         return f"({condition} ? {yes} : {no})"
 
     def vector(self, node: UOp, lanes: list[str]) -> str:
         if len(lanes) == 1:
             return self._splat(node.dtype, lanes[0])
-        return f"{self.type(node.dtype)}{{{', '.join(bare(lane) for lane in lanes)}}}"
+        return f"{self.type(node.dtype)}{{{', '.join(strip_parens(lane) for lane in lanes)}}}"
 
     def _splat(self, dtype: DType, value: str) -> str:
-        return f"te_{self.type(dtype)}({bare(value)})"
+        return f"te_{self.type(dtype)}({strip_parens(value)})"
 
     def lane(self, node: UOp, value: str) -> str:
         return f"{value}.{LANES[node.arg]}"
@@ -182,11 +189,11 @@ class CudaPrinter(Printer):
     def operation(self, node: UOp, operands: list[str]) -> str:
         op = node.op
         source = node.src[0].dtype
-        inner = ", ".join(bare(o) for o in operands)
+        inner = ", ".join(strip_parens(o) for o in operands)
         if op in HELPERS:
             return f"te_{HELPERS[op]}({inner})"
         if op is ops.DIV and source.name == "float32" and constant(node.src[0]) == 1.0:
-            return f"te_reciprocal({bare(operands[1])})"
+            return f"te_reciprocal({strip_parens(operands[1])})"
         if source.lanes == 1:
             if op is ops.NOT and source.kind == "b":
                 return f"(!{operands[0]})"
@@ -202,10 +209,10 @@ class CudaPrinter(Printer):
         promoted = node.dtype.kind == "u" and node.dtype.bits < 32
         if not plain.startswith("te_") and not promoted:
             return plain
-        return f"te_{node.op.name}({', '.join(bare(o) for o in operands)})"
+        return f"te_{node.op.name}({', '.join(strip_parens(o) for o in operands)})"
 
 
-def render(kernel: KernelText) -> str:
+def render(kernel: LoweredKernel) -> str:
     """A kernel as a CUDA function of its buffers and, where it needs them, the symbolic sizes."""
     printer = CudaPrinter(kernel)
     x, y, z = kernel.geometry.workgroup

@@ -22,7 +22,7 @@ BUFFERS = Caps(
     halves=True,
     half_stores=True,
     registers=32,
-    busy=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
+    threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
 )
 
 # Images: through the texture units, which have a cache, unpack halves and read zeros outside.

@@ -10,8 +10,15 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.render import FUNCTIONS, LANES, Printer, bare, constant, known_shift
-from tinyedge.core.compiler.target import Argument, KernelText
+from tinyedge.core.compiler.render import (
+    FUNCTIONS,
+    LANES,
+    Printer,
+    constant,
+    known_shift,
+    strip_parens,
+)
+from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp
@@ -87,7 +94,7 @@ class OpenclPrinter(Printer):
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         if node.src[0].arg.is_image:
-            place = ", ".join(bare(operand) for operand in operands[:2])
+            place = ", ".join(strip_parens(operand) for operand in operands[:2])
             text = f"read_imagef(b{node.src[0].arg.slot}, {SAMPLER}, (int2)({place}))"
         else:
             text = self._load(node.src[0], node.dtype.lanes, operands[0])
@@ -99,12 +106,12 @@ class OpenclPrinter(Printer):
         name = f"b{param.arg.slot}"
         if param.dtype.bits == 16 and param.dtype.is_float:
             if lanes == 1:
-                return f"vload_half({bare(address)}, {name})"
+                return f"vload_half({strip_parens(address)}, {name})"
             if param.dtype.lanes == lanes:
-                return f"vloada_half{lanes}({bare(address)}, {name})"
+                return f"vloada_half{lanes}({strip_parens(address)}, {name})"
             return f"vloada_half{lanes}(0, {_behind(name, address)})"
         if param.dtype.lanes == lanes:
-            return f"{name}[{bare(address)}]"
+            return f"{name}[{strip_parens(address)}]"
         vector = self.type(param.dtype.vector(lanes))
         return f"*(__global const {vector} *)({_behind(name, address)})"
 
@@ -112,22 +119,22 @@ class OpenclPrinter(Printer):
         param, value, *places = node.src
         name = f"b{param.arg.slot}"
         if param.arg.is_image:
-            place = ", ".join(self.bare(index) for index in places)
-            text = self.bare(value)
+            place = ", ".join(self.strip_parens(index) for index in places)
+            text = self.strip_parens(value)
             if param.dtype is dt.float16:
                 text = f"te_half_{short(value.dtype)}({text})"
             return f"write_imagef({name}, (int2)({place}), {text});"
         (address,) = places
-        lanes, text, at = value.dtype.lanes, self.bare(value), self.expression(address)
+        lanes, text, at = value.dtype.lanes, self.strip_parens(value), self.expression(address)
         if param.dtype.bits == 16 and param.dtype.is_float:
             text = f"te_half_{short(value.dtype)}({text})"
             if lanes == 1:
-                return f"vstore_half_rte({text}, {bare(at)}, {name});"
+                return f"vstore_half_rte({text}, {strip_parens(at)}, {name});"
             if param.dtype.lanes == lanes:
-                return f"vstorea_half{lanes}_rte({text}, {bare(at)}, {name});"
+                return f"vstorea_half{lanes}_rte({text}, {strip_parens(at)}, {name});"
             return f"vstorea_half{lanes}_rte({text}, 0, {_behind(name, at)});"
         if param.dtype.lanes == lanes:
-            return f"{name}[{bare(at)}] = {text};"
+            return f"{name}[{strip_parens(at)}] = {text};"
         vector = self.type(param.dtype.vector(lanes))
         return f"*(__global {vector} *)({_behind(name, at)}) = {text};"
 
@@ -139,7 +146,7 @@ class OpenclPrinter(Printer):
         if target.kind == "b":
             return f"({value} != {self._repeated('0', source)})"
         if target.kind in "iu" and source.kind == "f":
-            return f"te_{short(source)}_to_{short(target)}({bare(value)})"
+            return f"te_{short(source)}_to_{short(target)}({strip_parens(value)})"
         if target.lanes == 1:
             same = self.type(source) == self.type(target)
             return value if same else f"(({self.type(target)}){value})"
@@ -148,17 +155,17 @@ class OpenclPrinter(Printer):
         if self.type(source) == self.type(target):
             return value
         if target.kind == "f":
-            return f"convert_{self.type(target)}({bare(value)})"
-        return f"as_{self.type(target)}({bare(value)})"
+            return f"convert_{self.type(target)}({strip_parens(value)})"
+        return f"as_{self.type(target)}({strip_parens(value)})"
 
     def bitcast(self, node: UOp, value: str) -> str:
-        return f"as_{self.type(node.dtype)}({bare(value)})"
+        return f"as_{self.type(node.dtype)}({strip_parens(value)})"
 
     def vector(self, node: UOp, lanes: list[str]) -> str:
         if node.dtype.kind == "b":
             lanes = [f"-{lane}" for lane in lanes]
         else:
-            lanes = [bare(lane) for lane in lanes]
+            lanes = [strip_parens(lane) for lane in lanes]
         return f"(({self.type(node.dtype)})({', '.join(lanes)}))"
 
     def lane(self, node: UOp, value: str) -> str:
@@ -168,7 +175,7 @@ class OpenclPrinter(Printer):
     def operation(self, node: UOp, operands: list[str]) -> str:
         op = node.op
         source = node.src[0].dtype
-        inner = ", ".join(bare(operand) for operand in operands)
+        inner = ", ".join(strip_parens(operand) for operand in operands)
         if op is ops.NOT and source.kind == "b" and source.lanes == 1:
             return f"(!{operands[0]})"
         if op in (ops.MAX, ops.MIN):
@@ -208,7 +215,7 @@ class OpenclPrinter(Printer):
     def _extreme(self, node: UOp, operands: list[str]) -> str:
         """The greater or the lesser of two; a NaN wins, where there can be one."""
         op, dtype = node.op, node.dtype
-        inner = ", ".join(bare(operand) for operand in operands)
+        inner = ", ".join(strip_parens(operand) for operand in operands)
         if dtype.kind == "b" or (dtype.is_int and dtype.bits == 32):
             return f"{op.name}({inner})"
         other = constant(node.src[1])
@@ -223,7 +230,7 @@ class OpenclPrinter(Printer):
         return (
             f"(({self.type(dtype)}){value})"
             if dtype.lanes == 1
-            else (f"as_{self.type(dtype)}({bare(value)})")
+            else (f"as_{self.type(dtype)}({strip_parens(value)})")
         )
 
     def _wrapping(self, node: UOp, operands: list[str]) -> str:
@@ -248,7 +255,7 @@ def _repeated(node: UOp) -> bool:
     return node.op is ops.VECTOR and len(node.src) == 1
 
 
-def render(kernel: KernelText) -> str:
+def render(kernel: LoweredKernel) -> str:
     """A kernel as an OpenCL function: its buffers in order, then the symbols if it takes them."""
     printer = OpenclPrinter(kernel)
     arguments = [_argument(printer, argument) for argument in kernel.arguments]
@@ -266,7 +273,7 @@ def render(kernel: KernelText) -> str:
     return "\n".join([*lines, *shared, *body, "}", ""])
 
 
-def _argument(printer: OpenclPrinter, argument: Argument) -> str:
+def _argument(printer: OpenclPrinter, argument: LoweredArg) -> str:
     dtype = argument.param.dtype
     if argument.param.arg.is_image:
         access = "__write_only" if argument.written else "__read_only"

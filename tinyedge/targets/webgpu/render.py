@@ -9,8 +9,15 @@ from importlib import resources
 from typing import ClassVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.render import LANES, Printer, bare, constant, float_text, known_shift
-from tinyedge.core.compiler.target import KernelText
+from tinyedge.core.compiler.render import (
+    LANES,
+    Printer,
+    constant,
+    float_text,
+    known_shift,
+    strip_parens,
+)
+from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp
@@ -86,9 +93,9 @@ class WgslPrinter(Printer):
         if node.dtype.bits == 16:
             text = self._load_halves(node, name, operands[0])
         else:
-            text = f"{name}[{bare(operands[0])}]"
+            text = f"{name}[{strip_parens(operands[0])}]"
         if node.arg:
-            return f"select({self._zero(node.dtype)}, {text}, {bare(operands[1])})"
+            return f"select({self._zero(node.dtype)}, {text}, {strip_parens(operands[1])})"
         return text
 
     def _load_halves(self, node: UOp, name: str, address: str) -> str:
@@ -97,8 +104,8 @@ class WgslPrinter(Printer):
             address = self.once(dt.index, address)
             return f"te_half({name}[{address} / 2], {address})"
         if node.dtype.lanes == 2:
-            return f"unpack2x16float({name}[{bare(address)}])"
-        return f"te_unpack({name}[{bare(address)}])"
+            return f"unpack2x16float({name}[{strip_parens(address)}])"
+        return f"te_unpack({name}[{strip_parens(address)}])"
 
     def _zero(self, dtype: DType) -> str:
         zero = self.number(0, dtype.scalar if dtype.lanes > 1 else dtype)
@@ -108,15 +115,15 @@ class WgslPrinter(Printer):
         param, value, address = node.src
         if param.dtype.bits == 16:
             return self._store_halves(param, value, address)
-        return f"b{param.arg.slot}[{self.bare(address)}] = {self.bare(value)};"
+        return f"b{param.arg.slot}[{self.strip_parens(address)}] = {self.strip_parens(value)};"
 
     def _store_halves(self, param: UOp, value: UOp, address: UOp) -> str:
         name = f"b{param.arg.slot}"
-        text = self.bare(value)
+        text = self.strip_parens(value)
         if param.dtype.lanes == 4:
-            return f"{name}[{self.bare(address)}] = te_pack({text});"
+            return f"{name}[{self.strip_parens(address)}] = te_pack({text});"
         if param.dtype.lanes == 2:
-            return f"{name}[{self.bare(address)}] = te_pack2({text});"
+            return f"{name}[{self.strip_parens(address)}] = te_pack2({text});"
         at = self.expression(address)
         if value.dtype.lanes == 2:
             return f"{name}[{at} / 2] = te_pack2({text});"
@@ -145,19 +152,19 @@ class WgslPrinter(Printer):
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
         if source.kind == "f" and target.kind in "iu":
-            return f"te_f32_to_{short(target)}({bare(value)})"
+            return f"te_f32_to_{short(target)}({strip_parens(value)})"
         if self.type(source) == self.type(target):
             return value
-        return f"{self.type(target)}({bare(value)})"
+        return f"{self.type(target)}({strip_parens(value)})"
 
     def bitcast(self, node: UOp, value: str) -> str:
-        return f"bitcast<{self.type(node.dtype)}>({bare(value)})"
+        return f"bitcast<{self.type(node.dtype)}>({strip_parens(value)})"
 
     def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
-        return f"select({bare(no)}, {bare(yes)}, {bare(condition)})"
+        return f"select({strip_parens(no)}, {strip_parens(yes)}, {strip_parens(condition)})"
 
     def vector(self, node: UOp, lanes: list[str]) -> str:
-        return f"{self.type(node.dtype)}({', '.join(bare(lane) for lane in lanes)})"
+        return f"{self.type(node.dtype)}({', '.join(strip_parens(lane) for lane in lanes)})"
 
     def lane(self, node: UOp, value: str) -> str:
         return f"{value}.{LANES[node.arg]}"
@@ -169,7 +176,7 @@ class WgslPrinter(Printer):
             return f"(!{operands[0]})"
         if op is ops.XOR and source.kind == "b":
             return f"({operands[0]} != {operands[1]})"
-        inner = ", ".join(bare(o) for o in operands)
+        inner = ", ".join(strip_parens(o) for o in operands)
         if op in (ops.MAX, ops.MIN) and source.kind != "f":
             return f"{op.name}({inner})"
         if op in (ops.MAX, ops.MIN) and _plain_constant(node.src[1]):
@@ -179,10 +186,10 @@ class WgslPrinter(Printer):
         if op is ops.EQ and source.kind == "f" and not _plain_constant(node.src[1]):
             return f"te_eq_{short(source)}({inner})"
         if op is ops.SUB and source.kind == "f" and node.src[0] is node.src[1]:
-            return f"te_nothing_{short(source)}({bare(operands[0])})"
+            return f"te_nothing_{short(source)}({strip_parens(operands[0])})"
         zeros = [constant(operand) == 0 for operand in node.src]
         if op is ops.MUL and source.kind == "f" and any(zeros):
-            return f"te_nothing_{short(source)}({bare(operands[0 if zeros[1] else 1])})"
+            return f"te_nothing_{short(source)}({strip_parens(operands[0 if zeros[1] else 1])})"
         if op is ops.NEG and source.kind == "u":
             return f"({self.number(0, source.scalar)} - {operands[0]})"
         if op in (ops.SHL, ops.SHR) and known_shift(node):
@@ -206,7 +213,7 @@ def _plain_constant(node: UOp) -> bool:
     return value is not None and not math.isnan(value)
 
 
-def render(kernel: KernelText) -> str:
+def render(kernel: LoweredKernel) -> str:
     """A kernel as a WGSL entry point with its bindings."""
     printer = WgslPrinter(kernel)
     lines = []

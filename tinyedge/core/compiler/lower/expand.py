@@ -54,13 +54,13 @@ def _one_writer(sink: UOp) -> UOp:
 
 def _unroll(sink: UOp) -> UOp:
     """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a
-    THREADS node.
+    GROUP_REDUCE node.
     """
     return bottom_up((sink,), _unrolled)[sink]
 
 
 def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    if node.op is not ops.FOLD:
+    if node.op is not ops.REDUCE_LOOP:
         return _simplified(node, src)
     copied = [r for r in src[1:] if r.arg[1] == "unroll"]
     threads = [r for r in src[1:] if r.arg[1] == "threads"]
@@ -73,7 +73,7 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
         total = copy
     assert total is not None
     new = _folded(node, total, serial)
-    return UOp(ops.THREADS, node.dtype, (new, *threads), node.arg) if threads else new
+    return UOp(ops.GROUP_REDUCE, node.dtype, (new, *threads), node.arg) if threads else new
 
 
 _simplified = rebuilding(simplify)
@@ -85,7 +85,7 @@ def _folded(fold: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
         return body
     if fold.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
         return const(0, fold.dtype)
-    return UOp(ops.FOLD, fold.dtype, (body, *ranges), fold.arg)
+    return UOp(ops.REDUCE_LOOP, fold.dtype, (body, *ranges), fold.arg)
 
 
 def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:
@@ -178,7 +178,7 @@ class _Vectorizer:
         dtype = node.dtype.vector(self.count)
         if op is ops.LOAD:
             return self._load(node)
-        if op is ops.FOLD or op is ops.THREADS:
+        if op is ops.REDUCE_LOOP or op is ops.GROUP_REDUCE:
             return UOp(op, operands[0].dtype, (operands[0], *node.src[1:]), node.arg)
         if node.dtype is dt.index or any(s.dtype is dt.index for s in node.src):
             lanes = tuple(self._lane_of(node, i) for i in range(self.count))

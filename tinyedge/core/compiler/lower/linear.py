@@ -72,7 +72,7 @@ class _Linearizer:
             self.range_paths[loop] = path
         parents: dict[Path, Path] = {}
         for node in reversed(toposort((sink,))):  # a fold inside of another one comes after it
-            if node.op is not ops.FOLD:
+            if node.op is not ops.REDUCE_LOOP:
                 continue
             own = node.src[1:]
             parent = self._fold_parent(node)
@@ -98,7 +98,7 @@ class _Linearizer:
         """
         path = self.paths.get(node)
         if path is None:
-            if node.op is ops.FOLD:
+            if node.op is ops.REDUCE_LOOP:
                 path = self.range_paths[node.src[1]][:-1]
             else:
                 path = self._longest(r for r in node.ranges if r.arg[1] in SERIAL)
@@ -136,7 +136,7 @@ class _Linearizer:
 
     def _group_folds(self) -> None:
         for node in self.nodes:
-            if node.op is ops.FOLD:
+            if node.op is ops.REDUCE_LOOP:
                 self.fold_groups.setdefault(node.src[1:], []).append(node)
 
     def _count_uses(self) -> dict[UOp, int]:
@@ -144,9 +144,12 @@ class _Linearizer:
         for node in self.nodes:
             for source in node.src:
                 uses[source] = uses.get(source, 0) + (2 if _inline(node) else 1)
-                if self._path(source) != self._path(node) and node.op not in (ops.FOLD, ops.SINK):
+                if self._path(source) != self._path(node) and node.op not in (
+                    ops.REDUCE_LOOP,
+                    ops.SINK,
+                ):
                     uses[source] += 1
-                if node.op is ops.FOLD and source is node.src[0]:
+                if node.op is ops.REDUCE_LOOP and source is node.src[0]:
                     inside = self.range_paths[node.src[-1]]
                     if self._path(source) != inside:
                         uses[source] += 1
@@ -186,10 +189,10 @@ class _Linearizer:
 
     def _need(self, root: UOp) -> None:
         """Emit a node after its operands."""
-        for node in toposort((root,), stop=lambda n: n in self.done or n.op is ops.FOLD):
+        for node in toposort((root,), stop=lambda n: n in self.done or n.op is ops.REDUCE_LOOP):
             if node in self.done:
                 continue
-            if node.op is ops.FOLD:
+            if node.op is ops.REDUCE_LOOP:
                 self._fold(node)
             else:
                 self._emit_value(node)
@@ -199,7 +202,7 @@ class _Linearizer:
         if node.op in (ops.STORE, ops.GUARD):
             if node in self.stores:
                 self._append(self._path(node), node)
-        elif node.op is ops.THREADS or (self.uses.get(node, 0) > 1 and not _inline(node)):
+        elif node.op is ops.GROUP_REDUCE or (self.uses.get(node, 0) > 1 and not _inline(node)):
             self._append(self._path(node), node)
 
     def _append(self, path: Path, node: UOp) -> None:

@@ -83,7 +83,7 @@ class Schedule:
 Roles = Mapping[str, tuple[int, ...]]
 
 
-def plain(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
     """The least that a device needs: outputs to workgroups and threads, folds serial."""
     return exact(sink, caps)
 
@@ -162,7 +162,7 @@ def _share_long_fold(schedule: Schedule) -> None:
 
 
 def _folds(sink: UOp) -> list[UOp]:
-    return [n for n in toposort((sink,)) if n.op is ops.FOLD]
+    return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
 
 
 def _columns(sink: UOp) -> list[int]:
@@ -338,7 +338,7 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
         waste = -(-extent // rows) * rows / extent
         loads = (rows + UNROLL * across) / (UNROLL * rows * across)
         threads = total * waste / (rows * across)
-        idle = max(1.0, caps.busy / max(1, threads)) if caps.threads > 1 else 1.0
+        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) if caps.threads > 1 else 1.0
         cost = waste * (1 + LOAD_COST * loads) * idle**0.25
         if cost < best_cost:
             best, best_cost = (rows, across), cost
@@ -347,7 +347,7 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
 
 def _unroll(schedule: Schedule) -> None:
     """Unroll the innermost fold range: along it one vector load serves several steps."""
-    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.FOLD)
+    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.REDUCE_LOOP)
     inner = fold.src[-1]
     number = inner.arg[0]
     size = inner.src[0]

@@ -18,7 +18,12 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_folds, replace_ranges
+from tinyedge.core.compiler.schedule.canonical import (
+    guard,
+    make_range,
+    mask_reduce_loops,
+    replace_ranges,
+)
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
@@ -103,7 +108,7 @@ class PadTo(Move):
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
         if kind in FOLD_KINDS:
-            return mask_folds(sink, target, padded, clamped, inside)
+            return mask_reduce_loops(sink, target, padded, clamped, inside)
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
@@ -168,7 +173,7 @@ class Fill(Move):
 
     def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
         why = f"cannot fill range {self.range}:"
-        folds = [n for n in toposort((sink,)) if n.op is ops.FOLD and target in n.src[1:]]
+        folds = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP and target in n.src[1:]]
         if any(f.arg is not ops.ADD or f.src[0].op is not ops.MUL for f in folds):
             raise IllegalMove(f"{why} it is not a sum of products")
         if len(loads) != 2 or any(n.arg and target in n.src[2].ranges for n in loads):
@@ -264,7 +269,7 @@ class To(Move):
     def _meet(self, target: UOp, sink: UOp) -> bool:
         """Whether a fold over threads would depend on a lane: both are the same threads."""
         for fold in toposort((sink,)):
-            if fold.op is not ops.FOLD:
+            if fold.op is not ops.REDUCE_LOOP:
                 continue
             over = any(r.arg[1] == "threads" for r in fold.src[1:])
             if self.kind == "lane" and over and target in fold.ranges:

@@ -30,7 +30,7 @@ def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]
     """
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.FOLD or not any(r in changes for r in node.src[1:]):
+        if node.op is not ops.REDUCE_LOOP or not any(r in changes for r in node.src[1:]):
             return None
         folded: list[UOp] = []
         for r in node.src[1:]:
@@ -105,13 +105,13 @@ def _flat(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return node.replace((*src[:first], address, *src[end:]))
 
 
-def order_folds(sink: UOp) -> UOp:
+def order_reduce_loops(sink: UOp) -> UOp:
     """Folds loop outermost over the range with the largest stride in what they read."""
     return bottom_up((sink,), _by_stride)[sink]
 
 
 def _by_stride(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is not ops.FOLD or len(src) < 3:
+    if node.op is not ops.REDUCE_LOOP or len(src) < 3:
         return None
     loads = [n for n in toposort((src[0],)) if n.op is ops.LOAD]
     loads.sort(key=lambda n: (n.src[0].arg.weight, n.src[0].arg.slot))
@@ -174,7 +174,7 @@ def _candidates(nodes: list[UOp]) -> list[tuple[UOp, UOp]]:
     loops = [n for n in nodes if n.op is ops.RANGE and n.arg[1] == "loop"]
     pairs = [(a, b) for a in loops for b in loops if a is not b]
     for node in nodes:
-        if node.op is ops.FOLD:
+        if node.op is ops.REDUCE_LOOP:
             pairs.extend((a, b) for a in node.src[1:] for b in node.src[1:] if a is not b)
     return sorted(dict.fromkeys(pairs), key=lambda p: (p[0].arg[0], p[1].arg[0]))
 
@@ -185,7 +185,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
     if outer.src[0].ranges or size.ranges:
         return None
     for node in nodes:
-        if node.op is ops.FOLD and (outer in node.src[1:]) != (inner in node.src[1:]):
+        if node.op is ops.REDUCE_LOOP and (outer in node.src[1:]) != (inner in node.src[1:]):
             return None
     mapping: dict[UOp, UOp] = {}
     number = outer.arg[0]
@@ -193,7 +193,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
     whole = UOp(ops.RANGE, dt.index, (total,), (number, outer.arg[1]))
     users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
     for node in users:
-        if node.op is ops.FOLD:
+        if node.op is ops.REDUCE_LOOP:
             if node.src[0] in (outer, inner):
                 return None
             continue
@@ -256,16 +256,16 @@ def store_of(sink: UOp) -> UOp:
     return store.src[1] if store.op is ops.GUARD else store
 
 
-def mask_folds(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
+def mask_reduce_loops(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
     """Folds over a range fold over the longer `padded` instead: their neutral element where it is
     not `inside`, else what there was with `clamped` in the place of the range.
     """
 
     def masked(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.FOLD or target not in node.src[1:]:
+        if node.op is not ops.REDUCE_LOOP or target not in node.src[1:]:
             return None
         (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
-        neutral = const(ops.fold_identity(node.arg, body.dtype), body.dtype)
+        neutral = const(ops.reduce_identity(node.arg, body.dtype), body.dtype)
         body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
         longer = (padded if r is target else r for r in src[1:])
         left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none

@@ -122,7 +122,9 @@ def fold_constants(roots: tuple[UOp, ...], work: int, growth: int) -> dict[UOp, 
         if not node.shape and constant[node].cost < CHEAP:
             continue  # kernels compute it
         shape = node.shape or (1,)
-        source = ops.Source("weight", "constant", value.astype(node.dtype.numpy).reshape(shape))
+        source = ops.TensorSource(
+            "weight", "constant", value.astype(node.dtype.numpy).reshape(shape)
+        )
         weight = UOp(ops.BUFFER, node.dtype, (), (source, shape))
         done[node] = weight if node.shape else UOp(ops.RESHAPE, node.dtype, (weight,), ())
     return replaced(roots, done)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_folds
+from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_reduce_loops
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Param, Storage, plain
+from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
@@ -109,7 +109,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
         ):
             clamped = ix.minimum(longer, ix.maximum(ix.sub(size, ix.ONE), ix.ZERO))
         if kind in FOLD_KINDS:
-            sink = mask_folds(sink, target, longer, clamped, inside)
+            sink = mask_reduce_loops(sink, target, longer, clamped, inside)
         else:
             stores = [SIMPLIFY.rewrite((store,), {target: clamped})[0] for store in sink.src]
             sink = UOp(ops.SINK, dt.index, tuple(guard(inside, store) for store in stores))
@@ -127,8 +127,8 @@ def _has_room(load: UOp, target: UOp, longer: UOp) -> bool:
 
 
 def read_counts(
-    sink: UOp, storages: Sequence[Storage], counts: Mapping[str, Storage]
-) -> tuple[UOp, list[Storage]]:
+    sink: UOp, storages: Sequence[TensorBuffer], counts: Mapping[str, TensorBuffer]
+) -> tuple[UOp, list[TensorBuffer]]:
     """The kernel with its counts as arguments: their buffers come after the others."""
     mapping: dict[UOp, UOp] = {}
     arguments = list(storages)
@@ -136,7 +136,7 @@ def read_counts(
         (n for n in toposort((sink,)) if n.op is ops.SYMBOL and n.arg[0] in counts),
         key=lambda n: str(n.arg[0]),
     ):
-        param = UOp(ops.PARAM, dt.int32, (), Param(len(arguments), (), plain(())))
+        param = UOp(ops.PARAM, dt.int32, (), KernelArg(len(arguments), (), row_major(())))
         mapping[node] = UOp(ops.SYMBOL, node.dtype, (param,), node.arg)
         arguments.append(counts[node.arg[0]])
     return replaced((sink,), mapping)[sink], arguments

@@ -56,7 +56,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Cone:
+class ProducerCost:
     """What computing a node from sources takes. reduction: a reduction is part of it.
 
     row: the node depends on a reduction that came back over the axes it reduced. constant: it is
@@ -89,7 +89,7 @@ class _Fusion:
         self.filled = _filled(self.order)
         self.cones = self._cones()
         self.realized: set[UOp] = {root for root in roots if not is_source(root)}
-        for loop in (node for node in self.order if node.op is ops.OUTLINED):
+        for loop in (node for node in self.order if node.op is ops.LOOP_CALL):
             self.realized.add(loop)
             self.realized.update(v for v in map(_computed, loop.src) if not is_source(v))
         for node in (node for node in self.order if node.op is ops.SCATTER):
@@ -105,16 +105,16 @@ class _Fusion:
 
     # Facts from the sources down.
 
-    def _cones(self) -> dict[UOp, Cone]:
-        cones: dict[UOp, Cone] = {}
+    def _cones(self) -> dict[UOp, ProducerCost]:
+        cones: dict[UOp, ProducerCost] = {}
         for node in self.order:
             op = node.op
             if is_source(node):
                 constant = node.op is not ops.BUFFER or node.arg[0].data is not None
-                cones[node] = Cone(loads=int(_in_memory(node)), constant=constant)
+                cones[node] = ProducerCost(loads=int(_in_memory(node)), constant=constant)
                 continue
-            if op in (ops.REALIZE, ops.OUTLINED) or node in self.filled:
-                cones[node] = Cone(loads=1)
+            if op in (ops.REALIZE, ops.LOOP_CALL) or node in self.filled:
+                cones[node] = ProducerCost(loads=1)
                 continue
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
             back = op is ops.EXPAND and self._comes_back(node.src[0], node)
@@ -122,7 +122,7 @@ class _Fusion:
             loads = sum(c.loads for c in inputs) + (op is ops.GATHER)
             if cost == 0 and product(node.shape) == 1:
                 loads = min(loads, SINGLE_LOAD)
-            cones[node] = Cone(
+            cones[node] = ProducerCost(
                 cost=min(1e6, cost),
                 loads=min(1000, loads),
                 reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
@@ -143,7 +143,7 @@ class _Fusion:
 
     def upward(self, caps: Caps) -> None:
         for node in reversed(self.order):
-            if is_source(node) or node.op is ops.OUTLINED:
+            if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
             found = self.contexts[node] = self._uses(node)
             if node not in self.realized and self._worth_keeping(node, found):
@@ -299,7 +299,7 @@ class _Fusion:
         reads: dict[UOp, frozenset[UOp]] = {}
         members: dict[UOp, frozenset[UOp]] = {}
         for node in self.order:
-            if is_source(node) or node.op is ops.OUTLINED:
+            if is_source(node) or node.op is ops.LOOP_CALL:
                 reads[node] = frozenset((node,)) if _in_memory(node) else frozenset()
                 members[node] = frozenset()
                 continue
@@ -321,7 +321,7 @@ class _Fusion:
         kernels: dict[UOp, frozenset[UOp]] = {}
         found = []
         for node in reversed(self.order):
-            if is_source(node) or node.op is ops.OUTLINED:
+            if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
             holders: set[UOp] = set()
             for user in self.users.get(node, []):
@@ -344,7 +344,7 @@ class _Fusion:
 
 def _in_memory(node: UOp) -> bool:
     """Whether a source's values lie in a buffer."""
-    return node.op in (ops.BUFFER, ops.RESULT)
+    return node.op in (ops.BUFFER, ops.LOOP_OUTPUT)
 
 
 def _computed(node: UOp) -> UOp:

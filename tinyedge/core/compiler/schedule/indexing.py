@@ -10,7 +10,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Param, Placement, Storage
+from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, const, maximum
@@ -27,9 +27,9 @@ class Indexer:
     storages: the kernel's buffers in slot order, slot 0 being the one it writes.
     """
 
-    def __init__(self, placed: Mapping[UOp, Placement], output: Storage) -> None:
+    def __init__(self, placed: Mapping[UOp, Placement], output: TensorBuffer) -> None:
         self.placed = placed
-        self.storages: list[Storage] = [output]
+        self.storages: list[TensorBuffer] = [output]
         self.next_range = 0
         self._memo: dict[Request, UOp] = {}
 
@@ -40,12 +40,12 @@ class Indexer:
         self.next_range += 1
         return UOp(ops.RANGE, dt.index, (as_node(size),), (self.next_range - 1, kind))
 
-    def param(self, storage: Storage) -> UOp:
+    def param(self, storage: TensorBuffer) -> UOp:
         """The kernel's argument for a buffer."""
         if storage not in self.storages:
             self.storages.append(storage)
         slot = self.storages.index(storage)
-        arg = Param(slot, storage.shape, storage.layout, slot == 0, storage.role == "weight")
+        arg = KernelArg(slot, storage.shape, storage.layout, slot == 0, storage.role == "weight")
         return UOp(ops.PARAM, storage.dtype, (), arg)
 
     def value(self, node: UOp, indices: Indices, root: bool = False) -> UOp:
@@ -88,7 +88,7 @@ class Indexer:
                     return const(0, node.dtype)
                 value = yield (source, inner, ix.both(valid, inside))
                 return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
-            moved: UOp = yield (source, MOVE[op](node, indices), valid)
+            moved: UOp = yield (source, INDEX_RULES[op](node, indices), valid)
             return moved
         if op is ops.REDUCE:
             return (yield from self._reduce(node, indices, valid))
@@ -96,7 +96,7 @@ class Indexer:
             return (yield from self._gather(node, indices, valid))
         if op is ops.ASSIGN:
             return (yield from self._assigned(node, indices, valid))
-        if op is ops.PUT:
+        if op is ops.UPDATE_ROW:
             return (yield from self._put(node, indices, valid))
         if op is ops.REALIZE:
             same: UOp = yield (node.src[0], indices, valid)
@@ -132,9 +132,9 @@ class Indexer:
             if new is not ix.ZERO:
                 ranges.append(new)
         if any(maximum(size) == 0 for size in source.shape):
-            return const(ops.fold_identity(op, node.dtype), node.dtype)
+            return const(ops.reduce_identity(op, node.dtype), node.dtype)
         value = yield (source, tuple(inner), valid)
-        return UOp(ops.FOLD, node.dtype, (value, *ranges), op) if ranges else value
+        return UOp(ops.REDUCE_LOOP, node.dtype, (value, *ranges), op) if ranges else value
 
     def _gather(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
         data, positions = node.src
@@ -311,7 +311,7 @@ def _window(node: UOp, indices: Indices) -> Indices:
     return tuple(inner)
 
 
-MOVE: dict[ops.Primitive, Callable[[UOp, Indices], Indices]] = {
+INDEX_RULES: dict[ops.Primitive, Callable[[UOp, Indices], Indices]] = {
     ops.RESHAPE: _reshape,
     ops.PERMUTE: _permute,
     ops.EXPAND: _expand,

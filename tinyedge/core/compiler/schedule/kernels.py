@@ -18,7 +18,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     collapse,
     flatten,
     guard,
-    order_folds,
+    order_reduce_loops,
     split_ranges,
     store_of,
 )
@@ -34,7 +34,7 @@ from tinyedge.core.compiler.schedule.layout import (
 )
 from tinyedge.core.compiler.schedule.packing import packed_bits, unpack
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Layout, Placement, Storage, View, plain
+from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, View, row_major
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
@@ -68,36 +68,36 @@ class Launch:
     """
 
     sink: UOp
-    storages: tuple[Storage, ...]
+    storages: tuple[TensorBuffer, ...]
     nodes: tuple[str, ...] = ()
     contraction: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(eq=False)
-class Turns:
+class LoopStep:
     """Launches that are repeated while the bool in `condition` is true, at most `bound` times."""
 
-    condition: Storage
+    condition: TensorBuffer
     bound: int
-    launches: list[Launch | Turns]
+    launches: list[Launch | LoopStep]
 
 
-def every_launch(launches: Iterable[Launch | Turns]) -> Iterator[Launch]:
+def all_launches(launches: Iterable[Launch | LoopStep]) -> Iterator[Launch]:
     """The launches in order, those of a loop once."""
     for item in launches:
         if isinstance(item, Launch):
             yield item
         else:
-            yield from every_launch(item.launches)
+            yield from all_launches(item.launches)
 
 
 @dataclass
 class Schedule:
     """Launches in order, and where each output lies."""
 
-    launches: list[Launch | Turns] = field(default_factory=list)
-    inputs: dict[str, Storage] = field(default_factory=dict)
-    outputs: dict[str, Storage] = field(default_factory=dict)
+    launches: list[Launch | LoopStep] = field(default_factory=list)
+    inputs: dict[str, TensorBuffer] = field(default_factory=dict)
+    outputs: dict[str, TensorBuffer] = field(default_factory=dict)
 
 
 def schedule(
@@ -149,9 +149,9 @@ class _Scheduler:
         full: frozenset[UOp],
         flat: frozenset[UOp],
         given: Mapping[UOp, Placement],
-        weights: dict[tuple[Storage, Layout], Storage],
+        weights: dict[tuple[TensorBuffer, Layout], TensorBuffer],
         carried: Sequence[UOp],
-        counts: dict[str, Storage],
+        counts: dict[str, TensorBuffer],
         wide: bool,
     ) -> None:
         """given: buffers that lie somewhere already: what a loop's body is given from outside.
@@ -178,12 +178,12 @@ class _Scheduler:
         self.placed: dict[UOp, Placement] = {}
         self.caps = caps
         self.aliased: set[UOp] = set()
-        self.undecided: set[Storage] = set()
-        self.in_parts: set[Storage] = set()
+        self.undecided: set[TensorBuffer] = set()
+        self.in_parts: set[TensorBuffer] = set()
         self.weights = weights
         self.counts = counts
-        self.results: dict[UOp, list[Storage]] = {}
-        self.output_storages: dict[UOp, Storage] = {}
+        self.results: dict[UOp, list[TensorBuffer]] = {}
+        self.output_storages: dict[UOp, TensorBuffer] = {}
         self.schedule = Schedule()
 
     def run(self, counts: Mapping[str, str] | None = None) -> Schedule:
@@ -202,9 +202,9 @@ class _Scheduler:
         for node in self.order:
             if node in part_tops:
                 self._part(node, part_tops[node])
-            elif node.op is ops.OUTLINED:
+            elif node.op is ops.LOOP_CALL:
                 self._loop(node)
-            elif node.op is ops.RESULT:
+            elif node.op is ops.LOOP_OUTPUT:
                 self.placed[node] = Placement(self.results[node.src[0]][node.arg[0]])
             elif node in self.decision.realized:
                 self._realize(node)
@@ -229,12 +229,12 @@ class _Scheduler:
         halves = self.halves and large and node not in self.full
         rounded = halves and source.kind == "weight" and dtype is dt.float32
         dtype = dt.float16 if rounded and not self.wide else dtype
-        storage = Storage(
+        storage = TensorBuffer(
             source.kind,
             source.name,
             dtype,
             shape,
-            plain(shape),
+            row_major(shape),
             node,
             source.data,
             packed_bits(source.data, dtype),
@@ -244,10 +244,10 @@ class _Scheduler:
         if source.kind == "input":
             self.schedule.inputs[source.name] = storage
 
-    def _new_storage(self, node: UOp) -> Storage:
+    def _new_storage(self, node: UOp) -> TensorBuffer:
         role = "output" if node in self.roots else "scratch"
         dtype = self._stored_type(node.dtype)
-        storage = Storage(role, "", dtype, node.shape, plain(node.shape), node)
+        storage = TensorBuffer(role, "", dtype, node.shape, row_major(node.shape), node)
         if role == "output":
             self.output_storages[node] = storage
         else:
@@ -326,7 +326,7 @@ class _Scheduler:
 
     def _puts_in_place(self, root: UOp) -> bool:
         """Whether a carried tensor gets a row, and nothing else in the turn looks at it."""
-        if root.op is not ops.PUT:
+        if root.op is not ops.UPDATE_ROW:
             return False
         base = root.src[0]
         seen = base in self.roots or self.users[base] != [root]
@@ -339,7 +339,9 @@ class _Scheduler:
         for value, first in zip(body.repeat.carried, node.src, strict=False):
             dtype = self._stored_type(value.dtype)
             shape = value.shape
-            homes.append(Storage("scratch", value.arg[0].name, dtype, shape, plain(shape), value))
+            homes.append(
+                TensorBuffer("scratch", value.arg[0].name, dtype, shape, row_major(shape), value)
+            )
             self._kernel(first, Placement(homes[-1]), root=False)
         given = dict(zip(body.repeat.carried, map(Placement, homes), strict=True))
         outer = node.src[len(homes) :]
@@ -361,7 +363,7 @@ class _Scheduler:
         )
         turn = inner.run()
         nexts = [turn.outputs[str(number)] for number in range(len(homes))]
-        swaps: dict[Storage, Storage] = {}
+        swaps: dict[TensorBuffer, TensorBuffer] = {}
         for number, (home, new) in enumerate(zip(homes, nexts, strict=True)):
             if new is home:
                 continue
@@ -373,7 +375,7 @@ class _Scheduler:
                 inner._kernel(result, Placement(home), root=False)
         trips = body.repeat.trips
         if trips is None:
-            self.schedule.launches.append(Turns(homes[0], body.repeat.bound, turn.launches))
+            self.schedule.launches.append(LoopStep(homes[0], body.repeat.bound, turn.launches))
         for number in range(trips or 0):
             self.schedule.launches.extend(
                 _moved(item, swaps if number % 2 else {}) for item in turn.launches
@@ -469,7 +471,7 @@ class _Scheduler:
         roles = contraction.roles(sink) if contraction is not None else None
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
 
-    def _laid_out(self, sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
+    def _laid_out(self, sink: UOp, storages: list[TensorBuffer]) -> tuple[UOp, list[TensorBuffer]]:
         """Decide how what the kernel writes lies in memory, where it is the first to, and its
         weights.
         """
@@ -488,7 +490,7 @@ class _Scheduler:
                 output.layout = self._as_image(output, output.layout, axes)
         sink = _ordered(self._with_storages(sink, storages))
         store = store_of(sink)
-        folds = [n for n in toposort((sink,)) if n.op is ops.FOLD]
+        folds = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
         order = tuple(r for fold in folds for r in fold.src[1:])
         wanted: dict[int, set[Layout | None]] = {}
         for node in toposort((sink,)):
@@ -503,7 +505,7 @@ class _Scheduler:
                 storages[slot] = self._weight(storages[slot], chosen)
         return _without_unused(self._with_storages(sink, storages), storages)
 
-    def _with_storages(self, sink: UOp, storages: Sequence[Storage]) -> UOp:
+    def _with_storages(self, sink: UOp, storages: Sequence[TensorBuffer]) -> UOp:
         """The kernel with its arguments' layouts and types as the storages have them now."""
 
         def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -527,7 +529,7 @@ class _Scheduler:
             value = elementwise(ops.WHERE, infinite, value, near)
         return cast(value, dtype)
 
-    def _as_halves(self, storage: Storage) -> bool:
+    def _as_halves(self, storage: TensorBuffer) -> bool:
         """Whether to keep a tensor as halves: where they are written in vectors, these must be
         whole, so that no word is shared.
         """
@@ -547,7 +549,7 @@ class _Scheduler:
             for part in self.decision.parts.get(node, ())  # type: ignore[arg-type]
         )
 
-    def _as_image(self, storage: Storage, layout: Layout, axes: int | None) -> Layout:
+    def _as_image(self, storage: TensorBuffer, layout: Layout, axes: int | None) -> Layout:
         """The layout as an image's, with `axes` outer axes as rows if possible, where there are
         images.
 
@@ -560,7 +562,7 @@ class _Scheduler:
             return layout
         return image
 
-    def _weight(self, storage: Storage, layout: Layout) -> Storage:
+    def _weight(self, storage: TensorBuffer, layout: Layout) -> TensorBuffer:
         """The weight in another layout; each layout of a weight is stored once."""
         if layout == storage.layout:
             return storage
@@ -586,7 +588,7 @@ class _Scheduler:
 
 # Models repeat their layers: what depends on a kernel alone is found once.
 _split = lru_cache(128)(split_ranges)
-_ordered = lru_cache(128)(order_folds)
+_ordered = lru_cache(128)(order_reduce_loops)
 
 
 @lru_cache(128)
@@ -595,22 +597,24 @@ def _formed(sink: UOp) -> tuple[UOp, Contraction | None]:
     return collapse(flatten(sink)), classify(sink)
 
 
-def _moved(item: Launch | Turns, homes: Mapping[Storage, Storage]) -> Launch | Turns:
+def _moved(
+    item: Launch | LoopStep, homes: Mapping[TensorBuffer, TensorBuffer]
+) -> Launch | LoopStep:
     """A launch, or a loop, with other buffers in the place of some."""
     if isinstance(item, Launch):
         return replace(item, storages=tuple(homes.get(s, s) for s in item.storages))
-    return Turns(
+    return LoopStep(
         homes.get(item.condition, item.condition),
         item.bound,
         [_moved(inner, homes) for inner in item.launches],
     )
 
 
-def _summarizes(sink: UOp, storages: Sequence[Storage]) -> bool:
+def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
     """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
     memory as they are, and are soon too large for halves although what is made of them is not.
     """
-    if not any(n.op is ops.FOLD and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
+    if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
         return False
     made, *read = (maximum(product(storage.shape)) for storage in storages)
     return MANY_TO_ONE * made <= max(read, default=0) and classify(sink) is None
@@ -621,7 +625,7 @@ def _whole(size: Size) -> bool:
     return ix.divisor(as_node(size)) % HALVES == 0
 
 
-def _without_unused(sink: UOp, storages: list[Storage]) -> tuple[UOp, list[Storage]]:
+def _without_unused(sink: UOp, storages: list[TensorBuffer]) -> tuple[UOp, list[TensorBuffer]]:
     """The kernel without arguments whose loads were simplified away."""
     nodes = toposort((sink,))
     used = sorted({n.arg.slot for n in nodes if n.op is ops.PARAM})

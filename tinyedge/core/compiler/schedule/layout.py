@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, plain
+from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
 from tinyedge.core.ir.uop import Shape, UOp, as_size, maximum, product, toposort
 
 MOST_WASTE = 2.0  # memory of an image against what is in it
@@ -50,7 +50,7 @@ class Contraction:
 def classify(sink: UOp) -> Contraction | None:
     """The contraction of a kernel, if its one sum is over products of two sides with loads."""
     nodes = toposort((sink,))
-    folds = [n for n in nodes if n.op is ops.FOLD]
+    folds = [n for n in nodes if n.op is ops.REDUCE_LOOP]
     if len(folds) != 1 or folds[0].arg is not ops.ADD:
         return None
     body = folds[0].src[0]
@@ -96,7 +96,7 @@ def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
     """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded
     up.
     """
-    default = plain(shape)
+    default = row_major(shape)
     if len(shape) < 2:
         return default
     axis = _vector_axis(shape, store)

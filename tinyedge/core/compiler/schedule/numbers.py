@@ -12,7 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.kernels import Launch
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Param, Storage, plain
+from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.uop import UOp, const, toposort
 
@@ -45,8 +45,8 @@ def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
         chosen = [numbers[place] for place in differ]
         bits = [np.array(n.arg, n.dtype.numpy).view(np.int32) for n in chosen]
         data, shape = np.array(bits, np.int32), (len(bits),)
-        node = UOp(ops.BUFFER, dt.int32, (), (ops.Source("weight", "numbers", data), shape))
-        storage = Storage("weight", "numbers", dt.int32, shape, plain(shape), node, data)
+        node = UOp(ops.BUFFER, dt.int32, (), (ops.TensorSource("weight", "numbers", data), shape))
+        storage = TensorBuffer("weight", "numbers", dt.int32, shape, row_major(shape), node, data)
         launch.sink = _reading(launch, chosen)
         launch.storages = (*launch.storages, storage)
 
@@ -54,7 +54,7 @@ def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
 def _reading(launch: Launch, numbers: Sequence[UOp]) -> UOp:
     """The launch's kernel with these of its constants read from one more buffer, as their bits."""
     shape = (len(numbers),)
-    arg = Param(len(launch.storages), shape, plain(shape), weight=True)
+    arg = KernelArg(len(launch.storages), shape, row_major(shape), weight=True)
     param = UOp(ops.PARAM, dt.int32, (), arg)
     mapping = {}
     for place, number in enumerate(numbers):

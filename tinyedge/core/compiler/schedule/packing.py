@@ -15,7 +15,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
@@ -52,7 +52,7 @@ def pack(values: Any, bits: int) -> Any:
     return words
 
 
-def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:
+def unpack(sink: UOp, storages: Sequence[TensorBuffer]) -> UOp:
     """A kernel with flat addresses: what it loads of packed weights is unpacked."""
     if not any(storage.bits for storage in storages):
         return sink
@@ -69,7 +69,7 @@ def unpack(sink: UOp, storages: Sequence[Storage]) -> UOp:
     return bottom_up((sink,), change)[sink]
 
 
-def _element(load: UOp, storage: Storage) -> UOp:
+def _element(load: UOp, storage: TensorBuffer) -> UOp:
     """The element that a load means: an int32, or a uint32 where none is negative."""
     bits, each = storage.bits, const(32 // storage.bits, dt.index)
     param, address = UOp(ops.PARAM, dt.uint32, (), load.src[0].arg), load.src[1]

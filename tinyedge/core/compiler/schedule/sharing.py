@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyedge.core.compiler.schedule.kernels import Launch
-from tinyedge.core.ir.buffers import Storage
+from tinyedge.core.ir.buffers import TensorBuffer
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Signature:
     """
 
     launches: Sequence[Launch]
-    inputs: Mapping[Hashable, Storage]
-    outputs: Mapping[Hashable, Storage]
-    updates: Mapping[str, Storage]
+    inputs: Mapping[Hashable, TensorBuffer]
+    outputs: Mapping[Hashable, TensorBuffer]
+    updates: Mapping[str, TensorBuffer]
 
 
 @dataclass
@@ -34,20 +34,20 @@ class Sharing:
     one. copies: for each entry (from, to), to be done in this order after its launches.
     """
 
-    inputs: dict[Hashable, Storage] = field(default_factory=dict)
-    outputs: dict[Hashable, Storage] = field(default_factory=dict)
-    homes: dict[Storage, Storage] = field(default_factory=dict)
-    copies: list[list[tuple[Storage, Storage]]] = field(default_factory=list)
+    inputs: dict[Hashable, TensorBuffer] = field(default_factory=dict)
+    outputs: dict[Hashable, TensorBuffer] = field(default_factory=dict)
+    homes: dict[TensorBuffer, TensorBuffer] = field(default_factory=dict)
+    copies: list[list[tuple[TensorBuffer, TensorBuffer]]] = field(default_factory=list)
 
-    def home(self, storage: Storage) -> Storage:
+    def home(self, storage: TensorBuffer) -> TensorBuffer:
         """Where a storage lies: in itself, or in that of a port or state."""
         return self.homes.get(storage, storage)
 
 
-def share(entries: Sequence[Signature], states: Mapping[str, Storage]) -> Sharing:
+def share(entries: Sequence[Signature], states: Mapping[str, TensorBuffer]) -> Sharing:
     """Give inputs, outputs and states of several entries their storages. states: by name."""
     sharing = Sharing()
-    known: dict[Hashable, Storage] = dict(states.items())
+    known: dict[Hashable, TensorBuffer] = dict(states.items())
     uses = Counter(key for entry in entries for key in entry.outputs)
     for entry in entries:
         for key, storage in entry.inputs.items():
@@ -67,10 +67,10 @@ def share(entries: Sequence[Signature], states: Mapping[str, Storage]) -> Sharin
 
 def _outputs(
     sharing: Sharing, entry: Signature, shared: set[Hashable]
-) -> list[tuple[Storage, Storage]]:
+) -> list[tuple[TensorBuffer, TensorBuffer]]:
     """Outputs that are one value are one buffer, except where other entries tell them apart."""
     copies = []
-    taken: set[Storage] = set()
+    taken: set[TensorBuffer] = set()
     for key in sorted(entry.outputs, key=lambda key: key not in shared):
         storage = entry.outputs[key]
         if key not in shared:
@@ -86,7 +86,7 @@ def _outputs(
     return copies
 
 
-def _in_place(entry: Signature, state: str, new: Storage) -> bool:
+def _in_place(entry: Signature, state: str, new: TensorBuffer) -> bool:
     """Whether a state's new value may be written over the old one: the caller does not get it, and
     no launch reads the old value once its writing has begun.
     """

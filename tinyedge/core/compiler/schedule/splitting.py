@@ -66,7 +66,7 @@ def _in_parts(node: UOp, room: int, most: int) -> UOp | None:
     whole: Tensor | None = None
     for start in reversed(range(0, rows, each)):
         end = min(start + each, rows)
-        part = ops.Source("weight", f"{source.name}[{start}:{end}]", data[start:end])
+        part = ops.TensorSource("weight", f"{source.name}[{start}:{end}]", data[start:end])
         values = Tensor(UOp(ops.BUFFER, node.dtype, (), (part, (end - start, *inner))))
         values = values.pad([(start, rows - end), *[(0, 0)] * len(inner)])
         whole = values if whole is None else (place < end).where(values, whole)

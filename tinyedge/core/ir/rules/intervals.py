@@ -82,7 +82,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         return min(operands[0][0], 0), max(operands[0][1], 0)
     if op is ops.WHERE:
         return _union(operands[1:])
-    if op in (ops.ASSIGN, ops.PUT):
+    if op in (ops.ASSIGN, ops.UPDATE_ROW):
         return _union(operands[:2])
     if op is ops.SCATTER and arg[1] in (None, ops.MAX, ops.MIN):
         return _union(operands[::2])

@@ -31,8 +31,8 @@ def if_(node: Node, condition: Tensor) -> Steps:
             raise node.invalid(f"its condition has {known.size} elements")
         name = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
         return (yield node.call(node.graph(name), {}, name))
-    yes = yield node.call(node.graph("then_branch"), {}, "then_branch", perhaps=True)
-    no = yield node.call(node.graph("else_branch"), {}, "else_branch", perhaps=True)
+    yes = yield node.call(node.graph("then_branch"), {}, "then_branch", conditional=True)
+    no = yield node.call(node.graph("else_branch"), {}, "else_branch", conditional=True)
     if REFUSED in yes or REFUSED in no:
         return [REFUSED] * len(node.outputs)
     return [_chosen(node, condition.reshape(()), a, b) for a, b in zip(yes, no, strict=True)]

@@ -391,7 +391,7 @@ def _converted(node: Node, x: Tensor, dtype: DType) -> Tensor:
         raise node.invalid(f"round_mode {rounding!r} is not up, down or nearest")
     if dtype is dt.float16 and x.dtype not in (dt.float16, dt.bool_):
         return formats.as_half(x if x.dtype is dt.float64 else x.cast(dt.float32))
-    if not dtype.carrier or dtype is x.dtype:
+    if not dtype.storage_type or dtype is x.dtype:
         return x.cast(dtype)
     return formats.encode(x.cast(x.dtype.computed), dtype, saturate=saturate, rounding=rounding)
 

@@ -34,7 +34,7 @@ def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = 
 
     Raises TypeError for types that are neither of integers nor of few bits.
     """
-    if not dtype.is_int and not dtype.carrier:
+    if not dtype.is_int and not dtype.storage_type:
         raise TypeError(f"numbers cannot be quantized to {dtype}")
     if dtype.is_float:
         shifted = x if zero is None else x + zero.cast(x.dtype)
@@ -44,7 +44,7 @@ def saturated(x: Tensor, zero: Tensor | None, dtype: DType, *, saturate: bool = 
         whole = whole.cast(dt.float32)
     if zero is not None:
         whole = whole + zero.cast(whole.dtype)
-    if dtype.carrier:  # a cast to these keeps the low bits, one to others saturates
+    if dtype.storage_type:  # a cast to these keeps the low bits, one to others saturates
         low, high = dtype.limits
         whole = whole.clip(float(low), float(high))
     return whole.cast(dtype)

@@ -99,7 +99,7 @@ void *te_allocate(const te_allocator *allocator, uint64_t bytes) {
     return memory;
 }
 
-void *te_take(const te_allocator *allocator, uint64_t bytes, te_error *error) {
+void *te_alloc(const te_allocator *allocator, uint64_t bytes, te_error *error) {
     void *memory = te_allocate(allocator, bytes);
     if (!memory) {
         te_fail(error, TE_DEVICE_MEMORY, "no memory for %llu bytes", (unsigned long long)bytes);

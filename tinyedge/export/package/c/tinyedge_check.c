@@ -8,7 +8,7 @@
         if (!(condition)) return te_fail(error, status, __VA_ARGS__);                              \
     } while (0)
 #define TOTAL(kind) (model->totals[TE_N_##kind])
-#define SHOW(text) (int)(text).length, (text).at
+#define TE_TEXT_ARGS(text) (int)(text).length, (text).at
 
 /* The symbols at one end of their ranges. */
 typedef struct sizes {
@@ -17,7 +17,7 @@ typedef struct sizes {
 
 /* --- stage 4: names -------------------------------------------------------------------------- */
 
-static TE_APART int compare(te_text a, te_text b) {
+static TE_NOINLINE int compare(te_text a, te_text b) {
     const uint32_t shorter = a.length < b.length ? a.length : b.length;
     const int order = memcmp(a.at, b.at, shorter);
     return order ? order : (a.length > b.length) - (a.length < b.length);
@@ -127,7 +127,7 @@ static te_status check_names(const te_model *model, te_error *error) {
     }
     for (uint32_t i = 0; i < TOTAL(FILES); i++) {
         const te_text name = model->files[i].name;
-        NEED(TE_NAME, is_file_name(name), "%.*s is no name of a bundle's file", SHOW(name));
+        NEED(TE_NAME, is_file_name(name), "%.*s is no name of a bundle's file", TE_TEXT_ARGS(name));
         NEED(TE_NAME, !i || compare(model->files[i - 1].name, name) < 0, "files do not increase");
     }
     return TE_OK;
@@ -137,7 +137,7 @@ static te_status check_names(const te_model *model, te_error *error) {
 
 static bool within(int32_t index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
 
-static TE_APART bool file_of(const te_model *model, te_range_record range, const char *kind) {
+static TE_NOINLINE bool file_of(const te_model *model, te_range_record range, const char *kind) {
     return within(range.file, TOTAL(FILES)) && starts(model->files[range.file].name, kind);
 }
 
@@ -148,9 +148,9 @@ static te_status check_ports_of_entry(const te_model *model, const te_entry_reco
         const int32_t *list = te_listed(model, entry, (te_group)group, &count);
         for (uint32_t i = 0; i < count; i++) {
             NEED(TE_INDEX, within(list[i], te_count(model, group)),
-                 "entry %.*s lists a port that is not there", SHOW(entry->name));
+                 "entry %.*s lists a port that is not there", TE_TEXT_ARGS(entry->name));
             NEED(TE_INDEX, !lists(list, i, list[i]), "entry %.*s lists a port twice",
-                 SHOW(entry->name));
+                 TE_TEXT_ARGS(entry->name));
         }
     }
     uint32_t outputs;
@@ -158,7 +158,7 @@ static te_status check_ports_of_entry(const te_model *model, const te_entry_reco
     for (uint32_t i = 0; i < outputs; i++) {
         const int32_t count = model->ports[TE_OUTPUTS][list[i]].count;
         NEED(TE_INDEX, count == -1 || lists(list, outputs, count), "entry %.*s lacks a count",
-             SHOW(entry->name));
+             TE_TEXT_ARGS(entry->name));
     }
     return TE_OK;
 }
@@ -212,7 +212,7 @@ static te_status check_indices(const te_model *model, te_error *error) {
                  within(port->buffer, TOTAL(BUFFERS)) &&
                      (port->count == -1 || within(port->count, TOTAL(OUTPUTS))) &&
                      (port->initial == -1 || within(port->initial, TOTAL(WEIGHTS))),
-                 "%.*s has a buffer, count or initial value that is not there", SHOW(port->name));
+                 "%.*s has a buffer, count or initial value that is not there", TE_TEXT_ARGS(port->name));
         }
     }
     for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
@@ -290,7 +290,7 @@ static te_status check_weights(const te_model *model, te_error *error) {
         const te_weight_record *weight = &model->weights[i];
         int64_t sum = 0;
         NEED(TE_BOUNDS, weight->bytes > 0 && weight->bytes % 4 == 0, "weight %.*s: its bytes",
-             SHOW(weight->name));
+             TE_TEXT_ARGS(weight->name));
         for (uint32_t j = 0; j < weight->segments; j++) {
             const te_range_record segment = model->segments[weight->first_segment + j];
             const bool last = j + 1 == weight->segments;
@@ -298,16 +298,16 @@ static te_status check_weights(const te_model *model, te_error *error) {
                  segment.offset % TE_ALIGNMENT == 0 && segment.bytes > 0 &&
                      in_file(model, segment) && (last || segment.bytes % TE_ALIGNMENT == 0) &&
                      te_add(sum, segment.bytes, &sum),
-                 "weight %.*s: a segment", SHOW(weight->name));
+                 "weight %.*s: a segment", TE_TEXT_ARGS(weight->name));
         }
         NEED(TE_BOUNDS, sum == weight->bytes, "weight %.*s is not the sum of its segments",
-             SHOW(weight->name));
+             TE_TEXT_ARGS(weight->name));
     }
     NEED(TE_BOUNDS, in_file(model, model->prelude), "the prelude leaves its file");
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const te_kernel_record *kernel = &model->kernels[i];
         NEED(TE_BOUNDS, in_file(model, kernel->range) && kernel->range.bytes > 0,
-             "kernel %.*s is empty or leaves its file", SHOW(kernel->entry));
+             "kernel %.*s is empty or leaves its file", TE_TEXT_ARGS(kernel->entry));
     }
     return TE_OK;
 }
@@ -327,11 +327,11 @@ te_status te_check_port(const te_model *model, const te_port_record *port, const
     const int64_t room =
         model->buffers[port->buffer].bytes / (int64_t)te_dtype_bytes(port->storage);
     NEED(id, te_extents(model, port, symbols, shape, &elements) && elements <= room,
-         "%.*s has no shape, or does not fit its buffer", SHOW(port->name));
+         "%.*s has no shape, or does not fit its buffer", TE_TEXT_ARGS(port->name));
     if (port->count == -1) return TE_OK;
     const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
     NEED(id, te_extents(model, other, symbols, shape, &elements) && elements == 1,
-         "the count of %.*s is not one element", SHOW(port->name));
+         "the count of %.*s is not one element", TE_TEXT_ARGS(port->name));
     return TE_OK;
 }
 
@@ -342,7 +342,7 @@ te_status te_check_slices(const te_model *model, const te_port_record *port,
     for (uint32_t i = 0; i < port->slices; i++) {
         const te_slice_record *slice = &model->slices[port->first_slice + i];
         NEED(id, slice->axis < port->rank && slice->start + slice->size <= shape[slice->axis],
-             "a slice leaves %.*s", SHOW(port->name));
+             "a slice leaves %.*s", TE_TEXT_ARGS(port->name));
     }
     return TE_OK;
 }
@@ -350,7 +350,7 @@ te_status te_check_slices(const te_model *model, const te_port_record *port,
 static te_status check_port(const te_model *model, const te_port_record *port, int group,
                             const sizes ends[2], te_error *error) {
     NEED(TE_BOUNDS, plain(model, port->buffer), "%.*s lies in a weight or an image",
-         SHOW(port->name));
+         TE_TEXT_ARGS(port->name));
     for (int end = 0; end < 2; end++) {
         TE_TRY(te_check_port(model, port, ends[end].values, TE_BOUNDS, error));
     }
@@ -359,12 +359,12 @@ static te_status check_port(const te_model *model, const te_port_record *port, i
         NEED(TE_BOUNDS,
              port->initial == -1 ||
                  model->weights[port->initial].bytes <= model->buffers[port->buffer].bytes,
-             "the initial value of %.*s does not fit", SHOW(port->name));
+             "the initial value of %.*s does not fit", TE_TEXT_ARGS(port->name));
     }
     if (port->count == -1) return TE_OK;
     const te_dtype count = model->ports[TE_OUTPUTS][port->count].dtype;
     NEED(TE_BOUNDS, count >= TE_INT8 && count <= TE_UINT64 && port->axis < port->rank,
-         "the count of %.*s is no integer, or it has no such axis", SHOW(port->name));
+         "the count of %.*s is no integer, or it has no such axis", TE_TEXT_ARGS(port->name));
     return TE_OK;
 }
 
@@ -447,7 +447,7 @@ static te_status check_entries(const te_model *model, te_error *error) {
         const te_entry_record *entry = &model->entries[i];
         NEED(TE_BOUNDS,
              entry->first == reached && entry->first + entry->count <= (int64_t)TOTAL(STEPS),
-             "entry %.*s: its range of steps", SHOW(entry->name));
+             "entry %.*s: its range of steps", TE_TEXT_ARGS(entry->name));
         reached = entry->first + entry->count;
         TE_TRY(check_blocks(model, entry->first, reached, error));
     }
@@ -462,9 +462,9 @@ static te_status golden_elements(const te_model *model, const te_port_record *po
     *elements = 1;
     for (int axis = 0; axis < port->rank; axis++) {
         NEED(TE_EXPRESSION, te_evaluate(model->tokens + port->shape[axis], symbols, &value),
-             "%.*s has no shape at a golden's sizes", SHOW(port->name));
+             "%.*s has no shape at a golden's sizes", TE_TEXT_ARGS(port->name));
         NEED(TE_BOUNDS, value >= 0 && te_multiply(*elements, value, elements),
-             "%.*s has a negative size or too many elements", SHOW(port->name));
+             "%.*s has a negative size or too many elements", TE_TEXT_ARGS(port->name));
     }
     return TE_OK;
 }
@@ -484,7 +484,7 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
     const te_entry_record *entry = &model->entries[golden->entry];
     int64_t elements;
     for (uint32_t i = 0; i < golden->symbols; i++) {
-        NEED(TE_BOUNDS, te_suits(&model->symbols[i], symbols[i]), "a golden's symbols");
+        NEED(TE_BOUNDS, te_symbol_allows(&model->symbols[i], symbols[i]), "a golden's symbols");
     }
     for (uint32_t i = 0; i < golden->inputs; i++) {
         const te_golden_input *input = &model->golden_inputs[golden->first_input + i];
@@ -497,7 +497,7 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
                               : holds(input->range, elements, port->dtype) &&
                                     stored(model, input->range) && input->min == 0 &&
                                     input->max == 0;
-        NEED(TE_BOUNDS, fits, "a golden's input %.*s: its range, min or max", SHOW(port->name));
+        NEED(TE_BOUNDS, fits, "a golden's input %.*s: its range, min or max", TE_TEXT_ARGS(port->name));
     }
     for (uint32_t i = 0; i < golden->outputs; i++) {
         const te_golden_output *output = &model->golden_outputs[golden->first_output + i];
@@ -507,7 +507,7 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
         elements = elements / output->stride + (elements % output->stride != 0);
         NEED(TE_BOUNDS,
              holds(output->range, elements, port->dtype) && stored(model, output->range),
-             "a golden's output %.*s: its range", SHOW(port->name));
+             "a golden's output %.*s: its range", TE_TEXT_ARGS(port->name));
     }
     return TE_OK;
 }
@@ -517,8 +517,8 @@ static te_status check_bounds(const te_model *model, const sizes ends[2], te_err
     bool sums = true;
     for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) {
         const te_symbol_record *symbol = &model->symbols[i];
-        NEED(TE_BOUNDS, te_suits(symbol, symbol->max), "symbol %.*s: min, max and step",
-             SHOW(symbol->name));
+        NEED(TE_BOUNDS, te_symbol_allows(symbol, symbol->max), "symbol %.*s: min, max and step",
+             TE_TEXT_ARGS(symbol->name));
     }
     for (uint32_t i = 0; i < TOTAL(ARENAS); i++) {
         NEED(TE_BOUNDS, model->arenas[i] > 0 && model->arenas[i] % TE_ALIGNMENT == 0,
@@ -533,7 +533,7 @@ static te_status check_bounds(const te_model *model, const sizes ends[2], te_err
     for (uint32_t i = 0; i < TOTAL(FILES); i++) {
         const te_file_record *file = &model->files[i];
         const int64_t limit = starts(file->name, "kernels") ? 64 * 1048576 : 32 * 1048576;
-        NEED(TE_BOUNDS, file->bytes <= limit, "%.*s is too large", SHOW(file->name));
+        NEED(TE_BOUNDS, file->bytes <= limit, "%.*s is too large", TE_TEXT_ARGS(file->name));
     }
     TE_TRY(check_weights(model, error));
     for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
@@ -622,7 +622,7 @@ static te_status check_entry_overlaps(const te_model *model, const te_entry_reco
             for (uint32_t j = 0; j < i; j++) {
                 const span other = port_span(model, group, list[j]);
                 NEED(TE_OVERLAP, !overlap(one, other) || (group && identical(one, other)),
-                     "ports of entry %.*s overlap", SHOW(entry->name));
+                     "ports of entry %.*s overlap", TE_TEXT_ARGS(entry->name));
             }
         }
     }
@@ -637,7 +637,7 @@ static te_status check_state_overlaps(const te_model *model, te_error *error) {
             for (uint32_t j = 0; j < count; j++) {
                 NEED(TE_OVERLAP, !overlap(state, port_span(model, group, (int32_t)j)),
                      "state %.*s overlaps another port",
-                     SHOW(model->ports[TE_STATES][i].name));
+                     TE_TEXT_ARGS(model->ports[TE_STATES][i].name));
             }
         }
     }
@@ -706,14 +706,14 @@ static te_status check_requirements(const te_model *model, const sizes ends[2], 
     }
     for (uint32_t i = 0; i < TOTAL(WEIGHTS); i++) {
         NEED(TE_REQUIREMENT, model->weights[i].bytes <= limits[TE_BUFFER_BYTES],
-             "weight %.*s beyond buffer_bytes", SHOW(model->weights[i].name));
+             "weight %.*s beyond buffer_bytes", TE_TEXT_ARGS(model->weights[i].name));
     }
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const te_kernel_record *kernel = &model->kernels[i];
         NEED(TE_REQUIREMENT,
              kernel->bindings <= limits[TE_BINDINGS] &&
                  te_threads(kernel) <= limits[TE_INVOCATIONS],
-             "kernel %.*s beyond bindings or invocations", SHOW(kernel->entry));
+             "kernel %.*s beyond bindings or invocations", TE_TEXT_ARGS(kernel->entry));
     }
     for (uint32_t i = 0; i < TOTAL(IMAGES); i++) {
         NEED(TE_REQUIREMENT,

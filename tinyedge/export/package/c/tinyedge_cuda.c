@@ -275,7 +275,7 @@ static te_status failed(const cuda *device, int answer, size_t call, te_error *e
     TE_TRY(failed(device, device->driver.name(__VA_ARGS__), NUMBER(name), error))
 
 /* The caller's current context is kept: every call of the backend is between these two. */
-static TE_APART te_status enter(cuda *device, te_error *error) {
+static TE_NOINLINE te_status enter(cuda *device, te_error *error) {
     CALL(cuCtxPushCurrent, device->context);
     device->entered = true;
     return TE_OK;
@@ -480,7 +480,7 @@ static te_status load_file(const te_model *model, cuda *device, int32_t file, te
                    model->files[file].name.at, word(device, answer), answer, log);
 }
 
-static TE_APART te_status load_kernels(const te_model *model, cuda *device, te_error *error) {
+static TE_NOINLINE te_status load_kernels(const te_model *model, cuda *device, te_error *error) {
     int64_t major, minor;
     int rank = 2 * BINARY;
     char compiled[96], advice[40];

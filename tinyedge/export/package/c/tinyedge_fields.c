@@ -314,7 +314,7 @@ static void store(const char *p, type type, void *to) {
     }
 }
 
-static TE_APART int64_t token_of(const te_model *model, const char *value) {
+static TE_NOINLINE int64_t token_of(const te_model *model, const char *value) {
     static const char operators[][9] = {"add",     "mul", "sub", "floordiv",
                                         "ceildiv", "mod", "min", "max"};
     if (te_is_integer(value)) return te_integer(value);

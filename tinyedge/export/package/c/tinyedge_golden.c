@@ -7,7 +7,7 @@
 /* --- the generator --------------------------------------------------------------------------- */
 
 /* The 32-bit finalizer of MurmurHash3 (Austin Appleby), after adding 2^32 / golden ratio. */
-static TE_APART uint32_t mix(uint32_t x) {
+static TE_NOINLINE uint32_t mix(uint32_t x) {
     x += 0x9e3779b9;
     x ^= x >> 16;
     x *= 0x85ebca6b;
@@ -74,7 +74,7 @@ static void compare_element(comparison *result, te_dtype dtype, bool bfloat16, c
 }
 
 /* An output's elements 0, stride, 2 * stride .. below `valid` against the stored ones. */
-static TE_APART te_status compare(const te_model *model, const te_golden_output *expected,
+static TE_NOINLINE te_status compare(const te_model *model, const te_golden_output *expected,
                                   const te_port_record *port, const unsigned char *actual,
                                   int64_t valid, comparison *result, te_error *error) {
     const te_dtype dtype = port->dtype;
@@ -256,7 +256,7 @@ static void measure(test *test, uint64_t sizes[3]) {
     }
 }
 
-static TE_APART te_status run_all(test *test) {
+static TE_NOINLINE te_status run_all(test *test) {
     const te_model *model = test->model;
     te_error *error = test->error;
     uint64_t sizes[3] = {0, 0, 0};

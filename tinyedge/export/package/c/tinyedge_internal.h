@@ -18,9 +18,9 @@
 /* A function that is not to be copied into its callers: there are several, or it has large arrays,
    which would lie in their frames. */
 #if defined(__GNUC__)
-#define TE_APART __attribute__((noinline))
+#define TE_NOINLINE __attribute__((noinline))
 #else
-#define TE_APART
+#define TE_NOINLINE
 #endif
 
 /* --- errors: every check is one line --------------------------------------------------------- */
@@ -305,10 +305,10 @@ void *te_allocate(const te_allocator *allocator, uint64_t bytes);
 void te_release(const te_allocator *allocator, void *memory);
 
 /* The same, or return with TE_DEVICE_MEMORY. */
-void *te_take(const te_allocator *allocator, uint64_t bytes, te_error *error);
+void *te_alloc(const te_allocator *allocator, uint64_t bytes, te_error *error);
 #define TE_TAKE(pointer, allocator, bytes)                                                         \
     do {                                                                                           \
-        (pointer) = te_take(allocator, bytes, error);                                              \
+        (pointer) = te_alloc(allocator, bytes, error);                                              \
         if (!(pointer)) return TE_DEVICE_MEMORY;                                                   \
     } while (0)
 
@@ -360,7 +360,7 @@ bool te_evaluate(const int64_t *tokens, const int64_t *symbols, int64_t *value);
 bool te_extents(const te_model *model, const te_port_record *port, const int64_t *symbols,
                 int64_t shape[TE_MAX_RANK], int64_t *elements);
 int te_bare_symbol(const te_model *model, uint32_t expression); /* which it is, or -1 */
-bool te_suits(const te_symbol_record *symbol, int64_t value);
+bool te_symbol_allows(const te_symbol_record *symbol, int64_t value);
 
 /* Elements between the caller's memory and a buffer. */
 typedef struct te_transfer {

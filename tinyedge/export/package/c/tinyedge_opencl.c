@@ -258,7 +258,7 @@ static void ask_facts(opencl *device) {
 }
 
 /* Text that a platform or device gives, "" where it does not, or where it is too long. */
-static TE_APART void ask_text(int32_t (*ask)(ASK), cl_object object, uint32_t what, char *to,
+static TE_NOINLINE void ask_text(int32_t (*ask)(ASK), cl_object object, uint32_t what, char *to,
                               size_t room) {
     size_t bytes = 0;
     if (ask(object, what, room - 1, to, &bytes) || bytes >= room) bytes = 0;
@@ -558,7 +558,7 @@ static void find_images(const opencl *device, const te_model *model, char *sourc
     }
 }
 
-static TE_APART te_status build_program(opencl *device, const te_context *context,
+static TE_NOINLINE te_status build_program(opencl *device, const te_context *context,
                                         te_error *error) {
     const te_model *model = context->model;
     te_cache cache = context->options.opencl.cache;
@@ -597,7 +597,7 @@ static TE_APART te_status build_program(opencl *device, const te_context *contex
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-static TE_APART te_status make_buffer(const opencl *device, uint64_t bytes, cl_object *buffer,
+static TE_NOINLINE te_status make_buffer(const opencl *device, uint64_t bytes, cl_object *buffer,
                                       te_error *error) {
     /* Where the host shares the device's memory, it can be mapped there without a copy. */
     const uint64_t flags = READ_WRITE | (device->facts.host_unified_memory ? ALLOC_HOST_PTR : 0);

@@ -5,7 +5,7 @@
 
 #define TOTAL(kind) (model->totals[TE_N_##kind])
 
-static TE_APART te_status fail(te_context *context) {
+static TE_NOINLINE te_status fail(te_context *context) {
     te_log(&context->model->logger, context->error.status, context->error.text);
     return context->error.status;
 }
@@ -81,7 +81,7 @@ te_status te_create(const te_model *model, const te_context_options *options, te
     te_context *context = NULL;
     te_memory memory = {0};
     if (!status) {
-        context = te_take(&model->allocator, lay_out(model, options, &memory, NULL), error);
+        context = te_alloc(&model->allocator, lay_out(model, options, &memory, NULL), error);
         if (!context) status = TE_DEVICE_MEMORY;
     }
     if (!status) {
@@ -172,7 +172,7 @@ te_status te_bind_output(te_context *context, int output, const te_tensor *tenso
 te_status te_set_symbol(te_context *context, int symbol, int64_t value) {
     const te_model *model = context->model;
     if (!within(symbol, TOTAL(SYMBOLS)) ||
-        (value != -1 && !te_suits(&model->symbols[symbol], value))) {
+        (value != -1 && !te_symbol_allows(&model->symbols[symbol], value))) {
         te_fail(&context->error, TE_RUN_SHAPE, "there is no symbol %d, or it cannot be %lld",
                 symbol, (long long)value);
         return fail(context);

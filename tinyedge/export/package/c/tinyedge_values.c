@@ -45,7 +45,7 @@ const char *te_dtype_name(te_dtype dtype) { return known(dtype) ? types[dtype].n
 
 size_t te_dtype_bytes(te_dtype dtype) { return known(dtype) ? types[dtype].bytes : 0; }
 
-static TE_APART te_dtype named(te_text word) {
+static TE_NOINLINE te_dtype named(te_text word) {
     int dtype = TE_FLOAT64;
     while (dtype && !te_is(word, types[dtype].name)) dtype--;
     return (te_dtype)dtype;
@@ -143,7 +143,7 @@ int te_bare_symbol(const te_model *model, uint32_t expression) {
     return symbol ? (int)(tokens[1] - TE_SYMBOL_TOKEN) : -1;
 }
 
-bool te_suits(const te_symbol_record *symbol, int64_t value) {
+bool te_symbol_allows(const te_symbol_record *symbol, int64_t value) {
     return symbol->min <= value && value <= symbol->max &&
            (value - symbol->min) % symbol->step == 0;
 }
