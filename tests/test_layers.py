@@ -61,7 +61,7 @@ KNOWN_UPWARD: dict[tuple[str, str], str] = {
         "an array of a type that numpy lacks is read as a Tensor is"
     ),
     ("tinyedge.export.onnx", "tinyedge.export.onnx.operators"): "importing it registers operators",
-    ("tinyedge.export.onnx.counts", "tinyedge.core.compiler.schedule.counted"): (
+    ("tinyedge.export.onnx.dynamic", "tinyedge.core.compiler.schedule.dynamic"): (
         "which symbols are counted, and the most that they can be"
     ),
     ("tinyedge.export.onnx.known", "tinyedge.core.compiler.schedule.packing"): (

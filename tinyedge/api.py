@@ -116,10 +116,10 @@ def export_onnx(
     """Compile an ONNX file into a bundle and return the bundle's path.
 
     out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
-    symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most turns
-    of a loop whose number only a run will know. outputs: names of values of the model to take in
-    place of its outputs; what these do not need is left out. constants: inputs that are always one
-    number, as {"sr": 16000}; these are inputs no more. precision: "fp32", or "fp16" for
+    symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most
+    iterations of a loop whose number only a run will know. outputs: names of values of the model to
+    take in place of its outputs; what these do not need is left out. constants: inputs that are
+    always one number, as {"sr": 16000}; these are inputs no more. precision: "fp32", or "fp16" for
     weights and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the
     others.
     limits: by name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.

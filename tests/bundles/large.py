@@ -80,8 +80,8 @@ def _launches(m: Manifest) -> Records:
     memory(m, 64)
     m["kernels"] = [kernel("k", 0, 64)]
     for number in count():
-        turn = number % 64
-        m["steps"].append(launch([*range(turn, 64), *range(turn)]))
+        iteration = number % 64
+        m["steps"].append(launch([*range(iteration, 64), *range(iteration)]))
         yield
 
 

@@ -138,7 +138,8 @@ def test_a_loop_counts_with_all_its_turns(tinyedge: Command) -> None:
     assert code == 1 and "--bound grow=1000" in tinyedge("inspect", "m.onnx")[1]
     assert "only the run knows" in facts["unsupported"]["Loop, node 'grow'"]
     figures = [
-        _facts(tinyedge, "m.onnx", "--bound", f"grow={turns}")[1]["estimate"] for turns in (10, 20)
+        _facts(tinyedge, "m.onnx", "--bound", f"grow={iterations}")[1]["estimate"]
+        for iterations in (10, 20)
     ]
     assert figures[0]["launches"] == figures[1]["launches"]
     once = (figures[1]["flops"] - figures[0]["flops"]) // 10

@@ -55,7 +55,7 @@ def _selected(x: Tensor, counts: Counts) -> Sequence[Tensor]:
 
 
 def _transposed(x: Tensor, counts: Counts) -> Sequence[Tensor]:
-    """Rows of a counted length lie without gaps."""
+    """Rows of a dynamic length lie without gaps."""
     rows, _ = _positive(x, counts)
     return (rows.transpose(1, 0) * 2.0,)
 
@@ -66,7 +66,7 @@ def _reduced(x: Tensor, counts: Counts) -> Sequence[Tensor]:
 
 
 def _softmax(x: Tensor, counts: Counts) -> Sequence[Tensor]:
-    """Read twice, along the counted axis."""
+    """Read twice, along the dynamic axis."""
     rows, _ = _positive(x, counts)
     shifted = (rows - rows.max(0, keepdims=True)).exp()
     return (shifted / shifted.sum(0, keepdims=True),)
@@ -79,7 +79,7 @@ def _multiplied(x: Tensor, counts: Counts) -> Sequence[Tensor]:
 
 
 def _compared(x: Tensor, counts: Counts) -> Sequence[Tensor]:
-    """Every row with every row: two counted axes, summed."""
+    """Every row with every row: two dynamic axes, summed."""
     rows, n = _positive(x, counts)
     difference = rows.reshape((n, 1, COLUMNS)) - rows.reshape((1, n, COLUMNS))
     return ((difference * difference).sum((1, 2)),)
@@ -110,9 +110,9 @@ def _again(x: Tensor, counts: Counts) -> Sequence[Tensor]:
 def _repeated(x: Tensor, counts: Counts) -> Sequence[Tensor]:
     """Loops over whole kernels read the count from outside."""
     rows, _ = _positive(x, counts)
-    turns = Tensor.loop([rows, rows.sum(0)], lambda a, b: (a * 0.5 + b, a.max(0)), trips=3)
+    iterations = Tensor.loop([rows, rows.sum(0)], lambda a, b: (a * 0.5 + b, a.max(0)), trips=3)
     go = x.max() < 1e9
-    return (*turns, *Tensor.loop([go, rows], lambda go, a: (go, a + 1.0), bound=3)[1:])
+    return (*iterations, *Tensor.loop([go, rows], lambda go, a: (go, a + 1.0), bound=3)[1:])
 
 
 CASES = (

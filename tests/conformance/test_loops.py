@@ -29,15 +29,15 @@ def _zeros(*shape: int) -> Tensor:
 
 
 def _recurrent(x: Tensor) -> Sequence[Tensor]:
-    """The projection of the inputs does not depend on the turn: it stays outside."""
+    """The projection of the inputs does not depend on the iteration: it stays outside."""
     projected = x @ Tensor.weight("w", INPUT)
     weight = Tensor.weight("r", RECURRENT)
 
-    def turn(t: Tensor, h: Tensor, y: Tensor) -> Sequence[Tensor]:
+    def iteration(t: Tensor, h: Tensor, y: Tensor) -> Sequence[Tensor]:
         new = (projected.gather(0, t) + (h.reshape((1, 8)) @ weight).reshape((8,))).tanh()
         return t + 1, new, y.put(t, new)
 
-    _, h, y = Tensor.loop([Tensor(0, dt.int32), _zeros(8), _zeros(12, 8)], turn, trips=12)
+    _, h, y = Tensor.loop([Tensor(0, dt.int32), _zeros(8), _zeros(12, 8)], iteration, trips=12)
     return h * 2, y
 
 
@@ -59,12 +59,12 @@ def _no_turn(x: Tensor) -> Sequence[Tensor]:
 
 
 def _until_large(x: Tensor) -> Sequence[Tensor]:
-    def turn(go: Tensor, i: Tensor, v: Tensor) -> Sequence[Tensor]:
+    def iteration(go: Tensor, i: Tensor, v: Tensor) -> Sequence[Tensor]:
         new = v * 1.5
         return new.max() < 50.0, i + 1, new
 
     start = [Tensor(True, dt.bool_), Tensor(0, dt.int32), x.abs() + 1.0]
-    return Tensor.loop(start, turn, bound=100)[1:]
+    return Tensor.loop(start, iteration, bound=100)[1:]
 
 
 def _never(x: Tensor) -> Sequence[Tensor]:
@@ -108,16 +108,18 @@ def _one_after_the_other(x: Tensor) -> Sequence[Tensor]:
 
 
 def _rows_that_are_read(x: Tensor) -> Sequence[Tensor]:
-    """The tensor that rows are put in is read in the same turn, so it is not written in place."""
+    """The tensor that rows are put in is read in the same iteration, so it is not written in
+    place.
+    """
 
-    def turn(t: Tensor, y: Tensor) -> Sequence[Tensor]:
+    def iteration(t: Tensor, y: Tensor) -> Sequence[Tensor]:
         return t + 1, y.put(t, y.sum(0) + x.gather(0, t))
 
-    return Tensor.loop([Tensor(0, dt.int32), x * 0.1], turn, trips=4)[1:]
+    return Tensor.loop([Tensor(0, dt.int32), x * 0.1], iteration, trips=4)[1:]
 
 
 def _exchanged_at_run_time(x: Tensor) -> Sequence[Tensor]:
-    """Next values that are other carried ones, each overwritten in the same turn."""
+    """Next values that are other carried ones, each overwritten in the same iteration."""
     go = x.max() < 1e9
     a, b = Tensor.loop([go, x[0], x[1]], lambda go, a, b: (go, a + b, a), bound=5)[1:]
     first = [go, x[0], x[1], x[2]]
@@ -131,31 +133,33 @@ def _the_same_pair_twice(x: Tensor) -> Sequence[Tensor]:
 def _rows_and_the_old_value(x: Tensor) -> Sequence[Tensor]:
     """A carried tensor that gets a row is also another one's next value as it was."""
 
-    def turn(t: Tensor, y: Tensor, old: Tensor) -> Sequence[Tensor]:
+    def iteration(t: Tensor, y: Tensor, old: Tensor) -> Sequence[Tensor]:
         return t + 1, y.put(t, x.gather(0, t)), y
 
-    return Tensor.loop([Tensor(0, dt.int32), x * 0.1, x], turn, trips=3)[1:]
+    return Tensor.loop([Tensor(0, dt.int32), x * 0.1, x], iteration, trips=3)[1:]
 
 
 def _a_row_of_what_lies_outside(x: Tensor) -> Sequence[Tensor]:
     outside = (x * 0.1).realize()
 
-    def turn(t: Tensor, y: Tensor) -> Sequence[Tensor]:
+    def iteration(t: Tensor, y: Tensor) -> Sequence[Tensor]:
         return t + 1, outside.put(t, y.gather(0, t) + 1.0)
 
-    return [*Tensor.loop([Tensor(0, dt.int32), x], turn, trips=4)[1:], outside + 0.0]
+    return [*Tensor.loop([Tensor(0, dt.int32), x], iteration, trips=4)[1:], outside + 0.0]
 
 
 def _a_loop_that_turns_read(x: Tensor) -> Sequence[Tensor]:
-    """The first one's results are there before the second one begins: it is no part of a turn."""
+    """The first one's results are there before the second one begins: it is no part of a
+    iteration.
+    """
     _, rows = Tensor.loop(
         [x[0], _zeros(12, 5)], lambda v, y: (v + 1.0, y.put(Tensor(0, dt.int32), v)), trips=7
     )
 
-    def turn(t: Tensor, v: Tensor) -> Sequence[Tensor]:
+    def iteration(t: Tensor, v: Tensor) -> Sequence[Tensor]:
         return t + 1, v * 0.5 + rows.gather(0, t)
 
-    return Tensor.loop([Tensor(0, dt.int32), x[1]], turn, trips=9)[1:]
+    return Tensor.loop([Tensor(0, dt.int32), x[1]], iteration, trips=9)[1:]
 
 
 FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (

@@ -100,8 +100,8 @@ def test_rows_beside_one_that_is_put(target: str, device: Device) -> None:
             table = inputs.new(numbers(dtype, 4, size))
             row = changed(inputs.new(numbers(dtype, size)))
             first = [Tensor(1, dt.int32), table]
-            turn = lambda t, y, row=row: (t + 2, y.put(t, row))  # noqa: E731
-            tensors[f"{dtype}_{size}"] = Tensor.loop(first, turn, trips=2)[1]
+            iteration = lambda t, y, row=row: (t + 2, y.put(t, row))  # noqa: E731
+            tensors[f"{dtype}_{size}"] = Tensor.loop(first, iteration, trips=2)[1]
     ports = graph(tensors, inputs)
     program = compile_graph(ports, find_target(target)).program
     assert program is not None

@@ -146,18 +146,18 @@ def points(*nodes: UOp, seed: int = 0) -> Iterator[Point]:
             yield dict(zip(found, choice, strict=True))
         return
     generator = random.Random(seed)
-    for turn in range(POINTS):
+    for iteration in range(POINTS):
         point: Point = {}
         for s in symbols:
             options = values[s]
             ends = (options[0], options[-1])
-            point[s] = ends[turn % 2] if turn < 6 else generator.choice(options)
+            point[s] = ends[iteration % 2] if iteration < 6 else generator.choice(options)
         for r in ranges:
             size = value_of(r.src[0], point)
             if size <= 0:
                 break
             ends = (0, size - 1)
-            point[r] = ends[generator.randrange(2)] if turn < 12 else generator.randrange(size)
+            point[r] = ends[generator.randrange(2)] if iteration < 12 else generator.randrange(size)
         else:
             yield point
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from tests.export.hostile.build import body, flag, floats, info, ints, model, node, turn
+from tests.export.hostile.build import body, flag, floats, info, ints, iteration, model, node
 from tinyedge import export_onnx, load
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.export.limits import choose_limits
@@ -210,13 +210,13 @@ def test_turns_that_count() -> None:
         node("Add", ["s", "t"], ["s1"]),
     ]
     loop = helper.make_node(
-        "Loop", ["m", "go", "x"], ["y"], name="it", body=turn(steps, ["c", "s1"])
+        "Loop", ["m", "go", "x"], ["y"], name="it", body=iteration(steps, ["c", "s1"])
     )
     inputs = [info("x", [2, 3]), info("m", [], TensorProto.INT64)]
     source = model([loop], inputs=inputs, weights=[flag("go", True)]).SerializeToString()
-    with pytest.raises(UnsupportedOp, match="ONNX node 'it/turn/in' ") as caught:
+    with pytest.raises(UnsupportedOp, match="ONNX node 'it/iteration/in' ") as caught:
         import_model(source, bounds={"it": 3})
-    assert "number of turns constant" in caught.value.next
+    assert "number of iterations constant" in caught.value.next
     fixed = import_model(source, constants={"m": 3})
     assert list(fixed.outputs) == ["y"]
 

@@ -238,7 +238,7 @@ def test_a_bound_is_needed(tmp_path: Path) -> None:
 
 
 def test_scan_outputs(target: str, device: Device, tmp_path: Path) -> None:
-    """A loop that collects a row each turn, until a sum is large."""
+    """A loop that collects a row each iteration, until a sum is large."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
         [
@@ -277,7 +277,7 @@ def test_scan_outputs(target: str, device: Device, tmp_path: Path) -> None:
 
 
 def test_at_most_one(target: str, device: Device, tmp_path: Path) -> None:
-    """Ranges of one turn are none."""
+    """Ranges of one iteration are none."""
     runs = [{"start": 4, "limit": 9, "delta": 5}, {"start": 4, "limit": 4, "delta": 5}]
     feeds = [{name: np.array(value) for name, value in run.items()} for run in runs]
     _compare(_range(tmp_path, np.int64), target, device, feeds, {"steps": 1})

@@ -1,4 +1,6 @@
-"""Loops whose number of turns only a run knows, and scans, against onnxruntime on every target."""
+"""Loops whose number of iterations only a run knows, and scans, against onnxruntime on every
+target.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def _save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any])
 
 
 def _loop(folder: Path, trips: str, inputs: list[Any], begin: str = "yes") -> Path:
-    """While the greatest of v is below 50, and at most `trips` turns: v *= 1.5."""
+    """While the greatest of v is below 50, and at most `trips` iterations: v *= 1.5."""
     body = helper.make_graph(
         [
             helper.make_node("Mul", ["v", "factor"], ["w"]),
@@ -85,13 +87,13 @@ def test_a_condition_of_the_run(tmp_path: Path, target: str, device: Device) -> 
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 30])
-def test_turns_of_the_run(turns: int, tmp_path: Path, target: str, device: Device) -> None:
-    inputs = {"x": X, "m": np.array(turns, np.int64)}
+def test_turns_of_the_run(iterations: int, tmp_path: Path, target: str, device: Device) -> None:
+    inputs = {"x": X, "m": np.array(iterations, np.int64)}
     _compare(_loop(tmp_path, "m", COUNTED), target, device, inputs, bound=64)
 
 
 def test_no_turns_at_all(tmp_path: Path, target: str, device: Device) -> None:
-    """Of a loop that would begin, but whose number of turns is 0."""
+    """Of a loop that would begin, but whose number of iterations is 0."""
     inputs = [*INPUTS, _value("begin", TensorProto.BOOL, ())]
     graph = import_graph(_loop(tmp_path, "zero", inputs, "begin"))[0]
     compiled = compile_graph(graph, find_target(target)).program
@@ -179,7 +181,7 @@ def test_scan_of_batches(lengths: list[int] | None) -> None:
 
 
 def _counting(trips: int, begin: str, *, collects: bool) -> Any:
-    """w = v + 1, `trips` times; its turns compute whether all w < 4."""
+    """w = v + 1, `trips` times; its iterations compute whether all w < 4."""
     body = helper.make_graph(
         [
             helper.make_node("Add", ["v", "one"], ["w"]),

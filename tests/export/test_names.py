@@ -23,9 +23,9 @@ from tinyedge.export.bundle.files import read
 
 @pytest.mark.parametrize("turn", range(ROLES))
 def test_inputs_outputs_weights_and_nodes(
-    turn: int, target: str, device: Device, tmp_path: Path
+    iteration: int, target: str, device: Device, tmp_path: Path
 ) -> None:
-    model, feeds, right = named_model(turn)
+    model, feeds, right = named_model(iteration)
     onnx.save(model, tmp_path / "switch.onnx")
     bundle = tinyedge.export_onnx(
         tmp_path / "switch.onnx", target=target, out=tmp_path / "class", golden=False
@@ -50,9 +50,9 @@ def test_states_entries_and_files(target: str, device: Device, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("turn", range(ROLES))
-def test_the_bundles_own_program(turn: int, tmp_path: Path) -> None:
+def test_the_bundles_own_program(iteration: int, tmp_path: Path) -> None:
     """C and C++ take `model.h`; no name of it is defined twice; the program finds every port."""
-    model, feeds, right = named_model(turn)
+    model, feeds, right = named_model(iteration)
     onnx.save(model, tmp_path / "m.onnx")
     folder = tinyedge.export_onnx(tmp_path / "m.onnx", target="cpu", out=tmp_path / "b")
     text = (folder / "model.h").read_text("ascii")

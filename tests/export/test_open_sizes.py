@@ -392,7 +392,7 @@ MODELS: dict[str, str] = {
         at = Transpose<perm = [0, 2, 1]>(all) scores = MatMul(x, at) masked = Add(scores, mask)
         p2 = Softmax(masked) y = MatMul(p2, all)""",
     # Control flow and sequences.
-    "Loop over an open number of turns": """float[N,T] x => y:
+    "Loop over an open number of iterations": """float[N,T] x => y:
         s = Shape(x) one = Constant<value_int = 1>() t = Gather(s, one)
         yes = Constant<value = bool {1}>() zero = Constant<value_int = 0>()
         first = Gather<axis = 1>(x, zero)

@@ -129,7 +129,7 @@ def _scan(back: int) -> bytes:
 
 
 def _loop() -> bytes:
-    """Running sums of rows by a loop with as many turns as there are rows."""
+    """Running sums of rows by a loop with as many iterations as there are rows."""
     body = helper.make_graph(
         [
             helper.make_node("Gather", ["x", "i"], ["row"]),

@@ -317,7 +317,7 @@ class Builder:
         self.constants.discard(name)
 
     def bound(self, node: NodeProto, most: int) -> None:
-        """The most turns or elements of a node of this step."""
+        """The most iterations or elements of a node of this step."""
         self._pending[node.name] = most
 
     def widen(self) -> None:

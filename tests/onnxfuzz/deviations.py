@@ -265,7 +265,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(ORT, "Sign", "halves: NaN's is 0", _nan(0)),
     Deviation(ORT, "LayerNormalization", "the mean with an infinity is NaN", _infinite),
-    Deviation(ORT, "Loop", "no turns: rows of unknown size are of size 0", _no_turns),
+    Deviation(ORT, "Loop", "no iterations: rows of unknown size are of size 0", _no_turns),
     Deviation(ORT, "MeanVarianceNormalization", "no epsilon: 0 / 0 where all is equal", _always),
     Deviation(ONNX, "LRN", "NaN is passed over", _nan(0)),
     Deviation(ONNX, "Conv", "what is between dilated taps is multiplied by 0", _between_taps),
@@ -299,7 +299,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         for op in SCATTERED
         for engine in (ORT, ONNX)
     ),
-    Deviation(ONNX, "Loop", "numbers that turns give become rows of one", _always),
+    Deviation(ONNX, "Loop", "numbers that iterations give become rows of one", _always),
     *(
         Deviation(ORT, op, "the least integer by -1 ends the process", _least_by_minus_one)
         for op in ("Div", "Mod")

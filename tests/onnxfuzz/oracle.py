@@ -188,8 +188,8 @@ class Oracle:
         rng = np.random.default_rng(seed)
         changes = {n: np.zeros(a.shape) for n, a in arrays.items()}
         chosen = any(array.dtype.kind != "f" for array in arrays.values())
-        for turn in range(MOVED_BEFORE_A_CHOICE if chosen else MOVED):
-            moved = {n: _moved(a, values[n].error, units, rng, turn) for n, a in feeds.items()}
+        for iteration in range(MOVED_BEFORE_A_CHOICE if chosen else MOVED):
+            moved = {n: _moved(a, values[n].error, units, rng, iteration) for n, a in feeds.items()}
             try:
                 again = run(moved)
             except _Unable:
@@ -377,7 +377,7 @@ def _huge(array: Array, wide: bool) -> bool:
 
 
 def _moved(
-    array: Array, error: Array | None, units: float, rng: np.random.Generator, turn: int
+    array: Array, error: Array | None, units: float, rng: np.random.Generator, iteration: int
 ) -> Array:
     """The array, each element moved by its error and by some units of its last place: all up, all
     down, each as it comes; then what may be 0 is 0."""
@@ -387,9 +387,9 @@ def _moved(
         room = np.abs(array.astype(np.float64)) * (units * np.finfo(array.dtype).eps)
         room = np.where(np.isfinite(room), room, 0) + (0 if error is None else error)
         mixed = rng.integers(0, 2, array.shape) * 2 - 1
-        signs = {0: 1, 1: -1}.get(turn, mixed)
+        signs = {0: 1, 1: -1}.get(iteration, mixed)
         there = array + signs * room
-        if turn > 1:
+        if iteration > 1:
             there = np.where((np.abs(array) <= room) & (mixed > 0), 0, there)
         return np.asarray(there).astype(array.dtype)
 

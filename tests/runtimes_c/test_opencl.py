@@ -208,10 +208,10 @@ def test_profile(library: Library) -> None:
 # --- runs that go on ----------------------------------------------------------------------------
 
 
-def long_run(turns: int) -> Program:
+def long_run(iterations: int) -> Program:
     """One launch that takes long."""
     program = programs.addition("qcom")
-    spin = f"float v = b0[i]; for (int k = 0; k < {turns}; k++) {{ v = sin(v + b1[i]); }}"
+    spin = f"float v = b0[i]; for (int k = 0; k < {iterations}; k++) {{ v = sin(v + b1[i]); }}"
     kernel = programs.kernel("qcom", "add", "wwrw", f"{spin} b3[i] = v;")
     return replace(program, kernels=(kernel,))
 

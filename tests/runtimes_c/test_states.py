@@ -39,7 +39,7 @@ def test_runs(library: Build, cpu_device: Device, name: str) -> None:
     assert [context.info(STATES, i).name.decode() for i in range(len(names))] == names
     first = []
     with Replay(program, cpu_device) as replay:
-        for turn in range(2):
+        for iteration in range(2):
             machine = Machine(case.source())
             for number, (entry, inputs) in enumerate(runs(case, RUNS)):
                 got = context.run(inputs, entry)
@@ -48,7 +48,7 @@ def test_runs(library: Build, cpu_device: Device, name: str) -> None:
                 theirs |= {f"state {s}": replay.get_state(s) for s in names}
                 bits = {key: value.tobytes() for key, value in got.items()}
                 assert bits == {key: np.asarray(value).tobytes() for key, value in theirs.items()}
-                if turn:
+                if iteration:
                     assert bits == first[number], "after a reset the same bits"
                 else:
                     first.append(bits)

@@ -46,13 +46,13 @@ def test_branch(device: Device, target: str, condition: bool) -> None:
 
 @pytest.mark.parametrize(("start", "turns"), [(0, 0), (7, 7), (500, 100)])
 def test_loop_ends_by_condition_or_bound(
-    device: Device, target: str, start: int, turns: int
+    device: Device, target: str, start: int, iterations: int
 ) -> None:
     with Replay(programs.repeat(target), device) as replay:
         result = replay.run({"x": np.zeros(64, np.float32), "n": [start]})
-        np.testing.assert_array_equal(result["x_out"], np.full(64, turns, np.float32))
+        np.testing.assert_array_equal(result["x_out"], np.full(64, iterations, np.float32))
         assert result["left"].dtype == np.int64
-        assert result["left"].tolist() == [start - turns]
+        assert result["left"].tolist() == [start - iterations]
 
 
 def test_state_survives_runs(device: Device, target: str) -> None:

@@ -26,7 +26,7 @@ BOUNDS = click.option(
     "bounds",
     multiple=True,
     metavar="NODE=N",
-    help="The most turns of a loop, or elements of a result, that only a run will know.",
+    help="The most iterations of a loop, or elements of a result, that only a run will know.",
 )
 CONSTANTS = click.option(
     "--constant",

@@ -23,8 +23,9 @@ class Limits:
     links: 1 where external data may lie wherever a link in the model's folder leads, else 0
     (`--allow-links`). Links into the same cache of downloaded files are followed anyway.
     nodes: that the file holds, those of subgraphs and functions included.
-    unrolled: nodes of subgraphs and functions as often as they are imported, once for each turn of
-    a loop and each call; steps that operators unroll; a node's operands and results after the 64th.
+    unrolled: nodes of subgraphs and functions as often as they are imported, once for each
+    iteration of a loop and each call; steps that operators unroll; a node's operands and results
+    after the 64th.
     elements: of any one tensor, at the largest sizes of the symbols.
     axes: of any one tensor.
     terms: of any one size, written out as an expression of the symbols.

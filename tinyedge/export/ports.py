@@ -17,7 +17,7 @@ PORTS = 1024
 AXES = 8
 NAME = 1024
 SYMBOLS = 32
-LOOPS = 8  # of which only a run knows the number of turns, inside each other
+LOOPS = 8  # of which only a run knows the number of iterations, inside each other
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 

@@ -83,10 +83,10 @@ def body(
     return helper.make_graph(nodes, "body", inputs, results, weights or [])
 
 
-def turn(
+def iteration(
     nodes: list[NodeProto], outputs: Sequence[str], weights: list[TensorProto] | None = None
 ) -> GraphProto:
-    """The body of a Loop that carries one tensor s [2, 3]: turn i, condition c."""
+    """The body of a Loop that carries one tensor s [2, 3]: iteration i, condition c."""
     inputs = [
         info("i", [], TensorProto.INT64),
         info("c", [], TensorProto.BOOL),

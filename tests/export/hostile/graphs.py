@@ -17,9 +17,9 @@ from tests.export.hostile.build import (
     function,
     info,
     ints,
+    iteration,
     model,
     node,
-    turn,
 )
 
 
@@ -82,11 +82,11 @@ def _loop(graph: GraphProto, *, trips: int | None = None) -> ModelProto:
 
 def _endless_loop() -> ModelProto:
     nodes = [node("Identity", ["c"], ["c1"]), node("Identity", ["s"], ["s1"])]
-    return _loop(turn(nodes, ["c1", "s1"]))
+    return _loop(iteration(nodes, ["c1", "s1"]))
 
 
 def _nested_loops(depth: int, trips: int) -> ModelProto:
-    """Loops inside each other, each of `trips` turns."""
+    """Loops inside each other, each of `trips` iterations."""
     nodes = [node("Relu", ["s"], ["s1"])]
     for level in range(depth):
         graph = helper.make_graph(
@@ -106,13 +106,13 @@ def _nested_loops(depth: int, trips: int) -> ModelProto:
 
 
 def _growing_loop() -> ModelProto:
-    """Every turn joins a tensor with itself."""
+    """Every iteration joins a tensor with itself."""
     nodes = [node("Concat", ["s", "s"], ["s1"], axis=0), node("Identity", ["c"], ["c1"])]
-    return _loop(turn(nodes, ["c1", "s1"]), trips=100)
+    return _loop(iteration(nodes, ["c1", "s1"]), trips=100)
 
 
 def _loop_with_weights(count: int) -> ModelProto:
-    """Every turn has a large constant of its own."""
+    """Every iteration has a large constant of its own."""
     weights = [floats("w", range(6 * count))]
     nodes = [
         node("Constant", [], ["shape"], value=ints("shape", [count, 2, 3])),
@@ -121,18 +121,18 @@ def _loop_with_weights(count: int) -> ModelProto:
         node("Add", ["s", "w2"], ["s1"]),
         node("Identity", ["c"], ["c1"]),
     ]
-    return _loop(turn(nodes, ["c1", "s1"], [*weights, ints("axis", [0])]), trips=1000)
+    return _loop(iteration(nodes, ["c1", "s1"], [*weights, ints("axis", [0])]), trips=1000)
 
 
 def _loop_over_dead_branch(count: int) -> ModelProto:
-    """Every turn passes a branch that is never taken, with many nodes."""
+    """Every iteration passes a branch that is never taken, with many nodes."""
     dead = [node("Relu", ["s" if i == 0 else f"d{i - 1}"], [f"d{i}"]) for i in range(count)]
     live = body([node("Identity", ["s"], ["r"])], [], ["r"])
     nodes = [
         node("If", ["c"], ["s1"], then_branch=live, else_branch=body(dead, [], [f"d{count - 1}"])),
         node("Identity", ["c"], ["c1"]),
     ]
-    return _loop(turn(nodes, ["c1", "s1"]), trips=1000)
+    return _loop(iteration(nodes, ["c1", "s1"]), trips=1000)
 
 
 def _joined_sequence() -> ModelProto:
@@ -257,12 +257,15 @@ CASES: Cases = {
     "16,000 branches": (lambda _: _nested_ifs(13), ("imported", "model.limit")),
     "chain of 100,000": (lambda _: _chain(100_000), "model.limit"),
     "endless loop": (lambda _: _endless_loop(), "model.limit"),
-    "loop of 2^40 turns": (
-        lambda _: _loop(turn([node("Relu", ["s"], ["s1"])], ["c", "s1"]), trips=HUGE),
+    "loop of 2^40 iterations": (
+        lambda _: _loop(iteration([node("Relu", ["s"], ["s1"])], ["c", "s1"]), trips=HUGE),
         "model.limit",
     ),
-    "loop of 2^63 empty turns": (lambda _: _loop(turn([], ["c", "s"]), trips=FAR), "model.limit"),
-    "1000^6 turns": (lambda _: _nested_loops(6, 1000), "model.limit"),
+    "loop of 2^63 empty iterations": (
+        lambda _: _loop(iteration([], ["c", "s"]), trips=FAR),
+        "model.limit",
+    ),
+    "1000^6 iterations": (lambda _: _nested_loops(6, 1000), "model.limit"),
     "growing loop": (lambda _: _growing_loop(), ("model.limit", "model.node")),
     "loop of large constants": (lambda _: _loop_with_weights(1 << 17), ("imported", "model.limit")),
     "loop over a dead branch": (

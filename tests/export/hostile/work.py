@@ -16,9 +16,9 @@ from tests.export.hostile.build import (
     floats,
     info,
     ints,
+    iteration,
     model,
     node,
-    turn,
 )
 
 LARGE = 2_000_000_000  # elements that kernels can still count
@@ -86,11 +86,13 @@ def two_filled(a: list[int], b: list[int], op: str, **attributes: Any) -> ModelP
 
 
 def loops(trips: int, depth: int = 1, scan: bool = False, constant: bool = False) -> ModelProto:
-    """Loops inside each other, each of so many turns. scan: the outer one collects its states."""
+    """Loops inside each other, each of so many iterations. scan: the outer one collects its
+    states.
+    """
     nodes, made = [node("Relu", ["s"], ["s0"])], ["s0"]
     for level in range(depth):
         outer = level == depth - 1
-        graph = turn(nodes, ["c", made[0], *([made[0]] if outer and scan else [])])
+        graph = iteration(nodes, ["c", made[0], *([made[0]] if outer and scan else [])])
         first = ("start" if constant else "x") if outer else "s"
         made = [f"s{level + 1}", *(["states"] if outer and scan else [])]
         nodes = [node("Loop", ["m", "go", first], made, body=graph)]

@@ -42,10 +42,10 @@ def branch(g: Builder, op: str) -> Made:
 
 @maker("Loop", weight=1.5)
 def loop(g: Builder, op: str) -> Made:
-    """So many turns, known or not, or until a sum is large; with or without scan outputs."""
+    """So many iterations, known or not, or until a sum is large; with or without scan outputs."""
     x = g.pick(KINDS, 0, 2, style="small", least=1)
     step = g.leaf(g.kind_of(x), g.shape_of(x), "small")
-    turn, going, value = g.fresh("b"), g.fresh("b"), g.fresh("b")
+    iteration, going, value = g.fresh("b"), g.fresh("b"), g.fresh("b")
     added = g.node(g.choice(("Add", "Sub", "Max")), [value, step])
     nodes = [added]
     kept = g.node("Identity", [going])
@@ -62,7 +62,7 @@ def loop(g: Builder, op: str) -> Made:
         nodes,
         "body",
         [
-            helper.make_tensor_value_info(turn, TensorProto.INT64, []),
+            helper.make_tensor_value_info(iteration, TensorProto.INT64, []),
             helper.make_tensor_value_info(going, TensorProto.BOOL, []),
             _info(g, value, x),
         ],

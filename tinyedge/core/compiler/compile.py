@@ -717,7 +717,9 @@ class _Assembler:
                 for storage in launch.storages:
                     use(storage, step)
             for first, last in _loops(entry.schedule.launches, start):
-                for of in spans.values():  # what a turn reads from before it is needed in the next
+                for (
+                    of
+                ) in spans.values():  # what a iteration reads from before it is needed in the next
                     if start <= of[-1][0] < first <= of[-1][1] < last:
                         of[-1] = (of[-1][0], last)
             for key in _outputs(entry):

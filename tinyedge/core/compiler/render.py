@@ -254,7 +254,7 @@ class Printer:
         thread = self.special("thread", 0)
         self.line(self.declare(dt.index, first, f"{thread} - {lane}" if total != count else "0"))
         if self.depth > self.outermost:
-            self.line(self.barrier())  # the turn before may still be read
+            self.line(self.barrier())  # the iteration before may still be read
         self.line(f"{array}[{thread}] = {self.strip_parens(node.src[0])};")
         self.line(self.barrier())
         parts = count

@@ -1,10 +1,10 @@
-"""Loops over whole kernels: what one turn computes, taken out of the graph around it.
+"""Loops over whole kernels: what one iteration computes, taken out of the graph around it.
 
-In a tensor graph a LOOP's operands are the first values of what it carries and then what one turn
-makes of them, an expression over the carried values (BUFFER nodes that its LoopInfo lists) and over
-anything else in the graph. Before scheduling, that expression becomes a graph of its own, the Body
-of an LOOP_CALL node: the values from outside that it reads are buffers there. What does not depend
-on a carried value stays outside and is computed once.
+In a tensor graph a LOOP's operands are the first values of what it carries and then what one
+iteration makes of them, an expression over the carried values (BUFFER nodes that its LoopInfo
+lists) and over anything else in the graph. Before scheduling, that expression becomes a graph of
+its own, the Body of an LOOP_CALL node: the values from outside that it reads are buffers there.
+What does not depend on a carried value stays outside and is computed once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tinyedge.core.ir.uop import UOp, toposort
 class LoopInfo:
     """carried: the BUFFER nodes that stand for what is carried.
 
-    trips: how many turns; None: as long as the first carried value, a bool, is true, but at most
-    `bound` turns.
+    trips: how many iterations; None: as long as the first carried value, a bool, is true, but at
+    most `bound` iterations.
     """
 
     carried: tuple[UOp, ...]
@@ -33,7 +33,7 @@ class LoopInfo:
 
 @dataclass(frozen=True)
 class LoopBody:
-    """One turn: `results`, the next carried values, over carried and `captured` buffers.
+    """One iteration: `results`, the next carried values, over carried and `captured` buffers.
 
     origins: of the body's nodes in the graph that it was taken from.
     """

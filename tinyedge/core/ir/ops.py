@@ -180,7 +180,7 @@ SCATTER = _row("scatter", "memory", 3)
 # Loops: see schedule/loops.py.
 LOOP = _row(
     "loop", "loop", -1
-)  # arg: a LoopInfo; src: first values, then what one turn makes of them
+)  # arg: a LoopInfo; src: first values, then what one iteration makes of them
 LOOP_CALL = _row(
     "loop_call", "loop", -1
 )  # arg: a LoopBody; src: first values, then what it reads besides

@@ -228,7 +228,7 @@ def _loop(
     symbols: Mapping[str, int],
     fast: bool,
 ) -> list[Array]:
-    """The last values of what a loop carries, turn by turn."""
+    """The last values of what a loop carries, iteration by iteration."""
     body = node.arg
     names = [n.arg[0].name for n in (*body.repeat.carried, *body.captured)]
     values = dict(zip(names, src, strict=True))

@@ -30,7 +30,7 @@ from tinyedge.core.tensor import formats, functions
 
 MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
 BLOCKS = (256, 4096)  # terms of a block
-MANY_TURNS = 2048  # of a loop: beyond it the program holds one turn and counts
+MANY_TURNS = 2048  # of a loop: beyond it the program holds one iteration and counts
 
 Scalar = Union[bool, int, float]
 Axes = Union[int, Sequence[int], None]
@@ -733,22 +733,22 @@ class Tensor:
     @staticmethod
     def loop(
         first: Sequence[Tensor],
-        turn: Callable[..., Sequence[Tensor]],
+        iteration: Callable[..., Sequence[Tensor]],
         *,
         trips: Size | None = None,
         bound: int = 0,
     ) -> list[Tensor]:
-        """Carry values through turns: values = turn(*values), beginning with `first`.
+        """Carry values through iterations: values = iteration(*values), beginning with `first`.
 
-        trips: how many turns; None: as long as the first value, a bool scalar, is true, at most
-        `bound` turns. Shapes and types stay the same from turn to turn.
+        trips: how many iterations; None: as long as the first value, a bool scalar, is true, at
+        most `bound` iterations. Shapes and types stay the same from iteration to iteration.
         """
         carried = Tensor.carried(first)
-        return Tensor.repeated(first, carried, turn(*carried), trips=trips, bound=bound)
+        return Tensor.repeated(first, carried, iteration(*carried), trips=trips, bound=bound)
 
     @staticmethod
     def carried(first: Sequence[Tensor], before: int = 0) -> list[Tensor]:
-        """What stands for the values that a loop carries, in an expression for one turn.
+        """What stands for the values that a loop carries, in an expression for one iteration.
 
         before: how many of the loop's values have been asked for already.
         """
@@ -768,14 +768,17 @@ class Tensor:
         trips: Size | None = None,
         bound: int = 0,
     ) -> list[Tensor]:
-        """The last values of a loop in which a turn makes `nexts` of `carried`. See `loop`."""
+        """The last values of a loop in which a iteration makes `nexts` of `carried`. See `loop`."""
         for old, new in zip(first, nexts, strict=True):
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 raise ValueError(
-                    f"a turn makes {new.dtype} {list(new.shape)} of {old.dtype} {list(old.shape)}"
+                    f"a iteration makes {new.dtype} {list(new.shape)} of {old.dtype} "
+                    f"{list(old.shape)}"
                 )
         if trips is None and (first[0].dtype is not dt.bool_ or first[0].shape != ()):
-            raise ValueError("the first value of a loop without a number of turns is a bool scalar")
+            raise ValueError(
+                "the first value of a loop without a number of iterations is a bool scalar"
+            )
         if trips is not None and not (isinstance(trips, int) and trips <= MANY_TURNS):
             count = Tensor.from_size(trips, dt.int32)
             counter = [count > 0, Tensor(0, dt.int32)]

@@ -13,15 +13,17 @@ from tinyedge.core.ir.uop import Size, UOp, toposort
 @dataclass(frozen=True)
 class Cause:
     """What a value depends on: the first input whose values it takes, the first number that only a
-    run counts, and whether it changes from turn to turn of a loop.
+    run counts, and whether it changes from iteration to iteration of a loop.
     """
 
     input: str = ""
     count: str = ""
-    turn: bool = False
+    iteration: bool = False
 
     def __or__(self, other: Cause) -> Cause:
-        return Cause(self.input or other.input, self.count or other.count, self.turn or other.turn)
+        return Cause(
+            self.input or other.input, self.count or other.count, self.iteration or other.iteration
+        )
 
 
 NOTHING = Cause()
@@ -62,7 +64,7 @@ class Causes:
             return Cause(count=node.arg[0])
         if node.op is ops.BUFFER and node.arg[0].data is None:
             kind = node.arg[0].kind
-            return Cause(input=node.arg[0].name) if kind == "input" else Cause(turn=True)
+            return Cause(input=node.arg[0].name) if kind == "input" else Cause(iteration=True)
         return NOTHING
 
 
@@ -74,6 +76,6 @@ def next_step(cause: Cause, otherwise: str) -> str:
     if cause.input:
         fixed = f"--constant {shlex.quote(f'{cause.input}=NUMBER')}"
         return f"it is computed from input {cause.input!r}: fix that by {fixed}, or {before}"
-    if cause.turn:
-        return "it changes from turn to turn of a loop: compute it before the loop"
+    if cause.iteration:
+        return "it changes from iteration to iteration of a loop: compute it before the loop"
     return otherwise

@@ -14,7 +14,7 @@ from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes
-from tinyedge.export.onnx.counts import Counts
+from tinyedge.export.onnx.dynamic import DynamicSizes
 from tinyedge.export.onnx.known import ConstantPropagation
 from tinyedge.export.onnx.reader import Model
 
@@ -41,9 +41,9 @@ class Call:
     """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
 
     The walk answers with the values of `results`. functions: those being inlined around it.
-    in_turn: whether it is one turn of a loop that is not unrolled; turns: how many loops lie around
-    it of which only a run knows the number of turns. perhaps: whether it is a branch that only a
-    run chooses.
+    in_turn: whether it is one iteration of a loop that is not unrolled; iterations: how many loops
+    lie around it of which only a run knows the number of iterations. perhaps: whether it is a
+    branch that only a run chooses.
     """
 
     nodes: Sequence[Any]
@@ -54,7 +54,7 @@ class Call:
     functions: frozenset[str] = frozenset()
     in_loop_body: bool = False
     conditional: bool = False
-    turns: int = 0
+    iterations: int = 0
 
 
 class Context(Protocol):
@@ -64,7 +64,7 @@ class Context(Protocol):
     knowledge: ConstantPropagation  # values known at import
     bounds: dict[str, int]  # what the caller said numbers are at most, by node
     bounded: set[str]  # the nodes that asked for one
-    counts: Counts  # sizes that only a run knows
+    counts: DynamicSizes  # sizes that only a run knows
     causes: Causes
     affine: dict[UOp, Affine]  # results that are linear in constant weights
     names: dict[UOp, str]  # of the nodes that made results

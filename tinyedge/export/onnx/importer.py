@@ -24,7 +24,7 @@ from tinyedge.export.onnx import dims as sizes_of
 from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes, next_step
 from tinyedge.export.onnx.context import Call, Scope
-from tinyedge.export.onnx.counts import Counts
+from tinyedge.export.onnx.dynamic import DynamicSizes
 from tinyedge.export.onnx.equality import mismatch, show, too_small
 from tinyedge.export.onnx.known import ConstantPropagation, constant
 from tinyedge.export.onnx.ordering import Reads, duplicate, name_of, ordered, uses_of
@@ -64,7 +64,7 @@ class ImportedModel:
     names: dict[UOp, str]
     warnings: tuple[str, ...]
     unknown: tuple[str, ...] = ()
-    counts: Counts = field(default_factory=Counts)
+    counts: DynamicSizes = field(default_factory=DynamicSizes)
     sizes: Mapping[str, sizes_of.Bounds] = field(default_factory=dict)
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
     bytes: int = 0
@@ -90,7 +90,7 @@ def import_model(
 
     dims: sizes of symbolic input axes, `SYMBOL` or `INPUT[AXIS]` -> `n`, `lo..hi`, `lo..hi:step`.
     constants: values of inputs that shall be fixed, arrays or numbers; these are inputs no more.
-    bounds: by a node's name, the most turns or elements that only a run will know.
+    bounds: by a node's name, the most iterations or elements that only a run will know.
     outputs: names of values; only what these need is imported. Default: the model's outputs.
     spare: dims, bounds and constants may name what the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
@@ -154,7 +154,7 @@ class Importer:
         self.scope = Scope()
         self.uses: Counter[str] = Counter()
         self.functions = _functions(model)
-        self.counts = Counts()
+        self.counts = DynamicSizes()
         self.causes = Causes(self.counts.labels)
         self._count = 0
         self._made = 0
@@ -198,7 +198,8 @@ class Importer:
             raise self.model.limits.exceeded(
                 "unrolled",
                 subject,
-                "too many nodes of subgraphs and functions, counted once for each turn and call, "
+                "too many nodes of subgraphs and functions, counted once for each iteration and "
+                "call, "
                 "steps that operators unroll, or operands and results of one node",
                 "nodes",
             )
@@ -220,7 +221,8 @@ class Importer:
         if unused:
             raise InputError(
                 f"--bound {unused[0]!r}",
-                "no node of that name has a number of turns or elements that only a run will know",
+                "no node of that name has a number of iterations or elements that only a run will "
+                "know",
                 id="input.bound",
                 supported=", ".join(sorted(self.bounded)) or "none: the model needs no bound",
             )
@@ -637,10 +639,11 @@ class Importer:
     def _made_equal(
         self, node: Node, inputs: Sequence[Any], replaced: set[Size]
     ) -> list[Any] | None:
-        """The operands with one of two counted sizes in place of the other, where a node found them
+        """The operands with one of two dynamic sizes in place of the other, where a node found them
         different; None where that is not why it failed. replaced: those of before; one is added.
 
-        Not in a branch or a turn that a run may leave out: what is not computed need not be equal.
+        Not in a branch or a iteration that a run may leave out: what is not computed need not be
+        equal.
         """
         pair, node.different = node.different, None
         site = node.call_site
@@ -767,7 +770,7 @@ class Importer:
             call.functions | {identity},
             call.in_loop_body,
             call.conditional,
-            call.turns,
+            call.iterations,
         )
         for (output, _), result in zip(wanted, results, strict=True):
             call.scope.values[output] = result

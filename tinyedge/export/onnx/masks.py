@@ -54,7 +54,7 @@ def mask_of(node: UOp) -> Mask:
         node, inverted = source, inverted ^ turned
 
 
-def counted_mask(node: UOp) -> Mask | None:
+def dynamic_mask(node: UOp) -> Mask | None:
     """The mask of which a tensor of one element is the sum: the number of its true elements."""
     if maximum(product(node.shape)) != 1 or not (node.dtype.is_int or node.dtype.is_float):
         return None
@@ -86,7 +86,7 @@ def sums_of_masks(root: UOp) -> dict[UOp, Mask]:
     found: dict[UOp, Mask] = {}
 
     def known(node: UOp) -> bool:
-        mask = counted_mask(node) if node not in found else None
+        mask = dynamic_mask(node) if node not in found else None
         if mask is not None:
             found[node] = mask
         return node in found

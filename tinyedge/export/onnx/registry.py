@@ -236,29 +236,31 @@ class Node:
         number: int | str,
         *,
         conditional: bool = False,
-        counted: bool = False,
+        dynamic: bool = False,
     ) -> Call:
         """A run of a subgraph, for the walk: `results = yield node.call(...)`.
 
-        number: of the turn, or "turn" for all turns of a loop. perhaps: only a run knows whether.
-        counted: only a run knows how many turns there are.
+        number: of the iteration, or "turn" for all iterations of a loop. perhaps: only a run knows
+        whether.
+        dynamic: only a run knows how many iterations there are.
         """
         scope = Scope(self.call_site.scope)
         scope.values.update(inputs)
         site = self.call_site
         in_loop_body = site.in_loop_body or number == "turn"
-        turns = site.turns + counted
-        if turns > LOOPS:
+        iterations = site.iterations + dynamic
+        if iterations > LOOPS:
             raise self.unsupported(
-                f"it lies in {turns - 1} loops of which only the run knows the number of turns",
+                f"it lies in {iterations - 1} loops of which only the run knows the number of "
+                "iterations",
                 supported=f"{LOOPS} such loops inside each other",
-                next="make a number of turns constant: such a loop is unrolled",
+                next="make a number of iterations constant: such a loop is unrolled",
             )
         site = replace(
             site,
             in_loop_body=in_loop_body,
             conditional=site.conditional or conditional,
-            turns=turns,
+            iterations=iterations,
         )
         return self.context.subgraph(graph, scope, site, nested(f"{self.name}/{number}"))
 
@@ -280,7 +282,8 @@ class Node:
         return self._value_with_counts(tensor) is None
 
     def bound(self, limit: int | None) -> int:
-        """The most turns or elements that only the run knows: `limit`, or what the caller said.
+        """The most iterations or elements that only the run knows: `limit`, or what the caller
+        said.
 
         Raises UnsupportedOp where there is neither.
         """
@@ -289,23 +292,24 @@ class Node:
         known = [n for n in (limit, given) if n is not None and n < 2**31 - 1]
         if not known:
             raise self.unsupported(
-                "only the run knows how many turns or elements there are",
+                "only the run knows how many iterations or elements there are",
                 supported="a number with a bound",
                 next=f"give one: --bound {shlex.quote(f'{self.name}=1000')}",
             )
         return max(0, min(known))
 
-    def counted(self, count: Tensor, most: Size, mask: Mask | None = None) -> Size:
+    def dynamic_size(self, count: Tensor, most: Size, mask: Mask | None = None) -> Size:
         """A size that a run computes: `count`, an integer scalar, of at most `most`. mask: it is
         how many of its elements are true.
 
-        Raises UnsupportedOp in a turn of a loop, where there is no one such size.
+        Raises UnsupportedOp in a iteration of a loop, where there is no one such size.
         """
         if self.call_site.in_loop_body:
             raise self.unsupported(
-                "each turn of a loop computes how many elements its result has",
-                supported="results of one size in every turn",
-                next="make the loop's number of turns constant, so that it is unrolled, or take a "
+                "each iteration of a loop computes how many elements its result has",
+                supported="results of one size in every iteration",
+                next="make the loop's number of iterations constant, so that it is unrolled, or "
+                "take a "
                 "result of fixed size: TopK of a constant K, or a mask and Where",
             )
         greatest = maximum(most)
@@ -337,16 +341,16 @@ class Node:
             )
         return length
 
-    def sizes(self, tensor: Tensor, what: str, *, counted: bool = False) -> list[Size]:
+    def sizes(self, tensor: Tensor, what: str, *, dynamic: bool = False) -> list[Size]:
         """The values of a 1-D or scalar integer input as sizes: ints, or expressions of symbols.
 
-        counted: those that only a run knows are counts below the bound that the caller gave.
+        dynamic: those that only a run knows are counts below the bound that the caller gave.
         """
         value = self._value_with_counts(tensor)
-        if value is None and counted:
+        if value is None and dynamic:
             parts = [element(tensor, place) for place in range(self.length(tensor, what))]
             return [
-                self.counted(part, self.bound(None))
+                self.dynamic_size(part, self.bound(None))
                 if self.unknown_sizes(part)
                 else self.sizes(part, what)[0]
                 for part in parts
@@ -372,7 +376,7 @@ class Node:
         for node, mask in sums_of_masks(tensor.node).items():
             size = counts.of_mask(mask)
             if size is None and not self.call_site.in_loop_body:
-                size = self.counted(Tensor(node), mask.size, mask)
+                size = self.dynamic_size(Tensor(node), mask.size, mask)
             if size is not None:
                 named[node] = Tensor.from_size(size, node.dtype).reshape(node.shape).node
         if not named:

@@ -29,8 +29,8 @@ class Estimate:
     """The figures of a compilation whose kernels have their moves; sizes are the greatest.
 
     kernels: at most; those of equal text will be one. launches: in the bundle, a loop's once.
-    flops: arithmetic operations of a run, loops with all their turns. weight_bytes, arena_bytes:
-    as the bundle will have them. largest: bytes of the largest buffer.
+    flops: arithmetic operations of a run, loops with all their iterations. weight_bytes,
+    arena_bytes: as the bundle will have them. largest: bytes of the largest buffer.
     """
 
     kernels: int
@@ -133,7 +133,7 @@ def beyond(state: Compilation, entry: str, steps: int, limits: Limits) -> str:
 
 
 def _work(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
-    """What plain kernels do at the greatest sizes, in all turns of loops."""
+    """What plain kernels do at the greatest sizes, in all iterations of loops."""
     total = 0
     for item in launches:
         if isinstance(item, LoopStep):
@@ -146,7 +146,7 @@ def _work(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
 def _work_of(sink: UOp) -> int:
     """Of one kernel after its moves: stores, folds and the operations on values between.
 
-    Each is done in every thread, and there in every turn of the loops that it depends on.
+    Each is done in every thread, and there in every iteration of the loops that it depends on.
     """
     nodes = toposort((sink,))
     threads = {node for node in nodes if node.op is ops.RANGE and node.arg[1] in GROUP_REDUCE}
@@ -158,8 +158,8 @@ def _work_of(sink: UOp) -> int:
             inside = node.ranges
         else:
             continue
-        turns = math.prod(maximum(as_size(each.src[0])) for each in inside | threads)
-        total += node.op.cost * turns
+        iterations = math.prod(maximum(as_size(each.src[0])) for each in inside | threads)
+        total += node.op.cost * iterations
     return total
 
 

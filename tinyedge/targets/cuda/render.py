@@ -107,7 +107,7 @@ class CudaPrinter(Printer):
         place = "0" if total == warps else f"{thread} / {warps * WARP} * {warps}"
         self.line(self.declare(dt.index, first, place))
         if self.depth > self.outermost:
-            self.line(self.barrier())  # the turn before may still be read
+            self.line(self.barrier())  # the iteration before may still be read
         self.line(f"if ({thread} % {WARP} == 0) {{ {array}[{thread} / {WARP}] = {name}; }}")
         self.line(self.barrier())
         parts = [f"{array}[{first} + {i}]" for i in range(warps)]

@@ -573,7 +573,7 @@ export class Model {
         await this.#walk(run, holds ? i + 1 : second, holds ? second : after);
         i = after - 1;
       } else {
-        for (let turn = 0; turn < step.bound && (await this.#condition(run, step)); turn++) {
+        for (let iteration = 0; iteration < step.bound && (await this.#condition(run, step)); iteration++) {
           await this.#walk(run, i + 1, i + 1 + step.body);
         }
         i += step.body;

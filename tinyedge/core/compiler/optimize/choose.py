@@ -24,7 +24,7 @@ from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
-UNROLL = 4  # steps of a sum in one turn of its loop
+UNROLL = 4  # steps of a sum in one iteration of its loop
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
@@ -156,9 +156,9 @@ def _share_long_fold(schedule: Schedule) -> None:
     if not schedule.caps.shared or not serial or outputs >= FEW_OUTPUTS:
         return
     number = max(serial, key=lambda n: (schedule.extent(n), -n))
-    turns = schedule.extent(number)
-    if turns >= 2 * WORKGROUP:
-        _share(schedule, number, WORKGROUP if turns >= 8 * WORKGROUP else 16, "threads")
+    iterations = schedule.extent(number)
+    if iterations >= 2 * WORKGROUP:
+        _share(schedule, number, WORKGROUP if iterations >= 8 * WORKGROUP else 16, "threads")
 
 
 def _folds(sink: UOp) -> list[UOp]:
@@ -210,13 +210,15 @@ def _lanes(width: int, rows: int, caps: Caps) -> int:
     """Threads a row: one for short rows, where rows keep the device busy or nothing is shared."""
     if not caps.shared or width < 32 or (rows >= MANY_ROWS and width <= 64):
         return 1
-    turns = -(-width // caps.vector)
+    iterations = -(-width // caps.vector)
     choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]
-    return min(choices, key=lambda n: (-(-turns // n) * n, -n))
+    return min(choices, key=lambda n: (-(-iterations // n) * n, -n))
 
 
 def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
-    """The fold's innermost range: a vector's worth in one turn, the turns dealt out to threads."""
+    """The fold's innermost range: a vector's worth in one iteration, the iterations dealt out to
+    threads.
+    """
     fold = _folds(schedule.sink)[position]
     inner = fold.src[-1]
     number = int(inner.arg[0])

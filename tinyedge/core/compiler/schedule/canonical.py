@@ -19,7 +19,7 @@ def split_ranges(sink: UOp) -> UOp:
     """Ranges that are only used divided and modulo become several ranges, so that no division is
     left.
     """
-    while mapping := _splits(sink):  # each turn leaves smaller ranges
+    while mapping := _splits(sink):  # each iteration leaves smaller ranges
         sink = replace_ranges(sink, {r: (whole, _pieces(whole)) for r, whole in mapping.items()})
     return sink
 
@@ -268,7 +268,7 @@ def mask_reduce_loops(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside:
         neutral = const(ops.reduce_identity(node.arg, body.dtype), body.dtype)
         body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
         longer = (padded if r is target else r for r in src[1:])
-        left = [r for r in longer if r.op is ops.RANGE]  # a range of one turn is none
+        left = [r for r in longer if r.op is ops.RANGE]  # a range of one iteration is none
         return node.replace((body, *left)) if left else body
 
     return bottom_up((sink,), masked)[sink]

@@ -22,7 +22,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     split_ranges,
     store_of,
 )
-from tinyedge.core.compiler.schedule.counted import bound_ranges, is_counted, read_counts
+from tinyedge.core.compiler.schedule.dynamic import bound_ranges, is_dynamic, read_dynamic_sizes
 from tinyedge.core.compiler.schedule.fuse import decide, is_source
 from tinyedge.core.compiler.schedule.indexing import Indexer, placed_indices, position_of, put_index
 from tinyedge.core.compiler.schedule.layout import (
@@ -158,7 +158,7 @@ class _Scheduler:
 
         weights: the layouts in which a weight is stored; all bodies share them. carried: of a
         loop's body, those of the given buffers whose next values the outputs are, in order.
-        counts: where the values of counted symbols lie; all bodies share them.
+        counts: where the values of dynamic symbols lie; all bodies share them.
         """
         self.halves = halves
         self.wide = wide
@@ -325,7 +325,7 @@ class _Scheduler:
             self._kernel(node, place, root=True)
 
     def _puts_in_place(self, root: UOp) -> bool:
-        """Whether a carried tensor gets a row, and nothing else in the turn looks at it."""
+        """Whether a carried tensor gets a row, and nothing else in the iteration looks at it."""
         if root.op is not ops.UPDATE_ROW:
             return False
         base = root.src[0]
@@ -333,7 +333,9 @@ class _Scheduler:
         return (root, base) in self.nexts and not seen
 
     def _loop(self, node: UOp) -> None:
-        """A loop: its first values, then its turns, one after the other or as a loop of steps."""
+        """A loop: its first values, then its iterations, one after the other or as a loop of
+        steps.
+        """
         body = node.arg
         homes = []
         for value, first in zip(body.repeat.carried, node.src, strict=False):
@@ -361,8 +363,8 @@ class _Scheduler:
             self.counts,
             self.wide,
         )
-        turn = inner.run()
-        nexts = [turn.outputs[str(number)] for number in range(len(homes))]
+        iteration = inner.run()
+        nexts = [iteration.outputs[str(number)] for number in range(len(homes))]
         swaps: dict[TensorBuffer, TensorBuffer] = {}
         for number, (home, new) in enumerate(zip(homes, nexts, strict=True)):
             if new is home:
@@ -375,10 +377,10 @@ class _Scheduler:
                 inner._kernel(result, Placement(home), root=False)
         trips = body.repeat.trips
         if trips is None:
-            self.schedule.launches.append(LoopStep(homes[0], body.repeat.bound, turn.launches))
+            self.schedule.launches.append(LoopStep(homes[0], body.repeat.bound, iteration.launches))
         for number in range(trips or 0):
             self.schedule.launches.extend(
-                _moved(item, swaps if number % 2 else {}) for item in turn.launches
+                _moved(item, swaps if number % 2 else {}) for item in iteration.launches
             )
         odd = trips is not None and trips % 2
         self.results[node] = [swaps.get(home, home) if odd else home for home in homes]
@@ -424,10 +426,10 @@ class _Scheduler:
         share = indexer.range(shares, "loop")  # first: neighbors among threads are columns
         columns = tuple(indexer.range(each, "loop") for each in others)
         lead, rest = columns[:axis], columns[axis:]
-        turn = ix.add(indexer.range(count, "serial"), const(first, dt.index))
-        at, inside = position_of(indexer.value(positions, (*lead, turn)), size)
+        iteration = ix.add(indexer.range(count, "serial"), const(first, dt.index))
+        at, inside = position_of(indexer.value(positions, (*lead, iteration)), size)
         param = indexer.param(place.storage)
-        value = indexer.value(updates, (*lead, turn, *rest))
+        value = indexer.value(updates, (*lead, iteration, *rest))
         address = placed_indices(place, (*lead, at, *rest))
         if combine is not None:
             old = cast(UOp(ops.LOAD, param.dtype, (param, *address, inside), True), node.dtype)
@@ -466,7 +468,9 @@ class _Scheduler:
         sink, contraction = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:
-            sink, storages = read_counts(bound_ranges(sink, self.counts), storages, self.counts)
+            sink, storages = read_dynamic_sizes(
+                bound_ranges(sink, self.counts), storages, self.counts
+            )
             sink, storages = _without_unused(sink, storages)
         roles = contraction.roles(sink) if contraction is not None else None
         self.schedule.launches.append(Launch(sink, tuple(storages), self._names_of(node), roles))
@@ -479,7 +483,7 @@ class _Scheduler:
         if output in self.undecided:
             self.undecided.discard(output)
             exact = output in self.in_parts
-            counted = any(is_counted(size, self.counts) for size in output.shape)
+            counted = any(is_dynamic(size, self.counts) for size in output.shape)
             if not counted:
                 output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
             if self._as_halves(output) and not _summarizes(sink, storages):

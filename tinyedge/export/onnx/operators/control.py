@@ -56,15 +56,15 @@ def _chosen(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
 
 @operator(
     "Loop",
-    limits="a computed number of turns: below a bound; what is carried keeps its shape, "
-    "nothing is counted in a turn",
+    limits="a computed number of iterations: below a bound; what is carried keeps its shape, "
+    "nothing is counted in a iteration",
 )
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
 ) -> Steps:
-    """Unrolled where the number of turns is known at import; else a loop of steps.
+    """Unrolled where the number of iterations is known at import; else a loop of steps.
 
-    Without a condition, the one that turns compute is ignored.
+    Without a condition, the one that iterations compute is ignored.
     """
     body = node.graph("body")
     names = [value.name for value in body.input]
@@ -96,7 +96,7 @@ def loop(
         for parts, value in zip(scanned, results[1 + len(state) :], strict=True):
             parts.append(value)
         number += 1
-    if scanned and not number:  # a turn that is not taken says what it would collect
+    if scanned and not number:  # a iteration that is not taken says what it would collect
         values = [node.constant(np.array(0)), node.constant(np.array(True)), *state]
         results = yield node.call(body, dict(zip(names, values, strict=True)), number)
         if REFUSED in results:
@@ -115,16 +115,17 @@ def _repeated(
     watched: bool,
     carried: tuple[Any, ...],
 ) -> Steps:
-    """A loop of which only the run knows the number of turns, below a bound.
+    """A loop of which only the run knows the number of iterations, below a bound.
 
-    condition: before the first turn; None where it is true. watched: whether those count that
-    turns compute.
+    condition: before the first iteration; None where it is true. watched: whether those count that
+    iterations compute.
     """
     if not all(isinstance(value, Tensor) for value in carried):
         raise node.unsupported(
-            "only the run knows how many turns it takes, and it carries a sequence",
-            supported="sequences in loops whose number of turns is constant",
-            next="make the number of turns constant, or collect what turns make by a scan output",
+            "only the run knows how many iterations it takes, and it carries a sequence",
+            supported="sequences in loops whose number of iterations is constant",
+            next="make the number of iterations constant, or collect what iterations make by a "
+            "scan output",
         )
     limit = None if trips is None or node.unknown_sizes(trips) else node.sizes(trips, "M")[0]
     bound = node.bound(None if limit is None else maximum(limit))
@@ -139,7 +140,7 @@ def _repeated(
     inside = Tensor.carried(first)
     values = [inside[1], node.constant(np.array(True)), *inside[2:]]
     inputs = dict(zip(names, values, strict=True))
-    results = yield node.call(body, inputs, "turn", counted=True)
+    results = yield node.call(body, inputs, "turn", dynamic=True)
     if REFUSED in results:
         return [REFUSED] * len(node.outputs)
     number = inside[1] + 1
@@ -150,7 +151,7 @@ def _repeated(
         fits = isinstance(old, Tensor) and isinstance(new, Tensor)
         if not fits or old.shape != new.shape or old.dtype is not new.dtype:
             raise node.unsupported(
-                f"a turn makes {show(new)} of {show(old)}",
+                f"a iteration makes {show(new)} of {show(old)}",
                 supported="carried values that keep their shape and type",
             )
     scanned = results[1 + len(carried) :]
@@ -164,8 +165,8 @@ def _repeated(
     certain = bound == maximum(limit or 0) and _hold(
         node, condition, results[0] if watched else None
     )
-    turns = limit if limit is not None and certain else node.counted(last[1], bound)
-    rows = [cut(tensor, 0, 0, turns) for tensor in last[2 + len(carried) :]]
+    iterations = limit if limit is not None and certain else node.dynamic_size(last[1], bound)
+    rows = [cut(tensor, 0, 0, iterations) for tensor in last[2 + len(carried) :]]
     return [*last[2 : 2 + len(carried)], *rows]
 
 
@@ -211,11 +212,11 @@ def scan_of_batches(node: Node, lengths: Tensor | None, *values: Tensor) -> Step
         )
     if any(t.shape[0] != batch for t in values) or (lengths is not None and lengths.size != batch):
         raise node.invalid("its operands have batches of several sizes")
-    turns = [length] * batch if lengths is None else node.integers(lengths, "sequence_lens")
+    iterations = [length] * batch if lengths is None else node.integers(lengths, "sequence_lens")
     results = []
-    for number, taken in enumerate(turns):
+    for number, taken in enumerate(iterations):
         if not 0 <= taken <= length:
-            raise node.invalid(f"sequence_lens is {turns} for an axis of {length}")
+            raise node.invalid(f"sequence_lens is {iterations} for an axis of {length}")
         parts = [t[number] for t in values]
         rows = [cut(t, 0, 0, taken) for t in parts[states:]]
         rows = [t.flip((0,)) if back else t for t, back in zip(rows, reverse, strict=True)]
@@ -254,12 +255,12 @@ def _scan(
     elements = [t.gather(0, carried[0]) for t in rows]
     names = [value.name for value in body.input]
     inputs = dict(zip(names, [*carried[1:], *elements], strict=True))
-    results = yield node.call(body, inputs, "turn", counted=not isinstance(length, int))
+    results = yield node.call(body, inputs, "turn", dynamic=not isinstance(length, int))
     if REFUSED in results:
         return [REFUSED] * len(node.outputs)
     for old, new in zip(state, results, strict=False):
         if old.shape != new.shape or old.dtype is not new.dtype:
-            raise node.invalid(f"a turn makes {show(new)} of the state {show(old)}")
+            raise node.invalid(f"a iteration makes {show(new)} of the state {show(old)}")
     made = [Tensor.full((length, *v.shape), 0, v.dtype) for v in results[states:]]
     kept = Tensor.carried(made, len(first))
     nexts = [carried[0] + 1, *results[:states]]

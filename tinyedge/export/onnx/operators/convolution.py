@@ -253,9 +253,9 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     for axis, size in enumerate(shape):
         span = (kernel[axis] - 1) * dilations[axis] + 1
         room = ix.size_add(size, *pads[axis], -span)
-        turns = ix.size_floordiv(room, strides[axis])
-        left = ix.size_sub(room, ix.size_mul(turns, strides[axis]))
-        counts.append(ix.size_add(turns, 1))
+        iterations = ix.size_floordiv(room, strides[axis])
+        left = ix.size_sub(room, ix.size_mul(iterations, strides[axis]))
+        counts.append(ix.size_add(iterations, 1))
         around.append((-pads[axis][0], ix.size_sub(left, pads[axis][1])))
     node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)

@@ -12,7 +12,7 @@ from tinyedge.core.ir.uop import Size, maximum, product
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.masks import mask_of
-from tinyedge.export.onnx.operators import counted
+from tinyedge.export.onnx.operators import dynamic
 from tinyedge.export.onnx.operators.movement import cut
 from tinyedge.export.onnx.operators.shapes import checked_shape
 from tinyedge.export.onnx.operators.sorting import order_of
@@ -170,7 +170,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     elif node.unknown_sizes(k):
         wanted = k.reshape(()).cast(dt.int64)
         most = node.bound(maximum(length))
-        count = node.counted(wanted.minimum(Tensor.from_size(length, dt.int64)), most)
+        count = node.dynamic_size(wanted.minimum(Tensor.from_size(length, dt.int64)), most)
     else:
         (count,) = node.sizes(k, "K")
     least = count if isinstance(count, int) else 0
@@ -186,24 +186,24 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
 # Results whose size depends on the data: where that is not known, as many as a run finds.
 
 
-@operator("NonZero", limits="counted: as many elements as a run finds")
+@operator("NonZero", limits="dynamic: as many elements as a run finds")
 def non_zero(node: Node, x: Tensor) -> Tensor:
     value = node.known(x)
     if value is not None:
         return node.constant(np.argwhere(value).T.astype(np.int64))
     bound = node.bound(maximum(x.size))
-    found, count = counted.non_zero(x, max(1, bound))
-    return cut(found, 1, 0, node.counted(count, bound, mask_of(x.cast(dt.bool_).node)))
+    found, count = dynamic.non_zero(x, max(1, bound))
+    return cut(found, 1, 0, node.dynamic_size(count, bound, mask_of(x.cast(dt.bool_).node)))
 
 
-@operator("Compress", limits="counted: as many elements as a run finds")
+@operator("Compress", limits="dynamic: as many elements as a run finds")
 def compress(node: Node, x: Tensor, condition: Tensor) -> Tensor:
     axis = node.axis(0, x.ndim) if node.has("axis") else None
     known = node.known(condition)
     if known is None:
         bound = node.bound(min(maximum(condition.size), maximum(_length(x, axis))))
-        found, count = counted.compress(x, condition, axis, max(1, bound))
-        return cut(found, axis or 0, 0, node.counted(count, bound, mask_of(condition.node)))
+        found, count = dynamic.compress(x, condition, axis, max(1, bound))
+        return cut(found, axis or 0, 0, node.dynamic_size(count, bound, mask_of(condition.node)))
     chosen = node.constant(np.flatnonzero(known).astype(np.int32))
     if axis is not None:
         return x.gather(axis, chosen)
@@ -215,15 +215,15 @@ def _length(x: Tensor, axis: int | None) -> Size:
     return x.size if axis is None else x.shape[axis]
 
 
-@operator("Unique", limits="counted: as many elements as a run finds")
+@operator("Unique", limits="dynamic: as many elements as a run finds")
 def unique(node: Node, x: Tensor) -> list[Tensor]:
     axis = node.axis(0, x.ndim) if node.has("axis") else None
     value = node.known(x)
     if value is None:
         bound = node.bound(maximum(_length(x, axis)))
         ascending = bool(node.integer("sorted", 1))
-        found = counted.unique(x, axis, max(1, bound), ascending=ascending)
-        n = node.counted(found.count, bound)
+        found = dynamic.unique(x, axis, max(1, bound), ascending=ascending)
+        n = node.dynamic_size(found.count, bound)
         places = [cut(part, 0, 0, n) for part in (found.first, found.counts)]
         return [cut(found.values, axis or 0, 0, n), places[0], found.inverse, places[1]]
     values, first, inverse, counts = np.unique(
@@ -241,7 +241,7 @@ def unique(node: Node, x: Tensor) -> list[Tensor]:
     return [node.constant(values).cast(x.dtype), *places]
 
 
-@operator("NonMaxSuppression", limits="counted: as many elements as a run finds")
+@operator("NonMaxSuppression", limits="dynamic: as many elements as a run finds")
 def non_max_suppression(
     node: Node,
     boxes: Tensor,
@@ -256,7 +256,7 @@ def non_max_suppression(
     if most is None or known is not None:
         each = min(each, max(0, 0 if known is None else int(known.reshape(-1)[0])))
     bound = node.bound(each * maximum(ix.size_mul(number, classes)))
-    found, kept = counted.non_max_suppression(
+    found, kept = dynamic.non_max_suppression(
         boxes,
         scores,
         each if most is None or known is not None else most,
@@ -265,4 +265,4 @@ def non_max_suppression(
         least=None if least is None else least.reshape(()),
         centered=bool(node.integer("center_point_box", 0)),
     )
-    return cut(found, 0, 0, node.counted(kept, bound))
+    return cut(found, 0, 0, node.dynamic_size(kept, bound))

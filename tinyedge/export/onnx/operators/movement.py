@@ -93,7 +93,7 @@ def slice_(
         assert starts is not None and ends is not None
         chosen = None if axes is None else node.integers(axes, "axes")
         if node.unknown_sizes(starts) or node.unknown_sizes(ends):
-            return _counted_slice(node, x, starts, ends, chosen, steps)
+            return _dynamic_slice(node, x, starts, ends, chosen, steps)
         first, last = node.sizes(starts, "starts"), node.sizes(ends, "ends")
     by = [1] * len(first) if steps is None else node.integers(steps, "steps")
     places = list(range(len(first))) if chosen is None else [node.wrap(a, x.ndim) for a in chosen]
@@ -106,7 +106,7 @@ def slice_(
     return x
 
 
-def _counted_slice(
+def _dynamic_slice(
     node: Node,
     x: Tensor,
     starts: Tensor,
@@ -134,7 +134,7 @@ def _counted_slice(
             end = end.maximum(-1).minimum(length - 1)
             span = start - end
         most = ix.size_ceildiv(x.shape[axis], abs(step))
-        n = node.counted((span + (abs(step) - 1)).maximum(0) // abs(step), most)
+        n = node.dynamic_size((span + (abs(step) - 1)).maximum(0) // abs(step), most)
         place = start + Tensor.arange(n, dt.int64) * step
         x = x.gather(axis, place.cast(dt.int32))
     return x

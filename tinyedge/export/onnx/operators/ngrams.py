@@ -137,8 +137,8 @@ def _spread(node: Node, values: Tensor, columns: list[int], width: int) -> Tenso
     for number, column in enumerate(columns):
         sources[column].append(number)
     result: Tensor | None = None
-    for turn in range(max(len(s) for s in sources)):
-        at = np.array([s[turn] if turn < len(s) else -1 for s in sources], np.int32)
+    for iteration in range(max(len(s) for s in sources)):
+        at = np.array([s[iteration] if iteration < len(s) else -1 for s in sources], np.int32)
         part = values.gather(1, node.constant(at))
         result = part if result is None else result + part
     assert result is not None

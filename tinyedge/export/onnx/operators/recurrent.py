@@ -106,14 +106,14 @@ class Layer:
             return self._unrolled(self.steps, first, cell)
         last = Tensor.from_size(self.steps, dt.int32) - 1
 
-        def turn(t: Tensor, rows: Tensor, *state: Tensor) -> Sequence[Tensor]:
+        def iteration(t: Tensor, rows: Tensor, *state: Tensor) -> Sequence[Tensor]:
             step = last - t if self.reverse else t
             row, kept = self._step(step, self.projected.gather(0, step), state, cell)
             return t + 1, rows.put(step, row), *kept
 
         rows = Tensor.full((self.steps, *first[0].shape), 0.0, first[0].dtype)
         start = [Tensor(0, dt.int32), rows, *first]
-        _, rows, *state = Tensor.loop(start, turn, trips=self.steps)
+        _, rows, *state = Tensor.loop(start, iteration, trips=self.steps)
         return rows, state
 
     def _unrolled(
@@ -187,8 +187,8 @@ def _layers(
     steps, batch, _ = x.shape
     if steps == 0:
         raise node.unsupported("it has no steps", supported="at least one step")
-    turns = steps if isinstance(steps, int) else 1
-    node.spend((32 + turns) * len(weights.inputs))
+    iterations = steps if isinstance(steps, int) else 1
+    node.spend((32 + iterations) * len(weights.inputs))
     result = []
     for d, (project_input, project) in enumerate(
         zip(weights.inputs, weights.recurrent, strict=True)

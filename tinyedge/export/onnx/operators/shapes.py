@@ -63,7 +63,7 @@ def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
     if value.size != 1:
         raise node.invalid(f"its value has {value.size} elements")
     return value.reshape(()).broadcast_to(
-        checked_shape(node, node.sizes(sizes, "input", counted=True))
+        checked_shape(node, node.sizes(sizes, "input", dynamic=True))
     )
 
 
@@ -75,7 +75,7 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     first, last, step = (t.reshape(()).cast(kind) for t in (start, limit, delta))
     count: Size
     if any(node.unknown_sizes(t) for t in (start, limit, delta)):
-        count = node.counted(range_length(first, last, step), node.bound(None))
+        count = node.dynamic_size(range_length(first, last, step), node.bound(None))
     elif dtype.is_float and any(node.unknown(t) for t in (start, limit, delta)):
         parts = [node.element(t, w) for t, w in zip((start, limit, delta), LIMITS, strict=True)]
         try:
@@ -252,7 +252,7 @@ def dropout(
 @operator("Expand", limits="a computed shape: below a bound")
 def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
     """Broadcast of x with a shape: a 1 in the shape keeps the size of x."""
-    sizes = node.sizes(target, "shape", counted=True)
+    sizes = node.sizes(target, "shape", dynamic=True)
     lead = max(0, len(sizes) - x.ndim)
     have = (1,) * lead + x.shape
     want = (1,) * (len(have) - len(sizes)) + tuple(sizes)

@@ -22,8 +22,8 @@ def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tu
     """cos and sin of 2 pi n k / length, [rows, columns]; n k is reduced as an integer."""
     if isinstance(rows, int) and isinstance(columns, int) and isinstance(length, int):
         node.check_table(rows * columns)
-        turns = np.outer(np.arange(rows), np.arange(columns)) % length
-        angle = 2 * np.pi * turns / length
+        iterations = np.outer(np.arange(rows), np.arange(columns)) % length
+        angle = 2 * np.pi * iterations / length
         kind = x.dtype.numpy
         return node.constant(np.cos(angle).astype(kind)), node.constant(np.sin(angle).astype(kind))
     if maximum(rows) * maximum(columns) > dt.int32.limits[1]:
@@ -36,8 +36,8 @@ def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tu
 
 
 def _open_waves(rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in a run: of n k, quarters of a turn are taken out as integers, so that what is left
-    for a float is small.
+    """The same in a run: of n k, quarters of a iteration are taken out as integers, so that what is
+    left for a float is small.
     """
     wide = dt.float64 if x.dtype is dt.float64 else dt.float32
     count = Tensor.from_size(length, dt.int32)

@@ -30,9 +30,9 @@ def _penalized(node: Node, x: Tensor, gradient: Tensor) -> Tensor:
 
 
 @operator("Adagrad", domain=DOMAIN)
-def adagrad(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Tensor]:
+def adagrad(node: Node, rate: Tensor, iteration: Tensor, *tensors: Tensor) -> list[Tensor]:
     decay, epsilon = node.number("decay_factor", 0.0), node.number("epsilon", 1e-6)
-    shrunk = (rate / (1.0 + turn.cast(rate.dtype) * decay)).reshape(())
+    shrunk = (rate / (1.0 + iteration.cast(rate.dtype) * decay)).reshape(())
 
     def step(x: Tensor, gradient: Tensor, squares: Tensor) -> Sequence[Tensor]:
         slope = _penalized(node, x, gradient)
@@ -43,14 +43,14 @@ def adagrad(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Te
 
 
 @operator("Adam", domain=DOMAIN)
-def adam(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Tensor]:
-    """The corrections of the averages' start apply from turn 1 on."""
+def adam(node: Node, rate: Tensor, iteration: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """The corrections of the averages' start apply from iteration 1 on."""
     alpha, beta = node.number("alpha", 0.9), node.number("beta", 0.999)
     epsilon, after = node.number("epsilon", 1e-6), node.number("norm_coefficient_post", 0.0)
-    rate, turn = rate.reshape(()), turn.reshape(())
-    turns = turn.cast(rate.dtype)
-    adapted = rate * _without(beta, turns).sqrt() / _without(alpha, turns)
-    adapted = (turn > 0).where(adapted, rate)
+    rate, iteration = rate.reshape(()), iteration.reshape(())
+    iterations = iteration.cast(rate.dtype)
+    adapted = rate * _without(beta, iterations).sqrt() / _without(alpha, iterations)
+    adapted = (iteration > 0).where(adapted, rate)
 
     def step(x: Tensor, gradient: Tensor, mean: Tensor, square: Tensor) -> Sequence[Tensor]:
         slope = _penalized(node, x, gradient)
@@ -61,19 +61,19 @@ def adam(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Tenso
     return _stepped(node, tensors, 4, step)
 
 
-def _without(base: float, turns: Tensor) -> Tensor:
-    """1 - base^turns, for 0 <= base < 1 and turns > 0."""
-    return -expm1(turns * math.log(base)) if base else Tensor(1.0, turns.dtype)
+def _without(base: float, iterations: Tensor) -> Tensor:
+    """1 - base^iterations, for 0 <= base < 1 and iterations > 0."""
+    return -expm1(iterations * math.log(base)) if base else Tensor(1.0, iterations.dtype)
 
 
 @operator("Momentum", domain=DOMAIN)
-def momentum(node: Node, rate: Tensor, turn: Tensor, *tensors: Tensor) -> list[Tensor]:
+def momentum(node: Node, rate: Tensor, iteration: Tensor, *tensors: Tensor) -> list[Tensor]:
     alpha, beta = node.number("alpha", 0.0), node.number("beta", 0.0)
     mode = node.text("mode", "standard")
     if mode not in ("standard", "nesterov"):
         raise node.invalid(f"mode is {mode!r}")
     rate = rate.reshape(())
-    scale = (turn > 0).reshape(()).where(Tensor(beta, rate.dtype), 1.0)
+    scale = (iteration > 0).reshape(()).where(Tensor(beta, rate.dtype), 1.0)
 
     def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> Sequence[Tensor]:
         slope = _penalized(node, x, gradient)

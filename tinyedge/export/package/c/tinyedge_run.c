@@ -373,9 +373,9 @@ static te_status walk(te_context *context, int64_t first, int64_t end) {
         if (step->op == TE_IF) {
             TE_TRY(answer ? walk(context, number + 1, then) : walk(context, then, after));
         }
-        for (int64_t turn = 0; step->op == TE_LOOP && answer; turn++) {
+        for (int64_t iteration = 0; step->op == TE_LOOP && answer; iteration++) {
             TE_TRY(walk(context, number + 1, then));
-            if (turn + 1 == step->bound) break;
+            if (iteration + 1 == step->bound) break;
             TE_TRY(holds(context, step->condition, &answer));
         }
         number = after;

@@ -174,12 +174,12 @@ def _sorted_rows(table: Tensor) -> Tensor:
     if columns == 1:
         return order_of(table.squeeze(1))
 
-    def turn(left: Tensor, order: Tensor) -> Sequence[Tensor]:
+    def iteration(left: Tensor, order: Tensor) -> Sequence[Tensor]:
         column = table.gather(1, left).gather(0, order)
         return left - 1, order.gather(0, order_of(column))
 
     first = [Tensor.from_size(columns, dt.int32) - 1, Tensor.arange(table.shape[0])]
-    return Tensor.loop(first, turn, trips=columns)[1]
+    return Tensor.loop(first, iteration, trips=columns)[1]
 
 
 def non_max_suppression(
@@ -200,11 +200,11 @@ def non_max_suppression(
     centered: boxes are (x, y, width, height) around (x, y); else two opposite corners.
     """
     number, classes, count = scores.shape
-    turns = maximum(count) if isinstance(most, Tensor) else min(most, maximum(count))
-    rounds = -(-turns // BATCH)
-    if 0 in (turns, number, classes):
+    iterations = maximum(count) if isinstance(most, Tensor) else min(most, maximum(count))
+    rounds = -(-iterations // BATCH)
+    if 0 in (iterations, number, classes):
         return Tensor.full((bound, 3), 0, dt.int64), Tensor(0, dt.int32)
-    limit = most.reshape(()) if isinstance(most, Tensor) else Tensor(turns, dt.int32)
+    limit = most.reshape(()) if isinstance(most, Tensor) else Tensor(iterations, dt.int32)
     corners = stored(_corners(boxes, centered))
     alive = ~scores.isnan() if least is None else scores > least
     sizes = [size for size in FEW if least is not None and 2 * size < maximum(count)]
@@ -241,7 +241,7 @@ def non_max_suppression(
         lines = product((number, classes))
         flags = _Flags.of(alive.reshape((lines, count)))
         longest = flags.count.max()
-    enough = next((size for size in sizes if size >= 2 * turns), None)
+    enough = next((size for size in sizes if size >= 2 * iterations), None)
     for size in sizes:
         chosen = run(begin & (longest <= size), among_few(size))
         begin = begin & (longest > size)
@@ -274,7 +274,7 @@ class _Candidates:
     numbers: Tensor | None
 
     def select(self, chosen: Tensor, limit: Tensor, overlap: Tensor | float) -> Tensor:
-        """The numbers of the selected boxes, one in every turn, written over chosen [rounds,
+        """The numbers of the selected boxes, one in every iteration, written over chosen [rounds,
         BATCH, B, C], which are -1. Those after the limit may be any.
         """
         number, classes, count = self.scores.shape
@@ -294,7 +294,7 @@ class _Candidates:
             return hit.where(candidate, total).min(-1)
 
         def several(
-            going: Tensor, turn: Tensor, place: Tensor, alive: Tensor, chosen: Tensor
+            going: Tensor, iteration: Tensor, place: Tensor, alive: Tensor, chosen: Tensor
         ) -> Sequence[Tensor]:
             places = []
             for _ in range(BATCH):
@@ -307,10 +307,10 @@ class _Candidates:
             for step, selected in enumerate(places):
                 own = Tensor.arange(BATCH).eq(step).reshape((BATCH, 1, 1))
                 row = own.where(selected, row)
-            chosen = chosen.put(turn, row)
+            chosen = chosen.put(iteration, row)
             more = (place < total).cast(dt.int32).max() > 0
-            left = ((turn + 1) * BATCH).cast(limit.dtype) < limit
-            return more & left, turn + 1, place, alive, chosen
+            left = ((iteration + 1) * BATCH).cast(limit.dtype) < limit
+            return more & left, iteration + 1, place, alive, chosen
 
         rounds = chosen.shape[0]
         assert isinstance(rounds, int)

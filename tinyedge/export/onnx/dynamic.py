@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.counted import is_counted, most
+from tinyedge.core.compiler.schedule.dynamic import is_dynamic, most
 from tinyedge.core.errors import UnsupportedOp
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
@@ -18,8 +18,8 @@ from tinyedge.export.onnx.masks import Mask
 
 
 @dataclass
-class Counts:
-    """The counted sizes of a model. made: the tensors that compute them, as they are and below the
+class DynamicSizes:
+    """The dynamic sizes of a model. made: the tensors that compute them, as they are and below the
     most there is room for. labels: the nodes that they are of. taken: names of other sizes.
     bounded: the nodes of those that may be above the most, because the caller said what that is;
     seen: those that an output tells. masks: the numbers of true elements, by mask. equal: pairs of
@@ -100,7 +100,7 @@ class Counts:
         telling: the count is -1 where sizes differ that a run has to find equal.
         Raises UnsupportedOp where two of its sizes are counted.
         """
-        axes = [axis for axis, size in enumerate(tensor.shape) if is_counted(size, self.made)]
+        axes = [axis for axis, size in enumerate(tensor.shape) if is_dynamic(size, self.made)]
         if not axes and telling:
             axes = [0]
         if not axes:
@@ -116,7 +116,7 @@ class Counts:
         (axis,) = axes
         size = as_node(tensor.shape[axis])
         shape = list(tensor.shape)
-        if is_counted(size, self.made):
+        if is_dynamic(size, self.made):
             shape[axis] = as_size(most(size, self.made))
         count = f"{name}.count"
         while count in taken:

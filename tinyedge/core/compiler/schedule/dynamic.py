@@ -2,7 +2,7 @@
 
 A count is a SYMBOL whose value lies in a buffer. Everything is laid out by it as by any other
 symbolic size: rows of `n` elements follow each other without gaps. But the host does not know it
-when it launches, so no loop and no workgroup may depend on it: a range of a counted size runs to
+when it launches, so no loop and no workgroup may depend on it: a range of a dynamic size runs to
 the most that the size can be, and what is beyond it is neither stored nor folded.
 """
 
@@ -30,7 +30,7 @@ MONOTONIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.FLOORDIV, ops.MIN
 TRIED = 1 << 16  # values of counts
 
 
-def is_counted(size: Size, counts: Collection[str]) -> bool:
+def is_dynamic(size: Size, counts: Collection[str]) -> bool:
     """Whether only a run knows the size."""
     return isinstance(size, UOp) and any(
         node.op is ops.SYMBOL and node.arg[0] in counts for node in toposort((size,))
@@ -98,7 +98,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
     ranges = [n for n in toposort((sink,)) if n.op is ops.RANGE]
     for target in sorted(ranges, key=lambda r: int(r.arg[0])):
         size = target.src[0]
-        if not is_counted(size, counts):
+        if not is_dynamic(size, counts):
             continue
         number, kind = target.arg
         longer = make_range(most(size, counts), number, kind)
@@ -126,7 +126,7 @@ def _has_room(load: UOp, target: UOp, longer: UOp) -> bool:
     return not param.is_image and low >= 0 and high < maximum(param.layout.count(param.shape))
 
 
-def read_counts(
+def read_dynamic_sizes(
     sink: UOp, storages: Sequence[TensorBuffer], counts: Mapping[str, TensorBuffer]
 ) -> tuple[UOp, list[TensorBuffer]]:
     """The kernel with its counts as arguments: their buffers come after the others."""
