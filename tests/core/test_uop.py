@@ -91,13 +91,13 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     assert len(digests) == 1 and len(digests.pop().strip()) == 24
 
 
-def test_folds_bind_their_ranges() -> None:
+def test_reductions_bind_their_ranges() -> None:
     r = UOp(ops.RANGE, dt.index, (as_node(5),), (0, "loop"))
     s = UOp(ops.RANGE, dt.index, (as_node(7),), (1, "reduce"))
     body = UOp(ops.CAST, dt.float32, (UOp(ops.MUL, dt.index, (r, s)),))
-    fold = UOp(ops.REDUCE_LOOP, dt.float32, (body, s), ops.ADD)
+    reduction = UOp(ops.REDUCE_LOOP, dt.float32, (body, s), ops.ADD)
     assert body.ranges == {r, s}
-    assert fold.ranges == {r}
+    assert reduction.ranges == {r}
 
 
 def test_shapes_are_checked() -> None:

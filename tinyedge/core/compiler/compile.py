@@ -126,7 +126,7 @@ class Kernel:
     moves: list[Move]
     contraction: Mapping[str, tuple[int, ...]] | None = None
     expanded: UOp | None = None
-    scattered: set[int] = field(default_factory=set)
+    non_contiguous: set[int] = field(default_factory=set)
     text: LoweredKernel | None = None
     source: str = ""
     flops: int = 0
@@ -275,11 +275,11 @@ def _optimize(state: Compilation) -> None:
     """
     _choose_all(state)
     while True:
-        split, scattered = _split_halves(state), _scattered_images(state)
-        if not split and not scattered:
+        split, non_contiguous = _split_halves(state), _scattered_images(state)
+        if not split and not non_contiguous:
             return
         state.full.update(split)
-        state.flat.update(scattered)
+        state.flat.update(non_contiguous)
         _schedule(state)
         _choose_all(state)
 
@@ -290,7 +290,7 @@ def _scattered_images(state: Compilation) -> set[UOp]:
         storage.node
         for launch in state.launches
         for slot, storage in enumerate(launch.storages)
-        if slot in state.kernels[launch.sink].scattered and storage.node is not None
+        if slot in state.kernels[launch.sink].non_contiguous and storage.node is not None
     }
 
 
@@ -347,7 +347,7 @@ def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
     flops = operations(launch.sink)
     kernel = Kernel(name, launch.sink, moved, moves, launch.contraction, flops=flops)
     if state.caps.image:
-        kernel.scattered = not_pixels(_expanded(kernel, state.caps))
+        kernel.non_contiguous = not_pixels(_expanded(kernel, state.caps))
     return kernel
 
 

@@ -43,9 +43,9 @@ def program_counters(
 
 
 def workgroup_bytes(text: LoweredKernel) -> int:
-    """Memory that a kernel's workgroup shares, at most: a value of every thread for each fold over
-    threads.
+    """Memory that a kernel's workgroup shares, at most: a value of every thread for each reduction
+    over threads.
     """
     threads = math.prod(text.geometry.workgroup)
-    folds = [node for node in toposort(text.linear.statements) if node.op is ops.GROUP_REDUCE]
-    return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in folds)
+    reductions = [node for node in toposort(text.linear.statements) if node.op is ops.GROUP_REDUCE]
+    return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in reductions)

@@ -238,8 +238,8 @@ class Printer:
         self.line("}")
 
     def threads(self, node: UOp) -> None:
-        """A fold over threads: each leaves its part in workgroup memory, then each takes all of
-        them.
+        """A reduction over threads: each leaves its part in workgroup memory, then each takes all
+        of them.
 
         Many parts are first brought down to a few, by as many threads.
         """

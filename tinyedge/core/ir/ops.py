@@ -25,7 +25,7 @@ class Primitive:
     numpy: its meaning on arrays, for elementwise rows.
     c: default spelling in a C-like language, `{0}` is the first operand.
     result: "same" as the operands, or "bool".
-    identity: the neutral element where the row can fold a reduction.
+    identity: the neutral element where the row can combine a reduction.
     """
 
     name: str
@@ -215,7 +215,7 @@ BARRIER = _row("barrier", "statement", 0)
 
 
 def reduce_identity(op: Primitive, dtype: DType) -> int | float:
-    """The neutral element of a fold in a scalar type."""
+    """The neutral element of a reduction in a scalar type."""
     if op in (MAX, MIN) and dtype.kind != "f":
         return dtype.limits[0 if op is MAX else 1]
     assert op.identity is not None

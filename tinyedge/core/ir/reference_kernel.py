@@ -109,7 +109,7 @@ class _Store:
             return self._load(node)
         src = [self.values[s] for s in node.src]
         if op is ops.REDUCE_LOOP:
-            return self._fold(node, src[0])
+            return self._reduce(node, src[0])
         if op is ops.CAST:
             return dt.cast_array(src[0], node.dtype)
         if op is ops.BITCAST:
@@ -127,7 +127,7 @@ class _Store:
         taken = np.asarray(flat[np.where(inside, at, 0)], node.dtype.numpy)
         return np.where(inside, taken, np.zeros((), node.dtype.numpy))
 
-    def _fold(self, node: UOp, value: Array) -> Array:
+    def _reduce(self, node: UOp, value: Array) -> Array:
         axes = tuple(self.axes[r] for r in node.src[1:])
         shape = list(value.shape) if value.ndim else [1] * len(self.ranges)
         for axis in axes:

@@ -3,7 +3,7 @@
     tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realize, loops;
              shapes agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
-             a fold's
+             a reduction's
     lowered  statements in order: names before uses, loops closed, no range kind left that stands
              for copies or lanes of vectors
 
@@ -25,7 +25,7 @@ TENSOR_GROUPS = (
 )
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
-FOLD_KINDS = ("reduce", "unroll", "threads")
+REDUCE_KINDS = ("reduce", "unroll", "threads")
 LOWERED_KINDS = ("loop", "serial", "reduce", "grid", "local", "lane", "threads")
 
 
@@ -127,12 +127,12 @@ def check_kernel(sink: UOp) -> None:
     for node in toposort((sink,)):
         op = node.op
         if op is ops.RANGE:
-            if node.arg[1] not in OUTPUT_KINDS + FOLD_KINDS:
+            if node.arg[1] not in OUTPUT_KINDS + REDUCE_KINDS:
                 raise _fail("kernel", node, f"no kind of range is called {node.arg[1]}")
         elif op is ops.REDUCE_LOOP:
             for r in node.src[1:]:
-                if r.op is not ops.RANGE or r.arg[1] not in FOLD_KINDS:
-                    raise _fail("kernel", node, f"a fold over {r!r}")
+                if r.op is not ops.RANGE or r.arg[1] not in REDUCE_KINDS:
+                    raise _fail("kernel", node, f"a reduction over {r!r}")
                 bound[r] = node
         elif op is ops.LOAD:
             if node.src[0].op is not ops.PARAM or node.src[1].dtype is not dt.index:
@@ -156,7 +156,7 @@ def check_kernel(sink: UOp) -> None:
     for store in sink.src:
         for r in store.ranges:
             if r.arg[1] not in OUTPUT_KINDS:
-                raise _fail("kernel", r, "a fold's range is used outside of its fold")
+                raise _fail("kernel", r, "a reduction's range is used outside of its fold")
 
 
 def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
@@ -182,6 +182,6 @@ def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
                 raise _fail("lowered", node, f"range {r.arg[0]} is used outside of its loop")
     if open_loops:
         raise _fail("lowered", open_loops[-1], "a loop is not closed")
-    for fold, accumulator in values.items():
+    for reduction, accumulator in values.items():
         if accumulator not in declared:
-            raise _fail("lowered", fold, "a fold has no accumulator")
+            raise _fail("lowered", reduction, "a reduction has no accumulator")

@@ -69,10 +69,10 @@ def say(value: object) -> str:
 def kernel_text(sink: UOp) -> Iterator[str]:
     """A kernel, before or after moves, as equations: its ranges, then its stores."""
     nodes = toposort((sink,))
-    folded = {r for node in nodes if node.op is ops.REDUCE_LOOP for r in node.src[1:]}
+    reduced = {r for node in nodes if node.op is ops.REDUCE_LOOP for r in node.src[1:]}
     ranges = sorted((n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg[0], r.arg[1]))
     writer = _Writer()
-    groups = ([r for r in ranges if r not in folded], [r for r in ranges if r in folded])
+    groups = ([r for r in ranges if r not in reduced], [r for r in ranges if r in reduced])
     yield "; ".join(", ".join(map(writer.range, group)) for group in groups if group) or "no ranges"
     uses = Counter(operand for node in nodes for operand in set(node.src))
     for node in nodes:
@@ -85,7 +85,7 @@ def kernel_text(sink: UOp) -> Iterator[str]:
 
 
 def statements_text(statements: Sequence[UOp], values: Mapping[UOp, UOp]) -> Iterator[str]:
-    """The statements of a lowered kernel. values: what stands for a fold."""
+    """The statements of a lowered kernel. values: what stands for a reduction."""
     writer = _Writer(values)
     depth = 0
     for node in statements:

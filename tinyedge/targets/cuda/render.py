@@ -80,7 +80,9 @@ class CudaPrinter(Printer):
         return BARRIER
 
     def threads(self, node: UOp) -> None:
-        """A fold over threads: in each warp by shuffles, then over warps through shared memory."""
+        """A reduction over threads: in each warp by shuffles, then over warps through shared
+        memory.
+        """
         count = int(node.src[1].src[0].arg)
         total = math.prod(self.geometry.workgroup)
         whole = total % WARP == 0 and (WARP % count == 0 or count % WARP == 0)

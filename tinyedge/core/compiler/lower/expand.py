@@ -37,7 +37,9 @@ def expand(sink: UOp, caps: Caps) -> UOp:
 
 
 def _one_writer(sink: UOp) -> UOp:
-    """Where threads share a fold and no lane tells their stores apart, the first of them stores."""
+    """Where threads share a reduction and no lane tells their stores apart, the first of them
+    stores.
+    """
     found = kernel_ranges(sink)
     threads = [r for r in found if r.arg[1] == "threads"]
     if not threads or any(r.arg[1] == "lane" for r in found):
@@ -53,7 +55,7 @@ def _one_writer(sink: UOp) -> UOp:
 
 
 def _unroll(sink: UOp) -> UOp:
-    """Folds over "unroll" ranges fold over copies of their body; "threads" ranges become a
+    """Reductions over "unroll" ranges run over copies of their body; "threads" ranges become a
     GROUP_REDUCE node.
     """
     return bottom_up((sink,), _unrolled)[sink]
@@ -72,20 +74,22 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
             copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
         total = copy
     assert total is not None
-    new = _folded(node, total, serial)
+    new = _reduced(node, total, serial)
     return UOp(ops.GROUP_REDUCE, node.dtype, (new, *threads), node.arg) if threads else new
 
 
 _simplified = rebuilding(simplify)
 
 
-def _folded(fold: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
-    """A fold of a body: over no ranges the body, of zeros 0, for what is computed of their sum."""
+def _reduced(reduction: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
+    """A reduction of a body: over no ranges the body, of zeros 0, for what is computed of their
+    sum.
+    """
     if not ranges:
         return body
-    if fold.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
-        return const(0, fold.dtype)
-    return UOp(ops.REDUCE_LOOP, fold.dtype, (body, *ranges), fold.arg)
+    if reduction.arg is ops.ADD and body.op is ops.CONST and body.arg == 0:
+        return const(0, reduction.dtype)
+    return UOp(ops.REDUCE_LOOP, reduction.dtype, (body, *ranges), reduction.arg)
 
 
 def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:

@@ -24,8 +24,8 @@ INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR, ops.SHAR
 
 @dataclass
 class Linear:
-    """Statements in order; `values` names the node that stands for a fold or a reduction over
-    threads.
+    """Statements in order; `values` names the node that stands for a reduction, in one thread or
+    over threads.
     """
 
     statements: list[UOp] = field(default_factory=list)
@@ -48,13 +48,13 @@ class _Linearizer:
         self.values: dict[UOp, UOp] = {}
         self.paths: dict[UOp, Path] = {}
         self.range_paths: dict[UOp, Path] = {}
-        self.fold_groups: dict[Path, list[UOp]] = {}
+        self.reduce_groups: dict[Path, list[UOp]] = {}
         self._place_ranges(sink)
         self.sink = self._ordered(sink)
         self.nodes = toposort((self.sink,))
         for node in self.nodes:  # operands first
             self._path(node)
-        self._group_folds()
+        self._group_reductions()
         self.uses = self._count_uses()
         self.stores = set(self.sink.src)
         self.done: set[UOp] = set()
@@ -71,18 +71,18 @@ class _Linearizer:
             path = (*path, loop)
             self.range_paths[loop] = path
         parents: dict[Path, Path] = {}
-        for node in reversed(toposort((sink,))):  # a fold inside of another one comes after it
+        for node in reversed(toposort((sink,))):  # a reduction inside of another one comes after it
             if node.op is not ops.REDUCE_LOOP:
                 continue
             own = node.src[1:]
-            parent = self._fold_parent(node)
+            parent = self._reduction_parent(node)
             if own not in parents or len(parent) > len(parents[own]):
                 parents[own] = parent
             for i, r in enumerate(own):
                 self.range_paths[r] = parents[own] + own[: i + 1]
 
-    def _fold_parent(self, fold: UOp) -> Path:
-        return self._longest(r for r in fold.ranges if r.arg[1] in SERIAL)
+    def _reduction_parent(self, reduction: UOp) -> Path:
+        return self._longest(r for r in reduction.ranges if r.arg[1] in SERIAL)
 
     def _longest(self, ranges: object) -> Path:
         best: Path = ()
@@ -93,8 +93,8 @@ class _Linearizer:
         return best
 
     def _path(self, node: UOp) -> Path:
-        """The loops around a node: those of its ranges, and those around the folds that it uses,
-        which may be more where they run with others over the same ranges.
+        """The loops around a node: those of its ranges, and those around the reductions that it
+        uses, which may be more where they run with others over the same ranges.
         """
         path = self.paths.get(node)
         if path is None:
@@ -134,10 +134,10 @@ class _Linearizer:
         assert total is not None
         return total
 
-    def _group_folds(self) -> None:
+    def _group_reductions(self) -> None:
         for node in self.nodes:
             if node.op is ops.REDUCE_LOOP:
-                self.fold_groups.setdefault(node.src[1:], []).append(node)
+                self.reduce_groups.setdefault(node.src[1:], []).append(node)
 
     def _count_uses(self) -> dict[UOp, int]:
         uses: dict[UOp, int] = {}
@@ -193,7 +193,7 @@ class _Linearizer:
             if node in self.done:
                 continue
             if node.op is ops.REDUCE_LOOP:
-                self._fold(node)
+                self._reduce(node)
             else:
                 self._emit_value(node)
             self.done.add(node)
@@ -208,11 +208,11 @@ class _Linearizer:
     def _append(self, path: Path, node: UOp) -> None:
         self.blocks[path].items.append(node)
 
-    def _fold(self, fold: UOp) -> None:
-        """A loop nest for all folds over the same ranges, each with its accumulator."""
-        own = fold.src[1:]
-        group = [f for f in self.fold_groups[own] if f not in self.done]
-        parent = self._path(fold)
+    def _reduce(self, reduction: UOp) -> None:
+        """A loop nest for all reductions over the same ranges, each with its accumulator."""
+        own = reduction.src[1:]
+        group = [f for f in self.reduce_groups[own] if f not in self.done]
+        parent = self._path(reduction)
         inside = self.range_paths[own[-1]]
         bodies = [f.src[0] for f in group]
         for node in toposort(bodies, stop=lambda n: n in self.done):

@@ -27,7 +27,7 @@ TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
 UNROLL = 4  # steps of a sum in one iteration of its loop
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
-FEW_OUTPUTS = 512  # with fewer results than this a long fold is dealt out to threads
+FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
@@ -84,7 +84,7 @@ Roles = Mapping[str, tuple[int, ...]]
 
 
 def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
-    """The least that a device needs: outputs to workgroups and threads, folds serial."""
+    """The least that a device needs: outputs to workgroups and threads, reductions serial."""
     return exact(sink, caps)
 
 
@@ -113,11 +113,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     contraction: the kernel's ranges by role, where it holds a sum of products.
     """
     schedule = Schedule(sink, caps)
-    folds = _folds(sink)
+    reductions = _reductions(sink)
     vector = _contiguous(sink)
     _fill(schedule, vector)
-    columns = _columns(schedule.sink) if folds else []
-    if columns or len(folds) > 1:
+    columns = _columns(schedule.sink) if reductions else []
+    if columns or len(reductions) > 1:
         _rows(schedule, columns, vector)
         return schedule.sink, schedule.moves
     along = vector
@@ -125,9 +125,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         vector = _vectorize(schedule, vector)
     if contraction is not None:
         _tile(schedule, contraction, along, vector)
-    if len(folds) == 1:
+    if len(reductions) == 1:
         _unroll(schedule)
-        _share_long_fold(schedule)
+        _share_long_reduction(schedule)
     lanes = 1
     for number in schedule.left("threads"):
         lanes = schedule.extent(number)
@@ -147,8 +147,8 @@ def _lookups(sink: UOp) -> int:
     return found
 
 
-def _share_long_fold(schedule: Schedule) -> None:
-    """A long fold with few results is dealt out to threads."""
+def _share_long_reduction(schedule: Schedule) -> None:
+    """A long reduction with few results is dealt out to threads."""
     outputs = 1
     for number in schedule.left("loop"):
         outputs *= schedule.extent(number)
@@ -161,22 +161,24 @@ def _share_long_fold(schedule: Schedule) -> None:
         _share(schedule, number, WORKGROUP if iterations >= 8 * WORKGROUP else 16, "threads")
 
 
-def _folds(sink: UOp) -> list[UOp]:
+def _reductions(sink: UOp) -> list[UOp]:
     return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
 
 
 def _columns(sink: UOp) -> list[int]:
-    """Output ranges on which no fold depends: along them each fold's result is shared."""
-    used = frozenset().union(*(f.ranges for f in _folds(sink)))
+    """Output ranges on which no reduction depends: along them each reduction's result is shared."""
+    used = frozenset().union(*(f.ranges for f in _reductions(sink)))
     return [r.arg[0] for r in ranges(sink) if r.arg[1] == "loop" and r not in used]
 
 
 def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
-    """Folds that share their rows, and what is written along the columns: a few threads a row."""
+    """Reductions that share their rows, and what is written along the columns: a few threads a
+    row.
+    """
     column = vector if vector in columns else (columns[-1] if columns else None)
     width = max(
         schedule.extent(column) if column is not None else 1,
-        max(_steps(f) for f in _folds(schedule.sink)),
+        max(_steps(f) for f in _reductions(schedule.sink)),
     )
     rows = 1
     for number in schedule.left("loop"):
@@ -186,8 +188,8 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
     if column is not None and column == vector and lanes * 2 <= width:
         vector = _vectorize(schedule, column)
         column = vector if vector is not None else None
-    for i in range(len(_folds(schedule.sink))):
-        _share_fold(schedule, i, lanes)
+    for i in range(len(_reductions(schedule.sink))):
+        _share_reduction(schedule, i, lanes)
     if column is not None and any(r.arg[0] == column for r in ranges(schedule.sink)):
         if schedule.extent(column) <= UNROLL and schedule.size(column).op is ops.CONST:
             schedule.to(column, "upcast")
@@ -199,9 +201,9 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
     _distribute(schedule, WORKGROUP // used, keep=keep)
 
 
-def _steps(fold: UOp) -> int:
+def _steps(reduction: UOp) -> int:
     total = 1
-    for r in fold.src[1:]:
+    for r in reduction.src[1:]:
         total *= maximum(as_size(r.src[0]))
     return total
 
@@ -215,12 +217,12 @@ def _lanes(width: int, rows: int, caps: Caps) -> int:
     return min(choices, key=lambda n: (-(-iterations // n) * n, -n))
 
 
-def _share_fold(schedule: Schedule, position: int, lanes: int) -> None:
-    """The fold's innermost range: a vector's worth in one iteration, the iterations dealt out to
-    threads.
+def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
+    """The reduction's innermost range: a vector's worth in one iteration, the iterations dealt out
+    to threads.
     """
-    fold = _folds(schedule.sink)[position]
-    inner = fold.src[-1]
+    reduction = _reductions(schedule.sink)[position]
+    inner = reduction.src[-1]
     number = int(inner.arg[0])
     size = inner.src[0]
     if size.op is ops.CONST and size.arg <= UNROLL:
@@ -348,9 +350,9 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
 
 
 def _unroll(schedule: Schedule) -> None:
-    """Unroll the innermost fold range: along it one vector load serves several steps."""
-    fold = next(n for n in toposort((schedule.sink,)) if n.op is ops.REDUCE_LOOP)
-    inner = fold.src[-1]
+    """Unroll the innermost reduction range: along it one vector load serves several steps."""
+    reduction = next(n for n in toposort((schedule.sink,)) if n.op is ops.REDUCE_LOOP)
+    inner = reduction.src[-1]
     number = inner.arg[0]
     size = inner.src[0]
     if size.op is not ops.CONST:

@@ -3,10 +3,10 @@
 A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, of which the
 steps may be taken in any order), "serial" (one whose steps must follow each other, as they read
 what those before wrote: no move changes it),
-"reduce" (a fold's, serial), and what moves make of them: "grid" (workgroups), "local" (threads of a
-workgroup), "lane" (the threads that also share a fold), "upcast" (copies in registers), "vector"
-(lanes of a vector), "unroll" (copies of a fold's body), "threads" (a fold's range given to threads,
-combined through workgroup memory). Ranges are named by number.
+"reduce" (a reduction's, serial), and what moves make of them: "grid" (workgroups), "local" (threads
+of a workgroup), "lane" (the threads that also share a reduction), "upcast" (copies in registers),
+"vector" (lanes of a vector), "unroll" (copies of a reduction's body), "threads" (a reduction's
+range given to threads, combined through workgroup memory). Ranges are named by number.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.canonical import (
     guard,
     make_range,
-    mask_reduce_loops,
+    mask_reductions,
     replace_ranges,
 )
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.spec import FOLD_KINDS, OUTPUT_KINDS
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 
 
@@ -89,7 +89,7 @@ class Split(Move):
 class PadTo(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, storing only where r < n.
 
-    Reads use min(r, n - 1). A fold takes its neutral element where r >= n. The range keeps its
+    Reads use min(r, n - 1). A reduction takes its neutral element where r >= n. The range keeps its
     number.
     """
 
@@ -107,8 +107,8 @@ class PadTo(Move):
         padded = make_range(rounded, number, kind)
         inside = ix.less(padded, size)
         clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
-        if kind in FOLD_KINDS:
-            return mask_reduce_loops(sink, target, padded, clamped, inside)
+        if kind in REDUCE_KINDS:
+            return mask_reductions(sink, target, padded, clamped, inside)
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
@@ -138,7 +138,7 @@ class Fill(Move):
         count = -(-size.arg // self.multiple) * self.multiple
         filled = make_range(as_node(count), number, kind)
         loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
-        if kind in FOLD_KINDS:
+        if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
         if len(sink.src) != 1 or sink.src[0].op is not ops.STORE:
@@ -173,8 +173,10 @@ class Fill(Move):
 
     def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
         why = f"cannot fill range {self.range}:"
-        folds = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP and target in n.src[1:]]
-        if any(f.arg is not ops.ADD or f.src[0].op is not ops.MUL for f in folds):
+        reductions = [
+            n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP and target in n.src[1:]
+        ]
+        if any(f.arg is not ops.ADD or f.src[0].op is not ops.MUL for f in reductions):
             raise IllegalMove(f"{why} it is not a sum of products")
         if len(loads) != 2 or any(n.arg and target in n.src[2].ranges for n in loads):
             raise IllegalMove(f"{why} not both operands are plain loads")
@@ -209,7 +211,7 @@ class To(Move):
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, old = target.arg
-        family = OUTPUT_KINDS if old in OUTPUT_KINDS else FOLD_KINDS
+        family = OUTPUT_KINDS if old in OUTPUT_KINDS else REDUCE_KINDS
         if self.kind not in family or old not in ("loop", "reduce"):
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
         self._check(target, sink, caps)
@@ -238,7 +240,7 @@ class To(Move):
             self._check_threads(target, sink, caps)
 
     def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
-        """All lanes and fold threads are the same threads; local ranges multiply them."""
+        """All lanes and reduction threads are the same threads; local ranges multiply them."""
         shared = {r.src[0].arg for r in ranges(sink) if r.arg[1] in ("lane", "threads")}
         total = 1
         for other in ranges(sink):
@@ -253,7 +255,7 @@ class To(Move):
             if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
             if self._meet(target, sink):
-                why = "a fold over threads depends on a lane"
+                why = "a reduction over threads depends on a lane"
                 raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
             shared = set()
         total *= size
@@ -267,15 +269,15 @@ class To(Move):
             )
 
     def _meet(self, target: UOp, sink: UOp) -> bool:
-        """Whether a fold over threads would depend on a lane: both are the same threads."""
-        for fold in toposort((sink,)):
-            if fold.op is not ops.REDUCE_LOOP:
+        """Whether a reduction over threads would depend on a lane: both are the same threads."""
+        for reduction in toposort((sink,)):
+            if reduction.op is not ops.REDUCE_LOOP:
                 continue
-            over = any(r.arg[1] == "threads" for r in fold.src[1:])
-            if self.kind == "lane" and over and target in fold.ranges:
+            over = any(r.arg[1] == "threads" for r in reduction.src[1:])
+            if self.kind == "lane" and over and target in reduction.ranges:
                 return True
-            lanes = any(r.arg[1] == "lane" for r in fold.ranges)
-            if self.kind == "threads" and target in fold.src[1:] and lanes:
+            lanes = any(r.arg[1] == "lane" for r in reduction.ranges)
+            if self.kind == "threads" and target in reduction.src[1:] and lanes:
                 return True
         return False
 

@@ -1,5 +1,5 @@
-"""A kernel's canonical form: linear addresses, as few ranges as it can have, folds in the order
-of memory.
+"""A kernel's canonical form: linear addresses, as few ranges as it can have, reductions in the
+order of memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def split_ranges(sink: UOp) -> UOp:
 
 
 def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]) -> UOp:
-    """Each range replaced by an expression; folds over it fold over the given new ranges
+    """Each range replaced by an expression; reductions over it run over the given new ranges
     instead.
     """
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.REDUCE_LOOP or not any(r in changes for r in node.src[1:]):
             return None
-        folded: list[UOp] = []
+        reduced: list[UOp] = []
         for r in node.src[1:]:
-            folded.extend(changes[r][1] if r in changes else (r,))
-        return node.replace((src[0], *dict.fromkeys(folded)))
+            reduced.extend(changes[r][1] if r in changes else (r,))
+        return node.replace((src[0], *dict.fromkeys(reduced)))
 
     renamed = bottom_up((sink,), change)[sink]
     return SIMPLIFY.rewrite((renamed,), {old: new for old, (new, _) in changes.items()})[0]
@@ -105,8 +105,8 @@ def _flat(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return node.replace((*src[:first], address, *src[end:]))
 
 
-def order_reduce_loops(sink: UOp) -> UOp:
-    """Folds loop outermost over the range with the largest stride in what they read."""
+def order_reductions(sink: UOp) -> UOp:
+    """Reductions loop outermost over the range with the largest stride in what they read."""
     return bottom_up((sink,), _by_stride)[sink]
 
 
@@ -256,9 +256,9 @@ def store_of(sink: UOp) -> UOp:
     return store.src[1] if store.op is ops.GUARD else store
 
 
-def mask_reduce_loops(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
-    """Folds over a range fold over the longer `padded` instead: their neutral element where it is
-    not `inside`, else what there was with `clamped` in the place of the range.
+def mask_reductions(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
+    """Reductions over a range run over the longer `padded` instead: their neutral element where it
+    is not `inside`, else what there was with `clamped` in the place of the range.
     """
 
     def masked(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -3,7 +3,7 @@
 A count is a SYMBOL whose value lies in a buffer. Everything is laid out by it as by any other
 symbolic size: rows of `n` elements follow each other without gaps. But the host does not know it
 when it launches, so no loop and no workgroup may depend on it: a range of a dynamic size runs to
-the most that the size can be, and what is beyond it is neither stored nor folded.
+the most that the size can be, and what is beyond it is neither stored nor reduced.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_reduce_loops
+from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_reductions
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
-from tinyedge.core.ir.spec import FOLD_KINDS
+from tinyedge.core.ir.spec import REDUCE_KINDS
 from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
 
 # Operations that rise, or fall, with each operand (of a product: that is at least 0).
@@ -108,8 +108,8 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
             _has_room(node, target, longer) for node in toposort((sink,)) if node.op is ops.LOAD
         ):
             clamped = ix.minimum(longer, ix.maximum(ix.sub(size, ix.ONE), ix.ZERO))
-        if kind in FOLD_KINDS:
-            sink = mask_reduce_loops(sink, target, longer, clamped, inside)
+        if kind in REDUCE_KINDS:
+            sink = mask_reductions(sink, target, longer, clamped, inside)
         else:
             stores = [SIMPLIFY.rewrite((store,), {target: clamped})[0] for store in sink.src]
             sink = UOp(ops.SINK, dt.index, tuple(guard(inside, store) for store in stores))

@@ -18,7 +18,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     collapse,
     flatten,
     guard,
-    order_reduce_loops,
+    order_reductions,
     split_ranges,
     store_of,
 )
@@ -494,8 +494,8 @@ class _Scheduler:
                 output.layout = self._as_image(output, output.layout, axes)
         sink = _ordered(self._with_storages(sink, storages))
         store = store_of(sink)
-        folds = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
-        order = tuple(r for fold in folds for r in fold.src[1:])
+        reductions = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
+        order = tuple(r for reduction in reductions for r in reduction.src[1:])
         wanted: dict[int, set[Layout | None]] = {}
         for node in toposort((sink,)):
             if node.op is ops.LOAD and node.src[0].arg.weight:
@@ -592,7 +592,7 @@ class _Scheduler:
 
 # Models repeat their layers: what depends on a kernel alone is found once.
 _split = lru_cache(128)(split_ranges)
-_ordered = lru_cache(128)(order_reduce_loops)
+_ordered = lru_cache(128)(order_reductions)
 
 
 @lru_cache(128)

@@ -29,7 +29,7 @@ class Contraction:
     is).
     """
 
-    fold: UOp
+    reduction: UOp
     data: UOp
     filter: UOp
     batch: tuple[UOp, ...]
@@ -50,10 +50,10 @@ class Contraction:
 def classify(sink: UOp) -> Contraction | None:
     """The contraction of a kernel, if its one sum is over products of two sides with loads."""
     nodes = toposort((sink,))
-    folds = [n for n in nodes if n.op is ops.REDUCE_LOOP]
-    if len(folds) != 1 or folds[0].arg is not ops.ADD:
+    reductions = [n for n in nodes if n.op is ops.REDUCE_LOOP]
+    if len(reductions) != 1 or reductions[0].arg is not ops.ADD:
         return None
-    body = folds[0].src[0]
+    body = reductions[0].src[0]
     if body.op is not ops.MUL:
         return None
     left, right = body.src
@@ -62,11 +62,11 @@ def classify(sink: UOp) -> Contraction | None:
         return None
     if data.src[0].arg.weight and not weights.src[0].arg.weight:
         data, weights, left, right = weights, data, right, left
-    outer = sorted(folds[0].ranges, key=lambda r: r.arg[0])
-    reduced = folds[0].src[1:]
+    outer = sorted(reductions[0].ranges, key=lambda r: r.arg[0])
+    reduced = reductions[0].src[1:]
     window = tuple(r for r in reduced if _shares_axis(data, r))
     return Contraction(
-        folds[0],
+        reductions[0],
         data,
         weights,
         tuple(r for r in outer if r in left.ranges and r in right.ranges),
@@ -169,7 +169,9 @@ def image_rows(shape: Shape, layout: Layout, caps: Caps, axes: int | None) -> Ro
     return best[-1]
 
 
-def weight_layout(load: UOp, store: UOp, fold_order: tuple[UOp, ...], width: int) -> Layout | None:
+def weight_layout(
+    load: UOp, store: UOp, reduce_order: tuple[UOp, ...], width: int
+) -> Layout | None:
     """The order in which a kernel reads a weight; None where it is not read axis by axis.
 
     Reduced ranges lie outside in the order of their loops, then output ranges; the one along which
@@ -186,7 +188,7 @@ def weight_layout(load: UOp, store: UOp, fold_order: tuple[UOp, ...], width: int
             return None
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
-    reduced = [r for r in fold_order if r in axes]
+    reduced = [r for r in reduce_order if r in axes]
     outputs = [r for r in sorted(axes, key=lambda r: r.arg[0]) if r not in reduced]
     if vector in axes and vector in outputs:
         outputs.remove(vector)

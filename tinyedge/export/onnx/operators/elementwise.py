@@ -13,7 +13,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import formats, functions
 from tinyedge.core.tensor.tensor import Tensor, broadcast
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.operators.folding import absorb, per_channel
+from tinyedge.export.onnx.operators.folding import fuse_into_weights, per_channel
 from tinyedge.export.onnx.registry import Node, operator
 
 Binary = Callable[[Node, Tensor, Tensor], Tensor]
@@ -41,9 +41,9 @@ def add(node: Node, a: Tensor, b: Tensor) -> Tensor:
     for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
         shift = per_channel(node, x, constant)
         if shift is not None:
-            absorbed = absorb(node, x, name, np.ones(1), shift)
-            if absorbed is not None:
-                return absorbed
+            fused = fuse_into_weights(node, x, name, np.ones(1), shift)
+            if fused is not None:
+                return fused
     return a + b
 
 
@@ -52,9 +52,9 @@ def add(node: Node, a: Tensor, b: Tensor) -> Tensor:
 def sub(node: Node, a: Tensor, b: Tensor) -> Tensor:
     shift = per_channel(node, a, b)
     if shift is not None:
-        absorbed = absorb(node, a, node.inputs[0], np.ones(1), -shift)
-        if absorbed is not None:
-            return absorbed
+        fused = fuse_into_weights(node, a, node.inputs[0], np.ones(1), -shift)
+        if fused is not None:
+            return fused
     return a - b
 
 
@@ -64,9 +64,9 @@ def mul(node: Node, a: Tensor, b: Tensor) -> Tensor:
     for x, constant, name in ((a, b, node.inputs[0]), (b, a, node.inputs[1])):
         scale = per_channel(node, x, constant)
         if scale is not None:
-            absorbed = absorb(node, x, name, scale, np.zeros(1))
-            if absorbed is not None:
-                return absorbed
+            fused = fuse_into_weights(node, x, name, scale, np.zeros(1))
+            if fused is not None:
+                return fused
     return a * b
 
 

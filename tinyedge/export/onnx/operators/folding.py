@@ -31,7 +31,7 @@ def remember(
     return result
 
 
-def absorb(node: Node, x: Tensor, name: str, scale: Any, shift: Any) -> Tensor | None:
+def fuse_into_weights(node: Node, x: Tensor, name: str, scale: Any, shift: Any) -> Tensor | None:
     """x * scale + shift by changed weights, where known weights made x and only this node uses it.
 
     scale, shift: one value a channel, in double precision. name: the ONNX name of x.

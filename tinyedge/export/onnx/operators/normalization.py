@@ -9,7 +9,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir.uop import UOp, maximum
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.operators.folding import absorb
+from tinyedge.export.onnx.operators.folding import fuse_into_weights
 from tinyedge.export.onnx.reader import DTYPES
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -32,9 +32,9 @@ def batch_normalization(
         s, b, m, v = (value.astype(np.float64) for value in known)
         factor = s / np.sqrt(v + epsilon)
         shift = b - m * factor
-        absorbed = absorb(node, x, node.inputs[0], factor, shift)
-        if absorbed is not None:
-            return absorbed
+        fused = fuse_into_weights(node, x, node.inputs[0], factor, shift)
+        if fused is not None:
+            return fused
         kind = x.dtype.numpy
         return x * node.constant(factor.astype(kind).reshape(shape)) + node.constant(
             shift.astype(kind).reshape(shape)

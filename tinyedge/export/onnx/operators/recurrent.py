@@ -352,11 +352,11 @@ def _lstm_cell(
 
     def cell(inner: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         total = inner + _recurrence(layer, h)
-        i, o, forget, candidate = (layer.gate(total, number) for number in range(4))
+        i, o, evict, candidate = (layer.gate(total, number) for number in range(4))
         if peep is not None:
-            i, forget = i + peep[0] * c, forget + peep[2] * c
+            i, evict = i + peep[0] * c, evict + peep[2] * c
         i = f(i)
-        keep = 1.0 - i if coupled else f(forget)
+        keep = 1.0 - i if coupled else f(evict)
         fresh = keep * c + i * g(candidate)
         if peep is not None:
             o = o + peep[1] * fresh
