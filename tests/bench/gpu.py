@@ -54,7 +54,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at sizes. counts: its workgroups by hand. bytes and flops: what it must do."""
+    """One kernel at sizes."""
 
     name: str
     rows: int
@@ -62,8 +62,8 @@ class Case:
     inner: int
     build: Callable[..., Tensor]
     shapes: tuple[tuple[int, int], ...]
-    counts: tuple[int, int, int]
-    bytes: int
+    counts: tuple[int, int, int]  # its workgroups by hand
+    bytes: int  # bytes, flops: what it must do
     flops: int
 
     def arrays(self) -> dict[str, Array]:

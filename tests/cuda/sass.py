@@ -15,13 +15,13 @@ USAGE = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:
 
 @dataclass(frozen=True)
 class Code:
-    """One kernel's machine code. stack, shared, local: bytes. opcodes: how often each occurs."""
+    """One kernel's machine code."""
 
     registers: int
-    stack: int
+    stack: int  # stack, shared, local: bytes
     shared: int
     local: int
-    opcodes: Counter[str]
+    opcodes: Counter[str]  # how often each occurs
 
     def count(self, name: str, bits: int = 0) -> int:
         """Instructions of a name, such as LDG; bits: only those of 64 or 128, or 32 and less."""

@@ -42,15 +42,13 @@ class Launch(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Shim:
-    """How kernels are compiled and run. cache: a folder. order: of threads and of blocks.
+    """How kernels are compiled and run."""
 
-    sanitize: stop the process at a wrong address or undefined behavior; it must have been started
-    with the address sanitizer's library loaded.
-    """
-
-    cache: Path
-    order: str = "forward"
+    cache: Path  # a folder
+    order: str = "forward"  # of threads and of blocks
     seed: int = 0
+    # stop the process at a wrong address or undefined behavior; it must have been started with the
+    # address sanitizer's library loaded
     sanitize: bool = False
 
     def compile(self, text: str) -> ctypes.CDLL:

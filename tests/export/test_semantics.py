@@ -31,15 +31,15 @@ LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass
 class Row:
-    """A node. constants: positions of operands that are initializers. close: relative tolerance."""
+    """A node."""
 
     name: str
     op: str
     operands: Sequence[Any]
     results: Sequence[Any]
-    constants: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()  # positions of operands that are initializers
     opset: int = 22
-    close: float = 0.0
+    close: float = 0.0  # relative tolerance
     attributes: dict[str, Any] = field(default_factory=dict)
 
 

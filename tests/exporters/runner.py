@@ -52,14 +52,12 @@ EXPORTERS = {
 
 @dataclass(frozen=True)
 class Made:
-    """What an exporter wrote. recipes: options, tolerance and quick of each, by name. failed: what
-    the exporter said of those for which it wrote nothing.
-    """
+    """What an exporter wrote."""
 
     folder: Path
     versions: Mapping[str, str]
-    recipes: Mapping[str, Mapping[str, Any]]
-    failed: Mapping[str, str]
+    recipes: Mapping[str, Mapping[str, Any]]  # options, tolerance and quick of each, by name
+    failed: Mapping[str, str]  # what the exporter said of those for which it wrote nothing
 
 
 def python_of(exporter: str) -> Path:

@@ -18,23 +18,22 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Value:
-    """One value in one world. error: how far another implementation may be, per element; None where
-    every implementation must give the same."""
+    """One value in one world."""
 
     array: Array
+    # how far another implementation may be, per element; None where every implementation must give
+    # the same
     error: Array | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """Nodes that are one choice of the generator; `outputs` is what later steps may use of them.
-
-    wide: between its nodes float16 is float32, as tinyedge has it; only results are rounded.
-    """
+    """Nodes that are one choice of the generator; `outputs` is what later steps may use of them."""
 
     nodes: tuple[NodeProto, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # between its nodes float16 is float32, as tinyedge has it; only results are rounded
     wide: bool = False
 
     @property

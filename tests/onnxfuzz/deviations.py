@@ -16,12 +16,12 @@ When = Callable[[NodeProto, list[Array | None], int], bool]
 
 @dataclass(frozen=True)
 class Deviation:
-    """An engine's deviation in an operator. when: node, its inputs (None: left out), opset."""
+    """An engine's deviation in an operator."""
 
     engine: str
     operator: str
     reason: str
-    when: When
+    when: When  # node, its inputs (None: left out), opset
 
 
 def _always(node: NodeProto, inputs: list[Array | None], opset: int) -> bool:

@@ -66,12 +66,12 @@ def limited(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ready:
-    """A case as a graph. refusal: why it cannot have symbolic sizes, where it has none."""
+    """A case as a graph."""
 
     case: Case
     imported: ImportedModel
     graph: Graph
-    refusal: str = ""
+    refusal: str = ""  # why it cannot have symbolic sizes, where it has none
 
 
 def ready(case: Case) -> Ready | Outcome:

@@ -32,10 +32,11 @@ Shape = Sequence[int | str]
 
 @dataclass(frozen=True)
 class Case:
-    """One export. options: further arguments of `export_onnx`, with files as paths."""
+    """One export."""
 
     model: Path
     target: str
+    # further arguments of `export_onnx`, with files as paths
     options: dict[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:

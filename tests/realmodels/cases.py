@@ -26,21 +26,21 @@ _FILE = models.CACHE.parents[1] / "tinyedge" / "core" / "uop.py"
 
 @dataclass(frozen=True)
 class Symbolic:
-    """One bundle for many sizes. dims: as of `--dim`. sizes: arguments of the case's `make`."""
+    """One bundle for many sizes."""
 
-    dims: Mapping[str, int | str]
-    sizes: tuple[tuple[int, ...], ...]
+    dims: Mapping[str, int | str]  # as of `--dim`
+    sizes: tuple[tuple[int, ...], ...]  # arguments of the case's `make`
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model at fixed sizes, and its inputs for sizes. spare: launches beyond the contractions."""
+    """A model at fixed sizes, and its inputs for sizes."""
 
     model: str
     make: Callable[..., Arrays]
     size: tuple[int, ...] = ()
     dims: Mapping[str, int | str] = field(default_factory=dict)
-    spare: int = 12
+    spare: int = 12  # launches beyond the contractions
     symbolic: Symbolic | None = None
 
 

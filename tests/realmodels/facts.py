@@ -11,20 +11,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one bundle. live: bytes of the largest set of buffers that are needed at the same time.
-
-    distinct: kernels that differ in more than their name. zipped: bytes of the manifest and the
-    kernels by gzip. launched: the manifest's launches.
-    """
+    """Of one bundle."""
 
     launches: int
     kernels: int
-    distinct: int
+    distinct: int  # kernels that differ in more than their name
     arenas: int
-    live: int
-    zipped: int
+    live: int  # bytes of the largest set of buffers that are needed at the same time
+    zipped: int  # bytes of the manifest and the kernels by gzip
     runtime_zipped: int
-    launched: tuple[dict[str, Any], ...]
+    launched: tuple[dict[str, Any], ...]  # the manifest's launches
 
 
 def read(bundle: Path) -> Facts:

@@ -25,32 +25,27 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Symbolic:
-    """One bundle for many sizes. dims: as of `--dim`. sizes: arguments of the entry's `feeds`."""
+    """One bundle for many sizes."""
 
-    dims: Mapping[str, int | str]
-    sizes: tuple[tuple[int, ...], ...]
+    dims: Mapping[str, int | str]  # as of `--dim`
+    sizes: tuple[tuple[int, ...], ...]  # arguments of the entry's `feeds`
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model at fixed sizes.
+    """A model at fixed sizes."""
 
-    load: its file, or the model. feeds: inputs of consecutive runs, of given sizes. states: of each
-    input that is kept, the output that feeds it. constants: inputs that are fixed at export.
-    plain: compared with what onnxruntime computes without its optimizer. tolerance: of the greatest
-    value of an output. chosen: an output whose greatest entry along the last axis is the same.
-    """
-
-    load: Callable[[], Any]
-    feeds: Callable[..., Sequence[Arrays]]
+    load: Callable[[], Any]  # its file, or the model
+    feeds: Callable[..., Sequence[Arrays]]  # inputs of consecutive runs, of given sizes
     size: tuple[int, ...] = ()
     dims: Mapping[str, int | str] = field(default_factory=dict)
+    # of each input that is kept, the output that feeds it
     states: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict)  # inputs that are fixed at export
     symbolic: Symbolic | None = None
-    plain: bool = False
-    tolerance: float = TOLERANCE
-    chosen: str = ""
+    plain: bool = False  # compared with what onnxruntime computes without its optimizer
+    tolerance: float = TOLERANCE  # of the greatest value of an output
+    chosen: str = ""  # an output whose greatest entry along the last axis is the same
 
 
 def _stored(name: str) -> Callable[[], Path]:

@@ -16,16 +16,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """kind: 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1: a vector (kernels only).
-
-    carrier: of a stored type, the integer type that holds its codes.
-    """
+    """An element type."""
 
     name: str
-    kind: str
+    kind: str  # 'b' bool, 'i' signed, 'u' unsigned, 'f' float. lanes > 1: a vector (kernels only).
     bits: int
     lanes: int = 1
-    storage_type: str = ""
+    storage_type: str = ""  # of a stored type, the integer type that holds its codes
 
     def __repr__(self) -> str:
         return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"

@@ -17,48 +17,38 @@ FREE_BYTES = 1 << 23  # of weights and kernels that any model may have
 
 @dataclass(frozen=True)
 class Limits:
-    """Each is an option, `--limit NAME=N`.
+    """Each is an option, `--limit NAME=N`."""
 
-    file_bytes: of the .onnx file; weights in files beside it are not counted.
-    links: 1 where external data may lie wherever a link in the model's folder leads, else 0
-    (`--allow-links`). Links into the same cache of downloaded files are followed anyway.
-    nodes: that the file holds, those of subgraphs and functions included.
-    unrolled: nodes of subgraphs and functions as often as they are imported, once for each
-    iteration of a loop and each call; steps that operators unroll; a node's operands and results
-    after the 64th.
-    elements: of any one tensor, at the largest sizes of the symbols.
-    axes: of any one tensor.
-    terms: of any one size, written out as an expression of the symbols.
-    sizes: computed by the model's arithmetic on open sizes.
-    nesting: subgraphs and functions inside each other.
-    made: elements of all constants that operators make (indices, weights of a transform), and of
-    sparse weights.
-    folded_bytes: a constant result up to this size (or up to the size of the weights it is made
-    of) is computed at import; a greater one is left to the compiled graph.
-    folded_work: operations on elements that computing constants may take, beside what the weights
-    allow; what takes more is left to the run.
-    folded_growth: how many times the bytes of the weights the constants may take that are computed
-    of them, once at import and once in the compiler; what takes more is left to the run.
-    bundle_growth: how many times the bytes of the model the weights and kernels of a bundle may
-    take; up to FREE_BYTES they may take anyway.
-    golden_work, golden_bytes: operations on elements, and bytes of memory, that the golden case of
-    an entry may take; one that takes more is not made.
-    """
-
-    file_bytes: int = LARGEST
+    file_bytes: int = LARGEST  # of the .onnx file; weights in files beside it are not counted
+    # 1 where external data may lie wherever a link in the model's folder leads, else 0
+    # (`--allow-links`). Links into the same cache of downloaded files are followed anyway.
     links: int = 0
-    nodes: int = 50_000
+    nodes: int = 50_000  # that the file holds, those of subgraphs and functions included
+    # nodes of subgraphs and functions as often as they are imported, once for each iteration of a
+    # loop and each call; steps that operators unroll; a node's operands and results after the 64th
     unrolled: int = 10_000
-    elements: int = LARGEST
-    axes: int = 16
-    terms: int = 200
-    sizes: int = 1 << 14
-    nesting: int = 64
+    elements: int = LARGEST  # of any one tensor, at the largest sizes of the symbols
+    axes: int = 16  # of any one tensor
+    terms: int = 200  # of any one size, written out as an expression of the symbols
+    sizes: int = 1 << 14  # computed by the model's arithmetic on open sizes
+    nesting: int = 64  # subgraphs and functions inside each other
+    # elements of all constants that operators make (indices, weights of a transform), and of sparse
+    # weights
     made: int = 1 << 24
+    # a constant result up to this size (or up to the size of the weights it is made of) is computed
+    # at import; a greater one is left to the compiled graph
     folded_bytes: int = 1 << 20
+    # operations on elements that computing constants may take, beside what the weights allow; what
+    # takes more is left to the run
     folded_work: int = 1 << 28
+    # how many times the bytes of the weights the constants may take that are computed of them, once
+    # at import and once in the compiler; what takes more is left to the run
     folded_growth: int = 2
+    # how many times the bytes of the model the weights and kernels of a bundle may take; up to
+    # FREE_BYTES they may take anyway
     bundle_growth: int = 16
+    # golden_work, golden_bytes: operations on elements, and bytes of memory, that the golden case
+    # of an entry may take; one that takes more is not made
     golden_work: int = 1 << 38
     golden_bytes: int = 1 << 32
 

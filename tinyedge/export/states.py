@@ -26,11 +26,11 @@ FORMS = "OUTPUT, OUTPUT:shift or OUTPUT:shift@AXIS; each also with :keep at its 
 
 @dataclass(frozen=True)
 class Update:
-    """How an output feeds a state. axis: None for the one axis along which the shapes differ."""
+    """How an output feeds a state."""
 
     output: str
     shift: bool = False
-    axis: int | None = None
+    axis: int | None = None  # None for the one axis along which the shapes differ
     keep: bool = False
 
 

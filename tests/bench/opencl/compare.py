@@ -28,10 +28,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Side:
-    """How a model is run. runner: of child.RUNNERS."""
+    """How a model is run."""
 
     name: str
-    runner: str
+    runner: str  # of child.RUNNERS
     driver: str = "pocl"
     profile: str = "buffers"
     precision: str = "fp32"

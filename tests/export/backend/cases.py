@@ -40,16 +40,14 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A case as a graph. outputs: the model's, without counts of their elements. feeds: by input.
-    sizes: of symbols. fixed: which inputs are constants.
-    """
+    """A case as a graph."""
 
     case: Case
     graph: Graph
-    outputs: tuple[str, ...]
-    feeds: dict[str, Any]
-    sizes: dict[str, int]
-    fixed: str
+    outputs: tuple[str, ...]  # the model's, without counts of their elements
+    feeds: dict[str, Any]  # by input
+    sizes: dict[str, int]  # of symbols
+    fixed: str  # which inputs are constants
 
 
 @cache

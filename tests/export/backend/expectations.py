@@ -17,12 +17,9 @@ LIKE = {**dict.fromkeys(PLACES[1:], "reference"), "chromium": "webgpu"}
 
 @dataclass
 class Expectations:
-    """Texts by case and place; a place that has none does as the one that it is like.
+    """Texts by case and place; a place that has none does as the one that it is like."""
 
-    onnx: the version whose cases these are.
-    """
-
-    onnx: str = onnx.__version__
+    onnx: str = onnx.__version__  # the version whose cases these are
     cases: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def of(self, case: str, place: str) -> str:

@@ -34,19 +34,17 @@ MEMORY = 2 << 30  # bytes, beyond which it gets no more
 
 @dataclass(frozen=True)
 class Answer:
-    """How an import ended.
+    """How an import ended."""
 
-    id: the error's, "imported", or what else ended the process; "refused" of an inspection that
-    says so. cpu: seconds of processor time. peak: bytes of memory, the interpreter's own included.
-    """
-
+    # the error's, "imported", or what else ended the process; "refused" of an inspection that says
+    # so
     id: str
     kind: str
     subject: str
     because: str
     next: str
-    cpu: float
-    peak: int
+    cpu: float  # seconds of processor time
+    peak: int  # bytes of memory, the interpreter's own included
 
 
 class Server:

@@ -84,10 +84,7 @@ class Entry:
 
 @dataclass
 class Compilation:
-    """Everything between graphs and their program; stages fill it in, `explain` prints it.
-
-    rounded: of reference values in "fp16", the buffers that hold in full what would be halves.
-    """
+    """Everything between graphs and their program; stages fill it in, `explain` prints it."""
 
     source: Graphs
     target: Target
@@ -98,6 +95,7 @@ class Compilation:
     flat: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: program.Program | None = None
+    # of reference values in "fp16", the buffers that hold in full what would be halves
     rounded: frozenset[int] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -114,18 +112,15 @@ class Compilation:
 
 @dataclass
 class Kernel:
-    """One distinct kernel on its way: meaning, moves, and what was printed.
-
-    expanded: after its moves, without ranges of copies and vectors. scattered: slots of images that
-    it would not take in whole pixels.
-    """
+    """One distinct kernel on its way: meaning, moves, and what was printed."""
 
     name: str
     sink: UOp
     moved: UOp
     moves: list[Move]
     contraction: Mapping[str, tuple[int, ...]] | None = None
-    expanded: UOp | None = None
+    expanded: UOp | None = None  # after its moves, without ranges of copies and vectors
+    # slots of images that it would not take in whole pixels
     non_contiguous: set[int] = field(default_factory=set)
     text: LoweredKernel | None = None
     source: str = ""

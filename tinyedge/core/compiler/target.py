@@ -52,28 +52,24 @@ class Compiler(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """One target: its facts, its rewrites and its printer.
-
-    profiles: caps by profile name, "default" being what every device of the kind guarantees.
-    narrow: element types that are computed as others ("int64" -> "int32"), before scheduling.
-    storage: element types that are kept in memory as others ("bool" -> "int32").
-    render: text of a kernel. prelude: text that goes before all kernels.
-    precision: what is exported unless asked otherwise. build: options of the device's compiler.
-    compiler: what compiles kernels at export; None: devices compile their text.
-    isolated: kernels reach no memory but what is bound to them, whatever they say: those of a
-    stranger may be run.
-    """
+    """One target: its facts, its rewrites and its printer."""
 
     name: str
+    # caps by profile name, "default" being what every device of the kind guarantees
     profiles: Mapping[str, Caps]
+    # element types that are computed as others ("int64" -> "int32"), before scheduling
     narrow: Mapping[str, str]
+    # element types that are kept in memory as others ("bool" -> "int32")
     storage: Mapping[str, str]
-    render: Callable[[LoweredKernel], str]
-    prelude: str
-    precision: str = "fp32"
-    build: str = ""
+    render: Callable[[LoweredKernel], str]  # text of a kernel
+    prelude: str  # text that goes before all kernels
+    precision: str = "fp32"  # what is exported unless asked otherwise
+    build: str = ""  # options of the device's compiler
     barrier: str = ""
+    # what compiles kernels at export; None: devices compile their text
     compiler: Compiler | None = None
+    # kernels reach no memory but what is bound to them, whatever they say: those of a stranger may
+    # be run
     isolated: bool = False
 
     def caps(self, profile: str = "default") -> Caps:

@@ -15,27 +15,24 @@ PIXEL = 4  # elements
 
 @dataclass(frozen=True)
 class Rows:
-    """A tensor as a two-dimensional image: the outer `axes` in memory number its rows.
-
-    pitch: the pixels of a row are rounded up to a multiple of it.
-    """
+    """A tensor as a two-dimensional image: the outer `axes` in memory number its rows."""
 
     axes: int
-    pitch: int
+    pitch: int  # the pixels of a row are rounded up to a multiple of it
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a tensor lies in memory.
 
-    order: the axes from outermost to innermost. pads: for each axis in that order, the multiple
-    that its size is rounded up to in memory; what lies there reads as zero. rows: how the tensor is
-    an image; None: it is a plain buffer. The address of an element of an image is row * IMAGE_ROW +
-    place in the row, so that both can be read off it whatever was made of it, and so that
-    a place outside of the row, which reads as zero, stays outside.
+    rows: how the tensor is an image; None: it is a plain buffer. The address of an element of an
+    image is row * IMAGE_ROW + place in the row, so that both can be read off it whatever was made
+    of it, and so that a place outside of the row, which reads as zero, stays outside.
     """
 
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # the axes from outermost to innermost
+    # for each axis in that order, the multiple that its size is rounded up to in memory; what lies
+    # there reads as zero
     pads: tuple[int, ...]
     rows: Rows | None = None
 
@@ -116,22 +113,20 @@ def innermost(shape: Shape, axis: int, pad: int) -> Layout:
 
 @dataclass(eq=False)
 class TensorBuffer:
-    """One buffer of the program. role: input, output, weight, state or scratch.
+    """One buffer of the program.
 
-    dtype is the element type in memory. node is the tensor it holds; data a weight's values. bits:
-    of each, where they are packed into words. rounded: of reference values, kept in full in place
-    of halves.
+    dtype is the element type in memory. node is the tensor it holds; data a weight's values.
     """
 
-    role: str
+    role: str  # input, output, weight, state or scratch
     name: str
     dtype: DType
     shape: Shape
     layout: Layout
     node: UOp | None = None
     data: Any = field(default=None, repr=False)
-    bits: int = 0
-    rounded: bool = False
+    bits: int = 0  # of each, where they are packed into words
+    rounded: bool = False  # of reference values, kept in full in place of halves
 
 
 @dataclass(frozen=True)
@@ -154,11 +149,10 @@ class KernelArg:
 class View:
     """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view
     of.
-
-    kind: "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg:
-    the axes).
     """
 
+    # "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg: the
+    # axes)
     kind: str
     arg: Any
 

@@ -33,14 +33,12 @@ class LoopInfo:
 
 @dataclass(frozen=True)
 class LoopBody:
-    """One iteration: `results`, the next carried values, over carried and `captured` buffers.
-
-    origins: of the body's nodes in the graph that it was taken from.
-    """
+    """One iteration: `results`, the next carried values, over carried and `captured` buffers."""
 
     repeat: LoopInfo
     captured: tuple[UOp, ...]
     results: tuple[UOp, ...]
+    # of the body's nodes in the graph that it was taken from
     origins: Mapping[UOp, UOp] = field(compare=False, repr=False)
 
 

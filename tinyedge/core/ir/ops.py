@@ -18,24 +18,17 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class Primitive:
-    """One primitive operation.
-
-    group: source, unary, binary, ternary, cast, movement, reduce, memory, loop, kernel or
-    statement.
-    numpy: its meaning on arrays, for elementwise rows.
-    c: default spelling in a C-like language, `{0}` is the first operand.
-    result: "same" as the operands, or "bool".
-    identity: the neutral element where the row can combine a reduction.
-    """
+    """One primitive operation."""
 
     name: str
+    # source, unary, binary, ternary, cast, movement, reduce, memory, loop, kernel or statement
     group: str
     arity: int
-    numpy: Callable[..., Array] | None = None
-    c: str = ""
-    result: str = "same"
+    numpy: Callable[..., Array] | None = None  # its meaning on arrays, for elementwise rows
+    c: str = ""  # default spelling in a C-like language, `{0}` is the first operand
+    result: str = "same"  # "same" as the operands, or "bool"
     commutative: bool = False
-    identity: float | None = None
+    identity: float | None = None  # the neutral element where the row can combine a reduction
     cost: int = 1
 
     def __repr__(self) -> str:
@@ -224,12 +217,10 @@ def reduce_identity(op: Primitive, dtype: DType) -> int | float:
 
 @dataclass(frozen=True, eq=False)
 class TensorSource:
-    """Where a BUFFER's values come from. data: a weight's array, which may have another element
-    type than the BUFFER: it is converted where it is read.
+    """Where a BUFFER's values come from."""
 
-    kind: input, weight or state; carried by a loop, or captured by its body.
-    """
-
-    kind: str
+    kind: str  # input, weight or state; carried by a loop, or captured by its body
     name: str
+    # a weight's array, which may have another element type than the BUFFER: it is converted where
+    # it is read
     data: Array = field(default=None, repr=False)

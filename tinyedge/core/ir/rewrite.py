@@ -77,12 +77,12 @@ Bindings = dict[str, UOp]
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Matches a node. op None: any node. value: a constant equal to it. name: binds the node."""
+    """Matches a node. op None: any node."""
 
     op: Primitive | None = None
     src: tuple[Pattern, ...] = ()
-    name: str = ""
-    value: Any = None
+    name: str = ""  # binds the node
+    value: Any = None  # a constant equal to it
 
     def __repr__(self) -> str:
         if self.value is not None:

@@ -40,14 +40,12 @@ class DeviceInfo:
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """A range of a device's memory, as `alloc` returned it. Offset and size in bytes.
-
-    image: how kernels see it, if as an image; the object is the same for each use of a buffer.
-    """
+    """A range of a device's memory, as `alloc` returned it. Offset and size in bytes."""
 
     memory: Any
     offset: int
     bytes: int
+    # how kernels see it, if as an image; the object is the same for each use of a buffer
     image: Image | None = None
 
 

@@ -54,14 +54,14 @@ class Buffer:
 class Image:
     """How kernels see the buffer number `buffer`: as rows of four-channel pixels of `dtype`.
 
-    width and height in pixels. pitch: bytes from one row to the next, a multiple of a pixel's.
+    width and height in pixels.
     """
 
     buffer: int
     dtype: str
     width: int
     height: int
-    pitch: int
+    pitch: int  # bytes from one row to the next, a multiple of a pixel's
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,7 @@ class Port:
 
 @dataclass(frozen=True)
 class State:
-    """A buffer that survives between runs. `initial` is a weight's index, or -1 for zeros.
-
-    update: "replace" (the entry's steps write the new value in place or by a copy) or "shift" along
-    `axis`.
-    """
+    """A buffer that survives between runs. `initial` is a weight's index, or -1 for zeros."""
 
     name: str
     dtype: str
@@ -109,21 +105,23 @@ class State:
     storage: str
     buffer: int
     initial: int = -1
+    # "replace" (the entry's steps write the new value in place or by a copy) or "shift" along
+    # `axis`
     update: Literal["replace", "shift"] = "replace"
     axis: int = 0
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant. `dtype` and `shape` are the model's; `storage` and `data` are what kernels read.
-
-    content: `data`, or what makes it, so that weights need not all be in memory at once.
+    """A constant. `dtype` and `shape` are the model's; `storage` and `data` are what
+    kernels read.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     storage: str
+    # `data`, or what makes it, so that weights need not all be in memory at once
     content: np.ndarray[Any, Any] | Callable[[], np.ndarray[Any, Any]] | None = field(repr=False)
     bytes: int
 
@@ -145,34 +143,26 @@ class Binding:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One distinct kernel. `source` is readable text of the target's language.
-
-    workgroup: threads a workgroup along x, y, z. moves: the schedule moves as JSON-able records.
-    symbols: whether the kernel takes the symbols' uniform (all symbols of the program, in order, as
-    int32).
-    """
+    """One distinct kernel. `source` is readable text of the target's language."""
 
     name: str
     source: str
-    workgroup: tuple[int, int, int]
+    workgroup: tuple[int, int, int]  # threads a workgroup along x, y, z
     bindings: tuple[Binding, ...]
-    moves: tuple[Mapping[str, Any], ...] = ()
+    moves: tuple[Mapping[str, Any], ...] = ()  # the schedule moves as JSON-able records
+    # whether the kernel takes the symbols' uniform (all symbols of the program, in order, as int32)
     symbols: bool = False
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Run `kernel` over `counts` workgroups with `buffers` bound in order.
-
-    nodes: names of the model's nodes that it computes. flops: its arithmetic operations, an
-    estimate, at the symbols' maxima.
-    """
+    """Run `kernel` over `counts` workgroups with `buffers` bound in order."""
 
     kernel: int
     buffers: tuple[int, ...]
     counts: tuple[Expression, Expression, Expression]
-    nodes: tuple[str, ...] = ()
-    flops: int = 0
+    nodes: tuple[str, ...] = ()  # names of the model's nodes that it computes
+    flops: int = 0  # its arithmetic operations, an estimate, at the symbols' maxima
 
 
 @dataclass(frozen=True)
@@ -209,16 +199,14 @@ Step = Union[Launch, Copy, If, Loop]
 
 @dataclass(frozen=True)
 class Entry:
-    """One callable: which ports it takes and gives, and its steps.
-
-    inputs, outputs: their names, each once. input_numbers, output_numbers: where these are among
-    the program's ports, of which several may have one name; left out, the first of each name.
-    """
+    """One callable: which ports it takes and gives, and its steps."""
 
     name: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # inputs, outputs: their names, each once
     outputs: tuple[str, ...]
     steps: tuple[Step, ...]
+    # input_numbers, output_numbers: where these are among the program's ports, of which several may
+    # have one name; left out, the first of each name
     input_numbers: tuple[int, ...] = ()
     output_numbers: tuple[int, ...] = ()
 
@@ -236,12 +224,7 @@ def launches(steps: Iterable[Step]) -> Iterator[Launch]:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled model for one target.
-
-    prelude: source text (helper functions, typedefs) that goes before every kernel's source when it
-    is compiled alone, and once before all of them when they are compiled as one file.
-    binaries: that file compiled for kinds of devices, by the name of the bundle's file.
-    """
+    """A compiled model for one target."""
 
     target: str
     symbols: tuple[Symbol, ...]
@@ -254,9 +237,12 @@ class Program:
     kernels: tuple[Kernel, ...]
     entries: tuple[Entry, ...]
     images: tuple[Image, ...] = ()
+    # source text (helper functions, typedefs) that goes before every kernel's source when it is
+    # compiled alone, and once before all of them when they are compiled as one file
     prelude: str = ""
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    # that file compiled for kinds of devices, by the name of the bundle's file
     binaries: Mapping[str, bytes] = field(default_factory=dict)
 
     def inputs_of(self, entry: Entry) -> dict[int, Port]:

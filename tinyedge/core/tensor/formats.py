@@ -24,17 +24,16 @@ FRACTION = 0x007FFFFF
 
 @dataclass(frozen=True)
 class Format:
-    """A float format of fewer bits than float32: a sign, an exponent, a mantissa.
-
-    largest, infinity: codes of the largest finite number and of infinity, without the sign; an
-    infinity of None does not exist. nan: a code; None: there is none, NaN becomes -0 (as in ONNX's
-    tests), and what is too large always becomes the largest number.
-    """
+    """A float format of fewer bits than float32: a sign, an exponent, a mantissa."""
 
     mantissa: int
     bias: int
+    # largest, infinity: codes of the largest finite number and of infinity, without the sign; an
+    # infinity of None does not exist
     largest: int
     infinity: int | None
+    # a code; None: there is none, NaN becomes -0 (as in ONNX's tests), and what is too large always
+    # becomes the largest number
     nan: int | None
 
 

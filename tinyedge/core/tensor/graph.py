@@ -13,33 +13,29 @@ from tinyedge.core.program.program import Slice
 
 @dataclass(frozen=True)
 class Port:
-    """A named input or output of a graph with the element type that callers see. node: of an
-    output. count: the name of the output that says how many entries along `axis`, of which the size
-    is the most there can be, a run computed. slices: named parts of an output.
-    """
+    """A named input or output of a graph with the element type that callers see."""
 
     name: str
     dtype: DType
     shape: Shape
-    node: UOp | None = None
+    node: UOp | None = None  # of an output
+    # the name of the output that says how many entries along `axis`, of which the size is the most
+    # there can be, a run computed
     count: str = ""
     axis: int = 0
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[Slice, ...] = ()  # named parts of an output
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What one entry computes.
-
-    updates: new values of states, by the state's name. names: the model's name of a node's tensor.
-    counts: int32 scalars, the values of symbols that only a run knows, each after those that it
-    depends on.
-    """
+    """What one entry computes."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    names: Mapping[UOp, str] = field(default_factory=dict)
-    updates: tuple[Port, ...] = ()
+    names: Mapping[UOp, str] = field(default_factory=dict)  # the model's name of a node's tensor
+    updates: tuple[Port, ...] = ()  # new values of states, by the state's name
+    # int32 scalars, the values of symbols that only a run knows, each after those that it depends
+    # on
     counts: Mapping[str, UOp] = field(default_factory=dict)
 
     def key(self, port: Port) -> Hashable:
@@ -55,7 +51,7 @@ class State:
     """A value that stays on the device between runs; graphs read it as the input of its name.
 
     An update is the whole new value ("replace"), or the entries that come last when the others move
-    towards 0 along `axis` ("shift"). initial: the value after a reset, None for zeros.
+    towards 0 along `axis` ("shift").
     """
 
     name: str
@@ -63,7 +59,7 @@ class State:
     shape: Shape
     update: Literal["replace", "shift"] = "replace"
     axis: int = 0
-    initial: Any = field(default=None, repr=False)
+    initial: Any = field(default=None, repr=False)  # the value after a reset, None for zeros
 
 
 @dataclass(frozen=True)

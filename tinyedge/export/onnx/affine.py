@@ -13,17 +13,16 @@ from tinyedge.core.tensor.tensor import Tensor
 
 @dataclass(frozen=True)
 class Affine:
-    """How a result was made: make(weight, bias), linear in both, with one weight slice per channel.
-
-    channel: the channel axis of the result (nonnegative). filters: the channel axis of the weight.
-    scale, shift: applied to the original weight and bias, per channel, in double precision.
+    """How a result was made: make(weight, bias), linear in both, with one weight slice
+    per channel.
     """
 
     make: Callable[[Any, Any], Tensor]
     weight: Any
     bias: Any
-    filters: int
-    channel: int
+    filters: int  # the channel axis of the weight
+    channel: int  # the channel axis of the result (nonnegative)
+    # scale, shift: applied to the original weight and bias, per channel, in double precision
     scale: Any
     shift: Any
 

@@ -40,10 +40,7 @@ class Scope:
 class Call:
     """Nodes to run in a scope: what a function that contains other nodes yields to the walk.
 
-    The walk answers with the values of `results`. functions: those being inlined around it.
-    in_turn: whether it is one iteration of a loop that is not unrolled; iterations: how many loops
-    lie around it of which only a run knows the number of iterations. perhaps: whether it is a
-    branch that only a run chooses.
+    The walk answers with the values of `results`.
     """
 
     nodes: Sequence[Any]
@@ -51,9 +48,11 @@ class Call:
     results: Sequence[str]
     opsets: Mapping[str, int]
     prefix: str
-    functions: frozenset[str] = frozenset()
-    in_loop_body: bool = False
+    functions: frozenset[str] = frozenset()  # those being inlined around it
+    in_loop_body: bool = False  # whether it is one iteration of a loop that is not unrolled
     conditional: bool = False
+    # how many loops lie around it of which only a run knows the number of iterations. perhaps:
+    # whether it is a branch that only a run chooses.
     iterations: int = 0
 
 

@@ -22,27 +22,24 @@ INTERPOLATIONS = ("Resize", "Upsample", "GridSample", "Col2Im")
 
 @dataclass(frozen=True)
 class Formal:
-    """A formal parameter. types: what it may be, as ONNX writes it. variable: its type's name."""
+    """A formal parameter."""
 
     name: str
-    types: frozenset[str]
-    variable: str
+    types: frozenset[str]  # what it may be, as ONNX writes it
+    variable: str  # its type's name
     optional: bool
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What ONNX says of an operator, asked once: `raw` answers slowly.
-
-    inputs, outputs: how many there may be, least and most. attributes: type, and whether needed.
-    """
+    """What ONNX says of an operator, asked once: `raw` answers slowly."""
 
     raw: Any
-    inputs: tuple[int, int]
+    inputs: tuple[int, int]  # inputs, outputs: how many there may be, least and most
     outputs: tuple[int, int]
     operands: tuple[Formal, ...]
     results: tuple[Formal, ...]
-    attributes: Mapping[str, tuple[int, bool]]
+    attributes: Mapping[str, tuple[int, bool]]  # type, and whether needed
     text: bool
 
     def operand(self, position: int) -> Formal:

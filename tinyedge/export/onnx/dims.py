@@ -45,18 +45,15 @@ ASSUMED = Bounds(32, 1024, 32)  # where a model is only looked at
 
 @dataclass(frozen=True)
 class Resolved:
-    """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed.
-
-    unknown: keys of the given dims that name no size. bounds: of every size that the model leaves
-    open. open: the names of those that got `open_bounds`.
-    """
+    """Shapes in the order of the declared inputs, the SYMBOL nodes in them, what was assumed."""
 
     shapes: tuple[tuple[Size, ...], ...]
     symbols: tuple[UOp, ...]
     warnings: tuple[str, ...]
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # keys of the given dims that name no size
+    # of every size that the model leaves open
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    open: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # the names of those that got `open_bounds`
 
 
 _VALUE = re.compile(r"\s*(\d{1,12})(?:\s*\.\.\s*(\d{1,12})(?:\s*:\s*(\d{1,12}))?)?\s*", re.ASCII)
@@ -155,7 +152,7 @@ def resolve(
     `open_bounds` where those are given. A dim named as arithmetic on other dims, such as
     `past_sequence_length + sequence_length`, is that sum, and not open itself, unless `dims` gives
     the sum a size; an addend that is no dim of an input is a size of its own.
-    spare: dims may name sizes that the model lacks.
+    allow_unused: dims may name sizes that the model lacks.
     """
     names = _names(inputs)
     computed = _computed(names, dims)

@@ -19,19 +19,17 @@ from tinyedge.export.onnx.masks import Mask
 
 @dataclass
 class DynamicSizes:
-    """The dynamic sizes of a model. made: the tensors that compute them, as they are and below the
-    most there is room for. labels: the nodes that they are of. taken: names of other sizes.
-    bounded: the nodes of those that may be above the most, because the caller said what that is;
-    seen: those that an output tells. masks: the numbers of true elements, by mask. equal: pairs of
-    sizes that a run has to find equal, with the first node that needs it.
-    """
+    """The dynamic sizes of a model."""
 
+    # the tensors that compute them, as they are and below the most there is room for
     made: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)  # names of other sizes
+    # the nodes of those that may be above the most, because the caller said what that is
     bounded: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    masks: dict[Mask, Size] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # the nodes that they are of
+    seen: set[str] = field(default_factory=set)  # those that an output tells
+    masks: dict[Mask, Size] = field(default_factory=dict)  # the numbers of true elements, by mask
+    # pairs of sizes that a run has to find equal, with the first node that needs it
     equal: dict[tuple[Size, Size], str] = field(default_factory=dict)
 
     def of_mask(self, mask: Mask) -> Size | None:

@@ -39,35 +39,30 @@ NEXT = {  # for an operator that is not there, by its domain
 
 @dataclass(frozen=True)
 class ModelInput:
-    """A model input. shape: sizes are ints, or expressions of symbols."""
+    """A model input."""
 
     name: str
     dtype: DType
-    shape: Shape
+    shape: Shape  # sizes are ints, or expressions of symbols
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as a graph of tensors.
-
-    outputs: in the order of the graph. symbols: the sizes that stay open, as SYMBOL nodes.
-    names: result nodes with the ONNX nodes that made them. warnings: what was assumed.
-    unknown: given dims that name no size of the model, and constants that name no input. counts:
-    the sizes that only a run knows. sizes: the bounds of every size that the model leaves open.
-    files: the external data that is mapped, and what the system said of it when it was opened.
-    bytes: of the model and of that data.
-    """
+    """A model as a graph of tensors."""
 
     inputs: tuple[ModelInput, ...]
-    outputs: dict[str, Tensor]
-    symbols: tuple[UOp, ...]
-    names: dict[UOp, str]
-    warnings: tuple[str, ...]
+    outputs: dict[str, Tensor]  # in the order of the graph
+    symbols: tuple[UOp, ...]  # the sizes that stay open, as SYMBOL nodes
+    names: dict[UOp, str]  # result nodes with the ONNX nodes that made them
+    warnings: tuple[str, ...]  # what was assumed
+    # given dims that name no size of the model, and constants that name no input
     unknown: tuple[str, ...] = ()
-    counts: DynamicSizes = field(default_factory=DynamicSizes)
+    counts: DynamicSizes = field(default_factory=DynamicSizes)  # the sizes that only a run knows
+    # the bounds of every size that the model leaves open
     sizes: Mapping[str, sizes_of.Bounds] = field(default_factory=dict)
+    # the external data that is mapped, and what the system said of it when it was opened
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
-    bytes: int = 0
+    bytes: int = 0  # of the model and of that data
 
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
@@ -92,7 +87,7 @@ def import_model(
     constants: values of inputs that shall be fixed, arrays or numbers; these are inputs no more.
     bounds: by a node's name, the most iterations or elements that only a run will know.
     outputs: names of values; only what these need is imported. Default: the model's outputs.
-    spare: dims, bounds and constants may name what the model lacks.
+    allow_unused: dims, bounds and constants may name what the model lacks.
     Raises InputError for sizes left open, UnsupportedOp naming every node that cannot be imported,
     ModelError for a model that is damaged, hostile or inconsistent.
     """
@@ -847,15 +842,14 @@ def _filled(number: bool | int | float, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Body:
-    """What is the same in every call of a subgraph or a function: its nodes in order, its weights.
-
-    refers: of a function, which nodes refer to attributes of its caller.
+    """What is the same in every call of a subgraph or a function: its nodes in order,
+    its weights.
     """
 
     proto: Any
     nodes: list[Any]
     stored: Mapping[str, _Initializer] = field(default_factory=dict)
-    refers: Sequence[bool] = ()
+    refers: Sequence[bool] = ()  # of a function, which nodes refer to attributes of its caller
 
 
 def _functions(model: Model) -> dict[tuple[str, str, str], Any]:

@@ -44,25 +44,21 @@ class OperatorReport:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model as far as it can be imported.
-
-    inputs: ValueInfoProtos. operators: of the nodes that the outputs need. refused: all that stands
-    against an export, by the node or port, and why. open: sizes that an export needs to be told;
-    here they are taken as 32..1024:32. imported: the graph with those of its outputs that need no
-    refused node. blocked: the other outputs, each with the last values before the refused nodes on
-    its way; these could be outputs instead. remaining: the graph of all values that are left.
-    results, stored, merged: as the importer has them.
-    """
+    """A model as far as it can be imported."""
 
     model: Model
-    inputs: tuple[Any, ...]
-    operators: tuple[OperatorReport, ...]
+    inputs: tuple[Any, ...]  # ValueInfoProtos
+    operators: tuple[OperatorReport, ...]  # of the nodes that the outputs need
+    # all that stands against an export, by the node or port, and why
     refused: Mapping[str, InputError]
+    # sizes that an export needs to be told; here they are taken as 32..1024:32
     open: tuple[str, ...]
-    imported: ImportedModel
+    imported: ImportedModel  # the graph with those of its outputs that need no refused node
+    # the other outputs, each with the last values before the refused nodes on its way; these could
+    # be outputs instead
     blocked: Mapping[str, tuple[str, ...]]
-    remaining: ImportedModel
-    results: Sequence[tuple[UOp, ...]]
+    remaining: ImportedModel  # the graph of all values that are left
+    results: Sequence[tuple[UOp, ...]]  # results, stored, merged: as the importer has them
     stored: frozenset[str]
     merged: int
 

@@ -22,14 +22,10 @@ _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53
 
 @dataclass(frozen=True)
 class Mask:
-    """Bools of which only the number of true ones matters.
+    """Bools of which only the number of true ones matters."""
 
-    node: what they are a view of, or the numbers that are not 0 where they are true. inverted: they
-    are true where it is false, or 0.
-    """
-
-    node: UOp
-    inverted: bool
+    node: UOp  # what they are a view of, or the numbers that are not 0 where they are true
+    inverted: bool  # they are true where it is false, or 0
     size: Size
 
     @property

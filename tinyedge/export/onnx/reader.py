@@ -67,20 +67,18 @@ SUPPORTED_DTYPES = ", ".join(dtype.name for dtype in DTYPES.values())
 
 @dataclass(frozen=True)
 class Model:
-    """A parsed model. folder: where external data may lie; None for a model given as bytes.
-
-    files: the external data that was opened, by its path; stamps: what the system said of it then.
-    size: bytes of the model itself.
-    """
+    """A parsed model."""
 
     proto: Any
     label: str
-    folder: Path | None
+    folder: Path | None  # where external data may lie; None for a model given as bytes
     opsets: dict[str, int]
     limits: Limits
+    # the external data that was opened, by its path
     files: dict[Path, Buffer] = field(default_factory=dict, repr=False)
+    # what the system said of it then
     stamps: dict[Path, os.stat_result] = field(default_factory=dict, repr=False)
-    size: int = 0
+    size: int = 0  # bytes of the model itself
 
     @property
     def bytes(self) -> int:

@@ -240,8 +240,8 @@ class Node:
     ) -> Call:
         """A run of a subgraph, for the walk: `results = yield node.call(...)`.
 
-        number: of the iteration, or "turn" for all iterations of a loop. perhaps: only a run knows
-        whether.
+        number: of the iteration, or "turn" for all iterations of a loop. conditional: only a run
+        knows whether.
         dynamic: only a run knows how many iterations there are.
         """
         scope = Scope(self.call_site.scope)

@@ -26,19 +26,14 @@ GENERATED = 32  # bytes that generating an element of an input takes, at most
 
 @dataclass(frozen=True)
 class Estimate:
-    """The figures of a compilation whose kernels have their moves; sizes are the greatest.
+    """The figures of a compilation whose kernels have their moves; sizes are the greatest."""
 
-    kernels: at most; those of equal text will be one. launches: in the bundle, a loop's once.
-    flops: arithmetic operations of a run, loops with all their iterations. weight_bytes,
-    arena_bytes: as the bundle will have them. largest: bytes of the largest buffer.
-    """
-
-    kernels: int
-    launches: int
-    flops: int
-    weight_bytes: int
+    kernels: int  # at most; those of equal text will be one
+    launches: int  # in the bundle, a loop's once
+    flops: int  # arithmetic operations of a run, loops with all their iterations
+    weight_bytes: int  # weight_bytes, arena_bytes: as the bundle will have them
     arena_bytes: int
-    largest: int
+    largest: int  # bytes of the largest buffer
 
     @property
     def peak_bytes(self) -> int:
@@ -47,17 +42,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Folded:
-    """What is computed at export.
+    """What is computed at export."""
 
-    nodes: of `of`, those whose results become constants. merged: those that change the weights of a
-    node before them, and are gone. weights, bytes: what is kept that the file does not hold as it
-    is.
-    """
-
-    nodes: int
-    merged: int
+    nodes: int  # of `of`, those whose results become constants
+    merged: int  # those that change the weights of a node before them, and are gone
     of: int
-    weights: int
+    weights: int  # weights, bytes: what is kept that the file does not hold as it is
     bytes: int
 
 

@@ -16,7 +16,7 @@ PROFILES = {
         unaligned=True,
         narrow=NARROW,
         half_stores=True,
-        registers=16,
+        max_vector_registers=16,
         alignment=256,
     )
 }

@@ -130,10 +130,10 @@ def unload() -> None:
 
 @dataclass(frozen=True)
 class Unit:
-    """Text of C that is compiled at once. flags: of this unit, after those of all."""
+    """Text of C that is compiled at once."""
 
     text: str
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # of this unit, after those of all
 
 
 def build(

@@ -18,7 +18,7 @@ PROFILES = {
         alignment=256,
         halves=True,
         half_stores=True,
-        registers=64,
+        max_vector_registers=64,
     )
 }
 

@@ -21,7 +21,7 @@ BUFFERS = Caps(
     alignment=256,
     halves=True,
     half_stores=True,
-    registers=32,
+    max_vector_registers=32,
     threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
 )
 

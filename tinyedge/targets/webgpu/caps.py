@@ -17,7 +17,7 @@ PROFILES = {
         alignment=256,
         typed_buffers=True,
         halves=True,
-        registers=64,
+        max_vector_registers=64,
     )
 }
 

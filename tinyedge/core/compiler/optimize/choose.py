@@ -337,7 +337,7 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in TILES:
-        if rows * across + rows + across > caps.registers or columns % across:
+        if rows * across + rows + across > caps.max_vector_registers or columns % across:
             continue
         waste = -(-extent // rows) * rows / extent
         loads = (rows + UNROLL * across) / (UNROLL * rows * across)

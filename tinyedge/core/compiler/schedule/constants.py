@@ -23,15 +23,12 @@ NODE = 4096  # operations that take as long as what surrounds a node's evaluatio
 
 @dataclass(frozen=True)
 class Made:
-    """What a constant is computed from: elements of weights in all, and of the largest one.
-
-    bits: of an element of the largest. cost: of computing an element.
-    """
+    """What a constant is computed from: elements of weights in all, and of the largest one."""
 
     elements: int
     largest: int
-    bits: int
-    cost: int = 0
+    bits: int  # of an element of the largest
+    cost: int = 0  # of computing an element
 
 
 @dataclass(frozen=True)

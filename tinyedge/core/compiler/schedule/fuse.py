@@ -45,28 +45,23 @@ class Use:
 
 @dataclass
 class Decision:
-    """What `decide` found.
+    """What `decide` found."""
 
-    realized: nodes with a buffer, in order. parts: for a realized chain of assignments on an empty
-    tensor, its assignments in order; each is a kernel of its own that writes its region.
-    """
-
-    realized: dict[UOp, None] = field(default_factory=dict)
+    realized: dict[UOp, None] = field(default_factory=dict)  # nodes with a buffer, in order
+    # for a realized chain of assignments on an empty tensor, its assignments in order; each is a
+    # kernel of its own that writes its region
     parts: dict[UOp, list[UOp]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ProducerCost:
-    """What computing a node from sources takes. reduction: a reduction is part of it.
-
-    row: the node depends on a reduction that came back over the axes it reduced. constant: it is
-    made of weights alone, which lie in memory in the form that takes the least of it.
-    """
+    """What computing a node from sources takes."""
 
     cost: float = 0
     loads: float = 0
-    reduction: bool = False
-    row: bool = False
+    reduction: bool = False  # a reduction is part of it
+    row: bool = False  # the node depends on a reduction that came back over the axes it reduced
+    # it is made of weights alone, which lie in memory in the form that takes the least of it
     constant: bool = False
 
 

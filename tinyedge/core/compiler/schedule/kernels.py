@@ -63,13 +63,12 @@ UPDATES = 32768  # that a thread takes in one launch
 class Launch:
     """One kernel with its buffers in slot order (slot 0 is written) and the model's nodes it
     computes.
-
-    contraction: numbers of the ranges that are batch, rows, columns, summed and window positions.
     """
 
     sink: UOp
     storages: tuple[TensorBuffer, ...]
     nodes: tuple[str, ...] = ()
+    # numbers of the ranges that are batch, rows, columns, summed and window positions
     contraction: Mapping[str, tuple[int, ...]] | None = None
 
 

@@ -24,12 +24,10 @@ SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
 class Contraction:
     """A sum of products, classified: which ranges are batch, rows, columns, summed, and window
     positions.
-
-    data and filter: the two loads; `filter` is the one that holds the columns (a weight, if one
-    is).
     """
 
     reduction: UOp
+    # data, filter: the two loads; `filter` is the one that holds the columns (a weight, if one is)
     data: UOp
     filter: UOp
     batch: tuple[UOp, ...]

@@ -34,12 +34,10 @@ def true_places(mask: Tensor, bound: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Flags:
-    """Bool masks [L, n], by blocks. words: uint32 [L, blocks], a bit for every element. running:
-    int32 [L, blocks], how many elements are true up to the end of a block.
-    """
+    """Bool masks [L, n], by blocks."""
 
-    words: Tensor
-    running: Tensor
+    words: Tensor  # uint32 [L, blocks], a bit for every element
+    running: Tensor  # int32 [L, blocks], how many elements are true up to the end of a block
 
     @staticmethod
     def of(mask: Tensor) -> _Flags:
@@ -263,15 +261,12 @@ def non_max_suppression(
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Boxes that may be selected. corners: [5, B, C or 1, M], with their areas; scores [B, C, M];
-    alive: which of them are candidates; numbers: int32 [B, C, M], of each which box it is (None:
-    its place).
-    """
+    """Boxes that may be selected."""
 
-    corners: Tensor
+    corners: Tensor  # [5, B, C or 1, M], with their areas; scores [B, C, M]
     scores: Tensor
-    alive: Tensor
-    numbers: Tensor | None
+    alive: Tensor  # which of them are candidates
+    numbers: Tensor | None  # int32 [B, C, M], of each which box it is (None: its place)
 
     def select(self, chosen: Tensor, limit: Tensor, overlap: Tensor | float) -> Tensor:
         """The numbers of the selected boxes, one in every iteration, written over chosen [rounds,

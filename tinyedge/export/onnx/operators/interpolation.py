@@ -33,15 +33,14 @@ class TooLarge(Exception):
 class Places:
     """Where the elements of the result are read along an axis: at top / (2 half), a place each.
 
-    top: int32 [target]; half, last: int32 scalars. last: the greatest place of the axis.
-    ratio: target / length as the operator counts it.
+    last: the greatest place of the axis.
     """
 
     axis: int
-    top: Tensor
-    half: Tensor
+    top: Tensor  # int32 [target]
+    half: Tensor  # half, last: int32 scalars
     last: Tensor
-    ratio: Ratio
+    ratio: Ratio  # target / length as the operator counts it
 
     @property
     def bottom(self) -> Tensor:

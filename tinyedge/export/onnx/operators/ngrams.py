@@ -17,13 +17,11 @@ from tinyedge.export.onnx.registry import Node, operator
 
 @dataclass(frozen=True)
 class Pool:
-    """The n-grams of one length. grams: int64 [P, length]; columns: where each is counted;
-    weights: of each.
-    """
+    """The n-grams of one length."""
 
-    grams: Any
-    columns: Any
-    weights: Any
+    grams: Any  # int64 [P, length]
+    columns: Any  # where each is counted
+    weights: Any  # of each
 
 
 @operator("TfIdfVectorizer", limits="pool_int64s, inputs of fixed length")

@@ -18,13 +18,13 @@ from tinyedge.export.onnx.registry import Node, operator
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over the spatial axes. tail: what ceil_mode adds after the padding."""
+    """Windows over the spatial axes."""
 
     kernel: Sequence[int]
     strides: Sequence[int]
     dilations: Sequence[int]
     pads: Sequence[tuple[Size, Size]]
-    tail: Sequence[Size]
+    tail: Sequence[Size]  # what ceil_mode adds after the padding
 
     def over(self, x: Tensor, value: Any, tail_value: Any = None) -> Tensor:
         """x [N, C, *S] as [N, C, *O, *K]; `value` fills the padding."""

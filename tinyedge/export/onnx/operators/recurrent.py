@@ -139,9 +139,9 @@ class Layer:
 
 @dataclass
 class Weights:
-    """What x and h are multiplied by, for every direction. hidden: H, neurons of a gate."""
+    """What x and h are multiplied by, for every direction."""
 
-    hidden: int
+    hidden: int  # H, neurons of a gate
     inputs: list[Projection]
     recurrent: list[Projection]
 

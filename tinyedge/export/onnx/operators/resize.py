@@ -26,16 +26,14 @@ MANY_SIZES = 1 << 16  # of which each is tried
 
 @dataclass(frozen=True)
 class Axis:
-    """One resized axis. scale: out / in as ONNX counts it; None where only a run knows it.
-
-    ratio: the scale as a quotient; None where that is target / length.
-    """
+    """One resized axis."""
 
     axis: int
     length: Size
     target: Size
-    scale: float | None
+    scale: float | None  # out / in as ONNX counts it; None where only a run knows it
     roi: tuple[float, float] = (0.0, 1.0)
+    # the scale as a quotient; None where that is target / length
     ratio: interpolation.Ratio | None = None
 
     @property

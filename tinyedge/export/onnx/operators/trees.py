@@ -23,7 +23,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 @dataclass
 class Forest:
-    """Leaves and then nodes, in one numbering; a leaf is its own child. roots: of each tree."""
+    """Leaves and then nodes, in one numbering; a leaf is its own child."""
 
     leaves: int
     features: list[int] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Forest:
     missing: list[bool] = field(default_factory=list)
     yes: list[int] = field(default_factory=list)
     no: list[int] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)  # of each tree
 
     def __post_init__(self) -> None:
         for leaf in range(self.leaves):
