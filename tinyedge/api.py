@@ -370,11 +370,11 @@ def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
     large: dict[str, None] = {}
     for graph in source.entries.values():
         for node in toposort(_roots(graph)):
-            if node.op is ops.BUFFER and node.arg[0].kind == "weight":
+            if node.op is ops.BUFFER and node.arg.source.kind == "weight":
                 narrow = target.narrow.get(node.dtype.held.name, node.dtype.held.name)
                 kept = dtypes.by_name(target.storage.get(narrow, narrow))
                 if maximum(product(node.shape)) * kept.itemsize == largest:
-                    large[node.arg[0].name] = None
+                    large[node.arg.source.name] = None
     what = f"{_shown(large)}: a weight" if large else "a tensor"
     return (
         f"{what} takes {largest} bytes; not every {target.name} device binds more than "

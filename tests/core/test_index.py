@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.core.profile import examples
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.rules import index as ix
@@ -35,7 +35,7 @@ POINTS = 60
 
 
 def loop(number: int, size: int | UOp, kind: str = "loop") -> UOp:
-    return UOp(ops.RANGE, dt.index, (as_node(size),), (number, kind))
+    return UOp(ops.RANGE, dt.index, (as_node(size),), args.Range(number, kind))
 
 
 Point = dict[UOp, int]
@@ -136,7 +136,7 @@ def points(*nodes: UOp, seed: int = 0) -> Iterator[Point]:
     found = leaves_of(*nodes)
     symbols = [n for n in found if n.op is ops.SYMBOL]
     ranges = [n for n in found if n.op is ops.RANGE]
-    values = {s: range(s.arg[1], s.arg[2] + 1) for s in symbols}  # counts of steps
+    values = {s: range(s.arg.min, s.arg.max + 1) for s in symbols}  # counts of steps
     constant = all(r.src[0].op is ops.CONST for r in ranges)
     count = math.prod(len(v) for v in values.values())
     count *= math.prod(r.src[0].arg for r in ranges if constant)
@@ -227,8 +227,8 @@ def test_divisors_are_sound(e: Expression) -> None:
 def test_comparisons_are_exact(a: Expression, b: Expression, name: str) -> None:
     make, python = COMPARE[name]
     # The two expressions may use one range number for different ranges; keep one of each number.
-    ranges = {r.arg[0]: r for r in leaves_of(a.plain) if r.op is ops.RANGE}
-    if any(ranges.get(r.arg[0], r) is not r for r in leaves_of(b.plain) if r.op is ops.RANGE):
+    ranges = {r.arg.number: r for r in leaves_of(a.plain) if r.op is ops.RANGE}
+    if any(ranges.get(r.arg.number, r) is not r for r in leaves_of(b.plain) if r.op is ops.RANGE):
         b = literal(3)
     node = make(a.node, b.node)
     for point in points(a.plain, b.plain):

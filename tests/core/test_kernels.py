@@ -14,7 +14,7 @@ from tinyedge.core.compiler.compile import Compilation, compile_graph, stored_ar
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
@@ -114,10 +114,10 @@ def test_grammars_refuse_what_they_should() -> None:
     with pytest.raises(InternalError, match="operands of types"):
         check_tensor([mixed])
     empty = UOp(ops.EMPTY, dt.float32, (), (8,))
-    once = UOp(ops.ASSIGN, dt.float32, (empty, x), ((0, 4),))
+    once = UOp(ops.ASSIGN, dt.float32, (empty, x), (args.Span(0, 4),))
     check_tensor([once])
     with pytest.raises(InternalError, match="written twice"):
-        check_tensor([UOp(ops.ASSIGN, dt.float32, (once, x), ((3, 7),))])
+        check_tensor([UOp(ops.ASSIGN, dt.float32, (once, x), (args.Span(3, 7),))])
     with pytest.raises(InternalError, match="sink of stores"):
         check_kernel(const(1.0, dt.float32))
     state, _ = _compile(FUNCTIONS["product"], "cpu")

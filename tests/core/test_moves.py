@@ -28,6 +28,7 @@ from tinyedge.core.compiler.optimize.moves import (
     ranges,
 )
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir import args
 from tinyedge.core.ir.spec import FOLD_KINDS, OUTPUT_KINDS
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.program.device import Device
@@ -52,7 +53,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
         if not present:
             break
         chosen = generator.choice(present)
-        number = chosen.arg[0]
+        number = chosen.arg.number
         factor = generator.choice((2, 3, 4, 5, 8, 16))
         move: Move = generator.choice(
             (
@@ -177,8 +178,8 @@ def kernel_of(tensor: Tensor, inputs: Inputs, target: str) -> tuple[UOp, Caps]:
 def test_illegal_moves_say_why() -> None:
     inputs = Inputs()
     sink, caps = kernel_of(inputs.new(floats(6, 100)).sum(1), inputs, "webgpu")
-    (outer,) = (r.arg[0] for r in ranges(sink) if r.arg[1] == "loop")
-    (inner,) = (r.arg[0] for r in ranges(sink) if r.arg[1] == "reduce")
+    (outer,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "loop")
+    (inner,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "reduce")
     free = max(numbers(sink)) + 1
     grid = To(outer, "grid").apply(sink, caps)
     for kernel, move, text in [
@@ -206,7 +207,7 @@ def test_illegal_moves_say_why() -> None:
         To(number, "local").apply(many, caps)
     split = Split(number, 4, 1).apply(many, caps)
     vector = To(2, "vector").apply(split, caps)
-    assert [r.arg for r in ranges(vector)] == [(1, "loop"), (2, "vector")]
+    assert [r.arg for r in ranges(vector)] == [args.Range(1, "loop"), args.Range(2, "vector")]
     again = Split(1, 3, 3).apply(vector, caps)
     with pytest.raises(IllegalMove, match="vectorize"):
         To(4, "vector").apply(again, caps)

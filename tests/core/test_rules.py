@@ -11,7 +11,7 @@ import pytest
 from tests.rows import ELEMENTWISE, accepts, random_values, special
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import Bindings, Pattern, Rule, match
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import RULES, SIMPLIFY, simplify
@@ -59,7 +59,7 @@ def assert_same(before: Array, after: Array) -> None:
 
 def variable(name: str, dtype: DType) -> UOp:
     """A node that no rule looks into."""
-    return UOp(ops.BUFFER, dtype, (), (ops.TensorSource("input", name), ()))
+    return UOp(ops.BUFFER, dtype, (), args.Buffer(ops.TensorSource("input", name), ()))
 
 
 class Instances:
@@ -172,8 +172,8 @@ def zero_signs(node: UOp) -> list[UOp]:
 
 
 def test_rules_leave_the_canonical_form_of_indices_alone() -> None:
-    r = UOp(ops.RANGE, dt.index, (const(7, dt.index),), (0, "loop"))
-    s = UOp(ops.RANGE, dt.index, (const(5, dt.index),), (1, "loop"))
+    r = UOp(ops.RANGE, dt.index, (const(7, dt.index),), args.Range(0, "loop"))
+    s = UOp(ops.RANGE, dt.index, (const(5, dt.index),), args.Range(1, "loop"))
     for op in (ops.ADD, ops.SUB, ops.MUL, ops.MIN, ops.MAX, ops.FLOORDIV, ops.MOD):
         for a in (r, ix.sub(s, r)):
             for value in (-2, -1, 0, 1, 2):
@@ -223,7 +223,7 @@ def test_folded_conversions_saturate() -> None:
 def test_a_guarded_load_needs_no_select() -> None:
     from tinyedge.core.ir.uop import as_node
 
-    r = UOp(ops.RANGE, dt.index, (as_node(8),), (0, "loop"))
+    r = UOp(ops.RANGE, dt.index, (as_node(8),), args.Range(0, "loop"))
     inside = ix.less(r, const(5, dt.index))
     param = UOp(ops.PARAM, dt.float32, (), 0)
     load = UOp(ops.LOAD, dt.float32, (param, r, inside), True)

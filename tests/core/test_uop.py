@@ -11,7 +11,7 @@ import pytest
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import ops, uop
+from tinyedge.core.ir import args, ops, uop
 from tinyedge.core.ir.rewrite import Rule, RuleSet, any_, bottom_up, match, number, of, substitute
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
@@ -92,8 +92,8 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 
 
 def test_reductions_bind_their_ranges() -> None:
-    r = UOp(ops.RANGE, dt.index, (as_node(5),), (0, "loop"))
-    s = UOp(ops.RANGE, dt.index, (as_node(7),), (1, "reduce"))
+    r = UOp(ops.RANGE, dt.index, (as_node(5),), args.Range(0, "loop"))
+    s = UOp(ops.RANGE, dt.index, (as_node(7),), args.Range(1, "reduce"))
     body = UOp(ops.CAST, dt.float32, (UOp(ops.MUL, dt.index, (r, s)),))
     reduction = UOp(ops.REDUCE_LOOP, dt.float32, (body, s), ops.ADD)
     assert body.ranges == {r, s}

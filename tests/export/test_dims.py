@@ -51,7 +51,7 @@ def test_sizes_that_are_named_as_arithmetic_on_others(text: str, value: Any) -> 
     data = _ports(("mask", [1, text]), PAST, TOKENS)
     imported = import_model(data, dims={"past_length": "0..20", "tokens in": "1..4"})
     (size,) = imported.inputs[0].shape[1:]
-    assert {node.arg[0] for node in imported.symbols} == {"past_length", "tokens in"}
+    assert {node.arg.name for node in imported.symbols} == {"past_length", "tokens in"}
     for past, tokens in ((0, 1), (20, 4), (7, 2)):
         found = size_value(size, {"past_length": past, "tokens in": tokens})
         assert found == value(past, tokens)
@@ -135,7 +135,7 @@ def test_a_size_that_no_run_could_find_is_none(text: str) -> None:
     """By such a length `new` could be any of several, or none: the text is a name."""
     data = _ports(("mask", [1, text]), ("p", [1, "past"]))
     imported = import_model(data, dims={"past": "0..20", text: "1..9"})
-    assert {node.arg[0] for node in imported.symbols} == {"past", text}
+    assert {node.arg.name for node in imported.symbols} == {"past", text}
     with pytest.raises(InputError, match="no such symbolic size"):
         import_model(data, dims={"past": "0..20", "new": "1..4"})
     if text != "new - new":  # nothing of which is a size
@@ -169,7 +169,7 @@ def test_sizes_wrap_around_in_narrow_types(steps: str, right: Any) -> None:
 def test_sums_of_two_sizes_that_are_no_axes_are_names() -> None:
     data = _ports(("mask", [1, "a + b"]), PAST)
     dims = {"past_length": 4, "a + b": "1..9"}
-    assert [node.arg[0] for node in import_model(data, dims=dims).symbols] == ["a + b"]
+    assert [node.arg.name for node in import_model(data, dims=dims).symbols] == ["a + b"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_other_texts_are_names(text: str) -> None:
     data = _ports(("mask", [1, text]), PAST, TOKENS)
     dims = {"past_length": 4, "tokens in": 2, text: "1..9"}
     imported = import_model(data, dims=dims)
-    assert [node.arg[0] for node in imported.symbols] == [text]
+    assert [node.arg.name for node in imported.symbols] == [text]
 
 
 def test_computed_sizes_that_do_not_fit_are_refused() -> None:

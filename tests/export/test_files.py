@@ -270,7 +270,7 @@ def test_batch_in_arithmetic(batch: int) -> None:
     )
     x = np.arange(batch * 6, dtype=np.float32).reshape(batch, 2, 3)
     imported = import_model(source.SerializeToString(), dims={"batch": "1..8"})
-    assert [node.arg[0] for node in imported.symbols] == ["batch"]
+    assert [node.arg.name for node in imported.symbols] == ["batch"]
     found = computed(imported, {"x": x}, {"batch": batch})
     for name, value in zip(found, expected(source, {"x": x}), strict=True):
         np.testing.assert_allclose(found[name], value)

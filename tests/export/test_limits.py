@@ -29,7 +29,7 @@ def _made(path: Path, limits: dict[str, int]) -> int:
     """How many bytes of constants the compiler computes."""
     options = choose_options("cpu")
     state = compile_model(path, "cpu", options, limits=limits, stop_after="fold")
-    sources = [node.arg[0] for node in toposort(state.roots) if node.op is ops.BUFFER]
+    sources = [node.arg.source for node in toposort(state.roots) if node.op is ops.BUFFER]
     return sum(source.data.nbytes for source in sources if source.data is not None)
 
 

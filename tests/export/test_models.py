@@ -90,8 +90,8 @@ def _agrees(name: str, model: ImportedModel, feeds: Feeds) -> None:
         for size, value in zip(entry.shape, feeds[entry.name].shape, strict=True):
             for node in toposort((size,)) if isinstance(size, UOp) else ():
                 if node.op is ops.SYMBOL:
-                    symbols[node.arg[0]] = value
-    assert set(symbols) == {symbol.arg[0] for symbol in model.symbols}
+                    symbols[node.arg.name] = value
+    assert set(symbols) == {symbol.arg.name for symbol in model.symbols}
     nodes = [tensor.node for tensor in model.outputs.values()]
     got = evaluate(nodes, feeds, symbols)
     want = session.run(list(model.outputs), feeds)

@@ -121,7 +121,7 @@ def test_constant_nodes_are_folded_and_named() -> None:
         node("MatMul", ["x", "t"]),
     ]
     imported = _import(nodes, [_floats("w", np.arange(6).reshape(2, 3))], [2, 3], {})
-    weights = [n.arg[0] for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER]
+    weights = [n.arg.source for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER]
     assert [w.name for w in weights] == ["x", "turn"]
     assert weights[1].data.tolist() == [[0, 9], [1, 16], [4, 25]]
 
@@ -131,7 +131,9 @@ def test_great_constants_are_left_to_the_graph() -> None:
     nodes = [node("Expand", ["w", "s"], ["v"]), node("Exp", ["v"], ["e"]), node("Add", ["x", "e"])]
     weights = [_floats("w", np.arange(1000)), ints("s", [1000, 1000])]
     imported = _import(nodes, weights, [1000, 1000], {})
-    arrays = [n.arg[0].data for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER]
+    arrays = [
+        n.arg.source.data for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER
+    ]
     assert max(a.size for a in arrays if a is not None) == 1000
 
 
@@ -164,5 +166,7 @@ def test_a_great_weight_used_in_two_ways_is_kept_once() -> None:
     ]
     weights = [_floats("w", np.arange(600 * 600).reshape(600, 600)), ints("i", [5, 7])]
     imported = _import(nodes, weights, [2, 600], {})
-    arrays = [n.arg[0].data for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER]
+    arrays = [
+        n.arg.source.data for n in toposort([imported.outputs["y"].node]) if n.op is ops.BUFFER
+    ]
     assert sorted(a.size for a in arrays if a is not None) == [2 * 600, 600 * 600]

@@ -320,7 +320,7 @@ def test_quantized_weights_are_not_made_wide(kind: int, low: int, high: int) -> 
     proto = model(nodes, inputs=[info("x", [2, 128])], weights=[weight, scale], opset=25)
     found = import_model(proto.SerializeToString())
     kept = [
-        n.arg[0].data
+        n.arg.source.data
         for n in toposort([found.outputs["y"].node])
         if n.arg and n.op.name == "buffer"
     ]

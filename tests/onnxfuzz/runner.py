@@ -122,7 +122,7 @@ def _evaluate(some: Ready, world: int) -> dict[str, Array]:
     for port in some.graph.inputs:
         for size, actual in zip(port.shape, feeds[port.name].shape, strict=True):
             if not isinstance(size, int):
-                symbols[size.arg[0]] = actual
+                symbols[size.arg.name] = actual
     nodes = [tensor.node for tensor in outputs.values()]
     found = evaluate(nodes, feeds, symbols, some.imported.counts.nodes)
     return {

@@ -58,7 +58,9 @@ def test_parts_of_weights(target: str, device: Device) -> None:
     roots = tuple(tensor.node for tensor in tensors.values())
     done = split_weights(roots, caps, {}, False)
     split = {name: Tensor(done[tensor.node]) for name, tensor in tensors.items()}
-    sources = [n.arg[0] for n in toposort([t.node for t in split.values()]) if n.op is ops.BUFFER]
+    sources = [
+        n.arg.source for n in toposort([t.node for t in split.values()]) if n.op is ops.BUFFER
+    ]
     parts = [source for source in sources if source.kind == "weight"]
     assert len(parts) == 3 + 3 + 4 + 5 + 2 and all(part.data.nbytes <= 2048 for part in parts)
     assert_agreement(run(split, inputs, target, device), expected)

@@ -46,7 +46,7 @@ def check_ports(source: Graphs) -> None:
                 because = f"it has {len(port.shape)} axes"
                 raise _limit(f"{kind} {port.name!r:.80}", because, f"up to {AXES} axes")
             for symbol in _symbols(port):
-                _check_equal(symbols.setdefault(symbol.arg[0], symbol), symbol)
+                _check_equal(symbols.setdefault(symbol.arg.name, symbol), symbol)
     if len(symbols) > SYMBOLS:
         raise _limit("the open sizes", f"there are {len(symbols)}", f"up to {SYMBOLS}")
     for name in sorted(symbols):
@@ -59,7 +59,7 @@ def check_ports(source: Graphs) -> None:
 def _check_equal(one: UOp, other: UOp) -> None:
     if one is not other:
         raise InputError(
-            f"size {one.arg[0]!r:.80}",
+            f"size {one.arg.name!r:.80}",
             "it has other bounds in another entry",
             id="entry.size",
             next="give the size the same range in all entries, or another name",

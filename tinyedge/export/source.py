@@ -123,7 +123,7 @@ def _graphs(
             assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
     for key in dims:
         if all(key in model.unknown for model in models):
-            raise no_size(key, (node.arg[0] for model in models for node in model.symbols))
+            raise no_size(key, (node.arg.name for model in models for node in model.symbols))
     for key in constants:
         if all(key in model.unknown for model in models):
             known = [i.name for model in models for i in model.inputs]

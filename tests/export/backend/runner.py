@@ -167,10 +167,10 @@ def prefixed(graph: Graph, prefix: str) -> Graph:
     renamed: dict[UOp, UOp] = {}
     roots = [port.node for port in graph.outputs if port.node is not None]
     for node in toposort([*roots, *graph.counts.values()]):
-        if node.op is ops.BUFFER and node.arg[0].kind == "input":
-            source, shape = node.arg
+        if node.op is ops.BUFFER and node.arg.source.kind == "input":
+            source = node.arg.source
             source = replace(source, name=f"{prefix}/{source.name}")
-            renamed[node] = UOp(node.op, node.dtype, (), (source, shape))
+            renamed[node] = UOp(node.op, node.dtype, (), replace(node.arg, source=source))
     done = replaced([*roots, *graph.counts.values()], renamed)
 
     def port(old: Port) -> Port:

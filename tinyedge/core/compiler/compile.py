@@ -218,7 +218,7 @@ def _half_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]
 
 def _inputs(roots: tuple[UOp, ...]) -> dict[str, UOp]:
     """The inputs of a graph by name."""
-    sources = ((node.arg[0], node) for node in toposort(roots) if node.op is ops.BUFFER)
+    sources = ((node.arg.source, node) for node in toposort(roots) if node.op is ops.BUFFER)
     return {source.name: node for source, node in sources if source.kind == "input"}
 
 
@@ -306,7 +306,7 @@ def writes_vectors(sink: UOp) -> bool:
     """Whether a kernel, after its moves, stores aligned vectors."""
     for store in sink.src:
         address = (store.src[1] if store.op is ops.GUARD else store).src[2]
-        lane = next((r for r in address.ranges if r.arg[1] == "vector"), None)
+        lane = next((r for r in address.ranges if r.arg.kind == "vector"), None)
         if lane is None or ix.terms(address).get((lane,), 0) != 1:
             return False
         size = int(lane.src[0].arg)
@@ -395,7 +395,7 @@ def _lowered(kernel: Kernel, caps: Caps) -> LoweredKernel:
         for _, param in sorted(params.items())
     )
     shape = geometry(sink, caps)
-    used = {n.arg[0] for n in nodes if n.op is ops.SYMBOL and not n.src}
+    used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
     linear = linearize(sink)
     check_lowered(linear.statements, linear.values)
     return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
@@ -424,8 +424,8 @@ def _symbols(state: Compilation) -> dict[str, UOp]:
     sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
     roots = [launch.sink for launch in state.launches]
     for node in toposort((*sizes, *roots)):
-        if node.op is ops.SYMBOL and node.arg[0] not in counts:
-            found[node.arg[0]] = node
+        if node.op is ops.SYMBOL and node.arg.name not in counts:
+            found[node.arg.name] = node
     return found
 
 
@@ -484,12 +484,13 @@ def expression(size: Size) -> program.Expression:
 
 
 def _declared(node: UOp) -> program.Symbol:
-    name, least, greatest, step, offset = node.arg
-    return program.Symbol(name, offset + least * step, offset + greatest * step, step)
+    size = node.arg
+    least, greatest = (size.offset + steps * size.step for steps in (size.min, size.max))
+    return program.Symbol(size.name, least, greatest, size.step)
 
 
 def _steps(node: UOp) -> program.Expression:
-    name, _, _, step, offset = node.arg
+    name, step, offset = node.arg.name, node.arg.step, node.arg.offset
     above: program.Expression = ("sub", name, offset) if offset else name
     return ("floordiv", above, step) if step != 1 else above
 
@@ -507,11 +508,11 @@ def _polynomial(
             continue
         factors: list[program.Expression] = []
         for atom in monomial:
-            step, offset = atom.arg[3:] if atom.op is ops.SYMBOL else (0, 0)
+            step, offset = (atom.arg.step, atom.arg.offset) if atom.op is ops.SYMBOL else (0, 0)
             if step and coefficient % step == 0 and (not offset or len(monomial) == 1):
                 coefficient //= step
                 constant -= coefficient * offset
-                factors.append(atom.arg[0])
+                factors.append(atom.arg.name)
             else:
                 factors.append(texts[atom])
         term = factors[0]

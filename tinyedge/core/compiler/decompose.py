@@ -12,7 +12,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 
@@ -40,7 +40,7 @@ def retype(
     sources: dict[ops.TensorSource, ops.TensorSource] = {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg[0].kind in halves:
+        if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg.source.kind in halves:
             return cast(node, _target(node.dtype, types))
         if node.op is ops.LOOP:
             carried = tuple(_retyped(c, (), types, sources) for c in node.arg.carried)
@@ -80,8 +80,7 @@ def _retyped(
     if op is ops.BITCAST:
         return _same_bits(node, src[0], types)
     new = node if src == node.src and dtype is node.dtype else UOp(op, dtype, src, node.arg)
-    combined = {ops.REDUCE: 0, ops.SCATTER: 1}.get(op)
-    if op in WRAPPING or (combined is not None and node.arg[combined] in WRAPPING):
+    if op in WRAPPING or (op in (ops.REDUCE, ops.SCATTER) and node.arg.op in WRAPPING):
         return _wrapped(new, node.dtype, dtype)
     return new
 
@@ -121,12 +120,12 @@ def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
 def _retyped_buffer(
     node: UOp, dtype: DType, sources: dict[ops.TensorSource, ops.TensorSource]
 ) -> UOp:
-    source, shape = node.arg
+    source = node.arg.source
     if source not in sources:
         if source.data is not None:
             _check_fitting(source.data, node.dtype, dtype, source.name)
         sources[source] = ops.TensorSource(source.kind, source.name, source.data)
-    return UOp(ops.BUFFER, dtype, (), (sources[source], shape))
+    return UOp(ops.BUFFER, dtype, (), args.Buffer(sources[source], node.shape))
 
 
 def _fitting(value: int | float, old: DType, new: DType) -> int | float:
@@ -223,6 +222,6 @@ def _moved(node: UOp) -> tuple[UOp, ...]:
     cannot do.
     """
     if node.op is ops.SCATTER:
-        return () if node.arg[1] is not None else (node.src[0], node.src[2])
+        return () if node.arg.op is not None else (node.src[0], node.src[2])
     moves = node.op.group == "movement" and node.op is not ops.PAD
     return node.src if moves or node.op is ops.ASSIGN else ()

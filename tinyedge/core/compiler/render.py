@@ -14,7 +14,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -85,13 +85,13 @@ class Printer:
 
     def symbol(self, node: UOp) -> str:
         """A symbolic size, as the caller passes it."""
-        return f"symbols[{self.kernel.symbols.index(node.arg[0])}]"
+        return f"symbols[{self.kernel.symbols.index(node.arg.name)}]"
 
     def steps(self, node: UOp) -> str:
         """How many steps a symbolic size is above its offset."""
         if node.src:
             return f"b{node.src[0].arg.slot}[0]"
-        _, _, _, step, offset = node.arg
+        step, offset = node.arg.step, node.arg.offset
         text = self.symbol(node)
         text = f"({text} - {offset})" if offset else text
         return f"({text} / {step})" if step != 1 else text
@@ -171,7 +171,7 @@ class Printer:
         self.name_sizes()
         self.outermost = self.depth
         for r, expression in self.geometry.positions:
-            name = ("g" if r.arg[1] == "grid" else "l") + str(r.arg[0])
+            name = ("g" if r.arg.kind == "grid" else "l") + str(r.arg.number)
             self.line(self.declare(dt.index, name, self.strip_parens(expression)))
             self.names[r] = name
         for statement in self.linear.statements:
@@ -182,7 +182,7 @@ class Printer:
         """Whether a symbolic size gets a name: one that lies in a buffer is read once, at the top,
         and one of which the steps are counted is divided once.
         """
-        return bool(size.src) or size.arg[3:] != (1, 0)
+        return bool(size.src) or (size.arg.step, size.arg.offset) != (1, 0)
 
     def name_sizes(self, *more: UOp) -> None:
         """Declare the symbolic sizes that get names; more: expressions that also use some."""
@@ -201,7 +201,7 @@ class Printer:
         op = node.op
         if op is ops.BEGIN:
             r = node.src[0]
-            self.names[r] = f"r{r.arg[0]}"
+            self.names[r] = f"r{r.arg.number}"
             self.line(self.loop(self.names[r], self.strip_parens(r.src[0])) + " {")
             self.depth += 1
         elif op is ops.END:
@@ -274,8 +274,8 @@ class Printer:
         dtype = node.dtype
         total = texts[0]
         for i, text in enumerate(texts[1:]):
-            a = UOp(ops.ACCUMULATOR, dtype, (), (f"part{i}", node.arg))
-            b = UOp(ops.ACCUMULATOR, dtype, (), (f"next{i}", node.arg))
+            a = UOp(ops.ACCUMULATOR, dtype, (), args.Accumulator(2 * i, node.arg))
+            b = UOp(ops.ACCUMULATOR, dtype, (), args.Accumulator(2 * i + 1, node.arg))
             total = self.operation(UOp(node.arg, dtype, (a, b)), [total, text])
         return strip_parens(total)
 
@@ -283,10 +283,9 @@ class Printer:
         raise NotImplementedError
 
     def _accumulator(self, node: UOp) -> None:
-        number, op = node.arg
-        name = f"acc{number}"
+        name = f"acc{node.arg.number}"
         self.names[node] = name
-        self.line(self.variable(node.dtype, name, self.identity(op, node.dtype)))
+        self.line(self.variable(node.dtype, name, self.identity(node.arg.op, node.dtype)))
 
     def identity(self, op: ops.Primitive, dtype: DType) -> str:
         """The first value of an accumulator."""
@@ -368,7 +367,7 @@ class Printer:
         if node.op is ops.SYMBOL:
             return self.steps(node)
         if node.op is ops.SPECIAL:
-            return self.special(*node.arg)
+            return self.special(node.arg.kind, node.arg.dimension)
         return None
 
     def operands(self, node: UOp) -> tuple[UOp, ...]:

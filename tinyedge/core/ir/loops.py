@@ -13,7 +13,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up, replaced
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -71,7 +71,7 @@ def _firsts(node: UOp) -> tuple[UOp, ...]:
 def _body(node: UOp, captured: Sequence[UOp]) -> LoopBody:
     nexts = node.src[len(node.arg.carried) :]
     holes = {
-        value: UOp(ops.BUFFER, value.dtype, (), (_hole(number), value.shape))
+        value: UOp(ops.BUFFER, value.dtype, (), args.Buffer(_hole(number), value.shape))
         for number, value in enumerate(captured)
     }
     inner = replaced(nexts, holes)

@@ -1,6 +1,7 @@
 """The table of primitive operations: one row each; printers, evaluator and tests derive from it.
 
-A node of the graph (`uop.UOp`) refers to its row. Rows are compared by identity.
+A node of the graph (`uop.UOp`) refers to its row. Rows are compared by identity. Where a node holds
+more than its operands, the row says what: a record of `args`, or a single value.
 """
 
 from __future__ import annotations
@@ -78,11 +79,9 @@ def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
 
 # Sources.
 CONST = _row("const", "source", 0)  # arg: the value
-BUFFER = _row("buffer", "source", 0)  # arg: a TensorSource
-SYMBOL = _row(
-    "symbol", "source", 0
-)  # arg: (name, least, greatest, step, offset): t of size = offset + step*t
-IOTA = _row("iota", "source", 0)  # arg: (size,); 0, 1, 2, ...
+BUFFER = _row("buffer", "source", 0)  # arg: Buffer
+SYMBOL = _row("symbol", "source", 0)  # arg: Symbol; counts the steps of a size
+IOTA = _row("iota", "source", 0)  # arg: its shape; 0, 1, 2, ...
 EMPTY = _row("empty", "source", 0)  # arg: shape; contents undefined until assigned
 
 # Elementwise, one operand.
@@ -150,22 +149,24 @@ BITCAST = _row("bitcast", "cast", 1)  # same bits, same width
 RESHAPE = _row("reshape", "movement", 1)  # arg: shape
 PERMUTE = _row("permute", "movement", 1)  # arg: axes
 EXPAND = _row("expand", "movement", 1)  # arg: shape; axes of size 1 repeat
-PAD = _row("pad", "movement", 1)  # arg: ((before, after), ...); zeros
-SHRINK = _row("shrink", "movement", 1)  # arg: ((start, end), ...)
+PAD = _row("pad", "movement", 1)  # arg: a Margin for each axis; zeros
+SHRINK = _row("shrink", "movement", 1)  # arg: a Span for each axis
 FLIP = _row("flip", "movement", 1)  # arg: axes
-# arg: (axis, size, stride, dilation); a new last axis j:
+# arg: Window; a new last axis j:
 # out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
 WINDOW = _row("window", "movement", 1)
 
 # Reduce, indexed access, assignment, materialization.
-REDUCE = _row("reduce", "reduce", 1)  # arg: (Primitive, axes); the axes disappear
+REDUCE = _row("reduce", "reduce", 1)  # arg: Reduce; its axes disappear
 GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices, axis); 0 outside
-ASSIGN = _row("assign", "memory", 2)  # arg: ((start, end), ...); the base with that region replaced
+ASSIGN = _row(
+    "assign", "memory", 2
+)  # arg: a Span for each axis; the base with that region replaced
 REALIZE = _row("realize", "memory", 1)  # the same values, in memory
 UPDATE_ROW = _row(
     "update_row", "memory", 3
 )  # base, value, position: the base with base[position] = value
-# arg: (axis, Primitive or None); base [*lead, R, *rest], indices [*lead, K], updates
+# arg: Scatter; base [*lead, R, *rest], indices [*lead, K], updates
 # [*lead, K, *rest]: for k = 0, 1, .. in this order, base[.., indices[.., k], ..] is combined with
 # updates[.., k, ..], or replaced by it (None); nothing happens at an index outside of [0, R).
 SCATTER = _row("scatter", "memory", 3)
@@ -179,11 +180,11 @@ LOOP_CALL = _row(
 )  # arg: a LoopBody; src: first values, then what it reads besides
 LOOP_OUTPUT = _row(
     "loop_output", "source", 1
-)  # arg: (number, shape); the last value of what a loop carries
+)  # arg: LoopOutput; the last value of what a loop carries
 
 # Kernels: scalars (or short vectors) over ranges.
-RANGE = _row("range", "kernel", 1)  # arg: (number, kind); src: size. A loop variable 0 <= r < size
-SPECIAL = _row("special", "kernel", 0)  # arg: ("group" | "thread", dimension): a thread's position
+RANGE = _row("range", "kernel", 1)  # arg: Range; src: size. A loop variable 0 <= r < size
+SPECIAL = _row("special", "kernel", 0)  # arg: Special: a thread's position
 PARAM = _row("param", "kernel", 0)  # arg: a KernelArg
 LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
 REDUCE_LOOP = _row(
@@ -194,7 +195,7 @@ GUARD = _row("guard", "kernel", 2)  # src: condition, store
 SINK = _row("sink", "kernel", -1)  # src: stores
 VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per lane
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
-ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: number
+ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: Accumulator
 SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
 GROUP_REDUCE = _row(
     "group_reduce", "kernel", -1

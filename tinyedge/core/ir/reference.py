@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.dtype import DType, cast_array, codes, float16
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.uop import Size, UOp, symbol_value, toposort
 
@@ -98,7 +98,7 @@ def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UO
     """Sums of products, mapped to their product: for einsum, without the broadcast array."""
     found = {}
     for node in order:
-        if node.op is ops.REDUCE and node.arg[0] is ops.ADD:
+        if node.op is ops.REDUCE and node.arg.op is ops.ADD:
             product = node.src[0]
             if product.op is ops.MUL and uses[product] == 1 and product.dtype.is_float:
                 found[node] = product
@@ -122,14 +122,14 @@ def _contract(node: UOp, operands: Sequence[Array], fast: bool) -> Array:
         key = tuple(slice(None) if axis in axes else 0 for axis in range(operand.ndim))
         arrays.append(operand[key])
         subscripts.append(axes)
-    alone = set(node.arg[1]) - (set(subscripts[0]) & set(subscripts[1]))
+    alone = set(node.arg.axes) - (set(subscripts[0]) & set(subscripts[1]))
     if alone and not all(np.isfinite(array).all() for array in arrays):
-        return np.asarray((operands[0] * operands[1]).sum(node.arg[1]))
-    out = [axis for axis in range(operands[0].ndim) if axis not in node.arg[1]]
+        return np.asarray((operands[0] * operands[1]).sum(node.arg.axes))
+    out = [axis for axis in range(operands[0].ndim) if axis not in node.arg.axes]
     covered = set(subscripts[0]) | set(subscripts[1])
     scale = 1
     for axis in range(operands[0].ndim):
-        if axis not in covered and axis in node.arg[1]:
+        if axis not in covered and axis in node.arg.axes:
             scale *= operands[0].shape[axis]
     present = [axis for axis in out if axis in covered]
     result = np.einsum(arrays[0], subscripts[0], arrays[1], subscripts[1], present, optimize=fast)
@@ -168,14 +168,14 @@ def _value(
     if op is ops.SYMBOL:
         return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
-        source = arg[0]
+        source = arg.source
         if source.data is None:
             data = codes(inputs[source.name])
         else:
             data = source.data.astype(node.dtype.held.numpy, copy=False)
         return data.astype(np.float32) if data.dtype == np.float16 else data
     if op is ops.IOTA:
-        return np.arange(size_value(arg[0], symbols))
+        return np.arange(size_value(node.shape[0], symbols))
     if op is ops.EMPTY:
         return np.zeros(sizes(arg), node.dtype.numpy)
     if op is ops.CAST:
@@ -192,20 +192,20 @@ def _value(
     if op is ops.PERMUTE:
         return src[0].transpose(arg)
     if op is ops.PAD:
-        return np.pad(src[0], [tuple(sizes(pair)) for pair in arg])
+        return np.pad(src[0], [tuple(sizes((margin.before, margin.after))) for margin in arg])
     if op is ops.SHRINK:
-        return src[0][tuple(slice(*sizes(pair)) for pair in arg)]
+        return src[0][tuple(slice(*sizes((span.start, span.end))) for span in arg)]
     if op is ops.FLIP:
         return np.flip(src[0], arg)
     if op is ops.WINDOW:
-        return _window(src[0], *arg)
+        return _window(src[0], arg)
     if op is ops.REDUCE:
         return _reduce(node, src[0])
     if op is ops.GATHER:
         return _gather(src[0], src[1], arg)
     if op is ops.ASSIGN:
         result = np.array(src[0])
-        result[tuple(slice(*sizes(pair)) for pair in arg)] = src[1]
+        result[tuple(slice(*sizes((span.start, span.end))) for span in arg)] = src[1]
         return result
     if op is ops.REALIZE:
         return src[0]
@@ -215,9 +215,10 @@ def _value(
             result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
         return result
     if op is ops.SCATTER:
-        return _scatter(*src, *arg)
+        base, indices, updates = src
+        return _scatter(base, indices, updates, arg)
     if op is ops.LOOP_OUTPUT:
-        return src[0][arg[0]]
+        return src[0][arg.number]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
 
 
@@ -230,7 +231,7 @@ def _loop(
 ) -> list[Array]:
     """The last values of what a loop carries, iteration by iteration."""
     body = node.arg
-    names = [n.arg[0].name for n in (*body.repeat.carried, *body.captured)]
+    names = [n.arg.source.name for n in (*body.repeat.carried, *body.captured)]
     values = dict(zip(names, src, strict=True))
     carried = names[: len(body.repeat.carried)]
     for _ in range(body.repeat.bound):
@@ -241,22 +242,17 @@ def _loop(
     return [values[name] for name in carried]
 
 
-def _window(array: Array, axis: int, size: int, stride: int, dilation: int) -> Array:
-    span = (size - 1) * dilation + 1
-    count = (array.shape[axis] - span) // stride + 1
-    shape = list(array.shape)
-    strides = list(array.strides)
-    step = strides[axis]
-    shape[axis] = count
-    strides[axis] = step * stride
-    return np.lib.stride_tricks.as_strided(
-        array, [*shape, size], [*strides, step * dilation], writeable=False
-    )
+def _window(array: Array, window: args.Window) -> Array:
+    axis, span = window.axis, (window.size - 1) * window.dilation + 1
+    shape = [*array.shape, window.size]
+    shape[axis] = (array.shape[axis] - span) // window.stride + 1
+    strides = [*array.strides, array.strides[axis] * window.dilation]
+    strides[axis] *= window.stride
+    return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
 
 
 def _reduce(node: UOp, array: Array) -> Array:
-    op, axes = node.arg
-    return reduce_array(op, array, axes, node.dtype)
+    return reduce_array(node.arg.op, array, node.arg.axes, node.dtype)
 
 
 def reduce_array(
@@ -274,10 +270,9 @@ def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
     return dtype.numpy.type(ops.reduce_identity(op, dtype))
 
 
-def _scatter(
-    base: Array, indices: Array, updates: Array, axis: int, op: ops.Primitive | None
-) -> Array:
+def _scatter(base: Array, indices: Array, updates: Array, scatter: args.Scatter) -> Array:
     """The updates one after the other, as numpy's unbuffered `ufunc.at` takes them."""
+    axis, op = scatter.axis, scatter.op
     result = np.array(base)
     inside = (indices >= 0) & (indices < base.shape[axis])
     at = (*np.nonzero(inside)[:axis], indices[inside])

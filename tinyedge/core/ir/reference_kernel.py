@@ -59,7 +59,7 @@ class _Store:
         self.buffers = buffers
         self.symbols = symbols
         found = [n for n in self.nodes if n.op is ops.RANGE]
-        self.ranges = sorted(found, key=lambda r: int(r.arg[0]))
+        self.ranges = sorted(found, key=lambda r: int(r.arg.number))
         self.axes = {r: axis for axis, r in enumerate(self.ranges)}
         self.extents = [size_value(as_size(r.src[0]), symbols) for r in self.ranges]
         self.values: dict[UOp, Array] = {}
@@ -67,7 +67,7 @@ class _Store:
 
     def run(self) -> None:
         """One after the other for the steps of serial ranges: one may read what another wrote."""
-        serial = [r for r in self.ranges if r.arg[1] == "serial"]
+        serial = [r for r in self.ranges if r.arg.kind == "serial"]
         steps = [range(self.extents[self.axes[r]]) for r in serial]
         for values in itertools.product(*steps):
             self.step = dict(zip(serial, values, strict=True))

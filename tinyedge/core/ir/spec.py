@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.uop import UOp, toposort
 
 TENSOR_GROUPS = (
@@ -54,9 +54,9 @@ def check_tensor(roots: Iterable[UOp]) -> None:
             _check_scatter(node)
         if op is ops.ASSIGN:
             region = tuple(
-                end - start
-                for start, end in node.arg
-                if isinstance(start, int) and isinstance(end, int)
+                span.end - span.start
+                for span in node.arg
+                if isinstance(span.start, int) and isinstance(span.end, int)
             )
             if len(region) == len(node.arg) and region != node.src[1].shape:
                 raise _fail("tensor", node, f"a value of {node.src[1].shape} for {region}")
@@ -75,7 +75,7 @@ def check_tensor(roots: Iterable[UOp]) -> None:
 def _check_scatter(node: UOp) -> None:
     """Every index has an update of the base's type, of the shape of what it addresses."""
     base, indices, updates = node.src
-    axis, combine = node.arg
+    axis, combine = node.arg.axis, node.arg.op
     lead, rest = base.shape[:axis], base.shape[axis + 1 :]
     if indices.shape[:-1] != lead or updates.shape != (*indices.shape, *rest):
         raise _fail("tensor", node, f"{updates.shape} at {indices.shape} in {base.shape}")
@@ -96,11 +96,11 @@ def _check_loop(node: UOp) -> None:
             raise _fail("tensor", node, f"a value is carried as {sorted(map(str, facts))}")
 
 
-def _overlap(a: Sequence[tuple[object, object]], b: Sequence[tuple[object, object]]) -> bool:
-    for (start, end), (first, last) in zip(a, b, strict=True):
-        if not all(isinstance(x, int) for x in (start, end, first, last)):
+def _overlap(a: Sequence[args.Span], b: Sequence[args.Span]) -> bool:
+    for one, other in zip(a, b, strict=True):
+        if not all(isinstance(x, int) for x in (one.start, one.end, other.start, other.end)):
             return False
-        if end <= first or last <= start:  # type: ignore[operator]
+        if one.end <= other.start or other.end <= one.start:
             return False
     return True
 
@@ -127,11 +127,11 @@ def check_kernel(sink: UOp) -> None:
     for node in toposort((sink,)):
         op = node.op
         if op is ops.RANGE:
-            if node.arg[1] not in OUTPUT_KINDS + REDUCE_KINDS:
-                raise _fail("kernel", node, f"no kind of range is called {node.arg[1]}")
+            if node.arg.kind not in OUTPUT_KINDS + REDUCE_KINDS:
+                raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
         elif op is ops.REDUCE_LOOP:
             for r in node.src[1:]:
-                if r.op is not ops.RANGE or r.arg[1] not in REDUCE_KINDS:
+                if r.op is not ops.RANGE or r.arg.kind not in REDUCE_KINDS:
                     raise _fail("kernel", node, f"a reduction over {r!r}")
                 bound[r] = node
         elif op is ops.LOAD:
@@ -155,7 +155,7 @@ def check_kernel(sink: UOp) -> None:
         _check_types("kernel", node)
     for store in sink.src:
         for r in store.ranges:
-            if r.arg[1] not in OUTPUT_KINDS:
+            if r.arg.kind not in OUTPUT_KINDS:
                 raise _fail("kernel", r, "a reduction's range is used outside of its fold")
 
 
@@ -175,11 +175,11 @@ def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
         elif op is ops.SET and node.src[0] not in declared:
             raise _fail("lowered", node, "an accumulator is set before it is declared")
         for r in node.ranges:
-            if r.arg[1] not in LOWERED_KINDS:
-                raise _fail("lowered", r, f"a range of kind {r.arg[1]} is left")
-            serial = r.arg[1] in ("loop", "serial", "reduce")
+            if r.arg.kind not in LOWERED_KINDS:
+                raise _fail("lowered", r, f"a range of kind {r.arg.kind} is left")
+            serial = r.arg.kind in ("loop", "serial", "reduce")
             if serial and r not in open_loops and op not in (ops.BEGIN, ops.END):
-                raise _fail("lowered", node, f"range {r.arg[0]} is used outside of its loop")
+                raise _fail("lowered", node, f"range {r.arg.number} is used outside of its loop")
     if open_loops:
         raise _fail("lowered", open_loops[-1], "a loop is not closed")
     for reduction, accumulator in values.items():

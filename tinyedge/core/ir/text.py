@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
@@ -61,6 +62,8 @@ def say(value: object) -> str:
     """A size or another argument of a node."""
     if isinstance(value, UOp):
         return _Writer().write(value)
+    if is_dataclass(value):
+        value = tuple(getattr(value, part.name) for part in fields(value))
     if isinstance(value, tuple):
         return f"({', '.join(map(say, value))}{',' if len(value) == 1 else ''})"
     return str(value)
@@ -70,7 +73,9 @@ def kernel_text(sink: UOp) -> Iterator[str]:
     """A kernel, before or after moves, as equations: its ranges, then its stores."""
     nodes = toposort((sink,))
     reduced = {r for node in nodes if node.op is ops.REDUCE_LOOP for r in node.src[1:]}
-    ranges = sorted((n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg[0], r.arg[1]))
+    ranges = sorted(
+        (n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg.number, r.arg.kind)
+    )
     writer = _Writer()
     groups = ([r for r in ranges if r not in reduced], [r for r in ranges if r in reduced])
     yield "; ".join(", ".join(map(writer.range, group)) for group in groups if group) or "no ranges"
@@ -128,14 +133,13 @@ class _Writer:
         return f"{name} = {text}"
 
     def range(self, node: UOp) -> str:
-        number, kind = node.arg
-        return f"r{number} {self.write(node.src[0])} {kind}"
+        return f"r{node.arg.number} {self.write(node.src[0])} {node.arg.kind}"
 
     def statement(self, node: UOp) -> str:
         if node.op is ops.GUARD:
             return f"where {self.write(node.src[0])}: {self.statement(node.src[1])}"
         if node.op is ops.ACCUMULATOR:
-            return f"{self.write(node)} = start of {REDUCTIONS.get(node.arg[1].name, node.arg[1])}"
+            return f"{self.write(node)} = start of {REDUCTIONS.get(node.arg.op.name, node.arg.op)}"
         if node.op is ops.SET:
             target, value = self.write(node.src[0]), self.write(node.src[1])
             if node.arg is None:
@@ -162,13 +166,13 @@ class _Writer:
         if op is ops.CONST:
             return _constant(node)
         if op is ops.RANGE:
-            return f"r{node.arg[0]}", FUNCTION
+            return f"r{node.arg.number}", FUNCTION
         if op is ops.SYMBOL:
             return _symbol(node), FUNCTION
         if op is ops.PARAM:
             return f"b{node.arg.slot}", FUNCTION
         if op is ops.ACCUMULATOR:
-            return f"acc{node.arg[0]}", FUNCTION
+            return f"acc{node.arg.number}", FUNCTION
         if op is ops.LOAD:
             return self._load(node), FUNCTION
         if op is ops.REDUCE_LOOP:
@@ -190,7 +194,7 @@ class _Writer:
         if op is ops.VECTOR:
             return f"{node.dtype}({', '.join(words)})", FUNCTION
         if op is ops.SPECIAL:
-            return f"{node.arg[0]}{node.arg[1]}", FUNCTION
+            return f"{node.arg.kind}{node.arg.dimension}", FUNCTION
         argument = _argument(node)
         return f"{op.name}({', '.join([*words, argument] if argument else words)})", FUNCTION
 
@@ -229,7 +233,7 @@ def _constant(node: UOp) -> tuple[str, int]:
 
 def _symbol(node: UOp) -> str:
     """A symbol counts steps of its size."""
-    name, _, _, step, offset = node.arg
+    name, step, offset = node.arg.name, node.arg.step, node.arg.offset
     size = f"({name} - {offset})" if offset and step != 1 else name
     return f"{size}/{step}" if step != 1 else f"({name} - {offset})" if offset else name
 
@@ -239,9 +243,9 @@ def _argument(node: UOp) -> str:
     if node.arg is None:
         return ""
     if node.op is ops.BUFFER:
-        source = node.arg[0]
+        source = node.arg.source
         return f"{source.kind} {source.name!r}"
     if node.op is ops.REDUCE:
-        return f"{node.arg[0]} over axes {', '.join(map(str, node.arg[1]))}"
+        return f"{node.arg.op} over axes {', '.join(map(str, node.arg.axes))}"
     text = " ".join(say(node.arg).split())
     return text if len(text) <= LONG else text[:LONG] + "..."

@@ -12,7 +12,7 @@ from typing import Any, Union
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.ops import Primitive
 
 Size = Union[int, "UOp"]
@@ -212,15 +212,14 @@ def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
         ops.SYMBOL,
         dt.index,
         (),
-        (name, minimum // step, (maximum - offset) // step, step, offset),
+        args.Symbol(name, minimum // step, (maximum - offset) // step, step, offset),
     )
     return ix.add(ix.mul(node, const(step, dt.index)), const(offset, dt.index))
 
 
 def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
     """The value of a SYMBOL node, given the sizes by name."""
-    name, _, _, step, offset = node.arg
-    return (sizes[name] - int(offset)) // int(step)
+    return (sizes[node.arg.name] - int(node.arg.offset)) // int(node.arg.step)
 
 
 def as_node(size: Size) -> UOp:
@@ -240,10 +239,10 @@ def _shape(node: UOp) -> Shape:
         return ()
     if group == "source":
         if op is ops.BUFFER:
-            return tuple(node.arg[1])
+            return tuple(node.arg.shape)
         if op in (ops.IOTA, ops.EMPTY):
             return tuple(node.arg)
-        return tuple(node.arg[1]) if op is ops.LOOP_OUTPUT else ()
+        return tuple(node.arg.shape) if op is ops.LOOP_OUTPUT else ()
     if group == "loop":
         return ()
     first = node.src[0].shape
@@ -255,7 +254,7 @@ def _shape(node: UOp) -> Shape:
     if group == "movement":
         return _movement_shape(node, first)
     if op is ops.REDUCE:
-        return tuple(size for axis, size in enumerate(first) if axis not in node.arg[1])
+        return tuple(size for axis, size in enumerate(first) if axis not in node.arg.axes)
     if op is ops.GATHER:
         axis = node.arg
         return first[:axis] + node.src[1].shape + first[axis + 1 :]
@@ -271,15 +270,16 @@ def _movement_shape(node: UOp, shape: Shape) -> Shape:
     if op is ops.PERMUTE:
         return tuple(shape[axis] for axis in arg)
     if op is ops.PAD:
-        return tuple(ix.size_add(size, lo, hi) for size, (lo, hi) in zip(shape, arg, strict=True))
+        return tuple(
+            ix.size_add(size, m.before, m.after) for size, m in zip(shape, arg, strict=True)
+        )
     if op is ops.SHRINK:
-        return tuple(ix.size_sub(end, start) for start, end in arg)
+        return tuple(ix.size_sub(span.end, span.start) for span in arg)
     if op is ops.FLIP:
         return shape
-    axis, size, stride, dilation = arg
-    span = ix.size_sub(shape[axis], (size - 1) * dilation + 1)
-    count = ix.size_add(ix.size_floordiv(span, stride), 1)
-    return shape[:axis] + (count,) + shape[axis + 1 :] + (size,)
+    span = ix.size_sub(shape[arg.axis], (arg.size - 1) * arg.dilation + 1)
+    count = ix.size_add(ix.size_floordiv(span, arg.stride), 1)
+    return shape[: arg.axis] + (count,) + shape[arg.axis + 1 :] + (arg.size,)
 
 
 def product(sizes: Iterable[Size]) -> Size:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import LoopInfo
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.rules import index as ix
@@ -96,7 +96,9 @@ class Tensor:
     @staticmethod
     def input(name: str, shape: Sequence[Size], dtype: DType) -> Tensor:
         """A model input."""
-        return Tensor(UOp(ops.BUFFER, dtype, (), (ops.TensorSource("input", name), tuple(shape))))
+        return Tensor(
+            UOp(ops.BUFFER, dtype, (), args.Buffer(ops.TensorSource("input", name), tuple(shape)))
+        )
 
     @staticmethod
     def weight(name: str, array: Any) -> Tensor:
@@ -513,16 +515,16 @@ class Tensor:
             ]
             rest = [(0 if _negative(lo) else lo, 0 if _negative(hi) else hi) for lo, hi in pads]
             return self.shrink(cut).pad(rest, value)
-        amounts = tuple((lo, hi) for lo, hi in pads)
-        if all(pair == (0, 0) for pair in amounts):
+        margins = tuple(args.Margin(lo, hi) for lo, hi in pads)
+        if all(margin == args.Margin(0, 0) for margin in margins):
             return self
-        padded = Tensor(UOp(ops.PAD, self.dtype, (self.node,), amounts))
+        padded = Tensor(UOp(ops.PAD, self.dtype, (self.node,), margins))
         if 0 in self.shape:  # nothing is left of it
             return Tensor.full(padded.shape, value, self.dtype)
         if value == 0 and not (isinstance(value, float) and math.copysign(1, value) < 0):
             return padded
         inside = Tensor.full(self.shape, True, dt.bool_)
-        mask = Tensor(UOp(ops.PAD, dt.bool_, (inside.node,), amounts))
+        mask = Tensor(UOp(ops.PAD, dt.bool_, (inside.node,), margins))
         return mask.where(padded, value)
 
     def _fit(self, pads: Sequence[tuple[Size, Size]], value: Scalar) -> Tensor:
@@ -545,7 +547,8 @@ class Tensor:
                 raise ValueError(f"shrink of {list(self.shape)} to {list(pairs)}")
         if pairs == tuple((0, size) for size in self.shape):
             return self
-        return Tensor(UOp(ops.SHRINK, self.dtype, (self.node,), pairs))
+        spans = tuple(args.Span(start, end) for start, end in pairs)
+        return Tensor(UOp(ops.SHRINK, self.dtype, (self.node,), spans))
 
     def flip(self, axes: Axes) -> Tensor:
         chosen = tuple(sorted(self._axes(axes)))
@@ -561,7 +564,7 @@ class Tensor:
         length = self.shape[axis]
         if isinstance(length, int) and length < span:
             raise ValueError(f"a window that spans {span} does not fit an axis of {length}")
-        arg = (axis, size, stride, dilation)
+        arg = args.Window(axis, size, stride, dilation)
         return Tensor(UOp(ops.WINDOW, self.dtype, (self.node,), arg))
 
     def stride(self, axis: int, step: int) -> Tensor:
@@ -664,8 +667,8 @@ class Tensor:
         start: Size = 0
         for part in parts:
             end = ix.size_add(start, part.shape[axis])
-            region: list[tuple[Size, Size]] = [(0, size) for size in shape]
-            region[axis] = (start, end)
+            region = [args.Span(0, size) for size in shape]
+            region[axis] = args.Span(start, end)
             node = UOp(ops.ASSIGN, first.dtype, (node, part.node), tuple(region))
             start = end
         return Tensor(node)
@@ -676,7 +679,7 @@ class Tensor:
 
     def assign(self, region: Sequence[tuple[Size, Size]], value: Tensor) -> Tensor:
         """A copy with elements [start, end) of each axis replaced by `value`."""
-        pairs = tuple((start, end) for start, end in region)
+        spans = tuple(args.Span(start, end) for start, end in region)
         base = self.node
         while base.op is ops.ASSIGN:
             base = base.src[0]
@@ -684,7 +687,7 @@ class Tensor:
             base = self.realize().node
         else:
             base = self.node
-        return Tensor(UOp(ops.ASSIGN, self.dtype, (base, value.node), pairs))
+        return Tensor(UOp(ops.ASSIGN, self.dtype, (base, value.node), spans))
 
     def gather(self, axis: int, indices: Tensor) -> Tensor:
         """self taken along an axis at integer indices; outside [0, size) the result is 0.
@@ -728,7 +731,9 @@ class Tensor:
             wide = dt.int32
             combine = {ops.ADD: ops.MAX, ops.MUL: ops.MIN}.get(combine, combine)
         src = (self.cast(wide).node, indices.node, updates.cast(wide).node)
-        return Tensor(UOp(ops.SCATTER, wide, src, (axis % self.ndim, combine))).cast(dtype)
+        return Tensor(UOp(ops.SCATTER, wide, src, args.Scatter(axis % self.ndim, combine))).cast(
+            dtype
+        )
 
     @staticmethod
     def loop(
@@ -755,7 +760,7 @@ class Tensor:
         numbers = range(before, before + len(first))
         sources = [ops.TensorSource("carried", f"carried {n}") for n in numbers]
         return [
-            Tensor(UOp(ops.BUFFER, value.dtype, (), (source, value.shape)))
+            Tensor(UOp(ops.BUFFER, value.dtype, (), args.Buffer(source, value.shape)))
             for source, value in zip(sources, first, strict=True)
         ]
 
@@ -790,7 +795,7 @@ class Tensor:
         src = (*(value.node for value in first), *(value.node for value in nexts))
         node = UOp(ops.LOOP, dt.index, src, arg)
         return [
-            Tensor(UOp(ops.LOOP_OUTPUT, value.dtype, (node,), (number, value.shape)))
+            Tensor(UOp(ops.LOOP_OUTPUT, value.dtype, (node,), args.LoopOutput(number, value.shape)))
             for number, value in enumerate(first)
         ]
 
@@ -815,7 +820,7 @@ class Tensor:
         kept = tuple(1 if a in chosen else size for a, size in enumerate(self.shape))
         if not chosen:
             return self
-        result = Tensor(UOp(ops.REDUCE, self.dtype, (self.node,), (op, chosen)))
+        result = Tensor(UOp(ops.REDUCE, self.dtype, (self.node,), args.Reduce(op, chosen)))
         return result.reshape(kept) if keepdims else result
 
     def sum(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
@@ -1066,7 +1071,7 @@ def _weight(name: str, array: Any) -> UOp:
     if array.ndim == 0:
         return Tensor(const(array.item(), dtype.held)).bitcast(dtype).node
     source = ops.TensorSource("weight", name, np.ascontiguousarray(array))
-    return UOp(ops.BUFFER, dtype, (), (source, array.shape))
+    return UOp(ops.BUFFER, dtype, (), args.Buffer(source, array.shape))
 
 
 def _negative(size: Size) -> bool:

@@ -60,11 +60,11 @@ class Causes:
         return f"give {count!r} a smaller bound: --bound {bound}"
 
     def _own(self, node: UOp) -> Cause:
-        if node.op is ops.SYMBOL and node.arg[0] in self._labels:
-            return Cause(count=node.arg[0])
-        if node.op is ops.BUFFER and node.arg[0].data is None:
-            kind = node.arg[0].kind
-            return Cause(input=node.arg[0].name) if kind == "input" else Cause(iteration=True)
+        if node.op is ops.SYMBOL and node.arg.name in self._labels:
+            return Cause(count=node.arg.name)
+        if node.op is ops.BUFFER and node.arg.source.data is None:
+            kind = node.arg.source.kind
+            return Cause(input=node.arg.source.name) if kind == "input" else Cause(iteration=True)
         return NOTHING
 
 

@@ -135,8 +135,8 @@ class DynamicSizes:
             one, other = map(as_node, pair)
             right = right & self._length(one).eq(self._length(other))
             for node in toposort((one, other)):
-                if node.op is ops.SYMBOL and node.arg[0] in self.made:
-                    exact, kept = self.made[node.arg[0]]
+                if node.op is ops.SYMBOL and node.arg.name in self.made:
+                    exact, kept = self.made[node.arg.name]
                     right = right & exact.eq(kept.cast(dt.int64))
         return right
 
@@ -166,9 +166,9 @@ class DynamicSizes:
         """A size as a tensor, from the counts as they are: above the most if there is no room."""
         done: dict[UOp, Tensor] = {}
         for node in toposort((size,)):
-            if node.op is ops.SYMBOL and node.arg[0] in self.made:
-                self.seen.add(node.arg[0])
-                done[node] = self.made[node.arg[0]][0]
+            if node.op is ops.SYMBOL and node.arg.name in self.made:
+                self.seen.add(node.arg.name)
+                done[node] = self.made[node.arg.name][0]
             elif node.src:
                 operands = tuple(done[source].node for source in node.src)
                 done[node] = Tensor(UOp(node.op, dt.int64, operands))

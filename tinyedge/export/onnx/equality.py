@@ -32,7 +32,7 @@ def text(size: Size) -> str:
 
 def _part(node: UOp, operands: list[tuple[str, bool]]) -> tuple[str, bool]:
     if node.op is ops.SYMBOL:
-        name, _, _, step, offset = node.arg
+        name, step, offset = node.arg.name, node.arg.step, node.arg.offset
         if step == 1 and offset == 0:
             return str(name), False
         inner = f"{name} - {offset}" if offset else str(name)
@@ -104,7 +104,7 @@ def too_small(subject: str, size: Size, least: int, causes: Causes) -> InputErro
     if len(symbols) > MANY_SYMBOLS:
         return None
     for ends in itertools.product(*(_values(node) for node in symbols)):
-        at = {node.arg[0]: end[0] for node, end in zip(symbols, ends, strict=True)}
+        at = {node.arg.name: end[0] for node, end in zip(symbols, ends, strict=True)}
         value = size_value(size, at)
         if value < least:
             where = " and ".join(f"{name} is {number}" for name, number in at.items())
@@ -125,14 +125,15 @@ MANY_SYMBOLS = 6  # of a size, whose ends are not all tried
 
 def _values(symbol: UOp) -> list[range]:
     """The values of a symbol, from both ends."""
-    _, low, high, step, offset = symbol.arg
-    values = range(low * step + offset, high * step + offset + 1, step)
+    size = symbol.arg
+    first, last = (steps * size.step + size.offset for steps in (size.min, size.max))
+    values = range(first, last + 1, size.step)
     return [values, values[::-1]]
 
 
 def _least_suggestion(size: Size, least: int, symbols: Sequence[UOp]) -> str:
     if len(symbols) == 1:
-        name, *_, step, _ = symbols[0].arg
+        name, step = symbols[0].arg.name, symbols[0].arg.step
         values = _values(symbols[0])[0]
         if size_value(size, {name: values[-1]}) >= least:
             first = bisect_left(values, least, key=lambda v: size_value(size, {name: v}))
@@ -146,18 +147,18 @@ def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:
     for step in _STEPS:
         ranges: dict[str, range] = {}
         for symbol in symbols:
-            name, low, high, own, offset = symbol.arg
-            unit = math.lcm(step, own)
-            first = -(-(low * own + offset) // unit) * unit
-            last = (high * own + offset) // unit * unit
-            if offset or first > last or first < 1:
+            own = symbol.arg
+            unit = math.lcm(step, own.step)
+            first = -(-(own.min * own.step + own.offset) // unit) * unit
+            last = (own.max * own.step + own.offset) // unit * unit
+            if own.offset or first > last or first < 1:
                 break
-            ranges[name] = range(first, last + 1, unit)
-        if len(ranges) == len({symbol.arg[0] for symbol in symbols}) and _equal(a, b, ranges):
+            ranges[own.name] = range(first, last + 1, unit)
+        if len(ranges) == len({symbol.arg.name for symbol in symbols}) and _equal(a, b, ranges):
             flags = [f"--dim '{name}={r[0]}..{r[-1]}:{r.step}'" for name, r in ranges.items()]
             return "give the size a step: " + " ".join(flags)
     if len(symbols) == 1:
-        name = symbols[0].arg[0]
+        name = symbols[0].arg.name
         for value in itertools.islice(_values(symbols[0])[0], TRIED):
             if size_value(a, {name: value}) == size_value(b, {name: value}):
                 return f"give the size this value: --dim '{name}={value}'"

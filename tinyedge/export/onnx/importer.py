@@ -284,7 +284,7 @@ class Importer:
         for text in resolved.warnings:
             self.warn(text)
         self.open = resolved.open
-        self.counts.taken.update(node.arg[0] for node in resolved.symbols)
+        self.counts.taken.update(node.arg.name for node in resolved.symbols)
         scope = self.scope
         inputs = []
         for entry, dtype, shape in zip(declared, dtypes, resolved.shapes, strict=True):

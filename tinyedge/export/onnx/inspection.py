@@ -186,6 +186,6 @@ def _depends_on_input(value: Tensor, known: dict[UOp, bool]) -> bool:
     known: the answer for each node so far.
     """
     for node in toposort((value.node,), stop=lambda each: each in known):
-        is_input = node.op is ops.BUFFER and node.arg[0].kind == "input"
+        is_input = node.op is ops.BUFFER and node.arg.source.kind == "input"
         known.setdefault(node, is_input or any(known[source] for source in node.src))
     return known[value.node]

@@ -18,7 +18,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, as_size, product, toposort
@@ -91,9 +91,9 @@ class ConstantPropagation:
             return [root]
         largest = self._limit
         for node in fresh:
-            if node.op is ops.BUFFER and node.arg[0].data is not None:
-                largest = max(largest, node.arg[0].data.nbytes)
-                self._weights += node.arg[0].data.nbytes
+            if node.op is ops.BUFFER and node.arg.source.data is not None:
+                largest = max(largest, node.arg.source.data.nbytes)
+                self._weights += node.arg.source.data.nbytes
         for source in {s for node in fresh for s in node.src}:
             held = self._values.get(source)
             if held is not None and held.dtype != object:
@@ -116,7 +116,7 @@ class ConstantPropagation:
         unknown: set[UOp] = set()
         for node in nodes:
             if node.op is ops.BUFFER:
-                missing = node.arg[0].data is None
+                missing = node.arg.source.data is None
             else:
                 missing = any(s in unknown or self._values.get(s, s) is None for s in node.src)
             if missing:
@@ -159,7 +159,7 @@ class ConstantPropagation:
 
     def _evaluate(self, node: UOp, largest: int) -> Any:
         if node.op is ops.BUFFER:
-            return node.arg[0].data
+            return node.arg.source.data
         if node.op is ops.CONST:
             with np.errstate(over="ignore"):  # a number too great for its type is infinite
                 return np.asarray(node.arg, node.dtype.numpy)
@@ -195,12 +195,12 @@ def element(tensor: Tensor, position: int) -> Tensor:
     """An element of a 1-D or scalar tensor; of joined parts, that of the part that has it."""
     node, place = tensor.node, position
     while True:
-        if node.op is ops.ASSIGN and isinstance(node.arg[0][0], int):
-            start, end = node.arg[0]
-            if not isinstance(end, int):
+        if node.op is ops.ASSIGN and isinstance(node.arg[0].start, int):
+            part = node.arg[0]
+            if not isinstance(part.end, int):
                 break
-            inside = start <= place < end
-            node, place = (node.src[1], place - start) if inside else (node.src[0], place)
+            inside = part.start <= place < part.end
+            node, place = (node.src[1], place - part.start) if inside else (node.src[0], place)
         elif node.op is ops.REALIZE or (node.op is ops.RESHAPE and not node.src[0].shape):
             node = node.src[0]
         else:
@@ -236,10 +236,10 @@ def _is_wider(node: UOp, value: Any) -> bool:
     if value.dtype == object or value.size <= FEWEST:
         return False
     weights = [n for n in toposort((node,)) if n.op is ops.BUFFER]
-    largest = max(weights, key=lambda n: n.arg[0].data.size, default=None)
+    largest = max(weights, key=lambda n: n.arg.source.data.size, default=None)
     if largest is None:
         return False
-    bits = packed_bits(largest.arg[0].data, largest.dtype)
+    bits = packed_bits(largest.arg.source.data, largest.dtype)
     return 0 < bits < node.dtype.bits
 
 
@@ -305,7 +305,12 @@ def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
     if node.op.elementwise and node.op.numpy is not None:
         return np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy, copy=False)
     sources = tuple(
-        UOp(ops.BUFFER, source.dtype, (), (ops.TensorSource("weight", "", value), value.shape))
+        UOp(
+            ops.BUFFER,
+            source.dtype,
+            (),
+            args.Buffer(ops.TensorSource("weight", "", value), value.shape),
+        )
         for source, value in zip(node.src, operands, strict=True)
     )
     return evaluate([UOp(node.op, node.dtype, sources, node.arg)], {})[0]
@@ -328,22 +333,22 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
     if op is ops.EXPAND:
         return np.broadcast_to(operands[0], arg)
     if op is ops.SHRINK:
-        return operands[0][tuple(slice(start, end) for start, end in arg)]
+        return operands[0][tuple(slice(span.start, span.end) for span in arg)]
     if op is ops.FLIP:
         return np.flip(operands[0], arg)
     if op is ops.PAD:
-        return np.pad(operands[0], arg, constant_values=0)
+        return np.pad(operands[0], [(m.before, m.after) for m in arg], constant_values=0)
     if op is ops.WINDOW:
-        return _window(operands[0], *arg)
-    if op is ops.REDUCE and arg[0] in ELEMENTWISE:
-        return _reduce(operands[0], *arg)
+        return _window(operands[0], arg)
+    if op is ops.REDUCE and arg.op in ELEMENTWISE:
+        return _reduce(operands[0], arg.op, arg.axes)
     if op is ops.GATHER and operands[1].dtype != object:
         data, indices = operands
         if np.all((indices >= 0) & (indices < data.shape[arg])):
             return np.take(data, indices, axis=arg)
     if op is ops.ASSIGN:
         result = np.array(operands[0], dtype=object)
-        result[tuple(slice(start, end) for start, end in arg)] = operands[1]
+        result[tuple(slice(span.start, span.end) for span in arg)] = operands[1]
         return result
     if op is ops.REALIZE:
         return operands[0]
@@ -375,7 +380,8 @@ def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int]) -> Any:
     return result.reshape(shape)
 
 
-def _window(array: Any, axis: int, size: int, stride: int, dilation: int) -> Any:
-    count = (array.shape[axis] - (size - 1) * dilation - 1) // stride + 1
-    places = np.arange(count)[:, None] * stride + np.arange(size)[None, :] * dilation
-    return np.moveaxis(np.take(array, places, axis=axis), axis + 1, -1)
+def _window(array: Any, window: args.Window) -> Any:
+    span = (window.size - 1) * window.dilation + 1
+    starts = np.arange((array.shape[window.axis] - span) // window.stride + 1) * window.stride
+    places = starts[:, None] + np.arange(window.size)[None, :] * window.dilation
+    return np.moveaxis(np.take(array, places, axis=window.axis), window.axis + 1, -1)

@@ -65,7 +65,7 @@ def dynamic_mask(node: UOp) -> Mask | None:
             node = node.src[0]
         elif node.op is ops.WHERE and [_constant(part) for part in node.src[1:]] == [1, 0]:
             break
-        elif node.op is ops.REDUCE and node.arg[0] is ops.ADD and not squared:
+        elif node.op is ops.REDUCE and node.arg.op is ops.ADD and not squared:
             node, least = node.src[0], kept
         elif node.op in (ops.PAD, ops.ABS):  # by zeros; of what is 0 or 1
             node = node.src[0]

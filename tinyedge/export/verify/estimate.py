@@ -139,7 +139,7 @@ def _work_of(sink: UOp) -> int:
     Each is done in every thread, and there in every iteration of the loops that it depends on.
     """
     nodes = toposort((sink,))
-    threads = {node for node in nodes if node.op is ops.RANGE and node.arg[1] in GROUP_REDUCE}
+    threads = {node for node in nodes if node.op is ops.RANGE and node.arg.kind in GROUP_REDUCE}
     total = 0
     for node in nodes:
         if node.op is ops.REDUCE_LOOP:
@@ -164,9 +164,11 @@ def folded(model: Inspection, state: Compilation) -> Folded:
     nodes = [made for made in constant if at_run.isdisjoint(names.get(node, "") for node in made)]
     stored = model.stored
     weights = [
-        node.arg[0]
+        node.arg.source
         for node in order
-        if node.op is ops.BUFFER and node.arg[0].data is not None and node.arg[0].name not in stored
+        if node.op is ops.BUFFER
+        and node.arg.source.data is not None
+        and node.arg.source.name not in stored
     ]
     size = sum(weight.data.nbytes for weight in weights)
     return Folded(len(nodes), model.merged, len(model.results), len(weights), size)
@@ -176,7 +178,7 @@ def _varying(nodes: Iterable[UOp]) -> set[UOp]:
     """What depends on an input's values or its sizes."""
     found: set[UOp] = set()
     for node in toposort(nodes):
-        is_input = node.op is ops.BUFFER and node.arg[0].data is None
+        is_input = node.op is ops.BUFFER and node.arg.source.data is None
         if is_input or node.op is ops.SYMBOL or not found.isdisjoint(node.src):
             found.add(node)
     return found

@@ -46,12 +46,12 @@ class CPrinter(Printer):
 
     def steps(self, node: UOp) -> str:
         """Whatever the caller passes, no size is beyond what the kernel was compiled for."""
-        _, least, greatest, step, offset = node.arg
+        size = node.arg
         if node.src:
-            value, step, offset = f"b{node.src[0].arg.slot}[0]", 1, 0
+            value = f"b{node.src[0].arg.slot}[0], 0, 1"
         else:
-            value = self.symbol(node)
-        return f"te_size({value}, {offset}, {step}, {least}, {greatest})"
+            value = f"{self.symbol(node)}, {size.offset}, {size.step}"
+        return f"te_size({value}, {size.min}, {size.max})"
 
     def type(self, dtype: DType) -> str:
         if dtype.lanes > 1:

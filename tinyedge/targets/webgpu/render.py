@@ -85,7 +85,7 @@ class WgslPrinter(Printer):
         return BARRIER
 
     def symbol(self, node: UOp) -> str:
-        number = self.kernel.symbols.index(node.arg[0])
+        number = self.kernel.symbols.index(node.arg.name)
         return f"sizes[{number // 4}].{LANES[number % 4]}"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:

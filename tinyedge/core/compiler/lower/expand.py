@@ -30,7 +30,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     for store in sink.src:
         stores.extend(_copies(store))
     sink = UOp(ops.SINK, dt.index, tuple(stores))
-    vector = next((r for r in kernel_ranges(sink) if r.arg[1] == "vector"), None)
+    vector = next((r for r in kernel_ranges(sink) if r.arg.kind == "vector"), None)
     if vector is not None:
         sink = UOp(ops.SINK, dt.index, tuple(_vectorized(sink.src, vector, caps)))
     return _group_loads(_one_writer(sink), caps)
@@ -41,8 +41,8 @@ def _one_writer(sink: UOp) -> UOp:
     stores.
     """
     found = kernel_ranges(sink)
-    threads = [r for r in found if r.arg[1] == "threads"]
-    if not threads or any(r.arg[1] == "lane" for r in found):
+    threads = [r for r in found if r.arg.kind == "threads"]
+    if not threads or any(r.arg.kind == "lane" for r in found):
         return sink
     first = ix.less(threads[0], ix.ONE)
     stores = []
@@ -64,9 +64,9 @@ def _unroll(sink: UOp) -> UOp:
 def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
     if node.op is not ops.REDUCE_LOOP:
         return _simplified(node, src)
-    copied = [r for r in src[1:] if r.arg[1] == "unroll"]
-    threads = [r for r in src[1:] if r.arg[1] == "threads"]
-    serial = [r for r in src[1:] if r.arg[1] == "reduce"]
+    copied = [r for r in src[1:] if r.arg.kind == "unroll"]
+    threads = [r for r in src[1:] if r.arg.kind == "threads"]
+    serial = [r for r in src[1:] if r.arg.kind == "reduce"]
     total: UOp | None = None
     for coordinate in _coordinates(copied):
         copy = SIMPLIFY.rewrite((src[0],), coordinate)[0]
@@ -99,7 +99,7 @@ def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:
 
 
 def _copies(store: UOp) -> list[UOp]:
-    upcast = sorted((r for r in store.ranges if r.arg[1] == "upcast"), key=lambda r: r.arg[0])
+    upcast = sorted((r for r in store.ranges if r.arg.kind == "upcast"), key=lambda r: r.arg.number)
     if not upcast:
         return [store]
     copies = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.uop import Size, UOp, as_size, maximum, product
 
 
@@ -32,18 +32,20 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
     along x.
     """
     ranges = kernel_ranges(sink)
-    grid = [r for r in ranges if r.arg[1] == "grid"]
-    local = [r for r in ranges if r.arg[1] == "local"]
+    grid = [r for r in ranges if r.arg.kind == "grid"]
+    local = [r for r in ranges if r.arg.kind == "local"]
     positions: list[tuple[UOp, UOp]] = []
     counts: list[Size] = []
     for dimension, members in enumerate(_dimensions(grid, caps)):
         counts.append(product(as_size(r.src[0]) for r in members))
-        positions.extend(_decode(members, UOp(ops.SPECIAL, dt.index, (), ("group", dimension))))
+        positions.extend(
+            _decode(members, UOp(ops.SPECIAL, dt.index, (), args.Special("group", dimension)))
+        )
     while len(counts) < len(caps.grid):
         counts.append(1)
     threads = [int(r.src[0].arg) for r in local]
-    position = UOp(ops.SPECIAL, dt.index, (), ("thread", 0))
-    shared = [r for r in ranges if r.arg[1] in ("lane", "threads")]
+    position = UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0))
+    shared = [r for r in ranges if r.arg.kind in ("lane", "threads")]
     if shared:
         lanes = shared[0].src[0]
         threads.append(int(lanes.arg))

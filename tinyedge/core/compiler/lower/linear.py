@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const, toposort
@@ -66,8 +66,8 @@ class _Linearizer:
 
     def _place_ranges(self, sink: UOp) -> None:
         path: Path = ()
-        loops = [n for n in toposort((sink,)) if n.op is ops.RANGE and n.arg[1] in LOOPS]
-        for loop in sorted(loops, key=lambda r: r.arg[0]):
+        loops = [n for n in toposort((sink,)) if n.op is ops.RANGE and n.arg.kind in LOOPS]
+        for loop in sorted(loops, key=lambda r: r.arg.number):
             path = (*path, loop)
             self.range_paths[loop] = path
         parents: dict[Path, Path] = {}
@@ -82,7 +82,7 @@ class _Linearizer:
                 self.range_paths[r] = parents[own] + own[: i + 1]
 
     def _reduction_parent(self, reduction: UOp) -> Path:
-        return self._longest(r for r in reduction.ranges if r.arg[1] in SERIAL)
+        return self._longest(r for r in reduction.ranges if r.arg.kind in SERIAL)
 
     def _longest(self, ranges: object) -> Path:
         best: Path = ()
@@ -101,7 +101,7 @@ class _Linearizer:
             if node.op is ops.REDUCE_LOOP:
                 path = self.range_paths[node.src[1]][:-1]
             else:
-                path = self._longest(r for r in node.ranges if r.arg[1] in SERIAL)
+                path = self._longest(r for r in node.ranges if r.arg.kind in SERIAL)
                 for source in node.src:
                     around = self._path(source)
                     path = around if len(around) > len(path) else path
@@ -109,7 +109,7 @@ class _Linearizer:
         return path
 
     def _depth(self, node: UOp) -> int:
-        return len(self._longest(r for r in node.ranges if r.arg[1] in SERIAL))
+        return len(self._longest(r for r in node.ranges if r.arg.kind in SERIAL))
 
     def _ordered(self, sink: UOp) -> UOp:
         """Index sums with the terms of the outer loops first, so that their sums can be kept."""
@@ -219,7 +219,9 @@ class _Linearizer:
             if len(self._path(node)) <= len(parent) and not self._within(node, own):
                 self._need(node)
         for f in group:
-            accumulator = UOp(ops.ACCUMULATOR, f.dtype, (), (self.accumulators, f.arg))
+            accumulator = UOp(
+                ops.ACCUMULATOR, f.dtype, (), args.Accumulator(self.accumulators, f.arg)
+            )
             self.accumulators += 1
             self.values[f] = accumulator
             self._append(parent, accumulator)

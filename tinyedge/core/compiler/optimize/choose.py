@@ -66,7 +66,7 @@ class Schedule:
 
     def extent(self, number: int) -> int:
         """The size at the symbols' maxima; 1 for a range that a move used up."""
-        if not any(r.arg[0] == number for r in ranges(self.sink)):
+        if not any(r.arg.number == number for r in ranges(self.sink)):
             return 1
         return maximum(as_size(self.size(number)))
 
@@ -77,7 +77,7 @@ class Schedule:
 
     def left(self, kind: str) -> list[int]:
         """Numbers of the ranges of a kind."""
-        return [r.arg[0] for r in ranges(self.sink) if r.arg[1] == kind]
+        return [r.arg.number for r in ranges(self.sink) if r.arg.kind == kind]
 
 
 Roles = Mapping[str, tuple[int, ...]]
@@ -168,7 +168,7 @@ def _reductions(sink: UOp) -> list[UOp]:
 def _columns(sink: UOp) -> list[int]:
     """Output ranges on which no reduction depends: along them each reduction's result is shared."""
     used = frozenset().union(*(f.ranges for f in _reductions(sink)))
-    return [r.arg[0] for r in ranges(sink) if r.arg[1] == "loop" and r not in used]
+    return [r.arg.number for r in ranges(sink) if r.arg.kind == "loop" and r not in used]
 
 
 def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
@@ -190,7 +190,7 @@ def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
         column = vector if vector is not None else None
     for i in range(len(_reductions(schedule.sink))):
         _share_reduction(schedule, i, lanes)
-    if column is not None and any(r.arg[0] == column for r in ranges(schedule.sink)):
+    if column is not None and any(r.arg.number == column for r in ranges(schedule.sink)):
         if schedule.extent(column) <= UNROLL and schedule.size(column).op is ops.CONST:
             schedule.to(column, "upcast")
         elif lanes > 1:
@@ -223,7 +223,7 @@ def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
     """
     reduction = _reductions(schedule.sink)[position]
     inner = reduction.src[-1]
-    number = int(inner.arg[0])
+    number = int(inner.arg.number)
     size = inner.src[0]
     if size.op is ops.CONST and size.arg <= UNROLL:
         schedule.attempt(To(number, "unroll"))
@@ -231,7 +231,7 @@ def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
     if ix.divisor(size) % UNROLL == 0:
         number, last = schedule.split(number, UNROLL)
         schedule.attempt(To(last, "unroll"))
-    if lanes > 1 and any(r.arg[0] == number for r in ranges(schedule.sink)):
+    if lanes > 1 and any(r.arg.number == number for r in ranges(schedule.sink)):
         _share(schedule, number, lanes, "threads")
 
 
@@ -250,8 +250,8 @@ def _contiguous(sink: UOp) -> int | None:
     """The output range along which the kernel writes consecutive elements."""
     address = store_of(sink).src[2]
     for r in ranges(sink):
-        if r.arg[1] == "loop" and ix.terms(address).get((r,), 0) == 1:
-            return int(r.arg[0])
+        if r.arg.kind == "loop" and ix.terms(address).get((r,), 0) == 1:
+            return int(r.arg.number)
     return None
 
 
@@ -289,7 +289,7 @@ def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int
     The copies share what the other operand loads. along: the range of which the vectors are a part,
     vector: the one over whole vectors that is left of it.
     """
-    vectors = any(r.arg[1] == "vector" for r in ranges(schedule.sink))
+    vectors = any(r.arg.kind == "vector" for r in ranges(schedule.sink))
     if along in contraction["columns"]:
         sides = [contraction["rows"]]
     elif along in contraction["rows"]:
@@ -299,12 +299,14 @@ def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int
     candidates = [
         r
         for r in ranges(schedule.sink)
-        if r.arg[1] == "loop" and r.arg[0] != vector and any(r.arg[0] in side for side in sides)
+        if r.arg.kind == "loop"
+        and r.arg.number != vector
+        and any(r.arg.number in side for side in sides)
     ]
     if not candidates:
         return
-    r = max(candidates, key=lambda c: (schedule.extent(c.arg[0]), -c.arg[0]))
-    number = r.arg[0]
+    r = max(candidates, key=lambda c: (schedule.extent(c.arg.number), -c.arg.number))
+    number = r.arg.number
     total = 1
     for n in schedule.left("loop"):
         total *= schedule.extent(n)
@@ -353,7 +355,7 @@ def _unroll(schedule: Schedule) -> None:
     """Unroll the innermost reduction range: along it one vector load serves several steps."""
     reduction = next(n for n in toposort((schedule.sink,)) if n.op is ops.REDUCE_LOOP)
     inner = reduction.src[-1]
-    number = inner.arg[0]
+    number = inner.arg.number
     size = inner.src[0]
     if size.op is not ops.CONST:
         step = UNROLL if ix.divisor(size) % UNROLL == 0 else 1

@@ -24,7 +24,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     mask_reductions,
     replace_ranges,
 )
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
@@ -52,7 +52,7 @@ class Move:
 
 def _open(target: UOp, what: str) -> None:
     """Only ranges that still are plain loops, or workgroups, may change their size."""
-    number, kind = target.arg
+    number, kind = target.arg.number, target.arg.kind
     if kind not in ("loop", "reduce", "grid"):
         raise IllegalMove(f"cannot {what} range {number}: it is {kind}")
 
@@ -76,7 +76,7 @@ class Split(Move):
             raise IllegalMove(f"cannot split range {self.range}: {self.factor} does not divide it")
         if self.outer <= max(numbers(sink)):
             raise IllegalMove(f"cannot split range {self.range}: number {self.outer} is taken")
-        kind = target.arg[1]
+        kind = target.arg.kind
         count = ix.floordiv(size, const(self.factor, dt.index))
         outer = make_range(count, self.outer, kind)
         inner = make_range(as_node(self.factor), self.outer + 1, kind)
@@ -97,7 +97,7 @@ class PadTo(Move):
 
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
-        number, kind = target.arg
+        number, kind = target.arg.number, target.arg.kind
         _open(target, "pad")
         size = target.src[0]
         if ix.divisor(size) % self.multiple == 0:
@@ -130,7 +130,7 @@ class Fill(Move):
 
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
-        number, kind = target.arg
+        number, kind = target.arg.number, target.arg.kind
         _open(target, "fill")
         size = target.src[0]
         if size.op is not ops.CONST or size.arg % self.multiple == 0:
@@ -210,12 +210,12 @@ class To(Move):
 
     def apply(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
-        number, old = target.arg
+        number, old = target.arg.number, target.arg.kind
         family = OUTPUT_KINDS if old in OUTPUT_KINDS else REDUCE_KINDS
         if self.kind not in family or old not in ("loop", "reduce"):
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
         self._check(target, sink, caps)
-        new = UOp(ops.RANGE, dt.index, target.src, (number, self.kind))
+        new = UOp(ops.RANGE, dt.index, target.src, args.Range(number, self.kind))
         return replace_ranges(sink, {target: (new, (new,))})
 
     def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
@@ -232,7 +232,7 @@ class To(Move):
         if self.kind == "vector":
             if size.arg not in (2, 4, 8, 16) or size.arg > caps.vector:
                 raise IllegalMove(f"cannot vectorize range {self.range}: {size.arg} lanes")
-            if any(r.arg[1] == "vector" for r in ranges(sink)):
+            if any(r.arg.kind == "vector" for r in ranges(sink)):
                 raise IllegalMove(f"cannot vectorize range {self.range}: one is vectorized already")
             if not all(_vector_width(node, caps) for node in toposort((sink,))):
                 raise IllegalMove(f"cannot vectorize range {self.range}: elements of another width")
@@ -241,10 +241,10 @@ class To(Move):
 
     def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
         """All lanes and reduction threads are the same threads; local ranges multiply them."""
-        shared = {r.src[0].arg for r in ranges(sink) if r.arg[1] in ("lane", "threads")}
+        shared = {r.src[0].arg for r in ranges(sink) if r.arg.kind in ("lane", "threads")}
         total = 1
         for other in ranges(sink):
-            if other.arg[1] == "local":
+            if other.arg.kind == "local":
                 total *= other.src[0].arg
         size = target.src[0].arg
         if self.kind != "local":
@@ -252,7 +252,7 @@ class To(Move):
                 raise IllegalMove(
                     f"cannot make range {self.range} {self.kind}: {shared} threads share"
                 )
-            if self.kind == "lane" and any(r.arg[1] == "lane" for r in ranges(sink)):
+            if self.kind == "lane" and any(r.arg.kind == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
             if self._meet(target, sink):
                 why = "a reduction over threads depends on a lane"
@@ -273,10 +273,10 @@ class To(Move):
         for reduction in toposort((sink,)):
             if reduction.op is not ops.REDUCE_LOOP:
                 continue
-            over = any(r.arg[1] == "threads" for r in reduction.src[1:])
+            over = any(r.arg.kind == "threads" for r in reduction.src[1:])
             if self.kind == "lane" and over and target in reduction.ranges:
                 return True
-            lanes = any(r.arg[1] == "lane" for r in reduction.ranges)
+            lanes = any(r.arg.kind == "lane" for r in reduction.ranges)
             if self.kind == "threads" and target in reduction.src[1:] and lanes:
                 return True
         return False
@@ -294,7 +294,7 @@ def from_record(record: Mapping[str, Any]) -> Move:
 def find(sink: UOp, number: int) -> UOp:
     """The range with a number. Raises IllegalMove."""
     for node in ranges(sink):
-        if node.arg[0] == number:
+        if node.arg.number == number:
             return node
     raise IllegalMove(f"there is no range {number}")
 
@@ -303,11 +303,11 @@ def find(sink: UOp, number: int) -> UOp:
 def ranges(sink: UOp) -> tuple[UOp, ...]:
     """The kernel's ranges by number."""
     found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
-    return tuple(sorted(found, key=lambda r: r.arg[0]))
+    return tuple(sorted(found, key=lambda r: r.arg.number))
 
 
 def numbers(sink: UOp) -> list[int]:
-    return [r.arg[0] for r in ranges(sink)] or [-1]
+    return [r.arg.number for r in ranges(sink)] or [-1]
 
 
 def _vector_width(node: UOp, caps: Caps) -> bool:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
@@ -49,9 +49,9 @@ def _splits(sink: UOp) -> dict[UOp, UOp]:
             inner = node.src[0]
             if inner.op is ops.RANGE:
                 divisors.setdefault(inner, set()).add(node.src[1].arg)
-    highest = max((n.arg[0] for n in nodes if n.op is ops.RANGE), default=0)
+    highest = max((n.arg.number for n in nodes if n.op is ops.RANGE), default=0)
     mapping: dict[UOp, UOp] = {}
-    for target, found in sorted(divisors.items(), key=lambda item: item[0].arg[0]):
+    for target, found in sorted(divisors.items(), key=lambda item: item[0].arg.number):
         size = target.src[0]
         if size.op is not ops.CONST:
             continue
@@ -62,7 +62,7 @@ def _splits(sink: UOp) -> dict[UOp, UOp]:
         bounds = [size.arg, *steps, 1]
         for outer, inner in itertools.pairwise(bounds):
             highest += 1
-            piece = make_range(as_node(outer // inner), highest, target.arg[1])
+            piece = make_range(as_node(outer // inner), highest, target.arg.kind)
             whole = ix.add(whole, ix.mul(piece, const(inner, dt.index)))
         mapping[target] = whole
     return mapping
@@ -72,7 +72,7 @@ def make_range(size: UOp, number: int, kind: str) -> UOp:
     """A range, or the constant 0 where the size is 1."""
     if size.op is ops.CONST and size.arg == 1:
         return ix.ZERO
-    return UOp(ops.RANGE, dt.index, (size,), (number, kind))
+    return UOp(ops.RANGE, dt.index, (size,), args.Range(number, kind))
 
 
 def _chain(divisors: set[int], size: int) -> list[int]:
@@ -87,7 +87,7 @@ def _chain(divisors: set[int], size: int) -> list[int]:
 
 
 def _pieces(whole: UOp) -> tuple[UOp, ...]:
-    return tuple(sorted((a for m in ix.terms(whole) for a in m), key=lambda a: a.arg[0]))
+    return tuple(sorted((a for m in ix.terms(whole) for a in m), key=lambda a: a.arg.number))
 
 
 def flatten(sink: UOp) -> UOp:
@@ -116,7 +116,7 @@ def _by_stride(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     loads = [n for n in toposort((src[0],)) if n.op is ops.LOAD]
     loads.sort(key=lambda n: (n.src[0].arg.weight, n.src[0].arg.slot))
     strides = {r: _stride(loads, r) for r in src[1:]}
-    return node.replace((src[0], *sorted(src[1:], key=lambda r: (-strides[r], r.arg[0]))))
+    return node.replace((src[0], *sorted(src[1:], key=lambda r: (-strides[r], r.arg.number))))
 
 
 def _stride(loads: list[UOp], r: UOp) -> int:
@@ -171,12 +171,12 @@ def collapse(sink: UOp) -> UOp:
 
 
 def _candidates(nodes: list[UOp]) -> list[tuple[UOp, UOp]]:
-    loops = [n for n in nodes if n.op is ops.RANGE and n.arg[1] == "loop"]
+    loops = [n for n in nodes if n.op is ops.RANGE and n.arg.kind == "loop"]
     pairs = [(a, b) for a in loops for b in loops if a is not b]
     for node in nodes:
         if node.op is ops.REDUCE_LOOP:
             pairs.extend((a, b) for a in node.src[1:] for b in node.src[1:] if a is not b)
-    return sorted(dict.fromkeys(pairs), key=lambda p: (p[0].arg[0], p[1].arg[0]))
+    return sorted(dict.fromkeys(pairs), key=lambda p: (p[0].arg.number, p[1].arg.number))
 
 
 def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
@@ -188,9 +188,8 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
         if node.op is ops.REDUCE_LOOP and (outer in node.src[1:]) != (inner in node.src[1:]):
             return None
     mapping: dict[UOp, UOp] = {}
-    number = outer.arg[0]
     total = ix.mul(outer.src[0], size)
-    whole = UOp(ops.RANGE, dt.index, (total,), (number, outer.arg[1]))
+    whole = UOp(ops.RANGE, dt.index, (total,), outer.arg)
     users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
     for node in users:
         if node.op is ops.REDUCE_LOOP:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.uop import UOp, consumers, maximum, product, toposort
@@ -94,8 +94,8 @@ def fold_constants(roots: tuple[UOp, ...], work: int, growth: int) -> dict[UOp, 
     """
     order = toposort(roots)
     users = consumers(order)
-    weights = [node for node in order if node.op is ops.BUFFER and node.arg[0].data is not None]
-    elements = sum(node.arg[0].data.size for node in weights)
+    weights = [node for node in order if node.op is ops.BUFFER and node.arg.source.data is not None]
+    elements = sum(node.arg.source.data.size for node in weights)
     stored = sum(map(_bytes, weights))
     held, kept = HELD + HELD_OF_WEIGHT * stored, KEPT + growth * stored
     budget = Budget(users, work + WORK_OF_WEIGHT * elements, held, kept)
@@ -122,7 +122,7 @@ def fold_constants(roots: tuple[UOp, ...], work: int, growth: int) -> dict[UOp, 
         source = ops.TensorSource(
             "weight", "constant", value.astype(node.dtype.numpy).reshape(shape)
         )
-        weight = UOp(ops.BUFFER, node.dtype, (), (source, shape))
+        weight = UOp(ops.BUFFER, node.dtype, (), args.Buffer(source, shape))
         done[node] = weight if node.shape else UOp(ops.RESHAPE, node.dtype, (weight,), ())
     return replaced(roots, done)
 
@@ -131,14 +131,14 @@ def _made_of(node: UOp, constant: dict[UOp, Made], most: int) -> Made | None:
     """What a node is computed from, if that is weights alone. most: elements of all weights."""
     op = node.op
     if op is ops.BUFFER:
-        source, shape = node.arg
+        source, shape = node.arg.source, node.shape
         count = maximum(product(shape))
         bits = packed_bits(source.data, node.dtype) or node.dtype.bits
         return Made(count, count, bits) if source.data is not None else None
     if op is ops.CONST:
         return Made(1, 0, 0)
     if op is ops.IOTA:
-        return Made(1, 0, 0) if isinstance(node.arg[0], int) else None
+        return Made(1, 0, 0) if isinstance(node.shape[0], int) else None
     if op is ops.EMPTY:
         return Made(1, 0, 0) if all(isinstance(size, int) for size in node.arg) else None
     if not node.src or any(s not in constant for s in node.src):
@@ -187,7 +187,7 @@ def _need(node: UOp, needs: Mapping[UOp, Need], users: Mapping[UOp, Sequence[UOp
 
 def _factors(node: UOp, users: Mapping[UOp, Sequence[UOp]]) -> tuple[UOp, ...]:
     """What a sum of products multiplies, where the products themselves are never made."""
-    if node.op is not ops.REDUCE or node.arg[0] is not ops.ADD:
+    if node.op is not ops.REDUCE or node.arg.op is not ops.ADD:
         return ()
     product = node.src[0]
     if product.op is not ops.MUL or not product.dtype.is_float or len(users[product]) > 1:

@@ -33,7 +33,7 @@ TRIED = 1 << 16  # values of counts
 def is_dynamic(size: Size, counts: Collection[str]) -> bool:
     """Whether only a run knows the size."""
     return isinstance(size, UOp) and any(
-        node.op is ops.SYMBOL and node.arg[0] in counts for node in toposort((size,))
+        node.op is ops.SYMBOL and node.arg.name in counts for node in toposort((size,))
     )
 
 
@@ -45,7 +45,7 @@ def most(size: UOp, counts: Collection[str]) -> UOp:
     many or beside other symbols, intervals say what the size cannot exceed.
     """
     order = toposort((size,))
-    symbols = [node for node in order if node.op is ops.SYMBOL and node.arg[0] in counts]
+    symbols = [node for node in order if node.op is ops.SYMBOL and node.arg.name in counts]
     if not all(_is_monotonic(order, symbol) for symbol in symbols):
         return const(_tried(order, symbols) or maximum(size), dt.index)
     ends: list[UOp] = [size]
@@ -53,7 +53,7 @@ def most(size: UOp, counts: Collection[str]) -> UOp:
         ends = [
             SIMPLIFY.rewrite((end,), {symbol: as_node(value)})[0]
             for end in ends
-            for value in symbol.arg[1:3]
+            for value in (symbol.arg.min, symbol.arg.max)
         ]
     greatest = ends[0]
     for end in ends[1:]:
@@ -79,7 +79,7 @@ def _is_monotonic(order: Sequence[UOp], symbol: UOp) -> bool:
 
 def _tried(order: Sequence[UOp], symbols: Sequence[UOp]) -> int:
     """The greatest value of the last of the nodes; 0 if there are other symbols or many values."""
-    spans = [np.arange(symbol.arg[1], symbol.arg[2] + 1) for symbol in symbols]
+    spans = [np.arange(symbol.arg.min, symbol.arg.max + 1) for symbol in symbols]
     others = [node for node in order if node.op is ops.SYMBOL and node not in symbols]
     if others or math.prod(len(span) for span in spans) > TRIED:
         return 0
@@ -96,11 +96,11 @@ def _tried(order: Sequence[UOp], symbols: Sequence[UOp]) -> int:
 def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
     """The kernel with ranges of known size: those of a counted one run to the most it can be."""
     ranges = [n for n in toposort((sink,)) if n.op is ops.RANGE]
-    for target in sorted(ranges, key=lambda r: int(r.arg[0])):
+    for target in sorted(ranges, key=lambda r: int(r.arg.number)):
         size = target.src[0]
         if not is_dynamic(size, counts):
             continue
-        number, kind = target.arg
+        number, kind = target.arg.number, target.arg.kind
         longer = make_range(most(size, counts), number, kind)
         inside = ix.less(longer, size)
         clamped = longer
@@ -133,10 +133,10 @@ def read_dynamic_sizes(
     mapping: dict[UOp, UOp] = {}
     arguments = list(storages)
     for node in sorted(
-        (n for n in toposort((sink,)) if n.op is ops.SYMBOL and n.arg[0] in counts),
-        key=lambda n: str(n.arg[0]),
+        (n for n in toposort((sink,)) if n.op is ops.SYMBOL and n.arg.name in counts),
+        key=lambda n: str(n.arg.name),
     ):
         param = UOp(ops.PARAM, dt.int32, (), KernelArg(len(arguments), (), row_major(())))
         mapping[node] = UOp(ops.SYMBOL, node.dtype, (param,), node.arg)
-        arguments.append(counts[node.arg[0]])
+        arguments.append(counts[node.arg.name])
     return replaced((sink,), mapping)[sink], arguments

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.uop import Shape, UOp, consumers, maximum, product, toposort
 
 LARGE_KERNEL = 200  # nodes
@@ -105,7 +105,7 @@ class _Fusion:
         for node in self.order:
             op = node.op
             if is_source(node):
-                constant = node.op is not ops.BUFFER or node.arg[0].data is not None
+                constant = node.op is not ops.BUFFER or node.arg.source.data is not None
                 cones[node] = ProducerCost(loads=int(_in_memory(node)), constant=constant)
                 continue
             if op in (ops.REALIZE, ops.LOOP_CALL) or node in self.filled:
@@ -180,11 +180,11 @@ class _Fusion:
         chain = _chain(top)
         if not 2 <= len(chain) <= SHUFFLED_PARTS or not top.shape:
             return False
-        whole = (0, top.shape[-1])
+        whole = args.Span(0, top.shape[-1])
         return any(
             self.cones[n.src[1]].reduction
             and n.arg[-1] != whole
-            and any(isinstance(end, int) and end % vector for end in n.arg[-1])
+            and any(isinstance(at, int) and at % vector for at in (n.arg[-1].start, n.arg[-1].end))
             for n in chain
         )
 
@@ -373,7 +373,7 @@ def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:
     for node in order:
         op = node.op
         if op is ops.REDUCE:
-            rows[node] = (node.src[0].shape, node.arg[1])
+            rows[node] = (node.src[0].shape, node.arg.axes)
         elif op.elementwise:
             shapes = {rows[s] for s in node.src if s in rows}
             if len(shapes) == 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
@@ -38,7 +38,7 @@ class Indexer:
         if size == 1:
             return ix.ZERO
         self.next_range += 1
-        return UOp(ops.RANGE, dt.index, (as_node(size),), (self.next_range - 1, kind))
+        return UOp(ops.RANGE, dt.index, (as_node(size),), args.Range(self.next_range - 1, kind))
 
     def param(self, storage: TensorBuffer) -> UOp:
         """The kernel's argument for a buffer."""
@@ -118,7 +118,7 @@ class Indexer:
         return load if param.dtype is dtype else simplify(UOp(ops.CAST, dtype, (load,)))
 
     def _reduce(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
-        op, axes = node.arg
+        op, axes = node.arg.op, node.arg.axes
         source = node.src[0]
         remaining = iter(indices)
         inner: list[UOp] = []
@@ -150,12 +150,12 @@ class Indexer:
         base, value = node.src
         conditions = []
         inner = []
-        for index, (start, end), size in zip(indices, node.arg, base.shape, strict=True):
-            if start != 0:
-                conditions.append(ix.at_most(as_node(start), index))
-            if end != size:
-                conditions.append(ix.less(index, as_node(end)))
-            inner.append(ix.sub(index, as_node(start)))
+        for index, span, size in zip(indices, node.arg, base.shape, strict=True):
+            if span.start != 0:
+                conditions.append(ix.at_most(as_node(span.start), index))
+            if span.end != size:
+                conditions.append(ix.less(index, as_node(span.end)))
+            inner.append(ix.sub(index, as_node(span.start)))
         inside = ix.every(conditions)
         new = yield (value, tuple(inner), ix.both(valid, inside))
         outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
@@ -208,8 +208,8 @@ def placed_indices(place: Placement, indices: Indices) -> Indices:
 def _pad(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
     inner = []
     conditions = []
-    for index, (before, _), size in zip(indices, node.arg, node.src[0].shape, strict=True):
-        shifted = ix.sub(index, as_node(before))
+    for index, margin, size in zip(indices, node.arg, node.src[0].shape, strict=True):
+        shifted = ix.sub(index, as_node(margin.before))
         inner.append(shifted)
         conditions.append(ix.at_most(ix.ZERO, shifted))
         conditions.append(ix.less(shifted, as_node(size)))
@@ -292,7 +292,7 @@ def _expand(node: UOp, indices: Indices) -> Indices:
 
 
 def _shrink(node: UOp, indices: Indices) -> Indices:
-    return tuple(ix.add(i, as_node(start)) for i, (start, _) in zip(indices, node.arg, strict=True))
+    return tuple(ix.add(i, as_node(span.start)) for i, span in zip(indices, node.arg, strict=True))
 
 
 def _flip(node: UOp, indices: Indices) -> Indices:
@@ -303,10 +303,11 @@ def _flip(node: UOp, indices: Indices) -> Indices:
 
 
 def _window(node: UOp, indices: Indices) -> Indices:
-    axis, _, stride, dilation = node.arg
+    window = node.arg
     inner = list(indices[:-1])
-    inner[axis] = ix.add(
-        ix.mul(inner[axis], const(stride, dt.index)), ix.mul(indices[-1], const(dilation, dt.index))
+    inner[window.axis] = ix.add(
+        ix.mul(inner[window.axis], const(window.stride, dt.index)),
+        ix.mul(indices[-1], const(window.dilation, dt.index)),
     )
     return tuple(inner)
 

@@ -204,7 +204,7 @@ class _Scheduler:
             elif node.op is ops.LOOP_CALL:
                 self._loop(node)
             elif node.op is ops.LOOP_OUTPUT:
-                self.placed[node] = Placement(self.results[node.src[0]][node.arg[0]])
+                self.placed[node] = Placement(self.results[node.src[0]][node.arg.number])
             elif node in self.decision.realized:
                 self._realize(node)
         for root in self.roots:
@@ -222,7 +222,7 @@ class _Scheduler:
         return dt.by_name(self.types.get(dtype.name, dtype.name))
 
     def _place_source(self, node: UOp) -> None:
-        source, shape = node.arg
+        source, shape = node.arg.source, node.shape
         dtype = self._stored_type(node.dtype)
         large = maximum(product(shape)) > SMALL_WEIGHT
         halves = self.halves and large and node not in self.full
@@ -280,7 +280,7 @@ class _Scheduler:
         for part in parts:
             base, views = self._viewed(part.src[1])
             if self._can_live(base):
-                offset = View("offset", tuple(start for start, _ in part.arg))
+                offset = View("offset", tuple(span.start for span in part.arg))
                 self.placed[base] = Placement(home.storage, (*views, offset, *home.views))
 
     def _viewed(self, node: UOp) -> tuple[UOp, tuple[View, ...]]:
@@ -305,7 +305,7 @@ class _Scheduler:
     def _part(self, part: UOp, top: UOp) -> None:
         base, views = self._viewed(part.src[1])
         home = self.placed[top]
-        offset = View("offset", tuple(start for start, _ in part.arg))
+        offset = View("offset", tuple(span.start for span in part.arg))
         place = self.placed.get(base)
         if place is not None and place.storage is home.storage:
             if place.views == (*views, offset, *home.views):
@@ -341,7 +341,9 @@ class _Scheduler:
             dtype = self._stored_type(value.dtype)
             shape = value.shape
             homes.append(
-                TensorBuffer("scratch", value.arg[0].name, dtype, shape, row_major(shape), value)
+                TensorBuffer(
+                    "scratch", value.arg.source.name, dtype, shape, row_major(shape), value
+                )
             )
             self._kernel(first, Placement(homes[-1]), root=False)
         given = dict(zip(body.repeat.carried, map(Placement, homes), strict=True))
@@ -416,7 +418,7 @@ class _Scheduler:
         goes through all updates and takes those for its own places.
         """
         base, positions, updates = node.src
-        axis, combine = node.arg
+        axis, combine = node.arg.axis, node.arg.op
         size = base.shape[axis]
         indexer = Indexer(self.placed, place.storage)
         others = (*base.shape[:axis], *base.shape[axis + 1 :])
@@ -548,7 +550,7 @@ class _Scheduler:
         if layout.pads[-1] % HALVES and not _whole(storage.shape[inner]):
             return False
         return all(
-            _whole(part.arg[inner][0]) and _whole(part.arg[inner][1])
+            _whole(part.arg[inner].start) and _whole(part.arg[inner].end)
             for part in self.decision.parts.get(node, ())  # type: ignore[arg-type]
         )
 

@@ -38,9 +38,9 @@ class Contraction:
 
     def roles(self, sink: UOp) -> dict[str, tuple[int, ...]]:
         """Numbers of the ranges by role, as far as the kernel still has them."""
-        left = {n.arg[0] for n in toposort((sink,)) if n.op is ops.RANGE}
+        left = {n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE}
         return {
-            role: tuple(r.arg[0] for r in getattr(self, role) if r.arg[0] in left)
+            role: tuple(r.arg.number for r in getattr(self, role) if r.arg.number in left)
             for role in ("batch", "rows", "columns", "summed", "window")
         }
 
@@ -60,7 +60,7 @@ def classify(sink: UOp) -> Contraction | None:
         return None
     if data.src[0].arg.weight and not weights.src[0].arg.weight:
         data, weights, left, right = weights, data, right, left
-    outer = sorted(reductions[0].ranges, key=lambda r: r.arg[0])
+    outer = sorted(reductions[0].ranges, key=lambda r: r.arg.number)
     reduced = reductions[0].src[1:]
     window = tuple(r for r in reduced if _shares_axis(data, r))
     return Contraction(
@@ -85,7 +85,7 @@ def _shares_axis(load: UOp, r: UOp) -> bool:
     """Whether one of the load's indices depends on the range and on an outer one."""
     for index in load.src[1:]:
         if index.dtype is dt.index and r in index.ranges:
-            if any(other.arg[1] == "loop" for other in index.ranges):
+            if any(other.arg.kind == "loop" for other in index.ranges):
                 return True
     return False
 
@@ -124,7 +124,7 @@ def _vector_axis(shape: Shape, store: UOp) -> int | None:
         if not param.layout.order:
             continue
         inner = load.src[1 + param.layout.order[-1]]
-        for r in sorted(inner.ranges, key=lambda r: r.arg[0]):
+        for r in sorted(inner.ranges, key=lambda r: r.arg.number):
             axis = _axis_of(indices, r)
             if axis is not None:
                 return axis
@@ -187,7 +187,7 @@ def weight_layout(
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
     reduced = [r for r in reduce_order if r in axes]
-    outputs = [r for r in sorted(axes, key=lambda r: r.arg[0]) if r not in reduced]
+    outputs = [r for r in sorted(axes, key=lambda r: r.arg.number) if r not in reduced]
     if vector in axes and vector in outputs:
         outputs.remove(vector)
         ranges = [*outputs, *reduced, vector]

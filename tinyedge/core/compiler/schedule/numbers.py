@@ -11,7 +11,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.kernels import Launch
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.uop import UOp, const, toposort
@@ -45,7 +45,12 @@ def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
         chosen = [numbers[place] for place in differ]
         bits = [np.array(n.arg, n.dtype.numpy).view(np.int32) for n in chosen]
         data, shape = np.array(bits, np.int32), (len(bits),)
-        node = UOp(ops.BUFFER, dt.int32, (), (ops.TensorSource("weight", "numbers", data), shape))
+        node = UOp(
+            ops.BUFFER,
+            dt.int32,
+            (),
+            args.Buffer(ops.TensorSource("weight", "numbers", data), shape),
+        )
         storage = TensorBuffer("weight", "numbers", dt.int32, shape, row_major(shape), node, data)
         launch.sink = _reading(launch, chosen)
         launch.storages = (*launch.storages, storage)

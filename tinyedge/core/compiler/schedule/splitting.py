@@ -13,7 +13,7 @@ from math import prod
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.packing import packed_bits
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.uop import UOp, maximum, product, toposort
 from tinyedge.core.tensor.tensor import Tensor
@@ -32,7 +32,7 @@ def split_weights(
     """
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):
-        if node.op is ops.BUFFER and node.arg[0].kind == "weight":
+        if node.op is ops.BUFFER and node.arg.source.kind == "weight":
             room = caps.binding_bytes * 8 // _bits(node, storage_types, halves)
             if maximum(product(node.shape)) > room:
                 parts = _in_parts(node, room, caps.bindings - OTHERS)
@@ -44,7 +44,7 @@ def split_weights(
 def _bits(node: UOp, storage_types: Mapping[str, str], halves: bool) -> int:
     """Of an element in memory."""
     if node.dtype.is_int:
-        packed = packed_bits(node.arg[0].data, node.dtype)
+        packed = packed_bits(node.arg.source.data, node.dtype)
         if packed:
             return packed
     kept = dt.by_name(storage_types.get(node.dtype.held.name, node.dtype.held.name))
@@ -53,7 +53,7 @@ def _bits(node: UOp, storage_types: Mapping[str, str], halves: bool) -> int:
 
 def _in_parts(node: UOp, room: int, most: int) -> UOp | None:
     """A weight as parts of up to `room` elements; None if these are more than `most`."""
-    source, shape = node.arg[0], [maximum(size) for size in node.shape]
+    source, shape = node.arg.source, [maximum(size) for size in node.shape]
     axis = next(axis for axis, size in enumerate(shape) if size > 1)
     rows, inner = shape[axis], shape[axis + 1 :]
     if prod(inner) > room:
@@ -67,7 +67,7 @@ def _in_parts(node: UOp, room: int, most: int) -> UOp | None:
     for start in reversed(range(0, rows, each)):
         end = min(start + each, rows)
         part = ops.TensorSource("weight", f"{source.name}[{start}:{end}]", data[start:end])
-        values = Tensor(UOp(ops.BUFFER, node.dtype, (), (part, (end - start, *inner))))
+        values = Tensor(UOp(ops.BUFFER, node.dtype, (), args.Buffer(part, (end - start, *inner))))
         values = values.pad([(start, rows - end), *[(0, 0)] * len(inner)])
         whole = values if whole is None else (place < end).where(values, whole)
     assert whole is not None

@@ -85,9 +85,9 @@ def _multiplied(a: Terms, b: Terms) -> Terms:
 def atom_key(atom: UOp) -> tuple[int, object]:
     """A deterministic order: ranges by number, symbols by name, the rest by structure."""
     if atom.op is ops.RANGE:
-        return 0, atom.arg[0]
+        return 0, atom.arg.number
     if atom.op is ops.SYMBOL:
-        return 1, atom.arg[0]
+        return 1, atom.arg.name
     return 2, atom.digest
 
 
@@ -135,7 +135,7 @@ def _bounds(node: UOp) -> tuple[Bound, Bound]:
     if op is ops.RANGE:
         return 0, max(0, bounds(node.src[0])[1] - 1)
     if op is ops.SYMBOL:
-        return node.arg[1], node.arg[2]
+        return node.arg.min, node.arg.max
     if op in (ops.ADD, ops.MUL, ops.SUB, ops.NEG) and node.dtype is dt.index:
         return _polynomial_bounds(terms(node))
     if op is ops.FLOORDIV:
@@ -257,7 +257,7 @@ def _shifted_is_nonnegative(polynomial: Terms) -> bool:
         for atom in monomial:
             value: Terms = {(atom,): 1}
             if atom in symbols:
-                value = _sum(value, {(): atom.arg[1]} if atom.arg[1] else {})
+                value = _sum(value, {(): atom.arg.min} if atom.arg.min else {})
             elif bounds(atom)[0] < 0:
                 return False
             part = _multiplied(part, value)

@@ -57,10 +57,10 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.CONST:
         return int(arg), int(arg)
     if op is ops.BUFFER:
-        data = arg[0].data
+        data = arg.source.data
         return kept.limits if data is None or not data.size else (int(data.min()), int(data.max()))
     if op is ops.IOTA:
-        return 0, maximum(arg[0]) - 1
+        return 0, maximum(node.shape[0]) - 1
     if op is ops.CAST and node.src[0].dtype is dt.index:
         return index.bounds(node.src[0])
     if op is ops.CAST and node.src[0].dtype.is_float:
@@ -69,14 +69,14 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.CAST or op is ops.REALIZE or op.group == "movement":
         low, high = operands[0]
         return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
-    if op is ops.REDUCE and arg[0] is ops.ADD:
+    if op is ops.REDUCE and arg.op is ops.ADD:
         low, high = operands[0]
-        terms = maximum(product(node.src[0].shape[axis] for axis in arg[1]))
+        terms = maximum(product(node.src[0].shape[axis] for axis in arg.axes))
         return min(0, _times(low, terms)), max(0, _times(high, terms))
-    if op is ops.REDUCE and arg[0] in (ops.MAX, ops.MIN):
-        if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg[1]):
+    if op is ops.REDUCE and arg.op in (ops.MAX, ops.MIN):
+        if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg.axes):
             return operands[0]
-        of_nothing = node.dtype.limits[0 if arg[0] is ops.MAX else 1]
+        of_nothing = node.dtype.limits[0 if arg.op is ops.MAX else 1]
         return _union((operands[0], (of_nothing, of_nothing)))
     if op is ops.GATHER:
         return min(operands[0][0], 0), max(operands[0][1], 0)
@@ -84,9 +84,9 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         return _union(operands[1:])
     if op in (ops.ASSIGN, ops.UPDATE_ROW):
         return _union(operands[:2])
-    if op is ops.SCATTER and arg[1] in (None, ops.MAX, ops.MIN):
+    if op is ops.SCATTER and arg.op in (None, ops.MAX, ops.MIN):
         return _union(operands[::2])
-    if op is ops.SCATTER and arg[1] is ops.ADD:
+    if op is ops.SCATTER and arg.op is ops.ADD:
         (low, high), (least, most) = operands[0], operands[2]
         count = maximum(node.src[1].shape[-1])
         return low + min(0, least * count), high + max(0, most * count)
@@ -105,7 +105,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op in (ops.MAX, ops.MIN):
         choose = max if op is ops.MAX else min
         return choose(operands[0][0], operands[1][0]), choose(operands[0][1], operands[1][1])
-    if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and ops.MUL in arg):
+    if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and arg.op is ops.MUL):
         return -math.inf, math.inf
     return kept.limits
 
