@@ -29,12 +29,12 @@ from tinyedge.core.compiler.optimize.moves import (
 )
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.ir import args
-from tinyedge.core.ir.spec import FOLD_KINDS, OUTPUT_KINDS
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
-KINDS = (*OUTPUT_KINDS, *FOLD_KINDS)
+KINDS = (*OUTPUT_KINDS, *REDUCE_KINDS)
 
 
 def required(sink: UOp, caps: Caps) -> list[Move]:
