@@ -86,7 +86,7 @@ def test_a_condition_of_the_run(tmp_path: Path, target: str, device: Device) -> 
     _compare(_loop(tmp_path, "forty", INPUTS), target, device, {"x": X})
 
 
-@pytest.mark.parametrize("turns", [0, 1, 5, 30])
+@pytest.mark.parametrize("iterations", [0, 1, 5, 30])
 def test_turns_of_the_run(iterations: int, tmp_path: Path, target: str, device: Device) -> None:
     inputs = {"x": X, "m": np.array(iterations, np.int64)}
     _compare(_loop(tmp_path, "m", COUNTED), target, device, inputs, bound=64)

@@ -21,7 +21,7 @@ from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle.files import read
 
 
-@pytest.mark.parametrize("turn", range(ROLES))
+@pytest.mark.parametrize("iteration", range(ROLES))
 def test_inputs_outputs_weights_and_nodes(
     iteration: int, target: str, device: Device, tmp_path: Path
 ) -> None:
@@ -49,7 +49,7 @@ def test_states_entries_and_files(target: str, device: Device, tmp_path: Path) -
                 np.testing.assert_array_equal(replay.get_state(word), expected)
 
 
-@pytest.mark.parametrize("turn", range(ROLES))
+@pytest.mark.parametrize("iteration", range(ROLES))
 def test_the_bundles_own_program(iteration: int, tmp_path: Path) -> None:
     """C and C++ take `model.h`; no name of it is defined twice; the program finds every port."""
     model, feeds, right = named_model(iteration)

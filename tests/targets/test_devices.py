@@ -44,7 +44,7 @@ def test_branch(device: Device, target: str, condition: bool) -> None:
         np.testing.assert_array_equal(result["y"], x + (1 if condition else -1))
 
 
-@pytest.mark.parametrize(("start", "turns"), [(0, 0), (7, 7), (500, 100)])
+@pytest.mark.parametrize(("start", "iterations"), [(0, 0), (7, 7), (500, 100)])
 def test_loop_ends_by_condition_or_bound(
     device: Device, target: str, start: int, iterations: int
 ) -> None:

@@ -15,7 +15,7 @@ from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx.operators import counted
+from tinyedge.export.onnx.operators import dynamic
 
 RNG = np.random.default_rng(11)
 
@@ -43,7 +43,7 @@ def sparse(*shape: int, share: float = 0.3, kind: str = "float32") -> Any:
 def test_non_zero(shape: tuple[int, ...], share: float) -> None:
     x = sparse(*shape, share=share)
     bound = max(1, x.size)
-    got, count = evaluated(counted.non_zero(given(x, "x"), bound), x=x)
+    got, count = evaluated(dynamic.non_zero(given(x, "x"), bound), x=x)
     want = np.asarray(np.nonzero(x) if shape else np.zeros((0, int(x != 0))))
     assert got.shape == (len(shape), bound) and got.dtype == np.int64
     assert count == want.shape[1]
@@ -54,13 +54,13 @@ def test_non_zero(shape: tuple[int, ...], share: float) -> None:
 @pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "float64"])
 def test_non_zero_of_other_types(kind: str) -> None:
     x = sparse(5, 30, kind=kind)
-    got, count = evaluated(counted.non_zero(given(x, "x"), 150), x=x)
+    got, count = evaluated(dynamic.non_zero(given(x, "x"), 150), x=x)
     np.testing.assert_array_equal(got[:, :count], np.nonzero(x))
 
 
 def test_what_is_not_a_number_is_not_zero() -> None:
     x = np.array([0.0, np.nan, -0.0, np.inf, 1e-45], np.float32)
-    got, count = evaluated(counted.non_zero(given(x, "x"), 5), x=x)
+    got, count = evaluated(dynamic.non_zero(given(x, "x"), 5), x=x)
     assert got[0, :count].tolist() == [1, 3, 4]
 
 
@@ -68,14 +68,14 @@ def test_what_is_not_a_number_is_not_zero() -> None:
 def test_non_zero_of_an_open_size(length: int) -> None:
     x = sparse(length, 3)
     tensor = Tensor.input("x", (symbol("n", 1, 700), 3), dt.float32)
-    results = [t.node for t in counted.non_zero(tensor, 2100)]
+    results = [t.node for t in dynamic.non_zero(tensor, 2100)]
     got, count = evaluate(results, {"x": x}, {"n": length})
     np.testing.assert_array_equal(got[:, :count], np.nonzero(x))
 
 
 def test_a_bound_that_is_too_small_keeps_the_first() -> None:
     x = np.ones(100, np.float32)
-    got, count = evaluated(counted.non_zero(given(x, "x"), 12), x=x)
+    got, count = evaluated(dynamic.non_zero(given(x, "x"), 12), x=x)
     assert count == 100 and got.tolist() == [list(range(12))]
 
 
@@ -84,7 +84,7 @@ def test_compress(axis: int | None, length: int) -> None:
     """A condition may be shorter than the axis."""
     x = RNG.standard_normal((3, 5, 2)).astype(np.float32)
     condition = RNG.random(length) < 0.5
-    results = counted.compress(given(x, "x"), given(condition, "c"), axis, length)
+    results = dynamic.compress(given(x, "x"), given(condition, "c"), axis, length)
     got, count = evaluated(results, x=x, c=condition)
     want = np.compress(condition, x, axis)
     assert count == want.shape[axis or 0]
@@ -98,7 +98,7 @@ def test_compress(axis: int | None, length: int) -> None:
 def compare_unique(x: Any, axis: int | None, ascending: bool) -> None:
     length = x.size if axis is None else x.shape[axis]
     bound = max(1, length)
-    found = counted.unique(given(x, "x"), axis, bound, ascending=ascending)
+    found = dynamic.unique(given(x, "x"), axis, bound, ascending=ascending)
     fields = [found.values, found.first, found.inverse, found.counts, found.count]
     values, first, inverse, counts, count = evaluated(fields, x=x)
     want = np.unique(x, True, True, True, axis=axis)
@@ -138,7 +138,7 @@ def test_unique_of_special_values(ascending: bool) -> None:
 
 def test_the_example_of_the_specification() -> None:
     x = np.array([2, 1, 1, 3, 4, 3], np.float32)
-    found = counted.unique(given(x, "x"), None, 6, ascending=False)
+    found = dynamic.unique(given(x, "x"), None, 6, ascending=False)
     fields = [found.values, found.first, found.inverse, found.counts, found.count]
     values, first, inverse, counts, count = evaluated(fields, x=x)
     assert count == 4
@@ -194,7 +194,7 @@ def test_non_max_suppression(overlap: float, most: int, least: Any, centered: bo
     scores = (RNG.integers(0, 11, (2, 3, 40)) / 10).astype(np.float32)
     want = onnx_reference(boxes, scores, most, np.float32(overlap), least, int(centered))
     for limit in (most, Tensor.input("m", (1,), dt.int64)):
-        results = counted.non_max_suppression(
+        results = dynamic.non_max_suppression(
             given(boxes, "b"),
             given(scores, "s"),
             limit,
@@ -221,7 +221,7 @@ def test_more_and_less_candidates_than_are_listed(above: int, most: int) -> None
         places = RNG.permutation(1100)[:number]
         scores[image, kind, places] = ranks[image, kind, places]
     want = onnx_reference(boxes, scores, most, np.float32(0.3), np.float32(0.5), 0)
-    results = counted.non_max_suppression(
+    results = dynamic.non_max_suppression(
         given(boxes, "b"), given(scores, "s"), most, 240, overlap=0.3, least=0.5
     )
     got, count = evaluated(results, b=boxes, s=scores)
@@ -248,7 +248,7 @@ def test_the_best_few(kind: str) -> None:
         scores[:, :, -9:] = 0.51
     scores[:, 1, 100:] = 0  # one class of few candidates
     want = onnx_reference(boxes, scores, 40, np.float32(0.3), np.float32(0.5), 0)
-    results = counted.non_max_suppression(
+    results = dynamic.non_max_suppression(
         given(boxes, "b"), given(scores, "s"), 40, 80, overlap=0.3, least=0.5
     )
     got, count = evaluated(results, b=boxes, s=scores)
@@ -260,7 +260,7 @@ def test_the_best_few(kind: str) -> None:
 def test_places_in_words(length: int) -> None:
     """Elements of a mask are counted by words of bits: at the ends of words, all, none and some."""
     for mask in (np.zeros(length, bool), np.ones(length, bool), RNG.random(length) < 0.3):
-        got, count = evaluated(counted.true_places(given(mask, "m"), length), m=mask)
+        got, count = evaluated(dynamic.true_places(given(mask, "m"), length), m=mask)
         want = np.flatnonzero(mask)
         assert count == len(want)
         np.testing.assert_array_equal(
@@ -273,7 +273,7 @@ def test_scores_at_the_ends() -> None:
     boxes = np.arange(20, dtype=np.float32).reshape(1, 5, 4) * 10
     boxes[..., 2:] = boxes[..., :2] + 1
     scores = np.array([[[-np.inf, np.nan, np.inf, -np.inf, 0]]], np.float32)
-    results = counted.non_max_suppression(given(boxes, "b"), given(scores, "s"), 5, 5)
+    results = dynamic.non_max_suppression(given(boxes, "b"), given(scores, "s"), 5, 5)
     got, count = evaluated(results, b=boxes, s=scores)
     assert got[:count, 2].tolist() == [2, 4, 0, 3]
 
@@ -281,7 +281,7 @@ def test_scores_at_the_ends() -> None:
 def test_boxes_of_an_open_number() -> None:
     boxes, scores = some_boxes(2, 25, False), RNG.random((2, 2, 25)).astype(np.float32)
     batch, number = symbol("b", 1, 3), symbol("n", 1, 60)
-    results = counted.non_max_suppression(
+    results = dynamic.non_max_suppression(
         Tensor.input("b", (batch, number, 4), dt.float32),
         Tensor.input("s", (batch, 2, number), dt.float32),
         10,
@@ -301,25 +301,25 @@ def _detections(inputs: Inputs) -> dict[str, Tensor]:
     boxes = inputs.new(some_boxes(1, 300, False))
     scores = inputs.new(RNG.random((1, 2, 300)).astype(np.float32))
     most = inputs.new(np.array(20, np.int64))
-    found, count = counted.non_max_suppression(boxes, scores, most, 50, overlap=0.3, least=0.5)
+    found, count = dynamic.non_max_suppression(boxes, scores, most, 50, overlap=0.3, least=0.5)
     return {"boxes": found, "count": count}
 
 
 def _many_candidates(inputs: Inputs) -> dict[str, Tensor]:
     boxes = inputs.new(some_boxes(1, 900, False))
     scores = inputs.new(RNG.random((1, 2, 900)).astype(np.float32))
-    found, count = counted.non_max_suppression(boxes, scores, 20, 50, overlap=0.3, least=0.2)
+    found, count = dynamic.non_max_suppression(boxes, scores, 20, 50, overlap=0.3, least=0.2)
     return {"boxes": found, "count": count}
 
 
 def _places(inputs: Inputs) -> dict[str, Tensor]:
-    places, count = counted.non_zero(inputs.new(sparse(30, 40)), 900)
+    places, count = dynamic.non_zero(inputs.new(sparse(30, 40)), 900)
     return {"places": places, "count": count}
 
 
 def _different(inputs: Inputs) -> dict[str, Tensor]:
     x = inputs.new(RNG.integers(0, 3, (50, 3)).astype(np.float32))
-    found = counted.unique(x, 0, 30, ascending=False)
+    found = dynamic.unique(x, 0, 30, ascending=False)
     return {"values": found.values, "inverse": found.inverse, "count": found.count}
 
 
