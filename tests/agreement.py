@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.decompose import retype
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.dtype import DType, float16, from_numpy, named
 from tinyedge.core.ir.reference import evaluate

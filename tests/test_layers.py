@@ -67,7 +67,6 @@ KNOWN_UPWARD: dict[tuple[str, str], str] = {
     ("tinyedge.export.onnx.known", "tinyedge.core.compiler.schedule.packing"): (
         "the values of an integer are kept where they will be packed"
     ),
-    ("tinyedge.export.ports", "tinyedge.core.compiler.compile"): "how an open size is printed",
     ("tinyedge.export.source", "tinyedge.export.package.package"): "which tinyedge made a bundle",
 }
 

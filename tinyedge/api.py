@@ -18,8 +18,9 @@ import numpy as np
 
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.ir import ops

@@ -10,8 +10,10 @@ import pytest
 
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.compile import Compilation, compile_graph, stored_array
+from tinyedge.core.compiler.assemble import stored_array
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops

@@ -12,7 +12,7 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler import compile as pipeline
+from tinyedge.core.compiler import stages
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize import choose
 from tinyedge.core.compiler.optimize.moves import (
@@ -156,7 +156,7 @@ def test_random_legal_moves_change_nothing(
             assert again is moved, "the records do not make the same kernel"
             return moved, moves
 
-        monkeypatch.setattr(pipeline, "choose", chooser)
+        monkeypatch.setattr(stages, "choose", chooser)
         done.clear()
         program = compiled(outputs, inputs, find_target(target), Options()).program
         assert program is not None

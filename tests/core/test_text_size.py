@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.agreement import Inputs, compiled, find_target
 from tests.rows import ELEMENTWISE, accepts
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.compile import Compilation, compile_graph
+from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import elementwise, toposort

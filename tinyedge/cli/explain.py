@@ -23,7 +23,8 @@ from tinyedge.cli.arguments import (
     split_limits,
 )
 from tinyedge.cli.output import say, say_text, several, stages, table
-from tinyedge.core.compiler.compile import STAGES, Compilation, Kernel
+from tinyedge.core.compiler.compile import STAGES
+from tinyedge.core.compiler.state import Compilation, Kernel
 from tinyedge.core.ir.text import graph_text, kernel_text, statements_text
 from tinyedge.core.ir.text import say as say_node
 from tinyedge.core.program.ports import say as say_size

@@ -25,11 +25,12 @@ from tinyedge.cli.arguments import (
     split_limits,
 )
 from tinyedge.cli.output import bytes_of, say, say_json, say_text, several, table
-from tinyedge.core.compiler.compile import Compilation, expression
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.program.ports import describe_values
 from tinyedge.core.program.ports import say as say_size
 from tinyedge.core.program.program import Copy, Entry, If, Launch, Port, Program, State, launches
+from tinyedge.core.tensor.expressions import expression
 from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:

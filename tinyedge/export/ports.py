@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator
 
-from tinyedge.core.compiler.compile import expression
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import Shape, UOp, as_node, toposort
 from tinyedge.core.program.ports import say
+from tinyedge.core.tensor.expressions import expression
 from tinyedge.core.tensor.graph import Graphs, Port, State
 
 ENTRIES = 64

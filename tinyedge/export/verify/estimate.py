@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.compile import Compilation, placed
+from tinyedge.core.compiler.assemble import placed
 from tinyedge.core.compiler.schedule.kernels import Launch, LoopStep
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, as_size, maximum, product, toposort
 from tinyedge.core.program.program import Weight

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.compile import Compilation
 from tinyedge.core.compiler.schedule.kernels import LARGEST_HALF
+from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.program.device import Range
 from tinyedge.core.program.program import Launch, Program, launches

@@ -1,0 +1,79 @@
+"""Float16 in memory: which ports and weights lie there as halves, and which kernels can write
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.decompose import joined, narrowed
+from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.rewrite import replaced
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import UOp, cast
+
+
+def stored_halves(state: Compilation) -> tuple[str, ...]:
+    """The kinds of source that lie in memory as halves if they are float16. Inputs, and with them
+    outputs and states, only where halves can be written one by one.
+    """
+    if state.options.wide:
+        return ()
+    return ("weight", "input") if state.caps.half_stores else ("weight",)
+
+
+def narrow_ports(state: Compilation) -> None:
+    """Outputs and new values of states that are float16 become halves. What joins halves of memory
+    to others, such as a cache and what is new in it, is read as halves inside of the graph, too:
+    else it would be made twice.
+    """
+    native = "float16" in state.caps.dtypes
+    tops = {top: None for _, _, node in _half_roots(state) if (top := joined(node)) is not None}
+    read = {top: cast(narrowed(top, native), top.dtype) for top in tops}
+    done = replaced(state.roots, read)
+    for entry in state.entries:
+        entry.follow(done)
+    for nodes, name, node in list(_half_roots(state)):
+        nodes[name] = narrowed(node, native)
+
+
+def _half_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]:
+    """Outputs and updates whose ports are float16: where they are kept, their name, their node."""
+    for entry in state.entries:
+        for port in entry.graph.outputs:
+            if port.dtype is dt.float16 and port.name in entry.outputs:
+                yield entry.outputs, port.name, entry.outputs[port.name]
+        for port in entry.graph.updates:
+            if port.dtype is dt.float16 and port.name in entry.updates:
+                yield entry.updates, port.name, entry.updates[port.name]
+
+
+def split_halves(state: Compilation) -> set[UOp]:
+    """Tensors that were made halves, but that a kernel would not write in whole vectors."""
+    if state.options.precision != "fp16" or state.caps.half_stores:
+        return set()
+    return {
+        launch.storages[0].node
+        for launch in state.launches
+        if launch.storages[0].dtype is dt.float16
+        and launch.storages[0].node is not None
+        and not writes_vectors(state.kernels[launch.sink].moved)
+    }
+
+
+def writes_vectors(sink: UOp) -> bool:
+    """Whether a kernel, after its moves, stores aligned vectors."""
+    for store in sink.src:
+        address = (store.src[1] if store.op is ops.GUARD else store).src[2]
+        lane = next((r for r in address.ranges if r.arg.kind == "vector"), None)
+        if lane is None or ix.terms(address).get((lane,), 0) != 1:
+            return False
+        size = int(lane.src[0].arg)
+        rest = ix.sub(address, lane)
+        if size % 2 or lane in rest.ranges or ix.divisor(rest) % size:
+            return False
+        if store.op is ops.GUARD and lane in store.src[0].ranges:
+            return False
+    return True

@@ -1,0 +1,186 @@
+"""The stages from a retyped graph to text: constants, kernels, moves, statements."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.halves import split_halves
+from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
+from tinyedge.core.compiler.lower.geometry import geometry
+from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
+from tinyedge.core.compiler.lower.linear import linearize
+from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
+from tinyedge.core.compiler.optimize.moves import IllegalMove
+from tinyedge.core.compiler.schedule.constants import fold_constants
+from tinyedge.core.compiler.schedule.kernels import Launch, schedule
+from tinyedge.core.compiler.schedule.numbers import share_numbers
+from tinyedge.core.compiler.schedule.splitting import split_weights
+from tinyedge.core.compiler.state import Compilation, Kernel
+from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
+from tinyedge.core.errors import InternalError
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
+
+
+def fold(state: Compilation) -> None:
+    """What depends on weights alone is computed."""
+    done = fold_constants(state.roots, state.options.folded_work, state.options.folded_growth)
+    for entry in state.entries:
+        entry.follow(done)
+    check_tensor(state.roots)
+
+
+def form_kernels(state: Compilation) -> None:
+    """Tensors to kernels and buffers."""
+    halves = state.options.precision == "fp16"
+    storage = state.stored_as
+    if done := split_weights(state.roots, state.caps, storage, halves):
+        for entry in state.entries:
+            entry.follow(done)
+    for entry in state.entries:
+        entry.schedule = schedule(
+            {str(number): root for number, root in enumerate(entry.roots)},
+            state.caps,
+            entry.names,
+            storage,
+            halves,
+            frozenset(state.full),
+            frozenset(state.flat),
+            {name: str(number) for number, name in enumerate(entry.counts)},
+            state.options.wide,
+        )
+    share_numbers(state.launches, state.caps)
+    for sink in {launch.sink: None for launch in state.launches}:
+        check_kernel(sink)
+
+
+def optimize(state: Compilation) -> None:
+    """Schedule moves for every distinct kernel.
+
+    A tensor of halves that a kernel would not write in whole vectors is kept in full instead, and
+    an image that one would not read and write in whole pixels becomes a buffer.
+    """
+    _choose_all(state)
+    while True:
+        split, non_contiguous = split_halves(state), _scattered_images(state)
+        if not split and not non_contiguous:
+            return
+        state.full.update(split)
+        state.flat.update(non_contiguous)
+        form_kernels(state)
+        _choose_all(state)
+
+
+def _scattered_images(state: Compilation) -> set[UOp]:
+    """Tensors that were made images, but that a kernel would not take in whole pixels."""
+    return {
+        storage.node
+        for launch in state.launches
+        for slot, storage in enumerate(launch.storages)
+        if slot in state.kernels[launch.sink].non_contiguous and storage.node is not None
+    }
+
+
+def _choose_all(state: Compilation) -> None:
+    """Moves for the launches' kernels; those that were chosen before are kept."""
+    before, state.kernels = state.kernels, {}
+    for launch in state.launches:
+        if launch.sink in state.kernels:
+            continue
+        name = _kernel_name(len(state.kernels), launch)
+        known = before.get(launch.sink)
+        kernel = _chosen(state, launch, name) if known is None else replace(known, name=name)
+        state.kernels[launch.sink] = kernel
+
+
+def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
+    chooser = choose if state.options.optimize else exact if state.options.wide else baseline
+    try:
+        moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+    except IllegalMove as illegal:
+        raise InternalError(
+            f"kernel {name}", str(illegal), id="compile.move", next="report this"
+        ) from illegal
+    check_kernel(moved)
+    flops = operations(launch.sink)
+    kernel = Kernel(name, launch.sink, moved, moves, launch.contraction, flops=flops)
+    if state.caps.image:
+        kernel.non_contiguous = not_pixels(_expanded(kernel, state.caps))
+    return kernel
+
+
+def _expanded(kernel: Kernel, caps: Caps) -> UOp:
+    """The kernel's expanded form, made once."""
+    if kernel.expanded is None:
+        moved = free_guards(kernel.moved) if caps.image else kernel.moved
+        kernel.expanded = expand(moved, caps)
+    return kernel.expanded
+
+
+def operations(sink: UOp) -> int:
+    """Arithmetic operations on values (not on indices) that a kernel does, at the symbols' maxima.
+
+    Each operation is done once for every step of the ranges it depends on; a fold's once more for
+    every step.
+    """
+    total = 0
+    for node in toposort((sink,)):
+        if node.op is ops.REDUCE_LOOP:
+            ranges = node.src[0].ranges | set(node.src[1:])
+        elif node.op.group in ("unary", "binary") and node.dtype not in (dt.index, dt.bool_):
+            ranges = node.ranges
+        else:
+            continue
+        count = 1
+        for r in ranges:
+            count *= maximum(as_size(r.src[0]))
+        total += count
+    return total
+
+
+def _kernel_name(number: int, launch: Launch) -> str:
+    label = launch.nodes[-1] if launch.nodes else ""
+    words = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")[:32]
+    return f"k{number}_{words}" if words else f"k{number}"
+
+
+def lower(state: Compilation) -> None:
+    """Ranges to loops, expressions to statements."""
+    for kernel in state.kernels.values():
+        kernel.text = _lowered(kernel, state.caps)
+
+
+def _lowered(kernel: Kernel, caps: Caps) -> LoweredKernel:
+    """A kernel after its moves, as statements."""
+    sink = _expanded(kernel, caps)
+    if caps.image:
+        sink = to_coordinates(sink)
+    if not caps.unaligned:
+        sink = one_type_per_buffer(sink, caps)
+    nodes = toposort((sink,))
+    params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
+    arguments = tuple(
+        LoweredArg(param, param.arg.written, param.arg.weight)
+        for _, param in sorted(params.items())
+    )
+    shape = geometry(sink, caps)
+    used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
+    linear = linearize(sink)
+    check_lowered(linear.statements, linear.values)
+    return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
+
+
+def render(state: Compilation) -> None:
+    """Statements to text."""
+    symbols = tuple(sorted(state.symbols))
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        text = kernel.text
+        if text.symbols:
+            text = LoweredKernel(text.name, text.linear, text.geometry, text.arguments, symbols)
+        kernel.text = text
+        kernel.source = state.target.render(text)

@@ -1,0 +1,113 @@
+"""A compilation on its way: what the stages read and fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.moves import Move
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.schedule.kernels import Launch, Schedule, all_launches
+from tinyedge.core.compiler.target import LoweredKernel, Target
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.program.program import Program
+from tinyedge.core.tensor.graph import Graph, Graphs
+
+# Element types of reference values: they are computed in double precision and stored as they are.
+WIDE_TYPES = {"float32": "float64", "float16": "float64"}
+WIDE_STORAGE = {"float64": "float32"}
+
+
+@dataclass
+class Entry:
+    """One graph on its way to steps."""
+
+    name: str
+    graph: Graph
+    outputs: dict[str, UOp]
+    updates: dict[str, UOp]
+    names: dict[UOp, str]
+    counts: dict[str, UOp]
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def roots(self) -> tuple[UOp, ...]:
+        """All that is computed: counts, then outputs, then updates."""
+        return (*self.counts.values(), *self.outputs.values(), *self.updates.values())
+
+    def follow(self, done: Mapping[UOp, UOp]) -> None:
+        """Take what every node has become."""
+        self.counts = {name: done[node] for name, node in self.counts.items()}
+        self.outputs = {name: done[node] for name, node in self.outputs.items()}
+        self.updates = {name: done[node] for name, node in self.updates.items()}
+        self.names = {done[n]: name for n, name in self.names.items() if n in done}
+
+
+@dataclass
+class Compilation:
+    """Everything between graphs and their program; stages fill it in, `explain` prints it."""
+
+    source: Graphs
+    target: Target
+    options: Options
+    caps: Caps
+    entries: list[Entry] = field(default_factory=list)
+    full: set[UOp] = field(default_factory=set)
+    flat: set[UOp] = field(default_factory=set)
+    kernels: dict[UOp, Kernel] = field(default_factory=dict)
+    program: Program | None = None
+    # of reference values in "fp16", the buffers that hold in full what would be halves
+    rounded: frozenset[int] = frozenset()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> tuple[UOp, ...]:
+        """All that the entries compute."""
+        return tuple(root for entry in self.entries for root in entry.roots)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches of all entries, in order."""
+        return [step for e in self.entries for step in all_launches(e.schedule.launches)]
+
+    @property
+    def computed_as(self) -> Mapping[str, str]:
+        """By name, the element types that kernels compute as others."""
+        return {**self.target.narrow, **(WIDE_TYPES if self.options.wide else {})}
+
+    @property
+    def stored_as(self) -> Mapping[str, str]:
+        """By name, the computed element types that lie in memory as others."""
+        return {**self.target.storage, **(WIDE_STORAGE if self.options.wide else {})}
+
+    @property
+    def symbols(self) -> dict[str, UOp]:
+        """The sizes that a caller gives, by name."""
+        counts = {name for entry in self.entries for name in entry.counts}
+        graphs = [entry.graph for entry in self.entries]
+        shapes = [port.shape for graph in graphs for port in (*graph.inputs, *graph.outputs)]
+        shapes += [s.shape for launch in self.launches for s in launch.storages]
+        shapes += [kept.shape for kept in self.source.states]
+        sizes = [size for shape in shapes for size in shape if isinstance(size, UOp)]
+        order = toposort((*sizes, *(launch.sink for launch in self.launches)))
+        found = (node for node in order if node.op is ops.SYMBOL)
+        return {node.arg.name: node for node in found if node.arg.name not in counts}
+
+
+@dataclass
+class Kernel:
+    """One distinct kernel on its way: meaning, moves, and what was printed."""
+
+    name: str
+    sink: UOp
+    moved: UOp
+    moves: list[Move]
+    contraction: Mapping[str, tuple[int, ...]] | None = None
+    expanded: UOp | None = None  # after its moves, without ranges of copies and vectors
+    # slots of images that it would not take in whole pixels
+    non_contiguous: set[int] = field(default_factory=set)
+    text: LoweredKernel | None = None
+    source: str = ""
+    flops: int = 0
