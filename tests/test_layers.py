@@ -54,12 +54,6 @@ ALLOWED = {
 
 # Imports that these rooms still need of others, each with its reason. None may be added.
 KNOWN_UPWARD: dict[tuple[str, str], str] = {
-    ("tinyedge.core.ir.reference", "tinyedge.core.compiler.decompose"): (
-        "float16 values are evaluated in float32, as they are compiled"
-    ),
-    ("tinyedge.core.program.ports", "tinyedge.core.tensor.tensor"): (
-        "an array of a type that numpy lacks is read as a Tensor is"
-    ),
     ("tinyedge.export.onnx", "tinyedge.export.onnx.operators"): "importing it registers operators",
     ("tinyedge.export.onnx.dynamic", "tinyedge.core.compiler.schedule.dynamic"): (
         "which symbols are counted, and the most that they can be"
@@ -156,14 +150,8 @@ KNOWN_CYCLES: dict[Edge, str] = {
     ("tinyedge.core.ir.uop", "tinyedge.core.ir.rules.index"): (
         "a node of the graph gets its shape when it is made, and open sizes are index arithmetic"
     ),
-    ("tinyedge.core.tensor.tensor", "tinyedge.core.tensor.formats"): (
-        "a cast of a stored type becomes arithmetic when it is made, not when the graph is retyped"
-    ),
     ("tinyedge.core.tensor.tensor", "tinyedge.core.tensor.functions"): (
         "sigmoid, erf and others are methods of Tensor, made of its other methods"
-    ),
-    ("tinyedge.core.tensor.tensor", "tinyedge.core.ir.reference"): (
-        "Tensor.numpy evaluates, and evaluating halves retypes the graph, which takes Tensors"
     ),
 }
 

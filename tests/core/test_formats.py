@@ -11,8 +11,12 @@ from onnx import numpy_helper
 
 from tests.conformance.cases import all_codes, roundings
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.decompose import retype
 from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.stored import convert, numbers
 from tinyedge.core.tensor import formats
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -59,6 +63,77 @@ def test_codes_of_floats(dtype: DType) -> None:
         if dtype.bits == 8:
             wanted = numpy_helper.saturate_cast(values, package_type(dtype))
             same_codes(Tensor(values).cast(dtype).numpy(), wanted)
+
+
+def same_bits(got: Any, want: Any) -> None:
+    assert got.dtype == want.dtype
+    raw = f"u{got.itemsize}"
+    np.testing.assert_array_equal(got.view(raw), want.view(raw))
+
+
+def arithmetic(x: Tensor, dtype: DType) -> Any:
+    """What a compiled graph computes for a cast."""
+    return dt.codes(formats.convert(x, dtype).numpy())
+
+
+@pytest.mark.parametrize("source", dt.STORED, ids=repr)
+def test_arithmetic_of_all_codes_is_their_cast(source: DType) -> None:
+    """Bit by bit, NaNs and what they hold among them, to every type."""
+    codes = all_codes(source)
+    x = Tensor(codes).bitcast(source)
+    for target in (*dt.ALL, *dt.STORED):
+        if target is not source:
+            same_bits(arithmetic(x, target), convert(codes, source, target))
+
+
+@pytest.mark.parametrize("target", dt.STORED, ids=repr)
+def test_arithmetic_of_all_types_is_their_cast(target: DType) -> None:
+    """Of random bits of every type, and of float64 beside what rounds up or down."""
+    words = np.random.default_rng(0).integers(0, 2**64, 20_000, dtype=np.uint64)
+    arrays = [words.view(dtype.numpy) for dtype in dt.ALL if dtype.bits > 8]
+    arrays += [words.view(np.int8), words.view(np.uint8), words.view(np.int8) < 0]
+    if target in FLOATS:
+        arrays += [roundings(target), roundings(target).astype(np.float64)]
+    else:
+        arrays += [2.0 ** np.arange(-150, 128) * factor for factor in (1, 1.01, 1.5, -0.5)]
+    arrays += [np.nextafter(arrays[-1], side * np.inf) for side in (-1, 1)]
+    for values in arrays:
+        if values.dtype != np.float16:  # held as a float32 where graphs are evaluated
+            given = dt.from_numpy(values.dtype)
+            same_bits(arithmetic(Tensor(values), target), convert(values, given, target))
+
+
+def test_bits_of_halves_are_numpys() -> None:
+    """A half is computed as a float32; its bits are those of the half that it is rounded to."""
+    codes = np.arange(2**16, dtype=np.uint16)
+    halves = codes.view(np.float16)
+    same_bits(
+        Tensor(codes).bitcast(dt.float16).cast(dt.float32).numpy(), numbers(codes, dt.float16)
+    )
+    finite = ~np.isnan(halves)
+    same_bits(numbers(codes, dt.float16)[finite], halves.astype(np.float32)[finite])
+    values = np.random.default_rng(0).integers(0, 2**32, 10_000, dtype=np.uint32).view(np.float32)
+    values = np.concatenate([values, roundings(dt.bfloat16)])
+    got = Tensor(values).cast(dt.float16).bitcast(dt.uint16).numpy()
+    with np.errstate(over="ignore"):
+        want = values.astype(np.float16).view(np.uint16)
+    missing = np.isnan(values)
+    assert (got[missing] & 0x7FFF == 0x7E00).all()
+    same_bits(got[~missing], want[~missing])
+    same_bits(formats.bits_of_half(Tensor(values)).numpy(), got.astype(np.uint32))
+
+
+def test_a_cast_of_a_stored_type_stays_one_until_it_is_retyped() -> None:
+    x = Tensor.input("x", (3,), dt.bfloat16)
+    node = (x * 2.0).cast(dt.int4).node
+    assert [n.dtype for n in toposort((node,)) if n.op is ops.CAST] == [
+        *(dt.float32, dt.bfloat16, dt.int4)
+    ]
+    done = retype((node,), {})
+    assert not any(n.dtype.storage_type for n in toposort((done[node],)))
+    codes = np.array([0x3F80, 0x4040, 0xC000], np.uint16)  # 1, 3, -2
+    assert evaluate([node], {"x": codes})[0].tolist() == [2, 6, -4]
+    assert evaluate([done[node]], {"x": codes})[0].tolist() == [2, 6, -4]
 
 
 def test_bfloat16_of_random_bits() -> None:

@@ -69,6 +69,13 @@ def test_what_is_beyond_is_found() -> None:
     assert proved >= 40
 
 
+def test_a_stored_integer_keeps_the_low_bits() -> None:
+    """Of 0..8 an int4 makes -8 too, of 0..7 it makes the same."""
+    for count, found in ((9, True), (8, False)):
+        low = Tensor(np.arange(count)).cast(dt.int4).cast(dt.int64)
+        assert bool(_beyond(low * 2**27 - 3 * 2**29)) is found
+
+
 I64 = Tensor.input("x", (1000,), dt.int64)
 U64 = Tensor.input("u", (4,), dt.uint64)
 I32 = Tensor.input("i", (4,), dt.int32).cast(dt.int64)

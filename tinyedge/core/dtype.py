@@ -1,8 +1,8 @@
 """Element types. One frozen record each; `index` is the integer of shapes and addresses.
 
 A *stored* type (bfloat16, float8, float4, int4...) is a name for the codes that a `carrier` holds,
-one element each: memory and movement know it, nothing computes with it. `rules.formats` makes
-numbers of its codes and codes of numbers.
+one element each: memory and movement know it, nothing computes with it. `core/stored.py` says which
+numbers its codes mean.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
+from tinyedge.core.tensor import formats
+from tinyedge.core.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -33,21 +35,25 @@ def retype(
 
     types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they
     would; 64-bit constants that do not fit 32 bits raise InputError. A stored type becomes its
-    carrier, and the change between them nothing. halves: kinds of source that stay float16 in
-    memory and are converted where they are read.
+    carrier, the change between them nothing, and a cast from or to it arithmetic. halves: kinds of
+    source that stay float16 in memory and are converted where they are read.
     """
     types = {**{d.name: types.get(d.storage_type, d.storage_type) for d in dt.STORED}, **types}
+    done: dict[UOp, UOp] = {}
     sources: dict[ops.TensorSource, ops.TensorSource] = {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
         if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg.source.kind in halves:
             return cast(node, _target(node.dtype, types))
+        if node.op is ops.CAST and (node.dtype.storage_type or node.src[0].dtype.storage_type):
+            arithmetic = formats.convert(Tensor(node.src[0]), node.dtype).node
+            return bottom_up((arithmetic,), change, done)[arithmetic]
         if node.op is ops.LOOP:
             carried = tuple(_retyped(c, (), types, sources) for c in node.arg.carried)
             return UOp(node.op, node.dtype, src, replace(node.arg, carried=carried))
         return _retyped(node, src, types, sources)
 
-    return bottom_up(roots, change)
+    return bottom_up(roots, change, done)
 
 
 def _target(dtype: DType, types: Mapping[str, str]) -> DType:
@@ -108,9 +114,6 @@ def _same_bits(node: UOp, source: UOp, types: Mapping[str, str]) -> UOp:
 
 def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
     """A bitcast between float16 and an integer, where a half is computed as a wider float."""
-    from tinyedge.core.tensor import formats
-    from tinyedge.core.tensor.tensor import Tensor
-
     if new is dt.float16:
         codes = Tensor(source).cast(dt.uint32) & dt.uint16.limits[1]
         return formats.half_of(codes).cast(computed).node
@@ -160,8 +163,6 @@ def _narrower(old: DType, new: DType) -> bool:
 
 def _saturated(node: UOp, old: DType, new: DType) -> UOp:
     """A float as the narrower integer type would hold it; NaN gives 0."""
-    from tinyedge.core.tensor.tensor import Tensor
-
     low, high = old.limits
     return Tensor(node).clip(low, high).cast(new).node
 
@@ -170,8 +171,6 @@ def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
     """The value as the narrower integer type would hold it."""
     if not _narrower(old, new):
         return node
-    from tinyedge.core.tensor.tensor import Tensor
-
     value = Tensor(node)
     shift = 32 - old.bits
     wrapped = value & (2**old.bits - 1) if old.kind == "u" else (value << shift) >> shift
@@ -199,8 +198,6 @@ def narrowed(node: UOp, native: bool) -> UOp:
 
 def _without_large(node: UOp) -> UOp:
     """A float tensor whose numbers too large for halves are infinite."""
-    from tinyedge.core.tensor.tensor import Tensor
-
     value = Tensor(node)
     return (value.abs() >= FIRST_BEYOND_HALVES).where(value * math.inf, value).node
 

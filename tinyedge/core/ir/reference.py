@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tinyedge.core.dtype import DType, cast_array, codes, float16
+from tinyedge.core import dtype as dt
+from tinyedge.core import stored
+from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.uop import Size, UOp, symbol_value, toposort
 
 Array = Any
+
+_FLOATS = {dt.float16, dt.float32}  # a half is held as a float32
 
 _REDUCERS = {
     ops.ADD: np.add,
@@ -37,11 +41,21 @@ def evaluate(
     adds in an order that depends on the processor. Halves are computed in float32, as on every
     target.
     """
-    if any(node.dtype is float16 for node in toposort((*outputs, *(counts or {}).values()))):
-        return _in_floats(outputs, inputs, symbols, counts or {}, fast)
     sizes = dict(symbols or {})
     for name, node in (counts or {}).items():
-        sizes[name] = int(evaluate([node], inputs, sizes, fast=fast)[0])
+        sizes[name] = int(_evaluate([node], inputs, sizes, fast)[0])
+    values = _evaluate(outputs, inputs, sizes, fast)
+    with np.errstate(over="ignore"):
+        return [
+            value.astype(np.float16) if node.dtype is dt.float16 else value
+            for node, value in zip(outputs, values, strict=True)
+        ]
+
+
+def _evaluate(
+    outputs: Sequence[UOp], inputs: Mapping[str, Array], symbols: Mapping[str, int], fast: bool
+) -> list[Array]:
+    """The outputs' values; of halves, as float32."""
     values: dict[UOp, Array] = {}
     outlined = outline(outputs)
     outputs = [outlined[node] for node in outputs]
@@ -51,22 +65,21 @@ def evaluate(
         for source in node.src:
             remaining[source] = remaining.get(source, 0) + 1
     kept = set(outputs)
-    found = _contractions(order, remaining)
-    contractions = {node: product for node, product in found.items() if product not in kept}
+    contractions = _contractions(order, kept, remaining)
+    inside = {n for below in contractions.values() for n in below}
     for node in order:
-        if node in contractions.values():
+        if node in inside:
             continue
         if node in contractions:
-            product = contractions[node]
-            values[node] = _contract(node, [values[s] for s in product.src], fast)
-            used: tuple[UOp, ...] = product.src
+            used = contractions[node][-1].src
+            values[node] = _contract(node, [values[s] for s in used], fast)
         else:
-            src = [values[s] for s in node.src]
-            if node.op is ops.LOOP_CALL:
-                values[node] = _loop(node, src, inputs, sizes, fast)
-            else:
-                values[node] = _value(node, src, inputs, sizes)
             used = node.src
+            src = [values[s] for s in used]
+            if node.op is ops.LOOP_CALL:
+                values[node] = _loop(node, src, inputs, symbols, fast)
+            else:
+                values[node] = _value(node, src, inputs, symbols)
         for source in used:
             remaining[source] -= 1
             if not remaining[source] and source not in kept:
@@ -74,35 +87,28 @@ def evaluate(
     return [values[node] for node in outputs]
 
 
-def _in_floats(
-    outputs: Sequence[UOp],
-    inputs: Mapping[str, Array],
-    symbols: Mapping[str, int] | None,
-    counts: Mapping[str, UOp],
-    fast: bool,
-) -> list[Array]:
-    """The outputs' values, where some tensors are halves; results are rounded to them."""
-    from tinyedge.core.compiler.decompose import retype
-
-    done = retype((*outputs, *counts.values()), {"float16": "float32"})
-    computed = {name: done[node] for name, node in counts.items()}
-    values = evaluate([done[node] for node in outputs], inputs, symbols, computed, fast=fast)
-    with np.errstate(over="ignore"):
-        return [
-            value.astype(np.float16) if node.dtype is float16 else value
-            for node, value in zip(outputs, values, strict=True)
-        ]
-
-
-def _contractions(order: Sequence[UOp], uses: Mapping[UOp, int]) -> dict[UOp, UOp]:
-    """Sums of products, mapped to their product: for einsum, without the broadcast array."""
+def _contractions(
+    nodes: Sequence[UOp], kept: set[UOp], uses: Mapping[UOp, int]
+) -> dict[UOp, tuple[UOp, ...]]:
+    """Sums of products, mapped to what lies below them down to their product: for einsum, without
+    the broadcast array.
+    """
     found = {}
-    for node in order:
+    for node in nodes:
         if node.op is ops.REDUCE and node.arg.op is ops.ADD:
-            product = node.src[0]
-            if product.op is ops.MUL and uses[product] == 1 and product.dtype.is_float:
-                found[node] = product
+            below = _below(node)
+            alone = all(uses[n] == 1 and n not in kept for n in below)
+            if alone and below[-1].op is ops.MUL and below[-1].dtype.is_float:
+                found[node] = below
     return found
+
+
+def _below(node: UOp) -> tuple[UOp, ...]:
+    """The operand of a node; while it is a cast that changes nothing here, its operand, too."""
+    below = [node.src[0]]
+    while below[-1].op is ops.CAST and {below[-1].dtype, below[-1].src[0].dtype} == _FLOATS:
+        below.append(below[-1].src[0])
+    return tuple(below)
 
 
 def _contract(node: UOp, operands: Sequence[Array], fast: bool) -> Array:
@@ -164,27 +170,27 @@ def _value(
         return [size_value(item, symbols) for item in items]
 
     if op is ops.CONST:
-        return np.asarray(arg, node.dtype.numpy)
+        return np.asarray(arg, _held(node.dtype).numpy)
     if op is ops.SYMBOL:
         return np.asarray(symbol_value(node, symbols), np.int64)
     if op is ops.BUFFER:
         source = arg.source
         if source.data is None:
-            data = codes(inputs[source.name])
+            data = dt.codes(inputs[source.name])
         else:
             data = source.data.astype(node.dtype.held.numpy, copy=False)
         return data.astype(np.float32) if data.dtype == np.float16 else data
     if op is ops.IOTA:
         return np.arange(size_value(node.shape[0], symbols))
     if op is ops.EMPTY:
-        return np.zeros(sizes(arg), node.dtype.numpy)
+        return np.zeros(sizes(arg), _held(node.dtype).numpy)
     if op is ops.CAST:
-        return cast_array(src[0], node.dtype)
+        return stored.convert(src[0], node.src[0].dtype, _held(node.dtype))
     if op is ops.BITCAST:
-        return np.asarray(src[0]).view(node.dtype.numpy)
+        return _same_bits(src[0], node.src[0].dtype, node.dtype)
     if op.elementwise:
         assert op.numpy is not None
-        return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
+        return np.asarray(op.numpy(*src)).astype(_held(node.dtype).numpy, copy=False)
     if op is ops.RESHAPE:
         return src[0].reshape(sizes(arg))
     if op is ops.EXPAND:
@@ -222,6 +228,19 @@ def _value(
     raise ValueError(f"the reference evaluator has no meaning for {node}")
 
 
+def _held(dtype: DType) -> DType:
+    """The type whose arrays hold a type's values."""
+    return dt.float32 if dtype is dt.float16 else dtype
+
+
+def _same_bits(array: Array, source: DType, dtype: DType) -> Array:
+    """A bitcast. Halves are rounded to their bits, a NaN to one that has no others."""
+    bits = stored.nearest(array, source) if source is dt.float16 else np.asarray(array)
+    if dtype is dt.float16:
+        return stored.numbers(bits.view(np.uint16), dtype)
+    return bits.view(dtype.numpy)
+
+
 def _loop(
     node: UOp,
     src: list[Array],
@@ -237,7 +256,7 @@ def _loop(
     for _ in range(body.repeat.bound):
         if body.repeat.trips is None and not bool(values[carried[0]]):
             break
-        results = evaluate(body.results, {**inputs, **values}, symbols, fast=fast)
+        results = _evaluate(body.results, {**inputs, **values}, symbols, fast)
         values.update(zip(carried, results, strict=True))
     return [values[name] for name in carried]
 
@@ -252,7 +271,7 @@ def _window(array: Array, window: args.Window) -> Array:
 
 
 def _reduce(node: UOp, array: Array) -> Array:
-    return reduce_array(node.arg.op, array, node.arg.axes, node.dtype)
+    return reduce_array(node.arg.op, array, node.arg.axes, _held(node.dtype))
 
 
 def reduce_array(

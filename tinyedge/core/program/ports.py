@@ -11,6 +11,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.device import Bytes
 from tinyedge.core.program.program import Expression, Port, State, Symbol, evaluate
+from tinyedge.core.stored import convert
 
 Array = np.ndarray[Any, Any]
 
@@ -97,10 +98,8 @@ def as_array(value: Any, dtype: str, subject: str) -> Array:
         _check_range(natural, kind.limits, dtype, subject)
     converted: Array
     if kind.storage_type:
-        # few models need it, and it is much to import
-        from tinyedge.core.tensor.tensor import Tensor
-
-        converted = dtypes.codes(Tensor(natural, kind).numpy())
+        computed = natural.astype(kind.computed.numpy)
+        converted = convert(computed, kind.computed, kind)
         return converted
     with np.errstate(over="ignore"):
         converted = natural.astype(kind.numpy)

@@ -1,20 +1,15 @@
 """Stored element types: numbers of their codes, and codes of numbers, composed of primitives.
 
-The float formats of 8 bits are those of the paper "FP8 formats for deep learning" (Micikevicius and
-others, 2022) and, with the suffix uz, of "8-bit numerical formats for deep neural networks" (Noune
-and others, 2022); those of 4 and 6 bits and the scale E8M0 are OCP's Microscaling Formats 1.0.
+What a cast from or to them means is `core/stored.py`; `convert` is the arithmetic that a compiled
+graph has in its place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-
-if TYPE_CHECKING:
-    from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.core.stored import FORMATS, Format
+from tinyedge.core.tensor.tensor import Tensor
 
 INFINITY = 0x7F800000  # as bits of a float32
 NAN = 0x7FC00000
@@ -22,32 +17,10 @@ LEAST_NORMAL = 0x00800000
 FRACTION = 0x007FFFFF
 
 
-@dataclass(frozen=True)
-class Format:
-    """A float format of fewer bits than float32: a sign, an exponent, a mantissa."""
-
-    mantissa: int
-    bias: int
-    # largest, infinity: codes of the largest finite number and of infinity, without the sign; an
-    # infinity of None does not exist
-    largest: int
-    infinity: int | None
-    # a code; None: there is none, NaN becomes -0 (as in ONNX's tests), and what is too large always
-    # becomes the largest number
-    nan: int | None
-
-
-FORMATS = {
-    dt.float16: Format(10, 15, 0x7BFF, 0x7C00, 0x7E00),
-    dt.bfloat16: Format(7, 127, 0x7F7F, 0x7F80, 0x7FC0),
-    dt.float8_e4m3fn: Format(3, 7, 0x7E, None, 0x7F),
-    dt.float8_e4m3fnuz: Format(3, 8, 0x7F, None, 0x80),
-    dt.float8_e5m2: Format(2, 15, 0x7B, 0x7C, 0x7E),
-    dt.float8_e5m2fnuz: Format(2, 16, 0x7F, None, 0x80),
-    dt.float6_e2m3fn: Format(3, 1, 0x1F, None, None),
-    dt.float6_e3m2fn: Format(2, 3, 0x1F, None, None),
-    dt.float4_e2m1fn: Format(1, 1, 0x7, None, None),
-}
+def convert(x: Tensor, dtype: DType) -> Tensor:
+    """A cast from or to a stored type, as arithmetic."""
+    numbers = decode(x) if x.dtype.storage_type else x
+    return encode(numbers, dtype) if dtype.storage_type else numbers.cast(dtype)
 
 
 def decode(x: Tensor) -> Tensor:

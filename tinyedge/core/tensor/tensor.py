@@ -26,7 +26,7 @@ from tinyedge.core.ir.uop import (
     minimum,
     product,
 )
-from tinyedge.core.tensor import formats, functions
+from tinyedge.core.tensor import functions
 
 MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
 BLOCKS = (256, 4096)  # terms of a block
@@ -409,16 +409,10 @@ class Tensor:
     def cast(self, dtype: DType) -> Tensor:
         """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`.
 
-        To and from stored types: `rules.formats`.
+        To stored types: see `stored.convert`.
         """
-        if dtype is self.dtype:
-            return self
-        if self.dtype.storage_type:
-            return formats.decode(self).cast(dtype)
-        if dtype.storage_type:
-            return formats.encode(self, dtype)
-        if dtype is dt.bool_:
-            return self.ne(0)
+        if dtype is dt.bool_ and not self.dtype.storage_type:
+            return self if self.dtype is dtype else self.ne(0)
         return Tensor(cast(self.node, dtype))
 
     def bitcast(self, dtype: DType) -> Tensor:
@@ -437,7 +431,7 @@ class Tensor:
             return self.bitcast(dt.uint8).cast(dtype)
         if held is not goal and dtype.bits < 8:
             whole = dt.by_name(f"{'int' if goal is dt.int8 else 'uint'}{dtype.bits}")
-            return formats.encode(self.bitcast(held), whole).bitcast(dtype)
+            return self.bitcast(held).cast(whole).bitcast(dtype)
         node = self.node
         for step in (held, goal, dtype):
             if node.dtype is not step and (step is dtype or held is not goal):

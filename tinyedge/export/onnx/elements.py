@@ -101,6 +101,10 @@ def _parts(value: Element) -> tuple[Size, Size]:
 
 
 def caster(dtype: DType) -> Callable[[Element], Element]:
+    """A cast to a type. Raises NotKnown for a stored one, which rounds as no expression does."""
+    if dtype.storage_type:
+        raise NotKnown
+
     def call(value: Element) -> Element:
         if dtype.kind == "b":
             return _not(_equal(value, 0))

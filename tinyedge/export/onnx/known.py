@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core import stored
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
@@ -301,7 +302,7 @@ def _tidy(array: Any, dtype: DType) -> Any:
 def _numeric(node: UOp, operands: Sequence[Any]) -> Any:
     """One primitive on numeric arrays: one at a time, so sums of products never meet a BLAS."""
     if node.op is ops.CAST:
-        return dt.cast_array(operands[0], node.dtype)
+        return stored.convert(operands[0], node.src[0].dtype, node.dtype)
     if node.op.elementwise and node.op.numpy is not None:
         return np.asarray(node.op.numpy(*operands)).astype(node.dtype.numpy, copy=False)
     sources = tuple(

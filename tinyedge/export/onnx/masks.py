@@ -142,10 +142,12 @@ def _number(node: UOp) -> UOp:
 def _widened(node: UOp) -> bool:
     """Whether a cast keeps what is 0, and what is not: of integers, to numbers that hold them."""
     old, new = node.src[0].dtype, node.dtype
+    if new.storage_type:
+        return False
     return old.is_int and (new.is_float or (new.is_int and new.bits >= old.bits))
 
 
 def _constant(node: UOp) -> object:
-    while node.op in (ops.EXPAND, ops.RESHAPE, ops.CAST):
+    while node.op in (ops.EXPAND, ops.RESHAPE, ops.CAST) and not node.dtype.storage_type:
         node = node.src[0]
     return node.arg if node.op is ops.CONST else None

@@ -61,12 +61,10 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
         return kept.limits if data is None or not data.size else (int(data.min()), int(data.max()))
     if op is ops.IOTA:
         return 0, maximum(node.shape[0]) - 1
-    if op is ops.CAST and node.src[0].dtype is dt.index:
-        return index.bounds(node.src[0])
-    if op is ops.CAST and node.src[0].dtype.is_float:
-        return node.dtype.limits
+    if op is ops.CAST:
+        return _converted(node, known)
     operands = [known[source] for source in node.src if source in known]
-    if op is ops.CAST or op is ops.REALIZE or op.group == "movement":
+    if op is ops.REALIZE or op.group == "movement":
         low, high = operands[0]
         return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
     if op is ops.REDUCE and arg.op is ops.ADD:
@@ -108,6 +106,16 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and arg.op is ops.MUL):
         return -math.inf, math.inf
     return kept.limits
+
+
+def _converted(node: UOp, known: Mapping[UOp, Interval]) -> Interval:
+    """Of what a cast makes of the values of its operand. A stored type keeps the low bits."""
+    source, (least, most) = node.src[0], node.dtype.limits
+    if source.dtype.is_float:
+        return least, most
+    low, high = index.bounds(source) if source.dtype is dt.index else known[source]
+    wraps = node.dtype.storage_type and not (least <= low and high <= most)
+    return (least, most) if wraps else (low, high)
 
 
 def _times(a: float, b: float) -> float:
