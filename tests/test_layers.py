@@ -150,9 +150,6 @@ KNOWN_CYCLES: dict[Edge, str] = {
     ("tinyedge.core.ir.uop", "tinyedge.core.ir.rules.index"): (
         "a node of the graph gets its shape when it is made, and open sizes are index arithmetic"
     ),
-    ("tinyedge.core.tensor.tensor", "tinyedge.core.tensor.functions"): (
-        "sigmoid, erf and others are methods of Tensor, made of its other methods"
-    ),
 }
 
 

@@ -16,8 +16,9 @@ import onnx
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.ir.uop import Shape, Size, UOp, maximum, product, toposort
+from tinyedge.core.tensor.base import UnequalSizes
 from tinyedge.core.tensor.graph import Graph, Port
-from tinyedge.core.tensor.tensor import Tensor, UnequalSizes
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.tensor import functions
+from tinyedge.core.tensor import mathematics
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -68,7 +68,7 @@ def softsign(node: Node, x: Tensor) -> Tensor:
 
 @operator("Mish")
 def mish(node: Node, x: Tensor) -> Tensor:
-    return functions.mish(x)
+    return mathematics.mish(x)
 
 
 @operator("Gelu")
@@ -76,7 +76,7 @@ def gelu(node: Node, x: Tensor) -> Tensor:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise node.invalid(f"approximate is {approximate!r}")
-    return functions.gelu_by_tanh(x) if approximate == "tanh" else functions.gelu(x)
+    return mathematics.gelu_by_tanh(x) if approximate == "tanh" else mathematics.gelu(x)
 
 
 @operator("Elu")
@@ -86,7 +86,7 @@ def elu(node: Node, x: Tensor) -> Tensor:
 
 def elu_by(x: Tensor, alpha: float) -> Tensor:
     """The exponential sees only x <= 0: kernels evaluate both branches."""
-    return (x < 0).where(alpha * functions.expm1(x.minimum(0.0)), x)
+    return (x < 0).where(alpha * mathematics.expm1(x.minimum(0.0)), x)
 
 
 @operator("Selu")
@@ -99,7 +99,7 @@ def selu(node: Node, x: Tensor) -> Tensor:
 @operator("Celu")
 def celu(node: Node, x: Tensor) -> Tensor:
     alpha = node.number("alpha", 1.0)
-    return (x < 0).where(alpha * functions.expm1((x / alpha).minimum(0.0)), x)
+    return (x < 0).where(alpha * mathematics.expm1((x / alpha).minimum(0.0)), x)
 
 
 @operator("Shrink", limits="floats")

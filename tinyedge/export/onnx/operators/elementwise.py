@@ -10,8 +10,9 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.tensor import formats, functions
-from tinyedge.core.tensor.tensor import Tensor, broadcast
+from tinyedge.core.tensor import formats, mathematics
+from tinyedge.core.tensor.movement import broadcast
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import fuse_into_weights, per_channel
 from tinyedge.export.onnx.registry import Node, operator
@@ -201,42 +202,42 @@ def tanh(node: Node, x: Tensor) -> Tensor:
 
 @operator("Sinh")
 def sinh(node: Node, x: Tensor) -> Tensor:
-    return functions.sinh(x)
+    return mathematics.sinh(x)
 
 
 @operator("Cosh")
 def cosh(node: Node, x: Tensor) -> Tensor:
-    return functions.cosh(x)
+    return mathematics.cosh(x)
 
 
 @operator("Asinh")
 def asinh(node: Node, x: Tensor) -> Tensor:
-    return functions.asinh(x)
+    return mathematics.asinh(x)
 
 
 @operator("Acosh")
 def acosh(node: Node, x: Tensor) -> Tensor:
-    return functions.acosh(x)
+    return mathematics.acosh(x)
 
 
 @operator("Atanh")
 def atanh(node: Node, x: Tensor) -> Tensor:
-    return functions.atanh(x)
+    return mathematics.atanh(x)
 
 
 @operator("Atan")
 def atan(node: Node, x: Tensor) -> Tensor:
-    return functions.atan(x)
+    return mathematics.atan(x)
 
 
 @operator("Asin")
 def asin(node: Node, x: Tensor) -> Tensor:
-    return functions.asin(x)
+    return mathematics.asin(x)
 
 
 @operator("Acos")
 def acos(node: Node, x: Tensor) -> Tensor:
-    return functions.acos(x)
+    return mathematics.acos(x)
 
 
 # Comparison, logic, bits.

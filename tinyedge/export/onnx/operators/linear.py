@@ -10,7 +10,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor.tensor import Tensor, broadcast
+from tinyedge.core.tensor.movement import broadcast
+from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import remember
 from tinyedge.export.onnx.registry import Node, operator

@@ -8,7 +8,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.uop import UOp
-from tinyedge.core.tensor import functions
+from tinyedge.core.tensor import mathematics
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.activation import elu_by
@@ -135,7 +135,7 @@ def nhwc_fused_conv(
 
 @operator("Gelu", domain=DOMAIN)
 def gelu(node: Node, x: Tensor) -> Tensor:
-    return functions.gelu(x)
+    return mathematics.gelu(x)
 
 
 @operator("BiasGelu", domain=DOMAIN)
@@ -145,7 +145,7 @@ def bias_gelu(node: Node, x: Tensor, bias: Tensor) -> Tensor:
 
 @operator("FastGelu", domain=DOMAIN)
 def fast_gelu(node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    return functions.gelu_by_tanh(x if bias is None else x + bias)
+    return mathematics.gelu_by_tanh(x if bias is None else x + bias)
 
 
 @operator("QuickGelu", domain=DOMAIN)
@@ -160,7 +160,7 @@ def bias_split_gelu(node: Node, x: Tensor, bias: Tensor) -> Tensor:
     width = total.shape[-1]
     if not isinstance(width, int) or width % 2:
         raise node.invalid(f"its last axis has {show(width)} elements")
-    return total[..., : width // 2] * functions.gelu(total[..., width // 2 :])
+    return total[..., : width // 2] * mathematics.gelu(total[..., width // 2 :])
 
 
 @operator("BiasAdd", domain=DOMAIN)

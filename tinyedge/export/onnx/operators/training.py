@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tinyedge.core.tensor.functions import expm1
+from tinyedge.core.tensor.mathematics import expm1
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.registry import Node, operator
 

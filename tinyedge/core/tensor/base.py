@@ -1,0 +1,204 @@
+"""What every tensor is, before it has operations: a node of a graph, its facts and its type."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, product
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Scalar = Union[bool, int, float]
+Axes = Union[int, Sequence[int], None]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def computed(method: Method) -> Method:
+    """A method's arithmetic on a stored type is done in another; its result is rounded once."""
+
+    @functools.wraps(method)
+    def call(self: Lazy, *operands: Any, **options: Any) -> Any:
+        dtype = self.dtype
+        if not dtype.storage_type:
+            return method(self, *operands, **options)
+        for other in operands:
+            if isinstance(other, Lazy) and other.dtype is not dtype:
+                raise TypeError(f"an operation on {dtype} and {other.dtype}: cast one of them")
+        wide = (o.cast(dtype.computed) if isinstance(o, Lazy) else o for o in operands)
+        result = method(self.cast(dtype.computed), *wide, **options)
+        return result.cast(dtype) if result.dtype is dtype.computed else result
+
+    return call  # type: ignore[return-value]
+
+
+class UnequalSizes(ValueError):
+    """`sizes` must be equal, and are not or not always."""
+
+    def __init__(self, message: str, sizes: tuple[Size, Size]) -> None:
+        super().__init__(message)
+        self.sizes = sizes
+
+
+class Lazy:
+    """What every tensor is: a `node`, with its facts, its construction and its type."""
+
+    __slots__ = ("node",)
+
+    # numpy's operators leave a Tensor on their right to the Tensor.
+    __array_ufunc__ = None
+
+    __array_priority__ = 1000
+
+    def __init__(self, data: Any, dtype: DType | None = None) -> None:
+        """A constant from an array, a list or a scalar; or a view of a graph node."""
+        if isinstance(data, UOp):
+            self.node = data
+            return
+        array = np.asarray(data)
+        if dtype is not None and dtype.storage_type and array.dtype.name != dtype.name:
+            self.node = cast(_weight("constant", array.astype(dtype.computed.numpy)), dtype)
+            return
+        if dtype is not None and not dtype.storage_type:
+            array = array.astype(dtype.numpy)
+        self.node = _weight("constant", array)
+
+    # Construction.
+
+    @classmethod
+    def input(cls, name: str, shape: Sequence[Size], dtype: DType) -> Self:
+        """A model input."""
+        return cls(
+            UOp(ops.BUFFER, dtype, (), args.Buffer(ops.TensorSource("input", name), tuple(shape)))
+        )
+
+    @classmethod
+    def weight(cls, name: str, array: Any) -> Self:
+        """A named constant array."""
+        return cls(_weight(name, np.asarray(array)))
+
+    @classmethod
+    def full(cls, shape: Sequence[Size], value: Scalar, dtype: DType) -> Self:
+        """Every element is `value`."""
+        node, target = scalar(value, dtype), tuple(shape)
+        if target:
+            ones = (1,) * len(target)
+            node = UOp(ops.RESHAPE, dtype, (node,), ones)
+            node = node if target == ones else UOp(ops.EXPAND, dtype, (node,), target)
+        return cls(node)
+
+    @classmethod
+    def arange(cls, size: Size, dtype: DType = dt.int32) -> Self:
+        """0, 1, ..., size - 1."""
+        return cls(UOp(ops.IOTA, dt.index, (), (size,))).cast(dtype)
+
+    @classmethod
+    def from_size(cls, size: Size, dtype: DType = dt.int64) -> Self:
+        """A size as a scalar tensor: symbolic shape arithmetic as data."""
+        node = size if isinstance(size, UOp) else const(size, dt.index)
+        return cls(node).cast(dtype)
+
+    # Facts.
+
+    @property
+    def shape(self) -> Shape:
+        return self.node.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.node.shape)
+
+    @property
+    def size(self) -> Size:
+        """Number of elements."""
+        return product(self.shape)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype}, {list(self.shape)})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a lazy tensor has no truth value; compare and use .where()")
+
+    # Types.
+
+    def cast(self, dtype: DType) -> Self:
+        """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`.
+
+        To stored types: see `stored.convert`.
+        """
+        if dtype is dt.bool_ and not self.dtype.storage_type:
+            if self.dtype is dtype:
+                return self
+            zeros = self.full(self.shape, 0, self.dtype)
+            is_zero = elementwise(ops.EQ, self.node, zeros.node)
+            return type(self)(elementwise(ops.NOT, is_zero))
+        return type(self)(cast(self.node, dtype))
+
+    def bitcast(self, dtype: DType) -> Self:
+        """The same bits as another type of the same width; a stored type's are its carrier's, too.
+
+        Raises TypeError for another width.
+        """
+        source, held, goal = self.dtype, self.dtype.held, dtype.held
+        if dtype is source:
+            return self
+        if dtype.bits != source.bits and held is not dtype and goal is not source:
+            raise TypeError(f"bitcast of {source} to {dtype}: the widths differ")
+        if source is dt.bool_:
+            return self.cast(dt.uint8).bitcast(dtype)
+        if dtype is dt.bool_:
+            return self.bitcast(dt.uint8).cast(dtype)
+        if held is not goal and dtype.bits < 8:
+            whole = dt.by_name(f"{'int' if goal is dt.int8 else 'uint'}{dtype.bits}")
+            return self.bitcast(held).cast(whole).bitcast(dtype)
+        node = self.node
+        for step in (held, goal, dtype):
+            if node.dtype is not step and (step is dtype or held is not goal):
+                node = UOp(ops.BITCAST, step, (node,))
+        return type(self)(node)
+
+
+def scalar(value: Scalar, dtype: DType) -> UOp:
+    """A constant that a Python number is. Raises TypeError where the type cannot hold it."""
+    if isinstance(value, float) and not dtype.is_float and not value.is_integer():
+        raise TypeError(f"{value} with {dtype}: cast one of them")
+    return cast(const(value, dtype.computed), dtype)
+
+
+def _weight(name: str, array: Any) -> UOp:
+    dtype = dt.from_numpy(array.dtype)
+    array = dt.codes(array)
+    if array.ndim == 0:
+        node = const(array.item(), dtype.held)
+        return node if node.dtype is dtype else UOp(ops.BITCAST, dtype, (node,))
+    source = ops.TensorSource("weight", name, np.ascontiguousarray(array))
+    return UOp(ops.BUFFER, dtype, (), args.Buffer(source, array.shape))
+
+
+def axes_of(axes: Axes, ndim: int) -> tuple[int, ...]:
+    """The axes that are meant, of so many, counted from 0; None: all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    chosen = (axes,) if isinstance(axes, int) else tuple(axes)
+    for axis in chosen:
+        if not -ndim <= axis < ndim:
+            raise ValueError(f"axis {axis} of a tensor with {ndim} axes")
+    return tuple(axis % ndim for axis in chosen)
+
+
+def fixed(size: Size) -> int:
+    """A size that must be an int. Raises TypeError for a symbolic one."""
+    if isinstance(size, UOp):
+        raise TypeError(f"a fixed size is needed here, not {size}")
+    return int(size)

@@ -1,0 +1,182 @@
+"""Layers of neural networks, composed of other operations: softmax, products, convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor.base import Axes, UnequalSizes, axes_of, fixed
+from tinyedge.core.tensor.mathematics import log1p
+from tinyedge.core.tensor.reductions import Reductions
+
+T = TypeVar("T", bound=Reductions)
+
+
+def softmax(x: T, axes: Axes = -1) -> T:
+    """exp(x - max) / sum(exp(x - max)) along an axis, or over several together."""
+    e = (x - x.max(axes, keepdims=True)).exp()
+    return e / e.sum(axes, keepdims=True)
+
+
+def log_softmax(x: T, axes: Axes = -1) -> T:
+    """x - log(sum(exp(x))) along an axis, or over several together."""
+    most = x.max(axes, keepdims=True)
+    return x - most - _log_of_sum(x, most, axes)
+
+
+def log_sum_exp(x: T, axes: Axes = None, keepdims: bool = False) -> T:
+    """log(sum(exp(x)))."""
+    if axes is not None and not axes_of(axes, x.ndim):
+        return x
+    most = x.max(axes, keepdims=True)
+    finite = most.isinf().where(0.0, most)
+    result = finite + _log_of_sum(x, finite, axes)
+    return result if keepdims else result.squeeze(axes_of(axes, x.ndim))
+
+
+def _log_of_sum(x: T, most: T, axes: Axes) -> T:
+    """log(sum(exp(x - most))): terms that are 1 are counted, so that a small rest of the sum
+    is not lost beside them.
+    """
+    shifted = x - most
+    ones = x.eq(most)
+    rest = ones.where(shifted, shifted.exp()).sum(axes, keepdims=True)
+    return log1p(rest + (ones.cast(x.dtype).sum(axes, keepdims=True) - 1.0))
+
+
+def matmul(x: T, other: T) -> T:
+    """numpy's matmul: x's last axis with other's last but one; the rest broadcasts."""
+    if x.ndim == 0 or other.ndim == 0:
+        raise ValueError("matmul needs at least one axis on both sides")
+    a = x.unsqueeze(0) if x.ndim == 1 else x
+    b = other.unsqueeze(1) if other.ndim == 1 else other
+    if a.shape[-1] != b.shape[-2]:
+        message = f"matmul of {list(x.shape)} and {list(other.shape)}"
+        raise UnequalSizes(message, (a.shape[-1], b.shape[-2]))
+    left, right = a.unsqueeze(-2), b.transpose().unsqueeze(-3)
+    result = (left * right).sum(-1)
+    if x.ndim == 1:
+        result = result.squeeze(-2)
+    return result.squeeze(-1) if other.ndim == 1 else result
+
+
+def conv(
+    x: T,
+    weight: T,
+    bias: T | None = None,
+    *,
+    strides: Sequence[int] = (),
+    pads: Sequence[tuple[int, int]] = (),
+    dilations: Sequence[int] = (),
+    groups: int = 1,
+) -> T:
+    """Convolution (cross-correlation) of x [N, C, *S] with weight [M, C/groups, *K]."""
+    spatial = x.ndim - 2
+    strides = tuple(strides) or (1,) * spatial
+    dilations = tuple(dilations) or (1,) * spatial
+    padded = x.pad([(0, 0), (0, 0), *(tuple(pads) or ((0, 0),) * spatial)])
+    batch, channels = x.shape[0], x.shape[1]
+    kernel = weight.shape[2:]
+    windows = padded
+    for axis in range(spatial):
+        taps = fixed(kernel[axis])
+        windows = windows.window(2 + axis, taps, strides[axis], dilations[axis])
+    out = windows.shape[2 : 2 + spatial]
+    per_group = ix.size_floordiv(channels, groups)
+    filters = ix.size_floordiv(weight.shape[0], groups)
+    if per_group != weight.shape[1]:
+        message = f"conv of {list(x.shape)} with {list(weight.shape)}, {groups} groups"
+        raise UnequalSizes(message, (per_group, weight.shape[1]))
+    left = windows.reshape((batch, groups, 1, per_group, *out, *kernel))
+    right = weight.reshape((1, groups, filters, per_group, *(1,) * spatial, *kernel))
+    last = 4 + spatial
+    total = (left * right).sum((3, *range(last, last + spatial)))
+    result = total.reshape((batch, weight.shape[0], *out))
+    if bias is None:
+        return result
+    return result + bias.reshape((1, -1) + (1,) * spatial)
+
+
+def conv_transpose(
+    x: T,
+    weight: T,
+    bias: T | None = None,
+    *,
+    strides: Sequence[int] = (),
+    pads: Sequence[tuple[int, int]] = (),
+    dilations: Sequence[int] = (),
+    output_padding: Sequence[int] = (),
+    groups: int = 1,
+) -> T:
+    """The transpose of a convolution: x [N, C, *S], weight [C, M/groups, *K] -> [N, M, *O].
+
+    O = (S-1)*stride + (K-1)*dilation + 1 + output_padding - pad_before - pad_after. The output
+    is computed by stride phase: position q*stride + p takes taps p, p + stride, ..., so no zero
+    is ever multiplied.
+    """
+    spatial = x.ndim - 2
+    strides = tuple(strides) or (1,) * spatial
+    dilations = tuple(dilations) or (1,) * spatial
+    extra = tuple(output_padding) or (0,) * spatial
+    cut = tuple(pads) or ((0, 0),) * spatial
+    batch, channels = x.shape[:2]
+    filters = weight.shape[1]
+    per_group = ix.size_floordiv(channels, groups)
+    kernel = _dilated(weight, dilations)
+    span = [fixed(size) for size in kernel.shape[2:]]
+    taps = [-(-k // s) for k, s in zip(span, strides, strict=True)]
+    # [C, M, *(taps, phase)], taps reversed: output block q sums x[q - t] * w[t * stride + p].
+    wide = kernel.pad(
+        [(0, 0), (0, 0), *((0, t * s - k) for k, s, t in zip(span, strides, taps, strict=True))]
+    )
+    split = [size for t, s in zip(taps, strides, strict=True) for size in (t, s)]
+    wide = wide.reshape((*wide.shape[:2], *split)).flip([2 + 2 * i for i in range(spatial)])
+    right = wide.reshape((groups, per_group, filters, *split))
+    windows = x.pad([(0, 0), (0, 0), *((t - 1, t - 1) for t in taps)])
+    for axis in range(spatial):
+        windows = windows.window(2 + axis, taps[axis])
+    blocks = windows.shape[2 : 2 + spatial]
+    # left  [N, G, 1, C, (Q, 1)*, T*]     right [1, G, M, C, (1, P)*, T*]
+    interleaved = [size for q in blocks for size in (q, 1)]
+    left = windows.reshape((batch, groups, 1, per_group, *interleaved, *taps))
+    order = [
+        0,
+        2,
+        1,
+        *(4 + 2 * i for i in range(spatial)),
+        *(3 + 2 * i for i in range(spatial)),
+    ]
+    phases = [size for s in strides for size in (1, s)]
+    right = right.permute(order).reshape((1, groups, filters, per_group, *phases, *taps))
+    first_tap = 4 + 2 * spatial
+    total = (left * right).sum((3, *range(first_tap, first_tap + spatial)))
+    full = [ix.size_mul(q, s) for q, s in zip(blocks, strides, strict=True)]
+    result = total.reshape((batch, ix.size_mul(groups, filters), *full))
+    region: list[tuple[Size, Size]] = [(0, size) for size in result.shape[:2]]
+    tail: list[tuple[Size, Size]] = [(0, 0), (0, 0)]
+    for axis in range(spatial):
+        before, after = cut[axis]
+        length = ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis])
+        end = ix.size_sub(ix.size_add(length, span[axis], extra[axis]), after)
+        overrun = ix.size_sub(end, full[axis])
+        more = overrun if isinstance(overrun, int) and overrun > 0 else 0
+        tail.append((0, more))
+        region.append((before, end))
+    result = result.pad(tail).shrink(region)
+    if bias is None:
+        return result
+    return result + bias.reshape((1, -1) + (1,) * spatial)
+
+
+def _dilated(weight: T, dilations: Sequence[int]) -> T:
+    """The kernel with dilation - 1 zeros between its taps along every spatial axis."""
+    for axis, dilation in enumerate(dilations, start=2):
+        if dilation > 1:
+            length = fixed(weight.shape[axis])
+            wide = weight.unsqueeze(axis + 1)
+            wide = wide.pad([(0, dilation - 1 if a == axis + 1 else 0) for a in range(wide.ndim)])
+            wide = wide.flatten(axis, axis + 2)
+            weight = wide[(slice(None),) * axis + (slice((length - 1) * dilation + 1),)]
+    return weight

@@ -1,0 +1,102 @@
+"""Reductions: sums, extremes and what is made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.ops import Primitive
+from tinyedge.core.ir.uop import UOp, product
+from tinyedge.core.tensor.base import Axes, axes_of, computed
+from tinyedge.core.tensor.memory import Memory
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
+BLOCKS = (256, 4096)  # terms of a block
+
+
+class Reductions(Memory):
+    """Operations over axes: an int, several, or None for all. keepdims: they stay, of size 1."""
+
+    __slots__ = ()
+
+    @computed
+    def _reduce(self, op: Primitive, axes: Axes, keepdims: bool) -> Self:
+        chosen = tuple(sorted(set(axes_of(axes, self.ndim))))
+        kept = tuple(1 if a in chosen else size for a, size in enumerate(self.shape))
+        if not chosen:
+            return self
+        result = type(self)(UOp(ops.REDUCE, self.dtype, (self.node,), args.Reduce(op, chosen)))
+        return result.reshape(kept) if keepdims else result
+
+    def sum(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        return self._reduce(ops.ADD, axes, keepdims)
+
+    @computed
+    def blocked_sum(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        """As `sum`; but so many floats are summed by blocks that rounding errors stay small."""
+        chosen = sorted(set(axes_of(axes, self.ndim)))
+        count = product(self.shape[axis] for axis in chosen)
+        if not self.dtype.is_float or not isinstance(count, int) or count <= MANY_TERMS:
+            return self.sum(axes, keepdims)
+        left = [axis for axis in range(self.ndim) if axis not in chosen]
+        lines = self.permute([*left, *chosen]).flatten(len(left))
+        sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
+        size = min(sizes or BLOCKS[:1], key=lambda size: abs(size * size - count))
+        padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
+        blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
+        kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
+        result = blocks.realize().blocked_sum(-1)
+        return result.reshape(kept) if keepdims else result
+
+    def prod(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        return self._reduce(ops.MUL, axes, keepdims)
+
+    def max(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        if self.dtype is dt.bool_:
+            return self.cast(dt.int32).max(axes, keepdims) > 0  # of nothing it is False
+        return self._reduce(ops.MAX, axes, keepdims)
+
+    def min(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        if self.dtype is dt.bool_:
+            return self.cast(dt.int32).min(axes, keepdims).cast(dt.bool_)
+        return self._reduce(ops.MIN, axes, keepdims)
+
+    @computed
+    def mean(self, axes: Axes = None, keepdims: bool = False) -> Self:
+        count = product(self.shape[axis] for axis in set(axes_of(axes, self.ndim)))
+        total = self.blocked_sum(axes, keepdims)
+        return total / self.from_size(count, self.dtype)
+
+    @computed
+    def norm(self, axes: Axes = None, keepdims: bool = False, exponent: float = 2.0) -> Self:
+        """sum(|x|^p)^(1/p) of floats, scaled by the greatest |x|, so that no power overflows."""
+        if axes is not None and not axes_of(axes, self.ndim):
+            return self.abs()
+        size = self.abs()
+        if exponent == 1.0:
+            return size.blocked_sum(axes, keepdims)
+        most = size.max(axes, keepdims=True)
+        scale = (most.eq(0) | most.isinf()).where(1.0, most)
+        total = ((size / scale) ** exponent).blocked_sum(axes, keepdims=True)
+        result = (total.sqrt() if exponent == 2.0 else total ** (1.0 / exponent)) * scale
+        return result if keepdims else result.squeeze(axes_of(axes, self.ndim))
+
+    def argmax(self, axis: int, keepdims: bool = False, last: bool = False) -> Self:
+        """int32 index of the greatest element, the first (or last) among equals."""
+        axis = axes_of(axis, self.ndim)[0]
+        length = self.shape[axis]
+        hit = self.eq(self.max(axis, keepdims=True)) | self.isnan()
+        along = [-1 if a == axis else 1 for a in range(self.ndim)]
+        place = self.arange(length).reshape(along)
+        if last:
+            return hit.where(place, -1).max(axis, keepdims)
+        beyond = self.from_size(length, dt.int32)
+        return hit.where(place, beyond).min(axis, keepdims)
+
+    def argmin(self, axis: int, keepdims: bool = False, last: bool = False) -> Self:
+        """int32 index of the least element, the first (or last) among equals."""
+        return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims, last)
