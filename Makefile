@@ -2,12 +2,14 @@
 
 # Vulkan drivers complain where a session has no such folder.
 export XDG_RUNTIME_DIR ?= /tmp
+# The theme's advertisement of its successor.
+export NO_MKDOCS_2_WARNING := 1
 
 PYTHON := .venv/bin/python
 # The tests of a file stay together: they share what is dear to make. WORKERS= runs one at a time.
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help setup demo test test-all bench check format clean
+.PHONY: help setup demo test test-all bench check docs format clean
 
 help:
 	@echo "make demo      export a real model, verify it, run it in Python and in headless Chromium"
@@ -16,6 +18,7 @@ help:
 	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
 	@echo "               for qcom: $(PYTHON) -m tests.bench.opencl, beside tinygrad on PoCL"
 	@echo "make check     only the checks: ruff, mypy, tsc"
+	@echo "make docs      build the documentation site: build/site/index.html"
 	@echo "make format    format the Python files"
 	@echo "make clean     remove caches and build outputs, keep .venv"
 
@@ -37,6 +40,10 @@ test-all: check
 
 bench: setup
 	@$(PYTHON) -m tests.bench $(MODELS) $(FLAGS)
+
+docs: setup
+	@$(PYTHON) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 format: setup
 	@.venv/bin/ruff format

@@ -18,6 +18,7 @@ PAGES = sorted(
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("examples/**/*.md"),
         *ROOT.glob("tinyedge/**/*.md"),
+        *ROOT.glob("web/*.md"),
     ]
 )
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")

@@ -116,28 +116,42 @@ def export_onnx(
 ) -> Path:
     """Compile an ONNX file into a bundle and return the bundle's path.
 
-    out: the bundle; default: the model's name with .tinyedge in the current folder. dims: sizes of
-    symbolic dimensions, see the documentation of `--dim`. bounds: by a node's name, the most
-    iterations of a loop whose number only a run will know. outputs: names of values of the model to
-    take in place of its outputs; what these do not need is left out. constants: inputs that are
-    always one number, as {"sr": 16000}; these are inputs no more. precision: "fp32", or "fp16" for
-    weights and activations kept as halves; default: the target's own, fp16 for qcom, fp32 for the
-    others.
-    limits: by name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
-    arch: for cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
-    name: what the names in the bundle's C files begin with; default: the bundle's own.
-    golden_inputs: arrays or .npy files by input name for the golden cases; golden_steps: runs of a
-    case, one after the other, default: 8 where there are states, else 1. progress: called with the
-    name of each stage as it begins. warn: called with what had to be assumed; default: a warning of
-    the logger `tinyedge`.
+    Args:
+        path: The ONNX file.
+        target: "webgpu", "qcom", "cuda" or "cpu".
+        out: The bundle; default: the model's name with .tinyedge, in the current folder.
+        dims: Sizes of the dimensions that the model leaves open, as `--dim` takes them: {"H": 64}.
+        bounds: By a node's name, the most iterations of a loop whose number only a run will know.
+        outputs: Names of values of the model to take in place of its outputs; what these do not
+            need is left out.
+        constants: Inputs that are always one number, as {"sr": 16000}; these are inputs no more.
+        limits: By name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
+        precision: "fp32", or "fp16" for weights and activations kept as halves; default: the
+            target's own, fp16 for qcom, fp32 for the others.
+        optimize: Choose how each kernel computes; False makes the plain kernels of tests.
+        profile: What is asked of a device, one of the target's; "default": what all of them have.
+        arch: For cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
+        name: What the names in the bundle's C files begin with; default: the bundle's own.
+        golden: Make the golden cases, by which the bundle can be verified.
+        golden_inputs: Arrays or .npy files by input name, for the golden cases.
+        golden_steps: Runs of a golden case, one after the other; default: 8 where there are states,
+            else 1.
+        states: Inputs that are kept on the device between runs, each with the output that feeds it:
+            {"hidden": "hidden_out", "features": "features_out:shift"}, or ("features_out",
+            "shift"). docs/state.md says more.
+        state_init: The states' first values where these are not zeros, arrays or .npy files.
+        entries: More models by name that share the bundle's weights and states: ONNX files, or
+            functions with their example inputs as (function, inputs).
+        slices: Named parts of outputs, {"outputs": {"plan": (0, 100)}}.
+        force: Replace a bundle in whose folder other files lie.
+        progress: Called with the name of each stage as it begins.
+        warn: Called with what had to be assumed; default: a warning of the logger `tinyedge`.
 
-    states: inputs that are kept on the device between runs, each with the output that feeds it:
-    {"hidden": "hidden_out", "features": "features_out:shift"}, or ("features_out", "shift").
-    state_init: their first values where these are not zeros, arrays or .npy files. entries: more
-    models by name that share the bundle's weights and states: ONNX files, or functions with their
-    example inputs as (function, inputs). slices: named parts of outputs,
-    {"outputs": {"plan": (0, 100)}}. docs/state.md says more.
-    Raises ModelError for the model, InputError for the options.
+    Raises:
+        ModelError: The model is damaged or inconsistent, or asks for more than the limits allow.
+        UnsupportedOp: The model is valid, and has operators that cannot be imported.
+        InputError: An option, a golden input or a place that cannot be written.
+        DeviceError: Kernels cannot be compiled here, where the target needs that.
     """
     from tinyedge.export.package.package import check_place, usual_place
     from tinyedge.export.source import source_of
@@ -214,14 +228,20 @@ def export_function(
     progress: Progress | None = None,
     warn: Warn | None = None,
 ) -> Path:
-    """Compile a Python function over tensors into a bundle.
+    """Compile a Python function over tensors into a bundle and return the bundle's path.
 
-    function takes Tensors and returns a Tensor, a sequence or a dict of them. example_inputs:
-    arrays whose dtypes and shapes the inputs get, by parameter name or in order.
-    states, state_init, entries, slices, golden_steps and name as for `export_onnx`, limits too, of
-    which those of models do nothing; in order, inputs are called input_0, input_1, .. and outputs
-    output_0, output_1, .., a single Tensor output.
-    Raises InputError for the options, the arrays and what the function returns.
+    Args:
+        function: Takes Tensors and returns a Tensor (then called `output`), a sequence
+            (`output_0`, ...) or a dict of them.
+        example_inputs: Arrays whose element types and shapes the inputs get: by the names of the
+            parameters, or in order, which calls the inputs `input_0`, `input_1`, ...
+        target: As for `export_onnx`, and so are all that are not named here.
+        out: The bundle.
+        limits: As for `export_onnx`, of which those of models do nothing.
+
+    Raises:
+        InputError: An option, an array, or what the function returns.
+        DeviceError: Kernels cannot be compiled here, where the target needs that.
     """
     from tinyedge.export.source import source_of
 

@@ -74,9 +74,18 @@ class Model:
         return self.program.entries
 
     def run(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
-        """The outputs by name, and their named slices. States are updated.
+        """Run once, and update the states.
 
-        inputs: arrays of the declared dtype and shape. Raises RunError.
+        Args:
+            inputs: Arrays by name, of the declared element types and shapes.
+            entry: The name of what is run; default: the first of `entries`.
+
+        Returns:
+            The outputs by name, and their named slices: new arrays.
+
+        Raises:
+            RunError: An input of a wrong name, type, shape or range; the model was closed.
+            DeviceError: The device failed or was lost.
         """
         self._check(inputs, entry)
         with self._turn():
@@ -100,7 +109,7 @@ class Model:
             self._replay.set_state(name, value)
 
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
-        """(launch, seconds) of every launch of one run."""
+        """Run once as `run` does, and return (launch, seconds) for every launch."""
         self._check(inputs, entry)
         with self._turn():
             return self._replay.profile(inputs, entry)
@@ -188,7 +197,20 @@ if hasattr(os, "register_at_fork"):
 
 @checked
 def load(path: str | Path, device: str | None = None) -> Model:
-    """Verify a bundle and make it ready to run. Raises BundleError or DeviceError."""
+    """Verify a bundle, open a device of its target and compile its kernels there.
+
+    The kernels of a bundle for cpu, qcom or cuda are native code that runs in this process: load
+    only bundles whose programs you would run.
+
+    Args:
+        path: The bundle's folder.
+        device: A part of the name of a device, as `tinyedge devices` lists them; default: the
+            first.
+
+    Raises:
+        BundleError: The bundle fails a check; its `id` says which.
+        DeviceError: There is no such device or no compiler, or the device is too small.
+    """
     from tinyedge.export.bundle.files import read
 
     return Model(read(path).program, device)

@@ -12,9 +12,13 @@ import re
 class TinyedgeError(Exception):
     """Base of everything tinyedge raises on purpose.
 
-    id: a stable dotted identifier such as `bundle.hash`.
-    subject: what it is about: a node, a file, an input.
-    because: the cause.  supported: what would have worked.  next: the user's next step.
+    Attributes:
+        id: A stable dotted identifier such as `bundle.hash`.
+        subject: What it is about: a node, a file, an input.
+        because: The cause.
+        supported: What would have worked; may be empty.
+        next: The user's next step; may be empty.
+        family: "input", "device" or "bug".
     """
 
     family = "tinyedge"

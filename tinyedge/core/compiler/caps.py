@@ -15,8 +15,8 @@ class Caps:
     grid: tuple[int, ...] = (2**31 - 1,)  # most workgroups along each dimension
     shared: int = 0  # bytes of workgroup memory
     bindings: int = 31  # most buffers a kernel
-    binding_bytes: int = 2**31  # binding_bytes, buffer_bytes: largest binding and allocation
-    buffer_bytes: int = 2**31
+    binding_bytes: int = 2**31  # the largest binding
+    buffer_bytes: int = 2**31  # the largest allocation
     alignment: int = 256  # of a buffer's offset in an arena, bytes
     unaligned: bool = False  # vectors may be loaded from any element
     # types of fewer than 32 bits whose vectors can be loaded, converted and stored

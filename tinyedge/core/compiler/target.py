@@ -65,7 +65,7 @@ class Target:
     prelude: str  # text that goes before all kernels
     precision: str = "fp32"  # what is exported unless asked otherwise
     build: str = ""  # options of the device's compiler
-    barrier: str = ""
+    barrier: str = ""  # the statement at which a workgroup's threads wait for one another
     # what compiles kernels at export; None: devices compile their text
     compiler: Compiler | None = None
     # kernels reach no memory but what is bound to them, whatever they say: those of a stranger may
