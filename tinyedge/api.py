@@ -126,7 +126,7 @@ def export_onnx(
             need is left out.
         constants: Inputs that are always one number, as {"sr": 16000}; these are inputs no more.
         limits: By name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
-        precision: "fp32", or "fp16" for weights and activations kept as halves; default: the
+        precision: "fp32", or "fp16" for weights and activations kept as fp16; default: the
             target's own, fp16 for qcom, fp32 for the others.
         optimize: Choose how each kernel computes; False makes the plain kernels of tests.
         profile: What is asked of a device, one of the target's; "default": what all of them have.
@@ -418,21 +418,21 @@ def make_goldens(
     warn: Warn | None = None,
 ) -> list[Golden]:
     """A case for each entry that has outputs: what plain C kernels in double precision give after
-    `steps` runs from the initial states, rounded to halves between kernels as in the bundle.
+    `steps` runs from the initial states, rounded to fp16 between kernels as in the bundle.
 
     Warns of an entry that has none: without outputs, or where the case takes more than the limits
     or this machine's memory allow, and of all of them without a C compiler. Warns of cases that
-    prove little, and where halves make a difference that is notable.
+    prove little, and where fp16 makes a difference that is notable.
     """
-    from tinyedge.export.verify import halves
+    from tinyedge.export.verify import fp16
     from tinyedge.export.verify.estimate import beyond
 
     say, allowed = warn or _log.warning, limits or Limits()
     precision = program.options["precision"]
-    options = Options(False, precision=precision, wide=True, **_folding(allowed))
+    options = Options(False, precision=precision, fp64_reference=True, **_folding(allowed))
     cpu = find_target("cpu")
     if precision == "fp16":
-        cpu = halves.reference(cpu, find_target(program.target).caps(program.options["profile"]))
+        cpu = fp16.reference(cpu, find_target(program.target).caps(program.options["profile"]))
     compiled = compile_graph(source, cpu, options)
     assert compiled.program is not None
     names = []
@@ -455,7 +455,7 @@ def make_goldens(
             if precision == "fp16":
                 for number, case in enumerate(cases):
                     with _counted(case.entry):
-                        cases[number] = halves.expecting(program, compiled, replay, case, say)
+                        cases[number] = fp16.expecting(program, compiled, replay, case, say)
             return cases
     except (DeviceError, MemoryError) as error:
         if isinstance(error, DeviceError) and error.id != "device.memory":
@@ -487,7 +487,7 @@ def _golden(
     """One entry's case, with generated integers that are small where others say nothing."""
     from tinyedge.export.bundle import golden
 
-    half = program.options.get("precision") == "fp16" or golden.has_halves(program)
+    half = program.options.get("precision") == "fp16" or golden.has_fp16(program)
     ports = program.inputs_of(golden.find_entry(program, entry)).values()
     small = {p.name: (0, 1) for p in ports if dtypes.by_name(p.dtype).is_int}
     for ranges in ({}, small) if small else ({},):
@@ -585,10 +585,10 @@ def check_options(target: str, options: Options) -> None:
     profiles = find_target(target).profiles
     _choose("precision", options.precision, PRECISIONS)
     _choose("profile", options.profile, profiles)
-    if options.precision == "fp16" and not profiles[options.profile].halves:
+    if options.precision == "fp16" and not profiles[options.profile].fp16_storage:
         raise InputError(
             "precision 'fp16'",
-            f"the {target} target keeps no halves in memory",
+            f"the {target} target keeps no fp16 values in memory",
             id="option.precision",
             supported="fp32",
             next="leave --precision out, or export for webgpu, qcom or cuda",

@@ -1,4 +1,4 @@
-"""Golden cases of bundles that keep halves: what halves give, and what a user is told of it."""
+"""Golden cases of bundles that keep halves: what fp16 gives, and what a user is told of it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_floats_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_weights_too_large_for_halves_are_named(tmp_path: Path) -> None:
-    """Large weights are halves; small ones are not, and are not cut."""
+    """Large weights are fp16; small ones are not, and are not cut."""
     weight = np.full((128, 128), 0.5, np.float32)
     weight[3, 4] = 1e6
     nodes = [node("MatMul", ["x", "w"], ["h"], name="product"), node("Mul", ["h", "small"])]

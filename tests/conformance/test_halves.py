@@ -1,4 +1,4 @@
-"""Tensors kept as halves: rounded once, saturated, and NaN and infinity where they were."""
+"""Tensors kept as fp16: rounded once, saturated, and NaN and infinity where they were."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = [0, -1.5, 0.1, 7e4, -1e30, np.inf, -np.inf, np.nan]
 def test_halves(width: int, optimize: bool, target: str, device: Device) -> None:
     options = Options(optimize, precision="fp16")
     caps = find_target(target).caps()
-    if not caps.halves:
+    if not caps.fp16_storage:
         with pytest.raises(InputError, match="keeps no halves"):
             check_options(target, options)
         return
@@ -30,7 +30,7 @@ def test_halves(width: int, optimize: bool, target: str, device: Device) -> None
     kept = (x * 1.0).realize()
     actual = run({"twice": kept * 2.0}, inputs, target, device, options)
     expected = inputs.arrays["x0"]
-    if caps.half_stores or (optimize and width % 4 == 0):  # else they are kept in full
+    if caps.fp16_scalar_stores or (optimize and width % 4 == 0):  # else they are kept in full
         saturated = np.clip(expected, -LARGEST, LARGEST)
         expected = np.where(np.isinf(expected), expected, saturated)
     why = disagreement(actual["twice"], expected * 2, Tolerance(each=1e-3, greatest=0))

@@ -40,7 +40,7 @@ def test_one_kernel_for_all_layers(target: str, device: Device) -> None:
     assert len(found.kernels) <= len(alike.kernels) < 5
     assert found.program is not None
     actual = replay(found.program, device, inputs.arrays)["y"]
-    expected = reference(outputs, inputs, wide=True)["y"]
+    expected = reference(outputs, inputs, fp64_reference=True)["y"]
     assert not disagreement(actual, expected, Tolerance(greatest=1e-3))
 
 

@@ -39,7 +39,9 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
     def run(chooser: object) -> tuple[np.ndarray, list[str]]:
         with monkeypatch.context() as patch:
             patch.setattr("tinyedge.core.compiler.stages.exact", chooser)
-            compiled = compile_graph(graph, find_target("cpu"), Options(optimize=False, wide=True))
+            compiled = compile_graph(
+                graph, find_target("cpu"), Options(optimize=False, fp64_reference=True)
+            )
         assert compiled.program is not None
         kinds = [str(move) for kernel in compiled.kernels.values() for move in kernel.moves]
         with Replay(compiled.program, cpu_device) as replay:

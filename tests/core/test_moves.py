@@ -140,7 +140,7 @@ def test_random_legal_moves_change_nothing(
 ) -> None:
     inputs = Inputs()
     outputs = kernel(inputs)
-    expected = reference(outputs, inputs, wide=True)
+    expected = reference(outputs, inputs, fp64_reference=True)
     done: list[list[Move]] = []
     for seed in range(TRIES[target]):
         generator = random.Random(seed)

@@ -53,7 +53,7 @@ def test_runs(name: str, optimize: bool, target: str, device: Device) -> None:
 @pytest.mark.parametrize("name", ["cell", "frames", "queue of 6 along 1 takes 4"])
 def test_halves(name: str, target: str, device: Device) -> None:
     """States are kept as they are declared, whatever the precision of what is between."""
-    if not find_target(target).caps().halves:
+    if not find_target(target).caps().fp16_storage:
         pytest.skip("the target keeps no halves")
     case = CASES[name]()
     program = compiled(case, target, precision="fp16")

@@ -1,4 +1,6 @@
-"""Models of float16: halves in memory, float32 between, and what is infinite is so at an output."""
+"""Models of float16: fp16 values in memory, float32 between, and what is infinite is so at an
+output.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def compiled(graph: Graph, target: str, precision: str = "fp32", optimize: bool 
 
 
 def precisions(target: str) -> list[str]:
-    return ["fp32", "fp16"] if find_target(target).caps().halves else ["fp32"]
+    return ["fp32", "fp16"] if find_target(target).caps().fp16_storage else ["fp32"]
 
 
 def exact(values: Array) -> Array:
@@ -226,15 +228,17 @@ def test_a_cache_is_made_once(how: str, target: str, device: Device) -> None:
     np.testing.assert_allclose(exact(got["present"]), present, 1e-3)
     read = exact(got["present"]).sum(0, keepdims=True)
     np.testing.assert_allclose(exact(got["y"]), read, 1e-3, 1e-5)
-    if find_target(target).caps().half_stores:
+    if find_target(target).caps().fp16_scalar_stores:
         assert max(buffer.bytes for buffer in program.buffers) == present.size * 2
 
 
 def test_halves_in_memory(target: str) -> None:
-    """Weights are halves everywhere; inputs and outputs where halves can be written one by one."""
+    """Weights are fp16 everywhere; inputs and outputs where fp16 values can be written one by
+    one.
+    """
     weight = RANDOM.standard_normal((128, 128)).astype(H)
     graph = graph_of([("MatMul", ["x", "w"], ["y"])], ("y",), {"x": weight}, {"w": weight})
     program = compiled(graph, target)
     assert [w.storage for w in program.weights] == ["float16"]
-    wanted = "float16" if find_target(target).caps().half_stores else "float32"
+    wanted = "float16" if find_target(target).caps().fp16_scalar_stores else "float32"
     assert [port.storage for port in (*program.inputs, *program.outputs)] == [wanted] * 2

@@ -122,7 +122,7 @@ def test_a_cell(
     cell: Path, tmp_path: Path, target: str, device: Device, precision: str, batch: int
 ) -> None:
     """Ten runs of an LSTM with an open batch, against onnxruntime with its states by hand."""
-    if precision == "fp16" and not find_target(target).caps().halves:
+    if precision == "fp16" and not find_target(target).caps().fp16_storage:
         pytest.skip("the target keeps no halves")
     rng = np.random.default_rng(2)
     first = rng.standard_normal((1, 4, HIDDEN)).astype(np.float32)

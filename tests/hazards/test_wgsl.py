@@ -325,7 +325,7 @@ def test_every_row(run: Run, family: str) -> None:
     narrow = ("int8", "uint16", "int16", "float16", "float64", "int64", "uint64")
     cases = [c for c in cases if not any(name in c[0].split("_") for name in narrow)]
     tensors = {label: tensor for label, tensor, _ in cases}
-    expected = reference(tensors, inputs, wide=True)
+    expected = reference(tensors, inputs, fp64_reference=True)
     actual = run(tensors, inputs)
     found = []
     for label, _, tolerance in cases:

@@ -120,7 +120,7 @@ class Oracle:
     def _overflows(
         self, step: Step, opset: int, feeds: dict[str, Array], results: dict[str, Array]
     ) -> bool:
-        """Whether results are infinite as halves and finite as float32, which tinyedge has between
+        """Whether results are infinite as fp16 and finite as float32, which tinyedge has between
         a model's steps.
         """
         infinite = {n: np.isinf(a) for n, a in results.items() if a.dtype == np.float16}

@@ -17,6 +17,8 @@ FIELDS: dict[str, str] = {}
 # The same for words that are values, such as the name of a move.
 WORDS: dict[str, str] = {
     "cpu, unoptimi" + "sed, double": "cpu, unoptimized, double",  # how goldens are made
+    "cpu, unoptimized, double, kept as hal" + "ves": "cpu, unoptimized, double, kept as fp16",
+    "cpu, unoptimi" + "sed, double, kept as hal" + "ves": "cpu, unoptimized, double, kept as fp16",
 }
 
 # These name the whole bundle: they differ whenever anything does, and say nothing by themselves.

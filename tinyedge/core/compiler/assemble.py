@@ -11,8 +11,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.counters import kernel_counters, program_counters, workgroup_bytes
-from tinyedge.core.compiler.halves import stored_halves
-from tinyedge.core.compiler.schedule.kernels import LARGEST_HALF, Launch, LoopStep, all_launches
+from tinyedge.core.compiler.fp16 import stored_halves
+from tinyedge.core.compiler.schedule.kernels import LARGEST_FP16, Launch, LoopStep, all_launches
 from tinyedge.core.compiler.schedule.memory import Lifetime, plan
 from tinyedge.core.compiler.schedule.packing import pack
 from tinyedge.core.compiler.schedule.sharing import Signature, share
@@ -113,7 +113,7 @@ class _Assembler:
         )
 
     def rounded(self) -> frozenset[int]:
-        """The buffers of reference values that would be halves."""
+        """The buffers of reference values that would be fp16."""
         launches = self.state.launches
         storages = {s for launch in launches for s in launch.storages if s.rounded}
         return frozenset(self.numbers[self.sharing.home(s)] for s in storages)
@@ -396,7 +396,7 @@ def stored_array(storage: TensorBuffer) -> Array:
     """
     data = np.asarray(storage.data)
     if storage.dtype is dt.float16 and data.dtype != np.float16:
-        data = np.where(np.isinf(data), data, np.clip(data, -LARGEST_HALF, LARGEST_HALF))
+        data = np.where(np.isinf(data), data, np.clip(data, -LARGEST_FP16, LARGEST_FP16))
     if not storage.bits:  # else they are packed as they are
         data = data.astype(storage.dtype.numpy, copy=False)
     layout = storage.layout

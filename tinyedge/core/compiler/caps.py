@@ -22,13 +22,13 @@ class Caps:
     # types of fewer than 32 bits whose vectors can be loaded, converted and stored
     narrow: frozenset[str] = frozenset({"float16"})
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
-    halves: bool = False  # float32 values between kernels can be kept as halves
-    # halves can be written one by one; else in whole vectors only, because two share a word
-    half_stores: bool = False
+    fp16_storage: bool = False  # float32 values between kernels can be kept as fp16
+    # fp16 values can be written one by one; else in whole vectors only, because two share a word
+    fp16_scalar_stores: bool = False
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096
-    # most pixels along a side of an image (four floats or halves a pixel, zeros outside); 0: there
-    # are no images
+    # most pixels along a side of an image (four fp32 or fp16 values a pixel, zeros outside); 0:
+    # there are no images
     image: int = 0
     image_pitch: int = 1  # pixels of which a row of an image in memory is a multiple

@@ -178,7 +178,7 @@ def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
 
 
 def narrowed(node: UOp, native: bool) -> UOp:
-    """The values of a float tensor as halves: what only moves values moves halves instead.
+    """The values of a float tensor as fp16: what only moves values moves halves instead.
 
     native: conversions make what is too large infinite; others saturate and must not see it.
     """
@@ -197,14 +197,14 @@ def narrowed(node: UOp, native: bool) -> UOp:
 
 
 def _without_large(node: UOp) -> UOp:
-    """A float tensor whose numbers too large for halves are infinite."""
+    """A float tensor whose numbers too large for fp16 are infinite."""
     value = Tensor(node)
     return (value.abs() >= FIRST_BEYOND_HALVES).where(value * math.inf, value).node
 
 
 def joined(root: UOp) -> UOp | None:
-    """What assigns or scatters into a tensor of which another is a view, if halves of memory are
-    among what it takes.
+    """What assigns or scatters into a tensor of which another is a view, if fp16 values of memory
+    are among what it takes.
     """
     while _moved(root) and root.op.group == "movement":
         root = root.src[0]
@@ -215,7 +215,7 @@ def joined(root: UOp) -> UOp | None:
 
 
 def _moved(node: UOp) -> tuple[UOp, ...]:
-    """The operands of which a node only moves values. Padding selects, which vectors of halves
+    """The operands of which a node only moves values. Padding selects, which vectors of fp16 values
     cannot do.
     """
     if node.op is ops.SCATTER:

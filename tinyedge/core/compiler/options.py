@@ -10,9 +10,9 @@ class Options:
     """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the
     target.
 
-    precision: "fp32", or "fp16" for activations and weights kept as halves. wide: compute float32
-    in double precision, for reference values; with "fp16", what would be halves is kept in full and
-    named in `Compilation.rounded`. architectures: what kernels are compiled for at
+    precision: "fp32", or "fp16" for activations and weights kept as fp16. fp64_reference: compute
+    float32 in double precision, for reference values; with "fp16", what would be fp16 is kept in
+    full and named in `Compilation.rounded`. architectures: what kernels are compiled for at
     export, where they are; none: the target's default ones. folded_work: operations on elements
     that computing constants may take, beside what the weights allow; what takes more is left to the
     run. folded_growth: how many times the bytes of the weights the computed constants may take.
@@ -21,7 +21,7 @@ class Options:
     optimize: bool = True
     profile: str = "default"
     precision: str = "fp32"
-    wide: bool = False
+    fp64_reference: bool = False
     architectures: tuple[str, ...] = ()
     folded_work: int = 1 << 28
     folded_growth: int = 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyedge.core.compiler.decompose import retype
-from tinyedge.core.compiler.halves import narrow_ports, stored_halves
+from tinyedge.core.compiler.fp16 import narrow_ports, stored_halves
 from tinyedge.core.compiler.state import Compilation, Entry
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, toposort

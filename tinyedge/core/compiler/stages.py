@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.halves import split_halves
+from tinyedge.core.compiler.fp16 import split_halves
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
@@ -36,9 +36,9 @@ def fold(state: Compilation) -> None:
 
 def form_kernels(state: Compilation) -> None:
     """Tensors to kernels and buffers."""
-    halves = state.options.precision == "fp16"
+    fp16_storage = state.options.precision == "fp16"
     storage = state.stored_as
-    if done := split_weights(state.roots, state.caps, storage, halves):
+    if done := split_weights(state.roots, state.caps, storage, fp16_storage):
         for entry in state.entries:
             entry.follow(done)
     for entry in state.entries:
@@ -47,11 +47,11 @@ def form_kernels(state: Compilation) -> None:
             state.caps,
             entry.names,
             storage,
-            halves,
-            frozenset(state.full),
-            frozenset(state.flat),
+            fp16_storage,
+            frozenset(state.keep_fp32),
+            frozenset(state.no_image),
             {name: str(number) for number, name in enumerate(entry.counts)},
-            state.options.wide,
+            state.options.fp64_reference,
         )
     share_numbers(state.launches, state.caps)
     for sink in {launch.sink: None for launch in state.launches}:
@@ -61,21 +61,21 @@ def form_kernels(state: Compilation) -> None:
 def optimize(state: Compilation) -> None:
     """Schedule moves for every distinct kernel.
 
-    A tensor of halves that a kernel would not write in whole vectors is kept in full instead, and
+    An fp16 tensor that a kernel would not write in whole vectors is kept in full instead, and
     an image that one would not read and write in whole pixels becomes a buffer.
     """
     _choose_all(state)
     while True:
-        split, non_contiguous = split_halves(state), _scattered_images(state)
+        split, non_contiguous = split_halves(state), _non_contiguous_images(state)
         if not split and not non_contiguous:
             return
-        state.full.update(split)
-        state.flat.update(non_contiguous)
+        state.keep_fp32.update(split)
+        state.no_image.update(non_contiguous)
         form_kernels(state)
         _choose_all(state)
 
 
-def _scattered_images(state: Compilation) -> set[UOp]:
+def _non_contiguous_images(state: Compilation) -> set[UOp]:
     """Tensors that were made images, but that a kernel would not take in whole pixels."""
     return {
         storage.node
@@ -98,7 +98,9 @@ def _choose_all(state: Compilation) -> None:
 
 
 def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
-    chooser = choose if state.options.optimize else exact if state.options.wide else baseline
+    chooser = (
+        choose if state.options.optimize else exact if state.options.fp64_reference else baseline
+    )
     try:
         moved, moves = chooser(launch.sink, state.caps, launch.contraction)
     except IllegalMove as illegal:

@@ -16,8 +16,8 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.tensor.graph import Graph, Graphs
 
 # Element types of reference values: they are computed in double precision and stored as they are.
-WIDE_TYPES = {"float32": "float64", "float16": "float64"}
-WIDE_STORAGE = {"float64": "float32"}
+FP64_TYPES = {"float32": "float64", "float16": "float64"}
+FP64_STORAGE = {"float64": "float32"}
 
 
 @dataclass
@@ -54,11 +54,11 @@ class Compilation:
     options: Options
     caps: Caps
     entries: list[Entry] = field(default_factory=list)
-    full: set[UOp] = field(default_factory=set)
-    flat: set[UOp] = field(default_factory=set)
+    keep_fp32: set[UOp] = field(default_factory=set)
+    no_image: set[UOp] = field(default_factory=set)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: Program | None = None
-    # of reference values in "fp16", the buffers that hold in full what would be halves
+    # of reference values in "fp16", the buffers that hold in full what would be fp16
     rounded: frozenset[int] = frozenset()
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -75,12 +75,12 @@ class Compilation:
     @property
     def computed_as(self) -> Mapping[str, str]:
         """By name, the element types that kernels compute as others."""
-        return {**self.target.narrow, **(WIDE_TYPES if self.options.wide else {})}
+        return {**self.target.narrow, **(FP64_TYPES if self.options.fp64_reference else {})}
 
     @property
     def stored_as(self) -> Mapping[str, str]:
         """By name, the computed element types that lie in memory as others."""
-        return {**self.target.storage, **(WIDE_STORAGE if self.options.wide else {})}
+        return {**self.target.storage, **(FP64_STORAGE if self.options.fp64_reference else {})}
 
     @property
     def symbols(self) -> dict[str, UOp]:

@@ -76,12 +76,12 @@ def encode(x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "u
 
 
 def half_of(codes: Tensor) -> Tensor:
-    """The float32 numbers of halves that are given by their bits, in uint32."""
+    """The float32 numbers of fp16 values that are given by their bits, in uint32."""
     return _numbers(codes, 16, FORMATS[dt.float16]).bitcast(dt.float32)
 
 
 def bits_of_half(x: Tensor) -> Tensor:
-    """The bits, in uint32, of the halves that floats are rounded to, which may be infinite."""
+    """The bits, in uint32, of the fp16 values that floats are rounded to, which may be infinite."""
     near = _odd(x) if x.dtype is dt.float64 else x.cast(dt.float32)
     return _codes(near.bitcast(dt.uint32), 16, FORMATS[dt.float16], saturate=False)
 

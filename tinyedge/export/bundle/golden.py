@@ -319,8 +319,8 @@ def _numbers(halves: Array) -> Array:
     return numbers
 
 
-def has_halves(program: Program) -> bool:
-    """Whether numbers of a program's outputs may differ by as much as halves: they are halves, or
+def has_fp16(program: Program) -> bool:
+    """Whether numbers of a program's outputs may differ by as much as fp16: they are fp16, or
     its model is one of halves, which may round to them on the way.
     """
     return any(port.dtype in ("bfloat16", "float16") for port in program.outputs) or any(

@@ -29,7 +29,7 @@ from tinyedge.export.bundle.golden import (
     compare_case,
     default_range,
     find_entry,
-    has_halves,
+    has_fp16,
     play,
 )
 
@@ -194,7 +194,7 @@ def _tolerance(program: Program) -> int:
     """The agreement asked of a bundle without goldens: that of half storage if it has any."""
     storages = {port.storage for port in (*program.inputs, *program.outputs)}
     half = "float16" in storages | {weight.storage for weight in program.weights}
-    half = half or has_halves(program)
+    half = half or has_fp16(program)
     return FLOAT16_TOLERANCE if half else FLOAT32_TOLERANCE
 
 

@@ -15,7 +15,7 @@ PROFILES = {
         grid=(2**31 - 1,),
         unaligned=True,
         narrow=NARROW,
-        half_stores=True,
+        fp16_scalar_stores=True,
         max_vector_registers=16,
         alignment=256,
     )

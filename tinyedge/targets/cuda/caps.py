@@ -16,8 +16,8 @@ PROFILES = {
         shared=48 * 1024,
         bindings=64,
         alignment=256,
-        halves=True,
-        half_stores=True,
+        fp16_storage=True,
+        fp16_scalar_stores=True,
         max_vector_registers=64,
     )
 }

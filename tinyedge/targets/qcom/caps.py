@@ -19,13 +19,13 @@ BUFFERS = Caps(
     binding_bytes=128 * 2**20,  # what OpenCL promises for one allocation
     buffer_bytes=128 * 2**20,
     alignment=256,
-    halves=True,
-    half_stores=True,
+    fp16_storage=True,
+    fp16_scalar_stores=True,
     max_vector_registers=32,
     threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
 )
 
-# Images: through the texture units, which have a cache, unpack halves and read zeros outside.
+# Images: through the texture units, which have a cache, unpack fp16 values and read zeros outside.
 # A view of a buffer needs rows and places at multiples of 64 pixels on the devices that say.
 IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024)
 

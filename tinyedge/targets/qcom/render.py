@@ -1,5 +1,5 @@
-"""Kernels as OpenCL C: vectors are the language's own, halves are unpacked on their way from and to
-memory, arithmetic is in float.
+"""Kernels as OpenCL C: vectors are the language's own, fp16 values are unpacked on their way from
+and to memory, arithmetic is in float.
 """
 
 from __future__ import annotations

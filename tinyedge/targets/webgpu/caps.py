@@ -16,7 +16,7 @@ PROFILES = {
         buffer_bytes=256 * 2**20,
         alignment=256,
         typed_buffers=True,
-        halves=True,
+        fp16_storage=True,
         max_vector_registers=64,
     )
 }

@@ -52,9 +52,9 @@ from tinyedge.core.ir.uop import (
 )
 
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
-LARGEST_HALF = 65504.0
+LARGEST_FP16 = 65504.0
 MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
-HALVES = 4  # halves that one thread owns together
+FP16_TOGETHER = 4  # fp16 values that one thread owns together
 SHARES = 512  # threads among which the places of a scatter are shared out
 UPDATES = 32768  # that a thread takes in one launch
 
@@ -104,22 +104,33 @@ def schedule(
     caps: Caps,
     names: Mapping[UOp, str],
     storage_types: Mapping[str, str],
-    halves: bool = False,
-    full: frozenset[UOp] = frozenset(),
-    flat: frozenset[UOp] = frozenset(),
+    fp16_storage: bool = False,
+    keep_fp32: frozenset[UOp] = frozenset(),
+    no_image: frozenset[UOp] = frozenset(),
     counts: Mapping[str, str] | None = None,
-    wide: bool = False,
+    fp64_reference: bool = False,
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
     names: the model's name of a tensor's node. storage_types: element type in memory of types that
-    the device cannot hold as they are. halves: keep float32 tensors and weights as halves, but for
-    the nodes in `full`. The nodes in `flat` do not become images. counts: symbols of which the
-    values are outputs, by their names; these come first, each after those that it depends on.
-    wide: for reference values; halves are only marked as `rounded`.
+    the device cannot hold as they are. fp16_storage: keep float32 tensors and weights as fp16, but
+    for the nodes in `keep_fp32`. The nodes in `no_image` do not become images. counts: symbols of
+    which the values are outputs, by their names; these come first, each after those that it depends
+    on. fp64_reference: for reference values; halves are only marked as `rounded`.
     """
     scheduler = _Scheduler(
-        outputs, caps, names, storage_types, halves, full, flat, {}, {}, (), {}, wide
+        outputs,
+        caps,
+        names,
+        storage_types,
+        fp16_storage,
+        keep_fp32,
+        no_image,
+        {},
+        {},
+        (),
+        {},
+        fp64_reference,
     )
     return scheduler.run(counts or {})
 
@@ -144,14 +155,14 @@ class _Scheduler:
         caps: Caps,
         names: Mapping[UOp, str],
         storage_types: Mapping[str, str],
-        halves: bool,
-        full: frozenset[UOp],
-        flat: frozenset[UOp],
+        fp16_storage: bool,
+        keep_fp32: frozenset[UOp],
+        no_image: frozenset[UOp],
         given: Mapping[UOp, Placement],
         weights: dict[tuple[TensorBuffer, Layout], TensorBuffer],
         carried: Sequence[UOp],
         counts: dict[str, TensorBuffer],
-        wide: bool,
+        fp64_reference: bool,
     ) -> None:
         """given: buffers that lie somewhere already: what a loop's body is given from outside.
 
@@ -159,9 +170,9 @@ class _Scheduler:
         loop's body, those of the given buffers whose next values the outputs are, in order.
         counts: where the values of dynamic symbols lie; all bodies share them.
         """
-        self.halves = halves
-        self.wide = wide
-        self.flat = flat
+        self.fp16_storage = fp16_storage
+        self.fp64_reference = fp64_reference
+        self.no_image = no_image
         self.given = given
         outlined = outline(tuple(outputs.values()))
         self.outputs = {name: outlined[node] for name, node in outputs.items()}
@@ -172,7 +183,7 @@ class _Scheduler:
         self.roots = list(dict.fromkeys(self.outputs.values()))
         self.decision = decide(self.roots, caps)
         self.order = toposort(self.roots)
-        self.full = full | _places(self.order) if halves else full
+        self.keep_fp32 = keep_fp32 | _places(self.order) if fp16_storage else keep_fp32
         self.users = consumers(self.order)
         self.placed: dict[UOp, Placement] = {}
         self.caps = caps
@@ -225,9 +236,9 @@ class _Scheduler:
         source, shape = node.arg.source, node.shape
         dtype = self._stored_type(node.dtype)
         large = maximum(product(shape)) > SMALL_WEIGHT
-        halves = self.halves and large and node not in self.full
-        rounded = halves and source.kind == "weight" and dtype is dt.float32
-        dtype = dt.float16 if rounded and not self.wide else dtype
+        fp16_storage = self.fp16_storage and large and node not in self.keep_fp32
+        rounded = fp16_storage and source.kind == "weight" and dtype is dt.float32
+        dtype = dt.float16 if rounded and not self.fp64_reference else dtype
         storage = TensorBuffer(
             source.kind,
             source.name,
@@ -237,7 +248,7 @@ class _Scheduler:
             node,
             source.data,
             packed_bits(source.data, dtype),
-            rounded and self.wide,
+            rounded and self.fp64_reference,
         )
         self.placed[node] = Placement(storage)
         if source.kind == "input":
@@ -355,14 +366,14 @@ class _Scheduler:
             self.caps,
             {new: names[old] for new, old in body.origins.items() if old in names},
             self.types,
-            self.halves,
-            self.full,
-            self.flat,
+            self.fp16_storage,
+            self.keep_fp32,
+            self.no_image,
             given,
             self.weights,
             body.repeat.carried,
             self.counts,
-            self.wide,
+            self.fp64_reference,
         )
         iteration = inner.run()
         nexts = [iteration.outputs[str(number)] for number in range(len(homes))]
@@ -487,9 +498,9 @@ class _Scheduler:
             counted = any(is_dynamic(size, self.counts) for size in output.shape)
             if not counted:
                 output.layout = output_layout(output.shape, sink.src[0], self.caps.vector, exact)
-            if self._as_halves(output) and not _summarizes(sink, storages):
-                output.dtype = dt.float32 if self.wide else dt.float16
-                output.rounded = self.wide
+            if self._as_fp16(output) and not _summarizes(sink, storages):
+                output.dtype = dt.float32 if self.fp64_reference else dt.float16
+                output.rounded = self.fp64_reference
             if not counted:
                 axes = max(1, len(output.shape) - 2)
                 output.layout = self._as_image(output, output.layout, axes)
@@ -524,30 +535,30 @@ class _Scheduler:
         return bottom_up((sink,), change)[sink]
 
     def _stored(self, value: UOp, dtype: dt.DType) -> UOp:
-        """A value as it is kept. Floats kept as halves saturate, but for infinities; targets that
-        do not compute with halves pack them so themselves.
+        """A value as it is kept. Floats kept as fp16 saturate, but for infinities; targets that
+        do not compute in fp16 pack them so themselves.
         """
         if value.dtype is dt.float32 and dtype is dt.float16 and "float16" in self.caps.dtypes:
             infinite = elementwise(ops.EQ, elementwise(ops.ABS, value), const(np.inf, dt.float32))
-            low = elementwise(ops.MAX, value, const(-LARGEST_HALF, dt.float32))
-            near = elementwise(ops.MIN, low, const(LARGEST_HALF, dt.float32))
+            low = elementwise(ops.MAX, value, const(-LARGEST_FP16, dt.float32))
+            near = elementwise(ops.MIN, low, const(LARGEST_FP16, dt.float32))
             value = elementwise(ops.WHERE, infinite, value, near)
         return cast(value, dtype)
 
-    def _as_halves(self, storage: TensorBuffer) -> bool:
-        """Whether to keep a tensor as halves: where they are written in vectors, these must be
+    def _as_fp16(self, storage: TensorBuffer) -> bool:
+        """Whether to keep a tensor as fp16: where they are written in vectors, these must be
         whole, so that no word is shared.
         """
         node = storage.node
-        if not self.halves or node in self.full or storage.dtype is not dt.float32:
+        if not self.fp16_storage or node in self.keep_fp32 or storage.dtype is not dt.float32:
             return False
         layout = storage.layout
-        if self.caps.half_stores:
+        if self.caps.fp16_scalar_stores:
             return True
         if not layout.order:
             return False
         inner = layout.order[-1]
-        if layout.pads[-1] % HALVES and not _whole(storage.shape[inner]):
+        if layout.pads[-1] % FP16_TOGETHER and not _whole(storage.shape[inner]):
             return False
         return all(
             _whole(part.arg[inner].start) and _whole(part.arg[inner].end)
@@ -560,7 +571,7 @@ class _Scheduler:
 
         A row of values that all threads read alike stays a buffer.
         """
-        if storage.node in self.flat or storage.dtype not in (dt.float16, dt.float32):
+        if storage.node in self.no_image or storage.dtype not in (dt.float16, dt.float32):
             return layout
         image = replace(layout, rows=image_rows(storage.shape, layout, self.caps, axes))
         if image.rows is not None and product(layout.stored(storage.shape)[:-1]) == 1:
@@ -617,7 +628,7 @@ def _moved(
 
 def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
     """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
-    memory as they are, and are soon too large for halves although what is made of them is not.
+    memory as they are, and are soon too large for fp16 although what is made of them is not.
     """
     if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
         return False
@@ -626,8 +637,8 @@ def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
 
 
 def _whole(size: Size) -> bool:
-    """Whether a size is a whole number of vectors of halves."""
-    return ix.divisor(as_node(size)) % HALVES == 0
+    """Whether a size is a whole number of vectors of fp16 values."""
+    return ix.divisor(as_node(size)) % FP16_TOGETHER == 0
 
 
 def _without_unused(sink: UOp, storages: list[TensorBuffer]) -> tuple[UOp, list[TensorBuffer]]:

@@ -22,18 +22,18 @@ OTHERS = 3  # bindings that are left for what else a kernel reads and writes
 
 
 def split_weights(
-    roots: tuple[UOp, ...], caps: Caps, storage_types: Mapping[str, str], halves: bool
+    roots: tuple[UOp, ...], caps: Caps, storage_types: Mapping[str, str], fp16_storage: bool
 ) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that binds at most `caps.binding_bytes` of a weight;
     nothing where all weights are small enough.
 
-    halves: float32 weights will be kept as halves. A weight of more parts than a kernel can bind
-    stays whole.
+    fp16_storage: float32 weights will be kept as fp16. A weight of more parts than a kernel can
+    bind stays whole.
     """
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):
         if node.op is ops.BUFFER and node.arg.source.kind == "weight":
-            room = caps.binding_bytes * 8 // _bits(node, storage_types, halves)
+            room = caps.binding_bytes * 8 // _bits(node, storage_types, fp16_storage)
             if maximum(product(node.shape)) > room:
                 parts = _in_parts(node, room, caps.bindings - OTHERS)
                 if parts is not None:
@@ -41,14 +41,14 @@ def split_weights(
     return replaced(roots, done) if done else {}
 
 
-def _bits(node: UOp, storage_types: Mapping[str, str], halves: bool) -> int:
+def _bits(node: UOp, storage_types: Mapping[str, str], fp16_storage: bool) -> int:
     """Of an element in memory."""
     if node.dtype.is_int:
         packed = packed_bits(node.arg.source.data, node.dtype)
         if packed:
             return packed
     kept = dt.by_name(storage_types.get(node.dtype.held.name, node.dtype.held.name))
-    return 16 if halves and kept is dt.float32 else kept.itemsize * 8
+    return 16 if fp16_storage and kept is dt.float32 else kept.itemsize * 8
 
 
 def _in_parts(node: UOp, room: int, most: int) -> UOp | None:

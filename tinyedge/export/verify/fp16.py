@@ -1,7 +1,7 @@
-"""What a program gives where values are kept as halves: reference values, rounded between launches.
+"""What a program gives where values are kept as fp16: reference values, rounded between launches.
 
 The kernels are those of the reference, in double precision. After each launch, what the target
-would keep as halves is rounded to halves; so are weights, before the first.
+would keep as fp16 is rounded to fp16; so are weights, before the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.schedule.kernels import LARGEST_HALF
+from tinyedge.core.compiler.schedule.kernels import LARGEST_FP16
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.program.device import Range
@@ -24,7 +24,7 @@ from tinyedge.export.bundle.golden import MILLION, Comparison, Golden
 
 Array = Any
 
-MADE = "cpu, unoptimized, double, kept as halves"
+MADE = "cpu, unoptimized, double, kept as fp16"
 
 # The difference between halves and floats, of the greatest output, of which a user is told.
 NOTABLE = 0.01
@@ -40,7 +40,10 @@ SHOWN = 4  # of the nodes whose values are cut
 def reference(cpu: Target, caps: Caps) -> Target:
     """The cpu target with tensors between kernels where a target with these caps has them."""
     like = replace(
-        cpu.caps(), vector=caps.vector, bindings=caps.bindings, half_stores=caps.half_stores
+        cpu.caps(),
+        vector=caps.vector,
+        bindings=caps.bindings,
+        fp16_scalar_stores=caps.fp16_scalar_stores,
     )
     return replace(cpu, profiles={"default": like})
 
@@ -52,12 +55,12 @@ def expecting(
     case: Golden,
     warn: Callable[[str], None],
 ) -> Golden:
-    """The case with what halves give, and a tolerance that halves allow.
+    """The case with what fp16 gives, and a tolerance that halves allow.
 
-    From now on, the replay's weights are rounded. Warns where halves are far from the outputs that
-    the case has.
+    From now on, the replay's weights are rounded. Warns where fp16 outputs are far from the outputs
+    that the case has.
     """
-    halves = Halves(compiled, replay)
+    halves = Fp16Run(compiled, replay)
     kept = golden.expecting(program, replace(case, made=MADE), halves.run, replay.reset)
     differences = _differences(program, case, kept)
     worst = max((d.error for d in differences if np.isfinite(d.error)), default=0.0)
@@ -68,7 +71,7 @@ def expecting(
 
 
 def _differences(program: Program, full: Golden, kept: Golden) -> list[Comparison]:
-    """How what halves give compares with what floats give, in the entry's order."""
+    """How what fp16 gives compares with what floats give, in the entry's order."""
     found = []
     ports = program.outputs_of(golden.find_entry(program, full.entry)).values()
     for port, expected, actual in zip(ports, full.outputs, kept.outputs, strict=True):
@@ -88,17 +91,17 @@ def _warning(entry: str, notable: Sequence[Comparison], cut: Mapping[str, float]
     if cut:
         shown = ", ".join(f"{name!r} ({size:.3g})" for name, size in list(cut.items())[:SHOWN])
         more = f" and {len(cut) - SHOWN} more" if len(cut) > SHOWN else ""
-        text += f"; too large for halves, so cut at {LARGEST_HALF:.0f}: {shown}{more}"
+        text += f"; too large for fp16, so cut at {LARGEST_FP16:.0f}: {shown}{more}"
     return (
         f"{text}; see what it is with real inputs, --golden-input NAME=FILE.npy, or keep floats, "
         "--precision fp32"
     )
 
 
-class Halves:
-    """Runs of a reference program as halves would give them.
+class Fp16Run:
+    """Runs of a reference program as fp16 would give them.
 
-    cut: names of nodes and weights that have numbers too large for halves, and their greatest.
+    cut: names of nodes and weights that have numbers too large for fp16, and their greatest.
     """
 
     def __init__(self, compiled: Compilation, replay: Replay) -> None:
@@ -132,7 +135,7 @@ class Halves:
         device = self.replay.device
         (content,) = device.read([range])
         values = content.view(np.float32)
-        halves = np.clip(values, -LARGEST_HALF, LARGEST_HALF)
+        halves = np.clip(values, -LARGEST_FP16, LARGEST_FP16)
         halves[np.isinf(values)] = values[np.isinf(values)]
         if name:
             beyond = np.isfinite(values) & (values != halves)

@@ -1,4 +1,4 @@
-"""Float16 in memory: which ports and weights lie there as halves, and which kernels can write
+"""Float16 in memory: which ports and weights lie there as fp16, and which kernels can write
 them.
 """
 
@@ -16,30 +16,30 @@ from tinyedge.core.ir.uop import UOp, cast
 
 
 def stored_halves(state: Compilation) -> tuple[str, ...]:
-    """The kinds of source that lie in memory as halves if they are float16. Inputs, and with them
-    outputs and states, only where halves can be written one by one.
+    """The kinds of source that lie in memory as fp16 if they are float16. Inputs, and with them
+    outputs and states, only where fp16 values can be written one by one.
     """
-    if state.options.wide:
+    if state.options.fp64_reference:
         return ()
-    return ("weight", "input") if state.caps.half_stores else ("weight",)
+    return ("weight", "input") if state.caps.fp16_scalar_stores else ("weight",)
 
 
 def narrow_ports(state: Compilation) -> None:
-    """Outputs and new values of states that are float16 become halves. What joins halves of memory
-    to others, such as a cache and what is new in it, is read as halves inside of the graph, too:
-    else it would be made twice.
+    """Outputs and new values of states that are float16 become fp16. What joins fp16 values of
+    memory to others, such as a cache and what is new in it, is read as fp16 inside of the graph,
+    too: else it would be made twice.
     """
     native = "float16" in state.caps.dtypes
-    tops = {top: None for _, _, node in _half_roots(state) if (top := joined(node)) is not None}
+    tops = {top: None for _, _, node in _fp16_roots(state) if (top := joined(node)) is not None}
     read = {top: cast(narrowed(top, native), top.dtype) for top in tops}
     done = replaced(state.roots, read)
     for entry in state.entries:
         entry.follow(done)
-    for nodes, name, node in list(_half_roots(state)):
+    for nodes, name, node in list(_fp16_roots(state)):
         nodes[name] = narrowed(node, native)
 
 
-def _half_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]:
+def _fp16_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]:
     """Outputs and updates whose ports are float16: where they are kept, their name, their node."""
     for entry in state.entries:
         for port in entry.graph.outputs:
@@ -51,8 +51,8 @@ def _half_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]
 
 
 def split_halves(state: Compilation) -> set[UOp]:
-    """Tensors that were made halves, but that a kernel would not write in whole vectors."""
-    if state.options.precision != "fp16" or state.caps.half_stores:
+    """Tensors that were made fp16, but that a kernel would not write in whole vectors."""
+    if state.options.precision != "fp16" or state.caps.fp16_scalar_stores:
         return set()
     return {
         launch.storages[0].node
