@@ -18,9 +18,11 @@ from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
-from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.ir.spec import check_kernel, check_tensor
+from tinyedge.core.ir.spec_lowered import check_lowered
 from tinyedge.core.ir.uop import UOp, const, maximum, toposort
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
@@ -127,10 +129,11 @@ def test_grammars_refuse_what_they_should() -> None:
     check_kernel(kernel.moved)
     assert kernel.text is not None
     statements = kernel.text.linear.statements
-    check_lowered(statements, kernel.text.linear.values)
+    values, geometry = kernel.text.linear.values, kernel.text.geometry
+    check_lowered(kernel.text.linear, geometry)
     last = max(i for i, node in enumerate(statements) if node.op is ops.END)
     with pytest.raises(InternalError, match=r"outside of its loop|not closed"):
-        check_lowered(statements[:last], kernel.text.linear.values)
+        check_lowered(Linear(statements[:last], values), geometry)
     unset = [node for node in statements if node.op is not ops.ACCUMULATOR]
     with pytest.raises(InternalError, match="before it is declared"):
-        check_lowered(unset, kernel.text.linear.values)
+        check_lowered(Linear(unset, values), geometry)

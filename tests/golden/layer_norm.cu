@@ -20,16 +20,16 @@ extern "C" __global__ void k0(
         acc0 = acc0 + x0.z;
         acc0 = acc0 + x0.w;
     }
-    const int first0 = (int)threadIdx.x - l9;
+    const int i3 = (int)threadIdx.x - l9;
     shared0[(int)threadIdx.x] = acc0;
     __syncthreads();
-    const float v0 = ((((((shared0[first0 + 0] + shared0[first0 + 1]) + shared0[first0 + 2]) + shared0[first0 + 3]) + shared0[first0 + 4]) + shared0[first0 + 5]) + shared0[first0 + 6]) + shared0[first0 + 7];
+    const float v0 = ((((((shared0[i3] + shared0[i3 + 1]) + shared0[i3 + 2]) + shared0[i3 + 3]) + shared0[i3 + 4]) + shared0[i3 + 5]) + shared0[i3 + 6]) + shared0[i3 + 7];
     const float v1 = v0 / 96.0f;
     const float4 v2 = te_float4(v1);
-    const int i3 = i0 + l13;
+    const int i4 = i0 + l13;
     float acc1 = 0.0f;
     for (int r12 = 0; r12 < 3; r12++) {
-        const float4 x1 = b1[i3 + (r12 * 8)];
+        const float4 x1 = b1[i4 + (r12 * 8)];
         const float v3 = x1.x - v1;
         acc1 = acc1 + (v3 * v3);
         const float v4 = x1.y - v1;
@@ -39,14 +39,14 @@ extern "C" __global__ void k0(
         const float v6 = x1.w - v1;
         acc1 = acc1 + (v6 * v6);
     }
-    const int first1 = (int)threadIdx.x - l13;
+    const int i5 = (int)threadIdx.x - l13;
     shared1[(int)threadIdx.x] = acc1;
     __syncthreads();
-    const float v7 = ((((((shared1[first1 + 0] + shared1[first1 + 1]) + shared1[first1 + 2]) + shared1[first1 + 3]) + shared1[first1 + 4]) + shared1[first1 + 5]) + shared1[first1 + 6]) + shared1[first1 + 7];
+    const float v7 = ((((((shared1[i5] + shared1[i5 + 1]) + shared1[i5 + 2]) + shared1[i5 + 3]) + shared1[i5 + 4]) + shared1[i5 + 5]) + shared1[i5 + 6]) + shared1[i5 + 7];
     const float4 v8 = te_float4(te_sqrt((v7 / 96.0f) + 1e-05f));
     for (int r14 = 0; r14 < 3; r14++) {
-        const int i4 = r14 * 8;
-        const int i5 = i1 + i4;
-        b0[i5] = ((b1[i5] - v2) / v8) * b2[l15 + i4];
+        const int i6 = r14 * 8;
+        const int i7 = i1 + i6;
+        b0[i7] = ((b1[i7] - v2) / v8) * b2[l15 + i6];
     }
 }

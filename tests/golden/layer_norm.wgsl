@@ -28,16 +28,16 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         acc0 = acc0 + x0.z;
         acc0 = acc0 + x0.w;
     }
-    let first0 = i32(thread) - l9;
+    let i3 = i32(thread) - l9;
     shared0[i32(thread)] = acc0;
     workgroupBarrier();
-    let v0 = ((((((shared0[first0 + 0] + shared0[first0 + 1]) + shared0[first0 + 2]) + shared0[first0 + 3]) + shared0[first0 + 4]) + shared0[first0 + 5]) + shared0[first0 + 6]) + shared0[first0 + 7];
+    let v0 = ((((((shared0[i3] + shared0[i3 + 1]) + shared0[i3 + 2]) + shared0[i3 + 3]) + shared0[i3 + 4]) + shared0[i3 + 5]) + shared0[i3 + 6]) + shared0[i3 + 7];
     let v1 = v0 / 96.0f;
     let v2 = vec4<f32>(v1);
-    let i3 = i0 + l13;
+    let i4 = i0 + l13;
     var acc1 = 0.0f;
     for (var r12 = 0; r12 < 3; r12++) {
-        let x1 = b1[i3 + (r12 * 8)];
+        let x1 = b1[i4 + (r12 * 8)];
         let v3 = x1.x - v1;
         acc1 = acc1 + (v3 * v3);
         let v4 = x1.y - v1;
@@ -47,14 +47,14 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         let v6 = x1.w - v1;
         acc1 = acc1 + (v6 * v6);
     }
-    let first1 = i32(thread) - l13;
+    let i5 = i32(thread) - l13;
     shared1[i32(thread)] = acc1;
     workgroupBarrier();
-    let v7 = ((((((shared1[first1 + 0] + shared1[first1 + 1]) + shared1[first1 + 2]) + shared1[first1 + 3]) + shared1[first1 + 4]) + shared1[first1 + 5]) + shared1[first1 + 6]) + shared1[first1 + 7];
+    let v7 = ((((((shared1[i5] + shared1[i5 + 1]) + shared1[i5 + 2]) + shared1[i5 + 3]) + shared1[i5 + 4]) + shared1[i5 + 5]) + shared1[i5 + 6]) + shared1[i5 + 7];
     let v8 = vec4<f32>(te_sqrt_f32((v7 / 96.0f) + 1e-05f));
     for (var r14 = 0; r14 < 3; r14++) {
-        let i4 = r14 * 8;
-        let i5 = i1 + i4;
-        b0[i5] = ((b1[i5] - v2) / v8) * b2[l15 + i4];
+        let i6 = r14 * 8;
+        let i7 = i1 + i6;
+        b0[i7] = ((b1[i7] - v2) / v8) * b2[l15 + i6];
     }
 }

@@ -122,8 +122,7 @@ class _Assembler:
         self, kernels: Sequence[Kernel], entries: Sequence[program.Entry]
     ) -> dict[str, int]:
         """What the launches of all entries read and move."""
-        barrier = self.state.target.barrier
-        each = [kernel_counters(k.text, k.source, barrier) for k in kernels if k.text is not None]
+        each = [kernel_counters(k.text) for k in kernels if k.text is not None]
         launches = [launch for entry in entries for launch in program.launches(entry.steps)]
         return program_counters(launches, each, self.buffers)
 

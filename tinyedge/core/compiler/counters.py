@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.program import Buffer, Launch
 
 COUNTERS = ("launches", "image_reads", "guarded_reads", "buffer_reads", "barriers", "bytes")
 
 
-def kernel_counters(text: LoweredKernel, source: str, barrier: str) -> dict[str, int]:
+def kernel_counters(text: LoweredKernel) -> dict[str, int]:
     """How many reads of images and of buffers a kernel's text has, how many of them are guarded by
-    a condition, and how many barriers. barrier: how the language spells one, if it has any.
+    a condition, and how many barriers.
     """
     found: Counter[str] = Counter()
     for node in toposort(text.linear.statements):
-        if node.op is ops.LOAD:
+        if node.op is ops.LOAD and node.src[0].op is ops.PARAM:
             found["image_reads" if node.src[0].arg.is_image else "buffer_reads"] += 1
             found["guarded_reads"] += bool(node.arg)
-    found["barriers"] = source.count(barrier) if barrier else 0
+    found["barriers"] = sum(node.op is ops.BARRIER for node in text.linear.statements)
     return {name: found[name] for name in COUNTERS[1:5]}
 
 
@@ -43,9 +43,8 @@ def program_counters(
 
 
 def workgroup_bytes(text: LoweredKernel) -> int:
-    """Memory that a kernel's workgroup shares, at most: a value of every thread for each reduction
-    over threads.
-    """
-    threads = math.prod(text.geometry.workgroup)
-    reductions = [node for node in toposort(text.linear.statements) if node.op is ops.GROUP_REDUCE]
-    return sum(threads * max(4, node.dtype.itemsize) * node.dtype.lanes for node in reductions)
+    """Memory that a kernel's workgroup shares."""
+    return sum(
+        node.arg.length * node.dtype.lanes * node.dtype.itemsize
+        for node in workgroup_buffers(text.linear.statements)
+    )

@@ -14,13 +14,12 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, toposort
 
 INDENT = "    "
 LANES = "xyzw"
-FEW_PARTS = 16  # partial results that every thread combines for itself
 DEEPEST = 32  # operations nested in one expression; compilers refuse about 100 pairs of parentheses
 ATOM = re.compile(r"[\w.]+")  # a name, a number, a lane of either
 
@@ -57,9 +56,7 @@ class Printer:
         self.names: dict[UOp, str] = {}
         self.counters: dict[str, int] = {}
         self.lines: list[str] = []
-        self.shared: list[tuple[str, DType, int]] = []
         self.depth = 1
-        self.outermost = 1
 
     # The language.
 
@@ -81,6 +78,14 @@ class Printer:
         raise NotImplementedError
 
     def special(self, kind: str, dimension: int) -> str:
+        raise NotImplementedError
+
+    def barrier(self) -> str:
+        """Where all threads of a workgroup wait for each other and for what they have stored."""
+        raise NotImplementedError
+
+    def shuffle(self, node: UOp, value: str) -> str:
+        """The value that another thread of the subgroup has."""
         raise NotImplementedError
 
     def symbol(self, node: UOp) -> str:
@@ -169,7 +174,6 @@ class Printer:
     def body(self) -> list[str]:
         """The lines of the kernel's body."""
         self.name_sizes()
-        self.outermost = self.depth
         for r, expression in self.geometry.positions:
             name = ("g" if r.arg.kind == "grid" else "l") + str(r.arg.number)
             self.line(self.declare(dt.index, name, self.strip_parens(expression)))
@@ -212,11 +216,11 @@ class Printer:
         elif op is ops.SET:
             self._set(node)
         elif op is ops.STORE:
-            self.line(self.store(node))
+            self.line(self._stored(node))
         elif op is ops.GUARD:
             self._guarded(node)
-        elif op is ops.GROUP_REDUCE:
-            self.threads(node)
+        elif op is ops.BARRIER:
+            self.line(self.barrier())
         else:
             name = self.name(node)
             self.line(self.declare(node.dtype, name, self.strip_parens(node)))
@@ -227,7 +231,7 @@ class Printer:
         condition = self.strip_parens(node.src[0])
         before, self.lines = self.lines, []
         self.depth += 1
-        store = self.store(node.src[1])
+        store = self._stored(node.src[1])
         self.depth -= 1
         named, self.lines = self.lines, before
         if not named:
@@ -237,50 +241,12 @@ class Printer:
         self.lines += [*named, INDENT * (self.depth + 1) + store]
         self.line("}")
 
-    def threads(self, node: UOp) -> None:
-        """A reduction over threads: each leaves its part in workgroup memory, then each takes all
-        of them.
-
-        Many parts are first brought down to a few, by as many threads.
-        """
-        count = int(node.src[1].src[0].arg)
-        total = 1
-        for size in self.geometry.workgroup:
-            total *= size
-        array = f"shared{len(self.shared)}"
-        self.shared.append((array, node.dtype, total))
-        lane = self.names[node.src[1]]
-        first = f"first{len(self.shared) - 1}"
-        thread = self.special("thread", 0)
-        self.line(self.declare(dt.index, first, f"{thread} - {lane}" if total != count else "0"))
-        if self.depth > self.outermost:
-            self.line(self.barrier())  # the iteration before may still be read
-        self.line(f"{array}[{thread}] = {self.strip_parens(node.src[0])};")
-        self.line(self.barrier())
-        parts = count
-        if count > FEW_PARTS and count % FEW_PARTS == 0:
-            parts = FEW_PARTS
-            mine = f"{array}[{first} + {lane}]"
-            others = [f"{array}[{first} + {lane} + {i}]" for i in range(parts, count, parts)]
-            self.line(f"if ({lane} < {parts}) {{ {mine} = {self._chain(node, [mine, *others])}; }}")
-            self.line(self.barrier())
-        name = self.name(node)
-        texts = [f"{array}[{first} + {i}]" for i in range(parts)]
-        self.line(self.declare(node.dtype, name, self._chain(node, texts)))
-        self.names[node] = name
-
-    def _chain(self, node: UOp, texts: list[str]) -> str:
-        """The parts combined in order."""
-        dtype = node.dtype
-        total = texts[0]
-        for i, text in enumerate(texts[1:]):
-            a = UOp(ops.ACCUMULATOR, dtype, (), args.Accumulator(2 * i, node.arg))
-            b = UOp(ops.ACCUMULATOR, dtype, (), args.Accumulator(2 * i + 1, node.arg))
-            total = self.operation(UOp(node.arg, dtype, (a, b)), [total, text])
-        return strip_parens(total)
-
-    def barrier(self) -> str:
-        raise NotImplementedError
+    def _stored(self, node: UOp) -> str:
+        if node.src[0].op is not ops.SHARED:
+            return self.store(node)
+        shared, value, place = node.src
+        text = f"{self.known(shared)}[{self.strip_parens(place)}]"
+        return f"{text} = {self.strip_parens(value)};"
 
     def _accumulator(self, node: UOp) -> None:
         name = f"acc{node.arg.number}"
@@ -360,8 +326,10 @@ class Printer:
     def known(self, node: UOp) -> str | None:
         if node in self.names:
             return self.names[node]
-        if node.op in (ops.REDUCE_LOOP,):
+        if node in self.linear.values:
             return self.names[self.linear.values[node]]
+        if node.op is ops.SHARED:
+            return f"shared{node.arg.number}"
         if node.op is ops.CONST:
             return self.number(node.arg, node.dtype)
         if node.op is ops.SYMBOL:
@@ -375,8 +343,12 @@ class Printer:
 
     def compose(self, node: UOp, operands: list[str]) -> str:
         op = node.op
+        if op is ops.LOAD and node.src[0].op is ops.SHARED:
+            return f"{self.known(node.src[0])}[{strip_parens(operands[0])}]"
         if op is ops.LOAD:
             return self.load_text(node, operands)
+        if op is ops.SHUFFLE:
+            return self.shuffle(node, operands[0])
         if op is ops.WHERE:
             return self.select(node, *operands)
         if op is ops.CAST:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import split_halves
+from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
@@ -22,7 +23,8 @@ from tinyedge.core.compiler.state import Compilation, Kernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.spec import check_kernel, check_lowered, check_tensor
+from tinyedge.core.ir.spec import check_kernel, check_tensor
+from tinyedge.core.ir.spec_lowered import check_lowered
 from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
 
 
@@ -171,8 +173,8 @@ def _lowered(kernel: Kernel, caps: Caps) -> LoweredKernel:
     )
     shape = geometry(sink, caps)
     used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
-    linear = linearize(sink)
-    check_lowered(linear.statements, linear.values)
+    linear = cooperate(linearize(sink), shape, caps)
+    check_lowered(linear, shape)
     return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 
 

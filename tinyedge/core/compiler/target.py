@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.lower.geometry import Geometry
-from tinyedge.core.compiler.lower.linear import Linear
+from tinyedge.core.ir.lowered import Geometry, Linear
 from tinyedge.core.ir.uop import UOp
 
 
@@ -65,7 +64,6 @@ class Target:
     prelude: str  # text that goes before all kernels
     precision: str = "fp32"  # what is exported unless asked otherwise
     build: str = ""  # options of the device's compiler
-    barrier: str = ""  # the statement at which a workgroup's threads wait for one another
     # what compiles kernels at export; None: devices compile their text
     compiler: Compiler | None = None
     # kernels reach no memory but what is bound to them, whatever they say: those of a stranger may

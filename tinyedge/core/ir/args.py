@@ -105,3 +105,11 @@ class Accumulator:
 
     number: int
     op: Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Of a SHARED: memory that the threads of a workgroup share."""
+
+    number: int  # among those of a kernel
+    length: int  # elements, of the node's type

@@ -196,7 +196,9 @@ SINK = _row("sink", "kernel", -1)  # src: stores
 VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per lane
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
 ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: Accumulator
-SHARED = _row("shared", "kernel", 0)  # arg: (number, size): workgroup memory
+SHARED = _row("shared", "kernel", 0)  # arg: Shared; loads and stores take it as a PARAM
+# arg: bits; src: value: what the thread of the subgroup has whose number differs in these bits.
+SHUFFLE = _row("shuffle", "kernel", 1)
 GROUP_REDUCE = _row(
     "group_reduce", "kernel", -1
 )  # arg: Primitive; src: value, thread range: reduce over threads
@@ -205,6 +207,7 @@ GROUP_REDUCE = _row(
 BEGIN = _row("begin", "statement", 1)  # src: range
 END = _row("end", "statement", 1)
 SET = _row("set", "statement", 2)  # src: accumulator, value
+# All threads of a workgroup wait for each other; what one has stored before, all can load after.
 BARRIER = _row("barrier", "statement", 0)
 
 

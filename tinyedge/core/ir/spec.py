@@ -4,8 +4,7 @@
              shapes agree
     kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
              a reduction's
-    lowered  statements in order: names before uses, loops closed, no range kind left that stands
-             for copies or lanes of vectors
+    lowered  statements in order: see `spec_lowered`
 
 A violation is a bug of the compiler: `check_*` raise InternalError naming the node and the rule.
 """
@@ -26,7 +25,6 @@ TENSOR_GROUPS = (
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads")
-LOWERED_KINDS = ("loop", "serial", "reduce", "grid", "local", "lane", "threads")
 
 
 def _fail(stage: str, node: UOp, rule: str) -> InternalError:
@@ -157,31 +155,3 @@ def check_kernel(sink: UOp) -> None:
         for r in store.ranges:
             if r.arg.kind not in OUTPUT_KINDS:
                 raise _fail("kernel", r, "a reduction's range is used outside of its fold")
-
-
-def check_lowered(statements: Sequence[UOp], values: dict[UOp, UOp]) -> None:
-    """The grammar of statements."""
-    open_loops: list[UOp] = []
-    declared: set[UOp] = set()
-    for node in statements:
-        op = node.op
-        if op is ops.BEGIN:
-            open_loops.append(node.src[0])
-        elif op is ops.END:
-            if not open_loops or open_loops.pop() is not node.src[0]:
-                raise _fail("lowered", node, "a loop is closed that is not the last one opened")
-        elif op is ops.ACCUMULATOR:
-            declared.add(node)
-        elif op is ops.SET and node.src[0] not in declared:
-            raise _fail("lowered", node, "an accumulator is set before it is declared")
-        for r in node.ranges:
-            if r.arg.kind not in LOWERED_KINDS:
-                raise _fail("lowered", r, f"a range of kind {r.arg.kind} is left")
-            serial = r.arg.kind in ("loop", "serial", "reduce")
-            if serial and r not in open_loops and op not in (ops.BEGIN, ops.END):
-                raise _fail("lowered", node, f"range {r.arg.number} is used outside of its loop")
-    if open_loops:
-        raise _fail("lowered", open_loops[-1], "a loop is not closed")
-    for reduction, accumulator in values.items():
-        if accumulator not in declared:
-            raise _fail("lowered", reduction, "a reduction has no accumulator")

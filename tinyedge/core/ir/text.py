@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -90,8 +91,12 @@ def kernel_text(sink: UOp) -> Iterator[str]:
 
 
 def statements_text(statements: Sequence[UOp], values: Mapping[UOp, UOp]) -> Iterator[str]:
-    """The statements of a lowered kernel. values: what stands for a reduction."""
+    """The statements of a lowered kernel, after the workgroup's memory. values: what stands for
+    reductions.
+    """
     writer = _Writer(values)
+    for shared in workgroup_buffers(statements):
+        yield f"{writer.write(shared)} = {shared.arg.length} {shared.dtype} of the workgroup"
     depth = 0
     for node in statements:
         indent = "    " * depth
@@ -100,6 +105,8 @@ def statements_text(statements: Sequence[UOp], values: Mapping[UOp, UOp]) -> Ite
             depth += 1
         elif node.op is ops.END:
             depth -= 1
+        elif node.op is ops.BARRIER:
+            yield f"{indent}barrier"
         elif node.op in (ops.STORE, ops.GUARD, ops.SET, ops.ACCUMULATOR):
             yield indent + writer.statement(node)
         else:
@@ -171,6 +178,8 @@ class _Writer:
             return _symbol(node), FUNCTION
         if op is ops.PARAM:
             return f"b{node.arg.slot}", FUNCTION
+        if op is ops.SHARED:
+            return f"shared{node.arg.number}", FUNCTION
         if op is ops.ACCUMULATOR:
             return f"acc{node.arg.number}", FUNCTION
         if op is ops.LOAD:

@@ -6,7 +6,6 @@ import math
 from importlib import resources
 from typing import ClassVar
 
-from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.render import (
     FUNCTIONS,
     LANES,
@@ -18,6 +17,7 @@ from tinyedge.core.compiler.render import (
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp
 
 UNBOUNDED_THREADS = 256  # they share 65536 registers, of which a thread has at most 255
@@ -56,8 +56,6 @@ HELPERS = {
     ops.SHR: "shr",
 }
 WRAPPING = {ops.ADD: "add", ops.SUB: "sub", ops.MUL: "mul", ops.NEG: "neg"}
-BARRIER = "__syncthreads();"
-WARP = 32
 
 
 class CudaPrinter(Printer):
@@ -77,43 +75,10 @@ class CudaPrinter(Printer):
         return f"(int)blockIdx.{LANES[dimension]}" if kind == "group" else "(int)threadIdx.x"
 
     def barrier(self) -> str:
-        return BARRIER
+        return "__syncthreads();"
 
-    def threads(self, node: UOp) -> None:
-        """A reduction over threads: in each warp by shuffles, then over warps through shared
-        memory.
-        """
-        count = int(node.src[1].src[0].arg)
-        total = math.prod(self.geometry.workgroup)
-        whole = total % WARP == 0 and (WARP % count == 0 or count % WARP == 0)
-        if not whole or node.dtype.kind == "b" or node.dtype.bits < 32:
-            super().threads(node)
-            return
-        name = self.name(node)
-        self.line(self.variable(node.dtype, name, self.strip_parens(node.src[0])))
-        offset = min(count, WARP) // 2
-        while offset:
-            other = f"te_shuffle({name}, {offset})"
-            self.line(f"{name} = {self._chain(node, [name, other])};")
-            offset //= 2
-        if count > WARP:
-            self._over_warps(node, name, count // WARP)
-        self.names[node] = name
-
-    def _over_warps(self, node: UOp, name: str, warps: int) -> None:
-        """The parts of several warps, one of each, combined by every thread."""
-        total = math.prod(self.geometry.workgroup) // WARP
-        number, thread = len(self.shared), self.special("thread", 0)
-        array, first = f"shared{number}", f"first{number}"
-        self.shared.append((array, node.dtype, total))
-        place = "0" if total == warps else f"{thread} / {warps * WARP} * {warps}"
-        self.line(self.declare(dt.index, first, place))
-        if self.depth > self.outermost:
-            self.line(self.barrier())  # the iteration before may still be read
-        self.line(f"if ({thread} % {WARP} == 0) {{ {array}[{thread} / {WARP}] = {name}; }}")
-        self.line(self.barrier())
-        parts = [f"{array}[{first} + {i}]" for i in range(warps)]
-        self.line(f"{name} = {self._chain(node, parts)};")
+    def shuffle(self, node: UOp, value: str) -> str:
+        return f"te_shuffle({strip_parens(value)}, {node.arg})"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         param = node.src[0]
@@ -229,8 +194,9 @@ def render(kernel: LoweredKernel) -> str:
     lines.extend(f"    {argument}," for argument in arguments[:-1])
     lines.append(f"    {arguments[-1]}) {{")
     body = printer.body()
-    for name, shared, size in printer.shared:
-        lines.append(f"    __shared__ {printer.type(shared)} {name}[{size}];")
+    for shared in workgroup_buffers(kernel.linear.statements):
+        name, element = printer.known(shared), printer.type(shared.dtype)
+        lines.append(f"    __shared__ {element} {name}[{shared.arg.length}];")
     return "\n".join([*lines, *body, "}", ""])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinyedge.core.compiler.target import Target
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.caps import PROFILES
-from tinyedge.targets.cuda.render import BARRIER, prelude, render
+from tinyedge.targets.cuda.render import prelude, render
 
 TARGET = Target(
     name="cuda",
@@ -14,6 +14,5 @@ TARGET = Target(
     storage={"bool": "int32"},
     render=render,
     prelude=prelude(),
-    barrier=BARRIER,
     compiler=compiler,
 )

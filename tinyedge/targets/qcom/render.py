@@ -21,9 +21,8 @@ from tinyedge.core.compiler.render import (
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp
-
-BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
 
 # How kernels are compiled. Of a driver's options, those that change values are left out.
 BUILD = "-cl-std=CL1.2 -cl-mad-enable"
@@ -90,7 +89,13 @@ class OpenclPrinter(Printer):
         return f"(int)get_{'group' if kind == 'group' else 'local'}_id({dimension})"
 
     def barrier(self) -> str:
-        return BARRIER
+        return "barrier(CLK_LOCAL_MEM_FENCE);"
+
+    def shared_type(self, dtype: DType) -> str:
+        """The element type of workgroup memory, of as many bytes as `dtype` has."""
+        if dtype.name == "float16":
+            raise ValueError("no spelling for halves in workgroup memory")
+        return self.type(dtype)
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         if node.src[0].arg.is_image:
@@ -263,7 +268,8 @@ def render(kernel: LoweredKernel) -> str:
         arguments.append("__constant int *symbols")
     body = printer.body()
     shared = [
-        f"    __local {printer.type(dtype)} {name}[{size}];" for name, dtype, size in printer.shared
+        f"    __local {printer.shared_type(node.dtype)} {printer.known(node)}[{node.arg.length}];"
+        for node in workgroup_buffers(kernel.linear.statements)
     ]
     x, y, z = kernel.geometry.workgroup
     lines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinyedge.core.compiler.target import Target
 from tinyedge.targets.qcom.caps import PROFILES
-from tinyedge.targets.qcom.render import BARRIER, BUILD, prelude, render
+from tinyedge.targets.qcom.render import BUILD, prelude, render
 
 TARGET = Target(
     name="qcom",
@@ -15,5 +15,4 @@ TARGET = Target(
     prelude=prelude(),
     precision="fp16",
     build=BUILD,
-    barrier=BARRIER,
 )

@@ -20,6 +20,7 @@ from tinyedge.core.compiler.render import (
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp
 
 TYPES = {
@@ -47,7 +48,6 @@ HELPERS = {
     ops.SHR: "shr",
 }
 BUILT_IN = {ops.ROUND: "round"}
-BARRIER = "workgroupBarrier();"
 
 
 def short(dtype: DType) -> str:
@@ -82,7 +82,13 @@ class WgslPrinter(Printer):
         return f"i32(group.{LANES[dimension]})" if kind == "group" else "i32(thread)"
 
     def barrier(self) -> str:
-        return BARRIER
+        return "workgroupBarrier();"
+
+    def shared_type(self, dtype: DType) -> str:
+        """The element type of workgroup memory, of as many bytes as `dtype` has."""
+        if dtype.bits != 32:
+            raise ValueError(f"no spelling for {dtype} in workgroup memory")
+        return self.type(dtype)
 
     def symbol(self, node: UOp) -> str:
         number = self.kernel.symbols.index(node.arg.name)
@@ -238,8 +244,9 @@ def render(kernel: LoweredKernel) -> str:
     )
     body = printer.body()
     shared = [
-        f"var<workgroup> {name}: array<{printer.type(dtype)}, {size}>;"
-        for name, dtype, size in printer.shared
+        f"var<workgroup> {printer.known(node)}: "
+        f"array<{printer.shared_type(node.dtype)}, {node.arg.length}>;"
+        for node in workgroup_buffers(kernel.linear.statements)
     ]
     at = next(i for i, line in enumerate(lines) if line.startswith("@compute"))
     lines = [*lines[:at], *shared, *lines[at:], *body, "}", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinyedge.core.compiler.target import Target
 from tinyedge.targets.webgpu.caps import PROFILES
-from tinyedge.targets.webgpu.render import BARRIER, render
+from tinyedge.targets.webgpu.render import render
 
 TARGET = Target(
     name="webgpu",
@@ -22,6 +22,5 @@ TARGET = Target(
     storage={"bool": "int32"},
     render=render,
     prelude="",
-    barrier=BARRIER,
     isolated=True,
 )

@@ -6,25 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.lowered import Geometry
 from tinyedge.core.ir.uop import Size, UOp, as_size, maximum, product
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """counts: workgroups along each dimension. workgroup: threads along x, y, z.
-
-    positions: every grid and local range with its value as an expression of the thread's position.
-    """
-
-    counts: tuple[Size, ...]
-    workgroup: tuple[int, int, int]
-    positions: tuple[tuple[UOp, UOp], ...]
 
 
 def geometry(sink: UOp, caps: Caps) -> Geometry:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const, toposort
@@ -19,17 +20,7 @@ from tinyedge.core.ir.uop import UOp, const, toposort
 Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
 SERIAL = ("loop", "serial", "reduce")
-INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR, ops.SHARED)
-
-
-@dataclass
-class Linear:
-    """Statements in order; `values` names the node that stands for a reduction, in one thread or
-    over threads.
-    """
-
-    statements: list[UOp] = field(default_factory=list)
-    values: dict[UOp, UOp] = field(default_factory=dict)
+INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR)
 
 
 @dataclass

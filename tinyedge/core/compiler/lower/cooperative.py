@@ -1,0 +1,157 @@
+"""Reductions over the threads of a workgroup, as statements of single threads.
+
+A GROUP_REDUCE combines a value of each of `count` neighboring threads, and all of them get the
+result. Threads of one subgroup exchange their values in registers, where the device has that: each
+combines its value with that of the thread whose number differs in one bit, for one bit after the
+other. Everything else goes through workgroup memory: each thread leaves its part there, and after a
+barrier each combines all of them, in the same order.
+
+Many parts are first brought down to a few, by as many threads.
+"""
+
+from __future__ import annotations
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.lowered import Geometry, Linear
+from tinyedge.core.ir.uop import UOp, cast, const
+
+FEW_PARTS = 16  # parts that every thread combines for itself
+EXCHANGED_BITS = 32  # at least, of a value that threads exchange in registers
+
+THREAD = UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0))
+BARRIER = UOp(ops.BARRIER, dt.index)
+
+
+def cooperate(linear: Linear, geometry: Geometry, caps: Caps) -> Linear:
+    """The statements without reductions over threads."""
+    return _Cooperation(linear, geometry.threads, caps.subgroup).run()
+
+
+class _Cooperation:
+    def __init__(self, linear: Linear, threads: int, subgroup: int) -> None:
+        self.linear = linear
+        self.threads = threads
+        self.subgroup = subgroup
+        self.values = dict(linear.values)
+        self.statements: list[UOp] = []
+        self.named: set[UOp] = set()
+        self.buffers = 0
+        self.loops = 0
+
+    def run(self) -> Linear:
+        for node in self.linear.statements:
+            self.loops += (node.op is ops.BEGIN) - (node.op is ops.END)
+            if node.op is ops.GROUP_REDUCE:
+                self.values[node] = self._reduce(node)
+            else:
+                self._add(node)
+        return Linear(self.statements, self.values)
+
+    def _add(self, node: UOp) -> UOp:
+        self.statements.append(node)
+        self.named.add(node)
+        return node
+
+    def _reduce(self, node: UOp) -> UOp:
+        """The value that stands for the reduction: a statement."""
+        value, lane = node.src
+        count = int(lane.src[0].arg)
+        if not self._exchanges(count, node.dtype):
+            return self._through_memory(node, value, lane, count)
+        value = self._name(value)
+        offset = min(count, self.subgroup) // 2
+        while offset:
+            other = UOp(ops.SHUFFLE, node.dtype, (value,), offset)
+            value = self._add(UOp(node.arg, node.dtype, (value, other)))
+            offset //= 2
+        if count > self.subgroup:
+            return self._over_subgroups(node, value, count // self.subgroup)
+        return value
+
+    def _exchanges(self, count: int, dtype: DType) -> bool:
+        """Whether subgroups are whole, and hold the threads of a reduction or are held by them."""
+        size = self.subgroup
+        whole = self.threads % size == 0 and (size % count == 0 or count % size == 0)
+        return size > 1 and whole and dtype.kind != "b" and dtype.bits >= EXCHANGED_BITS
+
+    def _name(self, value: UOp) -> UOp:
+        """A value that is used more than once, as a statement."""
+        if value in self.named or value in self.values or value.op is ops.CONST:
+            return value
+        return self._add(value)
+
+    def _over_subgroups(self, node: UOp, value: UOp, parts: int) -> UOp:
+        """The values of several subgroups, one of each, combined by every thread."""
+        size = self.subgroup
+        shared = self._buffer(node.dtype, self.threads // size)
+        first = None
+        if self.threads != parts * size:
+            first = self._add(_index(ops.MUL, _index(ops.FLOORDIV, THREAD, parts * size), parts))
+        self._settle()
+        leads = UOp(ops.EQ, dt.bool_, (_index(ops.MOD, THREAD, size), const(0, dt.index)))
+        store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
+        self._add(UOp(ops.GUARD, dt.index, (leads, store)))
+        self._add(BARRIER)
+        return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
+
+    def _through_memory(self, node: UOp, value: UOp, lane: UOp, count: int) -> UOp:
+        shared = self._buffer(node.dtype, self.threads)
+        first = None
+        if self.threads != count:
+            first = self._add(_index(ops.SUB, THREAD, lane))
+        self._settle()
+        self._add(_store(shared, value, THREAD))
+        self._add(BARRIER)
+        parts = count
+        if count > FEW_PARTS and count % FEW_PARTS == 0:
+            parts = FEW_PARTS
+            places = [_behind(THREAD, i) for i in range(0, count, parts)]
+            total = _chain(node, [_load(shared, place) for place in places])
+            few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))
+            self._add(UOp(ops.GUARD, dt.index, (few, _store(shared, total, THREAD))))
+            self._add(BARRIER)
+        return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
+
+    def _buffer(self, dtype: DType, length: int) -> UOp:
+        """A new buffer of the workgroup; memory holds no bool."""
+        held = dt.int32.vector(dtype.lanes) if dtype.kind == "b" else dtype
+        self.buffers += 1
+        return UOp(ops.SHARED, held, (), args.Shared(self.buffers - 1, length))
+
+    def _settle(self) -> None:
+        """In a loop, others may still read what the iteration before has left."""
+        if self.loops:
+            self._add(BARRIER)
+
+    def _combined(self, node: UOp, parts: list[UOp]) -> UOp:
+        return self._add(_chain(node, parts))
+
+
+def _chain(node: UOp, parts: list[UOp]) -> UOp:
+    """The parts of a reduction combined in order."""
+    total, *rest = [cast(part, node.dtype) for part in parts]
+    for part in rest:
+        total = UOp(node.arg, node.dtype, (total, part))
+    return total
+
+
+def _store(shared: UOp, value: UOp, place: UOp) -> UOp:
+    return UOp(ops.STORE, dt.index, (shared, cast(value, shared.dtype), place))
+
+
+def _load(shared: UOp, place: UOp) -> UOp:
+    return UOp(ops.LOAD, shared.dtype, (shared, place), False)
+
+
+def _index(op: ops.Primitive, a: UOp, b: UOp | int) -> UOp:
+    return UOp(op, dt.index, (a, const(b, dt.index) if isinstance(b, int) else b))
+
+
+def _behind(first: UOp | None, i: int) -> UOp:
+    """The place i places behind the first; None: that is 0."""
+    if first is None:
+        return const(i, dt.index)
+    return _index(ops.ADD, first, i) if i else first

@@ -1,0 +1,43 @@
+"""The form of a lowered kernel: statements in order, and which threads run them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Size, UOp, toposort
+
+
+@dataclass
+class Linear:
+    """Statements in order; `values` names the node that stands for a reduction, over a loop or over
+    threads.
+    """
+
+    statements: list[UOp] = field(default_factory=list)
+    values: dict[UOp, UOp] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """counts: workgroups along each dimension. workgroup: threads along x, y, z.
+
+    positions: every grid and local range with its value as an expression of the thread's position.
+    """
+
+    counts: tuple[Size, ...]
+    workgroup: tuple[int, int, int]
+    positions: tuple[tuple[UOp, UOp], ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a workgroup."""
+        return math.prod(self.workgroup)
+
+
+def workgroup_buffers(statements: Iterable[UOp]) -> list[UOp]:
+    """The SHARED nodes below statements, by number."""
+    found = (node for node in toposort(statements) if node.op is ops.SHARED)
+    return sorted(found, key=lambda node: int(node.arg.number))

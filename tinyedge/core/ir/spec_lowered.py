@@ -1,0 +1,273 @@
+"""The grammar of lowered kernels: statements in order.
+
+Names come before their uses, loops are closed, and no range is left that stands for copies or
+lanes of vectors. What concerns threads: a barrier and an exchange between threads are reached by
+all of them, and workgroup memory is used as `sharing` says, in every order that threads can run in.
+
+A violation is a bug of the compiler: `check_lowered` raises InternalError naming the node and the
+rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.errors import InternalError
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
+from tinyedge.core.ir.sharing import Accesses
+from tinyedge.core.ir.uop import UOp, toposort
+
+Array = Any
+
+SERIAL_KINDS = ("loop", "serial", "reduce")
+THREAD_KINDS = ("local", "lane", "threads")  # a position of a thread in its workgroup
+KINDS = (*SERIAL_KINDS, "grid", *THREAD_KINDS)
+DECLARATIONS = (ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.GUARD, ops.BARRIER)
+
+
+def check_lowered(linear: Linear, geometry: Geometry) -> None:
+    """The grammar of statements."""
+    _check_statements(linear)
+    if any(_together(node) for node in linear.statements):
+        _check_together(linear.statements, geometry)
+    if workgroup_buffers(linear.statements):
+        _Phases(linear, geometry).run()
+
+
+def _fail(node: UOp, rule: str) -> InternalError:
+    return InternalError(
+        f"lowered: {node!r}", rule, id="spec.lowered", next="report this with the model"
+    )
+
+
+def _check_statements(linear: Linear) -> None:
+    open_loops: list[UOp] = []
+    declared: set[UOp] = set()
+    for node in linear.statements:
+        op = node.op
+        if op is ops.BEGIN:
+            open_loops.append(node.src[0])
+        elif op is ops.END:
+            if not open_loops or open_loops.pop() is not node.src[0]:
+                raise _fail(node, "a loop is closed that is not the last one opened")
+        elif op is ops.SET and node.src[0] not in declared:
+            raise _fail(node, "an accumulator is set before it is declared")
+        declared.add(node)
+        for r in node.ranges:
+            if r.arg.kind not in KINDS:
+                raise _fail(r, f"a range of kind {r.arg.kind} is left")
+            serial = r.arg.kind in SERIAL_KINDS
+            if serial and r not in open_loops and op not in (ops.BEGIN, ops.END):
+                raise _fail(node, f"range {r.arg.number} is used outside of its loop")
+    if open_loops:
+        raise _fail(open_loops[-1], "a loop is not closed")
+    for reduction, value in linear.values.items():
+        if value not in declared:
+            raise _fail(reduction, "no statement has the value of a reduction")
+    for node in toposort(linear.statements):
+        _check_node(node, linear)
+
+
+def _check_node(node: UOp, linear: Linear) -> None:
+    if node.op is ops.GROUP_REDUCE and node not in linear.values:
+        raise _fail(node, "a reduction over threads is left")
+    if node.op is ops.GUARD and (
+        node.src[0].dtype is not dt.bool_ or node.src[1].op is not ops.STORE
+    ):
+        raise _fail(node, "a guard is a condition and a store")
+    if node.op is ops.SHARED and (node.dtype.kind == "b" or node.arg.length < 1):
+        raise _fail(node, "workgroup memory holds numbers, at least one")
+    if node.op not in (ops.LOAD, ops.STORE) or node.src[0].op is not ops.SHARED:
+        return
+    shared = node.src[0]
+    value, place = (node, node.src[1]) if node.op is ops.LOAD else node.src[1:]
+    if value.dtype is not shared.dtype or place.dtype is not dt.index or node.arg:
+        raise _fail(node, "workgroup memory is taken by whole elements, at one index")
+
+
+# What all threads do together.
+
+
+def _together(node: UOp) -> bool:
+    return node.op is ops.BARRIER or any(n.op is ops.SHUFFLE for n in toposort((node,)))
+
+
+def _check_together(statements: Sequence[UOp], geometry: Geometry) -> None:
+    """Every thread of a workgroup reaches a barrier, and every thread of a subgroup an exchange."""
+    loops: list[UOp] = []
+    named: set[UOp] = set()
+    for node in statements:
+        if node.op is ops.BEGIN:
+            loops.append(node.src[0])
+        elif node.op is ops.END:
+            loops.pop()
+        else:
+            exchanges = list(_exchanges(node, named))
+            for r in loops if exchanges or node.op is ops.BARRIER else ():
+                if _differs(r.src[0]):
+                    raise _fail(node, f"some threads leave loop {r.arg.number} before others")
+            for each in exchanges:
+                if each.arg < 1 or geometry.threads % (1 << int(each.arg).bit_length()):
+                    raise _fail(each, f"not every one of {geometry.threads} threads has a partner")
+            named.add(node)
+
+
+def _exchanges(statement: UOp, named: set[UOp]) -> Iterator[UOp]:
+    """The exchanges of a statement; each must be made whatever a thread's values are."""
+    stack = [(statement, statement.op is ops.GUARD)]
+    seen = set()
+    while stack:
+        node, divided = stack.pop()
+        if node in named or (node, divided) in seen:
+            continue
+        seen.add((node, divided))
+        if node.op is ops.SHUFFLE:
+            if divided:
+                raise _fail(node, "an exchange between threads under a condition")
+            yield node
+        chooses = node.op is ops.WHERE or (node.op is ops.LOAD and bool(node.arg))
+        stack += [(source, divided or chooses) for source in node.src]
+
+
+def _differs(count: UOp) -> bool:
+    """Whether the threads of a workgroup may have different values of a loop's count."""
+    return any(
+        node.op in (ops.LOAD, ops.SHUFFLE, ops.ACCUMULATOR)
+        or (node.op is ops.SPECIAL and node.arg.kind == "thread")
+        or (node.op is ops.RANGE and node.arg.kind in THREAD_KINDS)
+        for node in toposort((count,))
+    )
+
+
+# Who uses workgroup memory when.
+
+
+class _Phases:
+    """Follows the statements for all threads of a workgroup; loops twice, for what one iteration
+    leaves to the next.
+    """
+
+    def __init__(self, linear: Linear, geometry: Geometry) -> None:
+        self.linear = linear
+        self.threads = np.arange(geometry.threads)
+        self.places = _Places(geometry, self.threads)
+        self.named: set[UOp] = set()
+        self.accesses: dict[UOp, Accesses] = {}
+        numbers = set()
+        for shared in workgroup_buffers(linear.statements):
+            if shared.arg.number in numbers:
+                raise _fail(shared, "two workgroup buffers have one number")
+            numbers.add(shared.arg.number)
+            self.accesses[shared] = Accesses(shared.arg.length)
+
+    def run(self) -> None:
+        self._block(self.linear.statements)
+
+    def _block(self, statements: Sequence[UOp]) -> None:
+        position = 0
+        while position < len(statements):
+            node = statements[position]
+            position += 1
+            if node.op is ops.BEGIN:
+                end = statements.index(UOp(ops.END, dt.index, node.src), position)
+                self._loop(node.src[0], statements[position:end])
+                position = end + 1
+            elif node.op is ops.BARRIER:
+                for accesses in self.accesses.values():
+                    accesses.barrier()
+            else:
+                self._statement(node)
+
+    def _loop(self, r: UOp, body: Sequence[UOp]) -> None:
+        before = {shared: accesses.copy() for shared, accesses in self.accesses.items()}
+        for _ in range(2):
+            self._block(body)
+        if r.src[0].op is not ops.CONST:  # it may have no iterations
+            for shared, accesses in before.items():
+                self.accesses[shared].join(accesses)
+
+    def _statement(self, node: UOp) -> None:
+        everyone = np.ones(self.threads.shape, bool)
+        store = node.src[1] if node.op is ops.GUARD else node
+        active: Array | None = everyone
+        if node.op is ops.GUARD:
+            self._loads(node.src[0], everyone)
+            active = self.places.value(node.src[0])
+        self._loads(store, active)
+        if store.op is ops.STORE and store.src[0].op is ops.SHARED:
+            self._store(store, active)
+        if node.op not in DECLARATIONS:
+            self.named.add(node)
+
+    def _loads(self, root: UOp, active: Array | None) -> None:
+        for node in toposort((root,), stop=self._is_named):
+            if node.op is ops.LOAD and node.src[0].op is ops.SHARED and not self._is_named(node):
+                self._load(node, active)
+
+    def _is_named(self, node: UOp) -> bool:
+        return node in self.named or node in self.linear.values
+
+    def _load(self, node: UOp, active: Array | None) -> None:
+        accesses = self.accesses[node.src[0]]
+        places = self.places.value(node.src[1])
+        if places is None:
+            wrong = accesses.load_any()
+        else:
+            some = slice(None) if active is None else active
+            places = self._inside(node, places, some)
+            wrong = accesses.load(self.threads[some], places)
+        if wrong:
+            raise _fail(node, wrong)
+
+    def _store(self, node: UOp, active: Array | None) -> None:
+        places = self.places.value(node.src[2])
+        if places is None or active is None:
+            raise _fail(node, "which threads store where in workgroup memory is not known")
+        wrong = self.accesses[node.src[0]].store(
+            self.threads[active], self._inside(node, places, active)
+        )
+        if wrong:
+            raise _fail(node, wrong)
+
+    def _inside(self, node: UOp, places: Array, active: Any) -> Array:
+        chosen = places[active]
+        if chosen.size and not (0 <= chosen.min() and chosen.max() < node.src[0].arg.length):
+            raise _fail(node, "outside of the workgroup's memory")
+        return chosen
+
+
+class _Places:
+    """Values that depend on nothing but which thread of the workgroup computes them."""
+
+    def __init__(self, geometry: Geometry, threads: Array) -> None:
+        self.threads = threads
+        self.positions = dict(geometry.positions)
+        self.values: dict[UOp, Array | None] = {}
+
+    def value(self, root: UOp) -> Array | None:
+        """One of each thread; None: it depends on more."""
+        for node in toposort((root,), operands=self._operands):
+            if node not in self.values:
+                self.values[node] = self._value(node)
+        value = self.values[root]
+        return None if value is None else np.broadcast_to(value, self.threads.shape)
+
+    def _operands(self, node: UOp) -> tuple[UOp, ...]:
+        return (self.positions[node],) if node in self.positions else node.src
+
+    def _value(self, node: UOp) -> Array | None:
+        if node in self.positions:
+            return self.values[self.positions[node]]
+        if node.op is ops.CONST:
+            return np.asarray(node.arg, node.dtype.numpy)
+        if node.op is ops.SPECIAL and node.arg.kind == "thread":
+            return self.threads
+        src = [self.values[s] for s in node.src]
+        if node.op.numpy is None or any(value is None for value in src):
+            return None
+        return np.asarray(node.op.numpy(*src))
