@@ -21,6 +21,7 @@ from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
+from tinyedge.core.ir.reference_lowered import run_lowered
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
 from tinyedge.core.ir.uop import UOp, const, maximum, toposort
@@ -81,10 +82,10 @@ def test_images_read_padding_for_free() -> None:
     assert images >= 10 and guarded == 0
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "images"])
-@pytest.mark.parametrize("moved", [False, True], ids=["canonical", "moved"])
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "cuda", "images"])
+@pytest.mark.parametrize("stage", ["canonical", "moved", "lowered"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> None:
+def test_kernels_agree_with_the_graph(name: str, stage: str, target: str) -> None:
     state, y = _compile(FUNCTIONS[name], target)
     x = RNG.standard_normal(SHAPE, dtype=np.float32)
     memory: dict[TensorBuffer, np.ndarray] = {}  # type: ignore[type-arg]
@@ -93,7 +94,12 @@ def test_kernels_agree_with_the_graph(name: str, moved: bool, target: str) -> No
             if storage not in memory:
                 memory[storage] = _contents(storage, x)
         kernel = state.kernels[launch.sink]
-        run_kernel(kernel.moved if moved else launch.sink, [memory[s] for s in launch.storages])
+        buffers = [memory[s] for s in launch.storages]
+        if stage == "lowered":
+            assert kernel.text is not None
+            run_lowered(kernel.text.linear, kernel.text.geometry, buffers)
+        else:
+            run_kernel(kernel.moved if stage == "moved" else launch.sink, buffers)
     expected = evaluate([y.node], {"x": x})[0]
     result = memory[state.entries[0].schedule.outputs["0"]].reshape(expected.shape)
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())

@@ -16,6 +16,7 @@ class Caps:
     shared: int = 0  # bytes of workgroup memory
     # threads that run together and can exchange values in registers, a power of two; 1: each has
     # its own alone
+    # threads that run together and exchange values in registers, a power of two; 1: each is alone
     subgroup: int = 1
     bindings: int = 31  # most buffers a kernel
     binding_bytes: int = 2**31  # the largest binding

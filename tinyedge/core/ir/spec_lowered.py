@@ -193,6 +193,7 @@ class _Phases:
 
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)
+        self.named.discard(node)  # of the iteration before
         store = node.src[1] if node.op is ops.GUARD else node
         active: Array | None = everyone
         if node.op is ops.GUARD:

@@ -1,0 +1,242 @@
+"""What a lowered kernel means, in numpy: all threads run its statements in lock step.
+
+A value is an array with one element (or one vector) of each thread of each workgroup. Threads of a
+workgroup need no lock step on a device, so that what they share is followed as `sharing` says: a
+kernel whose result depends on their order is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import PIXEL
+from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
+from tinyedge.core.ir.reference import size_value
+from tinyedge.core.ir.sharing import Accesses
+from tinyedge.core.ir.uop import UOp, symbol_value, toposort
+
+Array = Any
+LIMIT = 10**7  # threads
+
+
+def run_lowered(
+    linear: Linear,
+    geometry: Geometry,
+    buffers: Sequence[Array],
+    symbols: Mapping[str, int] | None = None,
+) -> None:
+    """Run a lowered kernel on flat arrays, in slot order; those that it writes change in place.
+
+    Raises ValueError where it leaves a buffer, where threads use workgroup memory or store to one
+    element in an order that nothing decides, where they leave a loop one before the other, and
+    where there are too many of them.
+    """
+    _Machine(linear, geometry, buffers, dict(symbols or {})).run()
+
+
+class _Machine:
+    def __init__(
+        self,
+        linear: Linear,
+        geometry: Geometry,
+        buffers: Sequence[Array],
+        symbols: Mapping[str, int],
+    ) -> None:
+        self.linear = linear
+        self.geometry = geometry
+        self.buffers = buffers
+        self.symbols = symbols
+        self.counts = [size_value(count, symbols) for count in geometry.counts]
+        groups = math.prod(self.counts)
+        if groups * geometry.threads > LIMIT:
+            raise ValueError(f"{groups * geometry.threads} threads are too many for the reference")
+        self.threads = np.arange(groups * geometry.threads)
+        self.groups = self.threads // geometry.threads
+        self.named: dict[UOp, Array] = {}  # what statements have computed
+        self.shared: dict[UOp, tuple[Array, Accesses]] = {}
+        for node in workgroup_buffers(linear.statements):
+            count = groups * node.arg.length
+            shape = (count, node.dtype.lanes) if node.dtype.lanes > 1 else (count,)
+            self.shared[node] = np.zeros(shape, node.dtype.numpy), Accesses(count)
+
+    def run(self) -> None:
+        if not self.threads.size:
+            return
+        for r, expression in self.geometry.positions:
+            self.named[r] = self._evaluate(expression)
+        self._block(self.linear.statements)
+
+    # Statements.
+
+    def _block(self, statements: Sequence[UOp]) -> None:
+        position = 0
+        while position < len(statements):
+            node = statements[position]
+            position += 1
+            if node.op is ops.BEGIN:
+                end = statements.index(UOp(ops.END, dt.index, node.src), position)
+                self._loop(node.src[0], statements[position:end])
+                position = end + 1
+            else:
+                self._statement(node)
+
+    def _loop(self, r: UOp, body: Sequence[UOp]) -> None:
+        counts = np.unique(self._evaluate(r.src[0]))
+        if len(counts) != 1:
+            raise ValueError(f"threads leave a loop one before the other: {r!r}")
+        for i in range(int(counts[0])):
+            self.named[r] = np.asarray(i)
+            self._block(body)
+
+    def _statement(self, node: UOp) -> None:
+        if node.op is ops.BARRIER:
+            for _, accesses in self.shared.values():
+                accesses.barrier()
+        elif node.op is ops.ACCUMULATOR:
+            first = ops.reduce_identity(node.arg.op, node.dtype.scalar)
+            self.named[node] = np.full(self._shape(node.dtype), first, node.dtype.numpy)
+        elif node.op is ops.SET:
+            value = self._evaluate(node.src[1])
+            if node.arg is not None:
+                value = _apply(node.arg, [self.named[node.src[0]], value], node.dtype)
+            self.named[node.src[0]] = value
+        elif node.op is ops.GUARD:
+            active = np.broadcast_to(self._evaluate(node.src[0]), self.threads.shape)
+            self._store(node.src[1], active)
+        elif node.op is ops.STORE:
+            self._store(node, np.ones(self.threads.shape, bool))
+        else:
+            self.named.pop(node, None)  # of the iteration before
+            self.named[node] = self._evaluate(node)
+
+    def _shape(self, dtype: DType) -> tuple[int, ...]:
+        return (len(self.threads), dtype.lanes) if dtype.lanes > 1 else (len(self.threads),)
+
+    def _store(self, node: UOp, active: Array) -> None:
+        param, source, *_ = node.src
+        computed, *indices = [self._evaluate(s, active) for s in node.src[1:]]
+        value = np.broadcast_to(computed, self._shape(source.dtype))[active]
+        places = [np.broadcast_to(index, self.threads.shape)[active] for index in indices]
+        if param.op is ops.SHARED:
+            memory, accesses = self.shared[param]
+            at = self._in_group(node, param, places[0], active)
+            self._refuse(node, accesses.store(self.threads[active], at))
+            memory[at] = value
+            return
+        flat = self.buffers[param.arg.slot]
+        at, inside = self._elements(param, source.dtype, places)
+        if not inside.all():
+            raise ValueError(f"a store outside of its buffer: {node!r}")
+        if len(np.unique(at)) < at.size:
+            raise ValueError(f"two threads store to one element: {node!r}")
+        flat[at] = dt.cast_array(value, param.dtype)
+
+    def _refuse(self, node: UOp, wrong: str) -> None:
+        if wrong:
+            raise ValueError(f"{wrong}: {node!r}")
+
+    # Expressions.
+
+    def _evaluate(self, root: UOp, active: Array | None = None) -> Array:
+        """The value of an expression in every thread; active: those that need it."""
+        values: dict[UOp, Array] = {}
+        for node in toposort((root,), stop=lambda n: self._known(n) is not None):
+            known = self._known(node)
+            values[node] = self._value(node, values, active) if known is None else known
+        return values[root]
+
+    def _known(self, node: UOp) -> Array | None:
+        return self.named.get(self.linear.values.get(node, node))
+
+    def _value(self, node: UOp, values: dict[UOp, Array], active: Array | None) -> Array:
+        op = node.op
+        if op in (ops.PARAM, ops.SHARED):
+            return np.zeros(())  # named by what loads from it
+        if op is ops.CONST:
+            return np.asarray(node.arg, node.dtype.numpy)
+        if op is ops.SYMBOL:
+            if node.src:
+                return np.asarray(self.buffers[node.src[0].arg.slot][0], np.int64)
+            return np.asarray(symbol_value(node, self.symbols), np.int64)
+        if op is ops.SPECIAL:
+            return self._special(node.arg.kind, node.arg.dimension)
+        src = [values[s] for s in node.src]
+        if op is ops.LOAD:
+            return self._load(node, src[1:], active)
+        if op is ops.SHUFFLE:
+            return np.broadcast_to(src[0], self._shape(node.dtype))[self.threads ^ node.arg]
+        if op is ops.VECTOR:
+            lanes = np.broadcast_arrays(*src)
+            if len(lanes) == 1:
+                return np.repeat(lanes[0][..., None], node.dtype.lanes, axis=-1)
+            return np.stack(lanes, axis=-1)
+        if op is ops.LANE:
+            return src[0][..., node.arg]
+        return _apply(op, src, node.dtype)
+
+    def _special(self, kind: str, dimension: int) -> Array:
+        if kind == "thread":
+            return self.threads % self.geometry.threads
+        before = math.prod(self.counts[:dimension])
+        return self.groups // before % self.counts[dimension]
+
+    def _load(self, node: UOp, operands: list[Array], active: Array | None) -> Array:
+        """Zero where a guard says so, outside of an image and where no thread needs it."""
+        param, shape = node.src[0], self.threads.shape
+        wanted = np.ones(shape, bool) if active is None else active
+        if node.arg:
+            wanted = wanted & operands.pop()
+        places = [np.broadcast_to(place, shape)[wanted] for place in operands]
+        result = np.zeros(self._shape(node.dtype), node.dtype.numpy)
+        if param.op is ops.SHARED:
+            memory, accesses = self.shared[param]
+            at = self._in_group(node, param, places[0], wanted)
+            self._refuse(node, accesses.load(self.threads[wanted], at))
+            result[wanted] = memory[at]
+            return result
+        at, inside = self._elements(param, node.dtype, places)
+        if not inside.all() and not param.arg.is_image:
+            raise ValueError(f"a load outside of its buffer: {node!r}")
+        taken = self.buffers[param.arg.slot][np.where(inside, at, 0)]
+        result[wanted] = np.where(inside, taken, np.zeros((), taken.dtype))
+        return result
+
+    def _in_group(self, node: UOp, shared: UOp, places: Array, active: Array) -> Array:
+        """Places in a workgroup's buffer as places among those of all workgroups."""
+        length = shared.arg.length
+        if places.size and not (0 <= places.min() and places.max() < length):
+            raise ValueError(f"outside of the workgroup's memory: {node!r}")
+        return self.groups[active] * length + places
+
+    def _elements(self, param: UOp, dtype: DType, places: list[Array]) -> tuple[Array, Array]:
+        """The elements of a buffer that are loaded or stored as `dtype`, and whether they are in
+        it.
+        """
+        if param.arg.is_image:
+            (x, y), layout = places, param.arg.layout
+            width, height = layout.image(param.arg.shape)
+            inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+            first = y * layout.pitch(param.arg.shape) + x * PIXEL
+        else:
+            inside, first = np.ones(places[0].shape, bool), places[0] * param.dtype.lanes
+        if dtype.lanes > 1:
+            first, inside = first[:, None] + np.arange(dtype.lanes), inside[:, None]
+        size = len(self.buffers[param.arg.slot])
+        return first, inside & (first >= 0) & (first < size)
+
+
+def _apply(op: ops.Primitive, src: list[Array], dtype: DType) -> Array:
+    if op is ops.CAST:
+        return dt.cast_array(src[0], dtype)
+    if op is ops.BITCAST:
+        return np.ascontiguousarray(src[0]).view(dtype.numpy).reshape(np.shape(src[0]))
+    if op.numpy is None:
+        raise ValueError(f"{op} has no meaning in a lowered kernel")
+    return np.asarray(op.numpy(*src)).astype(dtype.numpy, copy=False)
