@@ -145,13 +145,6 @@ def test_targets_do_not_know_each_other() -> None:
 
 Edge = tuple[str, str]  # a module, and one that it imports
 
-# Imports that still close a cycle, each with its reason. None may be added.
-KNOWN_CYCLES: dict[Edge, str] = {
-    ("tinyedge.core.ir.uop", "tinyedge.core.ir.rules.index"): (
-        "a node of the graph gets its shape when it is made, and open sizes are index arithmetic"
-    ),
-}
-
 
 def edges_of(modules: dict[str, Path]) -> dict[str, set[str]]:
     """What each module imports of them, at its top, in a function or under TYPE_CHECKING."""
@@ -179,12 +172,7 @@ def cyclic(edges: dict[str, set[str]]) -> list[Edge]:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    edges = edges_of({module_of(path): path for path in FILES})
-    found = set(cyclic(edges))
-    assert not KNOWN_CYCLES.keys() - found, "no cycle any more: take it out of KNOWN_CYCLES"
-    for one, other in KNOWN_CYCLES:
-        edges[one].discard(other)
-    cycle = cyclic(edges)
+    cycle = cyclic(edges_of({module_of(path): path for path in FILES}))
     assert not cycle, "imports in a cycle:\n" + "\n".join(f"{a} -> {b}" for a, b in cycle)
 
 

@@ -25,7 +25,8 @@ from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules.intervals import beyond
-from tinyedge.core.ir.uop import UOp, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs

@@ -12,8 +12,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, symbol
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
@@ -94,7 +94,7 @@ def _joined(x: Tensor, counts: Counts) -> Sequence[Tensor]:
 def _flat(x: Tensor, counts: Counts) -> Sequence[Tensor]:
     """Divided by the count, which may be zero."""
     rows, n = _positive(x, counts)
-    flat = rows.transpose(1, 0).reshape((ix.size_mul(n, COLUMNS),))
+    flat = rows.transpose(1, 0).reshape((n * COLUMNS,))
     return (flat.reshape((COLUMNS, n)).sum(1), flat.flip(0).max(0))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.ir.uop import symbol
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.tensor import Tensor

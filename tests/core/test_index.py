@@ -1,6 +1,6 @@
 """Index arithmetic: every constructor exact, every bound and proof sound, on random expressions.
 
-An expression is grown twice: as a canonical node by the constructors of `rules.index`, and as a
+An expression is grown twice: as a canonical node by the operators of index nodes, and as a
 plain recipe that is evaluated with Python integers at points of its ranges and symbols.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +21,13 @@ from hypothesis import strategies as st
 from tests.core.profile import examples
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.polynomial import bounds, build, divisor, proves_nonnegative, terms
 from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, symbol, toposort
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.uop import Size, UOp, as_node, const, toposort
 
 SYMBOLS = {
     "H": symbol("H", 32, 1280, 32),
@@ -60,16 +64,16 @@ def literal(value: int) -> Expression:
     return Expression(node, node, lambda point: value)
 
 
-BINARY: dict[str, tuple[ops.Primitive, Callable[[UOp, UOp], UOp], Callable[[int, int], int]]] = {
-    "add": (ops.ADD, ix.add, lambda a, b: a + b),
-    "sub": (ops.SUB, ix.sub, lambda a, b: a - b),
-    "mul": (ops.MUL, ix.mul, lambda a, b: a * b),
-    "min": (ops.MIN, ix.minimum, min),
-    "max": (ops.MAX, ix.maximum, max),
-    "floordiv": (ops.FLOORDIV, ix.floordiv, lambda a, b: a // b),
-    "mod": (ops.MOD, ix.mod, lambda a, b: a % b),
-}
-COMPARE: dict[str, tuple[Callable[[UOp, UOp], UOp], Callable[[int, int], bool]]] = {
+BINARY: dict[str, tuple[ops.Primitive, Callable[[Size, Size], Size]]] = {
+    "add": (ops.ADD, operator.add),
+    "sub": (ops.SUB, operator.sub),
+    "mul": (ops.MUL, operator.mul),
+    "min": (ops.MIN, ix.minimum),
+    "max": (ops.MAX, ix.maximum),
+    "floordiv": (ops.FLOORDIV, operator.floordiv),
+    "mod": (ops.MOD, operator.mod),
+}  # each of Python's integers as well
+COMPARE: dict[str, tuple[Callable[[Size, Size], UOp], Callable[[int, int], bool]]] = {
     "less": (ix.less, lambda a, b: a < b),
     "at_most": (ix.at_most, lambda a, b: a <= b),
     "equal": (ix.equal, lambda a, b: a == b),
@@ -77,11 +81,11 @@ COMPARE: dict[str, tuple[Callable[[UOp, UOp], UOp], Callable[[int, int], bool]]]
 
 
 def combine(name: str, a: Expression, b: Expression) -> Expression:
-    op, make, python = BINARY[name]
+    op, compute = BINARY[name]
     return Expression(
-        make(a.node, b.node),
+        as_node(compute(a.node, b.node)),
         UOp(op, dt.index, (a.plain, b.plain)),
-        lambda point: python(a.value(point), b.value(point)),
+        lambda point: int(compute(a.value(point), b.value(point))),
     )
 
 
@@ -98,7 +102,7 @@ def spaces(draw: st.DrawFn) -> list[Expression]:
         for s in chosen[:1]:
             leaves.append(leaf(loop(len(leaves), s)))
             if s is SYMBOLS["H"]:
-                leaves.append(leaf(loop(len(leaves), ix.floordiv(s, const(4, dt.index)))))
+                leaves.append(leaf(loop(len(leaves), as_node(s // 4))))
     return leaves
 
 
@@ -107,7 +111,7 @@ def expressions(draw: st.DrawFn) -> Expression:
     """A random expression of up to eight operations; divisors are positive."""
     leaves = draw(spaces())
     pool = list(leaves)
-    positive = [leaf for leaf in leaves if ix.bounds(leaf.node)[0] > 0]
+    positive = [leaf for leaf in leaves if bounds(leaf.node)[0] > 0]
     small = st.sampled_from([-7, -4, -1, 0, 1, 2, 3, 4, 5, 8, 12, 31, 64])
     for _ in range(draw(st.integers(1, 8))):
         name = draw(st.sampled_from(sorted(BINARY)))
@@ -180,7 +184,7 @@ def value_of(node: UOp, point: Point) -> int | bool:
         elif n.op is ops.NEG:
             values[n] = -a[0]
         else:
-            values[n] = BINARY[n.op.name][2](a[0], a[1])
+            values[n] = BINARY[n.op.name][1](a[0], a[1])
     return values[node]
 
 
@@ -194,9 +198,9 @@ def test_constructors_are_exact(e: Expression) -> None:
 @examples(150)
 @given(expressions())
 def test_bounds_are_sound(e: Expression) -> None:
-    low, high = ix.bounds(e.node)
+    low, high = bounds(e.node)
     for node in (n for n in toposort((e.node,)) if n.dtype is dt.index):
-        low, high = ix.bounds(node)
+        low, high = bounds(node)
         for point in points(e.plain):
             assert low <= value_of(node, point) <= high, node
 
@@ -204,9 +208,9 @@ def test_bounds_are_sound(e: Expression) -> None:
 @examples(150)
 @given(expressions(), st.integers(-20, 20))
 def test_proofs_of_a_sign_are_sound(e: Expression, shift: int) -> None:
-    node = ix.add(e.node, const(shift, dt.index))
-    proved = ix.proves_nonnegative(ix.terms(node))
-    refuted = ix.proves_nonnegative(ix.terms(ix.sub(const(-1, dt.index), node)))
+    node = as_node(e.node + shift)
+    proved = proves_nonnegative(terms(node))
+    refuted = proves_nonnegative(terms(-1 - node))
     for point in points(e.plain):
         value = value_of(node, point)
         assert value >= 0 or not proved
@@ -216,7 +220,7 @@ def test_proofs_of_a_sign_are_sound(e: Expression, shift: int) -> None:
 @examples(150)
 @given(expressions())
 def test_divisors_are_sound(e: Expression) -> None:
-    d = ix.divisor(e.node)
+    d = divisor(e.node)
     for point in points(e.plain):
         value = value_of(e.node, point)
         assert value == 0 if d == 0 else value % d == 0
@@ -239,7 +243,7 @@ def test_comparisons_are_exact(a: Expression, b: Expression, name: str) -> None:
 @given(expressions())
 def test_rebuilding_changes_nothing(e: Expression) -> None:
     """A canonical node is a fixed point, and the plain node rewrites to a node of equal value."""
-    assert ix.build(ix.terms(e.node)) is e.node
+    assert build(terms(e.node)) is e.node
     changed: list[UOp] = []
 
     def rebuild(node: UOp) -> UOp:
@@ -272,50 +276,46 @@ def test_equal_polynomials_are_one_node(data: st.DataObject) -> None:
     for coefficient, parts in monomials:
         term = const(coefficient, dt.index)
         for part in data.draw(st.permutations(parts)):
-            term = ix.mul(term, part)
+            term = as_node(term * part)
         nodes.append(term)
 
     def total(order: list[UOp]) -> UOp:
         result = ix.ZERO
         for node in order:
-            result = ix.add(result, node)
+            result = as_node(result + node)
         return result
 
     expected = total(nodes)
     assert total(data.draw(st.permutations(nodes))) is expected
     factor = data.draw(st.sampled_from(leaves))
-    assert ix.mul(expected, factor) is total([ix.mul(factor, node) for node in nodes])
-    assert ix.sub(expected, expected) is ix.ZERO
-    assert ix.add(ix.sub(expected, factor), factor) is expected
+    assert as_node(expected * factor) is total([as_node(factor * node) for node in nodes])
+    assert expected - expected == 0
+    assert as_node(expected - factor + factor) is expected
 
 
 H, W, N = SYMBOLS["H"], SYMBOLS["W"], SYMBOLS["N"]
 
 
-def c(value: int) -> UOp:
-    return const(value, dt.index)
-
-
 def test_what_must_simplify() -> None:
     """Kernels rely on these; losing one costs divisions in every loop."""
     i, j, k = loop(0, 4), loop(1, 8), loop(2, 3)
-    flat = ix.add(ix.mul(ix.add(ix.mul(i, c(8)), j), c(3)), k)
-    assert ix.mod(flat, c(3)) is k
-    assert ix.mod(ix.floordiv(flat, c(3)), c(8)) is j
-    assert ix.floordiv(flat, c(24)) is i
-    assert ix.less(flat, c(96)) is ix.TRUE
-    assert ix.less(flat, c(0)) is ix.FALSE
-    assert ix.floordiv(ix.floordiv(loop(0, 100), c(3)), c(5)) is ix.floordiv(loop(0, 100), c(15))
-    assert ix.mod(ix.add(ix.mul(i, c(6)), k), c(6)) is k
-    assert ix.floordiv(ix.add(ix.mul(i, c(6)), c(17)), c(6)) is ix.add(i, c(2))
+    flat = (i * 8 + j) * 3 + k
+    assert flat % 3 is k
+    assert flat // 3 % 8 is j
+    assert flat // 24 is i
+    assert ix.less(flat, 96) is ix.TRUE
+    assert ix.less(flat, 0) is ix.FALSE
+    assert loop(0, 100) // 3 // 5 is loop(0, 100) // 15
+    assert (i * 6 + k) % 6 is k
+    assert (i * 6 + 17) // 6 is i + 2
 
 
 @examples(120)
 @given(expressions(), expressions(), st.sampled_from([2, 3, 5, 8, 31]), st.integers(-3, 3))
 def test_joined_is_exact(e: Expression, other: Expression, n: int, factor: int) -> None:
     """What is taken apart and put together is whole again, whatever else is added."""
-    apart = ix.add(ix.mul(ix.floordiv(e.node, c(n)), c(n)), ix.mod(e.node, c(n)))
-    whole = ix.add(ix.mul(apart, c(factor)), other.node)
+    apart = e.node // n * n + e.node % n
+    whole = apart * factor + other.node
     joined = ix.joined(whole)
     for point in points(UOp(ops.ADD, dt.index, (e.plain, other.plain))):
         assert value_of(joined, point) == factor * e.value(point) + other.value(point)
@@ -324,43 +324,66 @@ def test_joined_is_exact(e: Expression, other: Expression, n: int, factor: int) 
 def test_what_must_join() -> None:
     """An address that was computed from loaded values, through a reshape."""
     loaded, row = symbol("p", -(2**31), 2**31 - 1), loop(0, 4)
-    apart = ix.add(ix.mul(ix.floordiv(loaded, c(7)), c(7)), ix.mod(loaded, c(7)))
+    apart = loaded // 7 * 7 + loaded % 7
     assert ix.joined(apart) is loaded
-    assert ix.joined(ix.add(ix.mul(apart, c(2)), row)) is ix.add(ix.mul(loaded, c(2)), row)
-    other = ix.add(ix.mul(ix.floordiv(loaded, c(7)), c(8)), ix.mod(loaded, c(7)))
+    assert ix.joined(apart * 2 + row) is loaded * 2 + row
+    other = loaded // 7 * 8 + loaded % 7
     assert ix.joined(other) is other
 
 
 def test_what_must_simplify_with_symbols() -> None:
     """Reshapes that merge and split symbolic axes leave no division."""
     row, column = loop(0, H), loop(1, W)
-    flat = ix.add(ix.mul(row, W), column)
-    assert ix.floordiv(flat, W) is row
-    assert ix.mod(flat, W) is column
-    assert ix.less(flat, ix.mul(H, W)) is ix.TRUE
-    assert ix.divisor(ix.mul(H, W)) == 1024
-    assert ix.divisor(ix.add(H, c(-16))) == 16
-    assert ix.mod(H, c(32)) is ix.ZERO
-    assert ix.mod(ix.add(ix.mul(row, H), c(3)), c(16)) is c(3)
-    assert ix.maximum(H, c(32)) is H
-    assert ix.minimum(ix.add(row, c(-1)), row) is ix.add(row, c(-1))
+    flat = row * W + column
+    assert flat // W is row
+    assert flat % W is column
+    assert ix.less(flat, H * W) is ix.TRUE
+    assert divisor(H * W) == 1024
+    assert divisor(H - 16) == 16
+    assert H % 32 == 0
+    assert (row * H + 3) % 16 == 3
+    assert ix.maximum(H, 32) is H
+    assert ix.minimum(row - 1, row) is row - 1
+
+
+def test_a_long_division_ends() -> None:
+    """Each step of it divides what the one before left: as many as the degree says."""
+    power: Size = 1
+    for _ in range(12):
+        power *= W + 1
+    assert (power - 1) // W * W + 1 == power
+    assert power // (W + 1) * (W + 1) == power and (power - 1) % W == 0
 
 
 def test_an_index_is_not_divided_by_nothing() -> None:
-    for divisor in (0, -3):
+    for n in (0, -3):
         with pytest.raises(ValueError, match="division of an index"):
-            ix.floordiv(loop(0, 4), c(divisor))
+            loop(0, 4) // n
         with pytest.raises(ValueError, match="division of an index"):
-            ix.mod(loop(0, 4), c(divisor))
+            loop(0, 4) % n
+
+
+def test_only_index_nodes_have_operators() -> None:
+    """What would lose a value or a type raises; what is constant is an int, not a node."""
+    assert H - (H - 5) == 5 and type(H - H) is int
+    assert -H is H * -1 and 7 - H is 7 + -H and np.int64(3) + H is H + np.int64(3)
+    assert 1300 // H * 0 == 0 and 31 % H == 31
+    for other in (2.5, "2", None, const(1.0, dt.float32), const(1, dt.int32)):
+        for operation in (operator.add, operator.mul, operator.floordiv):
+            with pytest.raises(TypeError):
+                operation(H, other)
+            with pytest.raises(TypeError):
+                operation(other, H)
+    with pytest.raises(TypeError):
+        bool(H < 5)
 
 
 def test_sizes_are_ints_or_expressions() -> None:
-    assert ix.size_add(2, 3, 4) == 9
-    assert ix.size_sub(H, H) == 0
-    assert ix.size_mul(H, 0) == 0
-    assert ix.size_floordiv(ix.size_mul(H, W), W) is H
-    assert ix.size_ceildiv(7, 4) == 2
-    eighth = ix.size_ceildiv(ix.size_add(H, 1), 8)
+    assert H - H == 0
+    assert H * 0 == 0
+    assert H * W // W is H
+    assert ix.ceildiv(7, 4) == 2
+    eighth = ix.ceildiv(H + 1, 8)
     for h in range(32, 1281, 32):
         assert size_value(eighth, {"H": h}) == -(-(h + 1) // 8)
 
@@ -371,15 +394,15 @@ def test_sizes_that_are_rounded_are_exact(
     e: Expression, other: Expression, n: int, factor: int
 ) -> None:
     """A remainder, what is missing to a multiple, and both with what they came from."""
-    lower = ix.size_mul(ix.size_floordiv(as_size(e.node), n), n)
-    rest = as_size(ix.mod(e.node, const(n, dt.index)))
+    lower = e.node // n * n
+    rest = e.node % n
     cases: list[tuple[Size, Callable[[int], int]]] = [
-        (ix.size_sub(as_size(e.node), lower), lambda v: v % n),
-        (ix.size_sub(rest, as_size(e.node)), lambda v: -(v // n * n)),
-        (ix.size_add(lower, rest), lambda v: v),
+        (e.node - lower, lambda v: v % n),
+        (rest - e.node, lambda v: -(v // n * n)),
+        (lower + rest, lambda v: v),
     ]
     for size, python in cases:
-        total = ix.size_add(as_size(other.node), ix.size_mul(size, factor))
+        total = other.node + size * factor
         for point in points(UOp(ops.ADD, dt.index, (e.plain, other.plain))):
             expected = other.value(point) + factor * python(e.value(point))
             assert value_of(as_node(total), point) == expected
@@ -387,10 +410,10 @@ def test_sizes_that_are_rounded_are_exact(
 
 def test_sizes_that_are_rounded() -> None:
     height = symbol("Height", 1, 99)
-    missing = as_size(ix.mod(as_node(ix.size_sub(0, height)), const(32, dt.index)))
-    padded = ix.size_add(height, missing)
-    assert ix.size_mul(ix.size_floordiv(padded, 32), 32) == padded
-    assert ix.size_sub(padded, missing) == height
-    half = ix.size_mul(ix.size_floordiv(height, 2), 2)
-    odd = ix.size_sub(height, half)
-    assert ix.bounds(as_node(odd)) == (0, 1) and ix.size_add(half, odd) == height
+    missing = -height % 32
+    padded = height + missing
+    assert padded // 32 * 32 == padded
+    assert padded - missing == height
+    half = height // 2 * 2
+    odd = height - half
+    assert bounds(odd) == (0, 1) and half + odd == height

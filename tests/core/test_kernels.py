@@ -22,9 +22,10 @@ from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.reference_lowered import run_lowered
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
-from tinyedge.core.ir.uop import UOp, const, maximum, toposort
+from tinyedge.core.ir.uop import UOp, const, toposort
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
 

@@ -16,7 +16,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.uop import product, symbol
+from tinyedge.core.ir.shapes import product, symbol
 from tinyedge.core.tensor.movement import broadcast
 from tinyedge.core.tensor.tensor import Tensor
 

@@ -14,6 +14,7 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops, uop
 from tinyedge.core.ir.rewrite import Rule, RuleSet, any_, bottom_up, match, number, of, substitute
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -21,7 +22,7 @@ X, Y = any_("x"), any_("y")
 
 
 def variable(name: str) -> UOp:
-    return uop.symbol(name, 0, 9)
+    return symbol(name, 0, 9)
 
 
 def test_equal_nodes_are_one_object() -> None:

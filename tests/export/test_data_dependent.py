@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from tests.agreement import Inputs, reference, run
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.uop import symbol
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.operators import dynamic

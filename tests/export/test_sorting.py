@@ -11,7 +11,7 @@ import pytest
 from tests.agreement import Inputs, compiled, find_target, reference, run
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.uop import symbol
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.operators.prefix import cumulative_product, cumulative_sum

@@ -17,7 +17,7 @@ from tests.export.hostile import info, ints, model, node
 from tinyedge.api import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InputError
-from tinyedge.core.ir.uop import symbol
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Slice, Symbol
 from tinyedge.core.program.replay import Replay

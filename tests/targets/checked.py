@@ -21,7 +21,7 @@ from tests.agreement import (
     reference,
 )
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.ir.uop import symbol
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import (
     Arena,

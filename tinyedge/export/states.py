@@ -14,7 +14,7 @@ from typing import Any, Union
 
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import InputError
-from tinyedge.core.ir.uop import maximum, product
+from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.tensor.graph import Graph, Port, State
 from tinyedge.export.ports import show, show_shape
 

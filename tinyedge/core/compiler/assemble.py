@@ -21,7 +21,8 @@ from tinyedge.core.compiler.target import LoweredArg
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir.buffers import TensorBuffer, row_major
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, maximum
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import UOp
 from tinyedge.core.program import program
 from tinyedge.core.tensor.expressions import declared, expression
 from tinyedge.core.tensor.graph import Port, State
@@ -172,11 +173,11 @@ class _Assembler:
     ) -> Iterator[program.Copy]:
         for source, destination in copies:
             assert source.dtype is destination.dtype and source.layout == destination.layout
-            words = ix.size_mul(source.layout.count(source.shape), source.dtype.itemsize)
+            words = source.layout.count(source.shape) * source.dtype.itemsize
             yield program.Copy(
                 self.numbers[self.sharing.home(source)],
                 self.numbers[destination],
-                expression(ix.size_mul(ix.size_ceildiv(words, 4), 4)),
+                expression(ix.round_up(words, 4)),
             )
 
     def _images(self) -> Iterator[program.Image]:

@@ -10,9 +10,9 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.decompose import joined, narrowed
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.rewrite import replaced
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, cast
+from tinyedge.core.ir.uop import UOp, as_node, cast
 
 
 def stored_halves(state: Compilation) -> tuple[str, ...]:
@@ -68,11 +68,11 @@ def writes_vectors(sink: UOp) -> bool:
     for store in sink.src:
         address = (store.src[1] if store.op is ops.GUARD else store).src[2]
         lane = next((r for r in address.ranges if r.arg.kind == "vector"), None)
-        if lane is None or ix.terms(address).get((lane,), 0) != 1:
+        if lane is None or terms(address).get((lane,), 0) != 1:
             return False
         size = int(lane.src[0].arg)
-        rest = ix.sub(address, lane)
-        if size % 2 or lane in rest.ranges or ix.divisor(rest) % size:
+        rest = as_node(address - lane)
+        if size % 2 or lane in rest.ranges or divisor(rest) % size:
             return False
         if store.op is ops.GUARD and lane in store.src[0].ranges:
             return False

@@ -15,7 +15,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import UOp, toposort
 
 INDENT = "    "
@@ -160,9 +160,7 @@ class Printer:
         if node.dtype.lanes > 1 or (node.dtype.kind == "u" and not known):
             return f"{name}({', '.join(strip_parens(operand) for operand in operands)})"
         nonnegative = not signed or (
-            node.dtype is dt.index
-            and ix.bounds(node.src[0])[0] >= 0
-            and ix.bounds(node.src[1])[0] > 0
+            node.dtype is dt.index and bounds(node.src[0])[0] >= 0 and bounds(node.src[1])[0] > 0
         )
         sign = "/" if node.op is ops.FLOORDIV else "%"
         if nonnegative or _known_nonnegative(node.src[0]):

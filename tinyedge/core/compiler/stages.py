@@ -23,9 +23,10 @@ from tinyedge.core.compiler.state import Compilation, Kernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
-from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 
 def fold(state: Compilation) -> None:

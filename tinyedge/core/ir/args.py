@@ -7,11 +7,9 @@ LANE. `ops` says which row takes what.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tinyedge.core.ir.ops import Primitive, TensorSource
-
-Size = Any  # an int, or an index expression
+from tinyedge.core.ir.uop import Size
 
 
 @dataclass(frozen=True, slots=True)

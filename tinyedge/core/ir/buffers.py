@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyedge.core.dtype import DType
+from tinyedge.core.ir.polynomial import Terms, build, terms
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import Shape, Size, UOp
 
 IMAGE_ROW = 2**20  # from one row of an image to the next in an address, more than any row has
 PIXEL = 4  # elements
@@ -39,7 +41,7 @@ class Layout:
     def stored(self, shape: Shape) -> Shape:
         """Sizes in memory, in memory's order."""
         return tuple(
-            _round_up(shape[axis], pad) for axis, pad in zip(self.order, self.pads, strict=True)
+            ix.round_up(shape[axis], pad) for axis, pad in zip(self.order, self.pads, strict=True)
         )
 
     def count(self, shape: Shape) -> Size:
@@ -63,14 +65,14 @@ class Layout:
 
     def flatten(self, shape: Shape, indices: tuple[UOp, ...]) -> UOp:
         """The linear address of an element."""
-        address = ix.ZERO
+        address: Size = 0
         stride: Size = 1
         sizes = self.stored(shape)
         for place in range(len(sizes) - 1, -1, -1):
             if self.rows is not None and place == self.rows.axes - 1:
                 stride = IMAGE_ROW
-            address = ix.add(address, ix.mul(indices[self.order[place]], as_node(stride)))
-            stride = ix.size_mul(stride, sizes[place])
+            address += indices[self.order[place]] * stride
+            stride *= sizes[place]
         return ix.joined(address)
 
     @property
@@ -79,23 +81,17 @@ class Layout:
         return self.pads[-1] if self.pads else 1
 
 
-def _round_up(size: Size, multiple: int) -> Size:
-    if multiple == 1:
-        return size
-    return ix.size_mul(ix.size_ceildiv(size, multiple), multiple)
-
-
 def coordinates(address: UOp) -> tuple[UOp, UOp]:
     """The place in the row, in elements, and the row of an address in an image."""
-    places: ix.Terms = {}
-    rows: ix.Terms = {}
-    for monomial, coefficient in ix.terms(address).items():
+    places: Terms = {}
+    rows: Terms = {}
+    for monomial, coefficient in terms(address).items():
         row = (coefficient + IMAGE_ROW // 2) // IMAGE_ROW
         if row:
             rows[monomial] = row
         if coefficient != row * IMAGE_ROW:
             places[monomial] = coefficient - row * IMAGE_ROW
-    return ix.build(places), ix.build(rows)
+    return build(places), build(rows)
 
 
 def row_major(shape: Shape) -> Layout:

@@ -12,7 +12,8 @@ from tinyedge.core import stored
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import outline
-from tinyedge.core.ir.uop import Size, UOp, symbol_value, toposort
+from tinyedge.core.ir.shapes import symbol_value
+from tinyedge.core.ir.uop import Size, UOp, toposort
 
 Array = Any
 

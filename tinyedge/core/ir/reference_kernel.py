@@ -17,7 +17,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.ir.reference import reduce_array, size_value
-from tinyedge.core.ir.uop import UOp, as_size, symbol_value, toposort
+from tinyedge.core.ir.shapes import symbol_value
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 Array = Any
 LIMIT = 10**8  # elements of an intermediate array

@@ -19,8 +19,9 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import PIXEL
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.reference import size_value
+from tinyedge.core.ir.shapes import symbol_value
 from tinyedge.core.ir.sharing import Accesses
-from tinyedge.core.ir.uop import UOp, symbol_value, toposort
+from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
 LIMIT = 10**7  # threads

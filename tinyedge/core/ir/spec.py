@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.ir.uop import Size, UOp, toposort
 
 TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
@@ -96,11 +96,21 @@ def _check_loop(node: UOp) -> None:
 
 def _overlap(a: Sequence[args.Span], b: Sequence[args.Span]) -> bool:
     for one, other in zip(a, b, strict=True):
-        if not all(isinstance(x, int) for x in (one.start, one.end, other.start, other.end)):
-            return False
-        if one.end <= other.start or other.end <= one.start:
+        if not _meet(one.start, one.end, other.start, other.end):
             return False
     return True
+
+
+def _meet(start: Size, end: Size, other: Size, other_end: Size) -> bool:
+    """Whether two spans are known to share an element."""
+    return (
+        isinstance(start, int)
+        and isinstance(end, int)
+        and isinstance(other, int)
+        and isinstance(other_end, int)
+        and start < other_end
+        and other < end
+    )
 
 
 def _check_types(stage: str, node: UOp) -> None:

@@ -18,7 +18,7 @@ from dataclasses import fields, is_dataclass
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import workgroup_buffers
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 # An expression longer than this gets a name of its own; an argument's text is cut to this length.
@@ -214,20 +214,21 @@ class _Writer:
 
     def _polynomial(self, node: UOp) -> tuple[str, int]:
         """A sum of products, the greatest strides first, the constant last."""
-        terms = ix.terms(node)
+        polynomial = terms(node)
         order = sorted(
-            (m for m in terms if m), key=lambda m: (-abs(terms[m]), [ix.atom_key(a) for a in m])
+            (m for m in polynomial if m),
+            key=lambda m: (-abs(polynomial[m]), [atom_key(a) for a in m]),
         )
         text = ""
         for monomial in order:
-            coefficient = terms[monomial]
+            coefficient = polynomial[monomial]
             factors = [self.write(atom, 8) for atom in monomial]
             if abs(coefficient) != 1:
                 factors.insert(0, str(abs(coefficient)))
             sign = "-" if coefficient < 0 else "+"
             text += f" {sign} " if text else sign.strip("+")
             text += "*".join(factors)
-        constant = terms.get((), 0)
+        constant = polynomial.get((), 0)
         if constant:
             text += f" {'-' if constant < 0 else '+'} {abs(constant)}"
         single = len(order) == 1 and not constant

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import math
+import operator
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
 
+# An integer of a shape or an address: an int where it is constant, an index node where it is open.
 Size = Union[int, "UOp"]
 Shape = tuple[Size, ...]
+
+# What the modules above know of nodes, by row; importing `core.ir` fills both. How index nodes are
+# computed (`rules.index`), and the shapes of tensor nodes (`shapes`); nodes of other rows have ().
+ARITHMETIC: dict[Primitive, Callable[..., UOp]] = {}
+SHAPES: dict[Primitive, Callable[[UOp], Shape]] = {}
 
 _interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
@@ -26,6 +32,10 @@ class UOp:
 
     op: its row in `ops`. dtype: element type. src: operands. arg: what the row says.
     shape: of a tensor node; () for scalars and everything inside kernels.
+
+    Index nodes have the operators of integers, and these with ints: `r * step + i` is the canonical
+    node of its value, or the int where the value is constant, so that a size is never a constant
+    node. Divisors are positive; `//` rounds down. Other nodes have none, and none has `<`.
     """
 
     __slots__ = (
@@ -66,13 +76,47 @@ class UOp:
         node._terms = None
         node._ranges = None
         node._digest = None
-        node.shape = _shape(node)
+        shape = SHAPES.get(op)
+        node.shape = () if shape is None else shape(node)
         _interned[key] = node
         return node
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg!r}"
         return f"<{self.op.name} {self.dtype}{arg} {list(self.shape) if self.shape else ''}>"
+
+    def __add__(self, other: Size) -> Size:
+        return _computed(ops.ADD, self, other)
+
+    def __radd__(self, other: int) -> Size:
+        return _computed(ops.ADD, other, self)
+
+    def __sub__(self, other: Size) -> Size:
+        return _computed(ops.SUB, self, other)
+
+    def __rsub__(self, other: int) -> Size:
+        return _computed(ops.SUB, other, self)
+
+    def __mul__(self, other: Size) -> Size:
+        return _computed(ops.MUL, self, other)
+
+    def __rmul__(self, other: int) -> Size:
+        return _computed(ops.MUL, other, self)
+
+    def __floordiv__(self, other: Size) -> Size:
+        return _computed(ops.FLOORDIV, self, other)
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return _computed(ops.FLOORDIV, other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        return _computed(ops.MOD, self, other)
+
+    def __rmod__(self, other: int) -> Size:
+        return _computed(ops.MOD, other, self)
+
+    def __neg__(self) -> Size:
+        return _computed(ops.NEG, self)
 
     def replace(self, src: tuple[UOp, ...]) -> UOp:
         """The same operation on other operands."""
@@ -97,6 +141,19 @@ class UOp:
                     node._digest = _structure_hash(node)
         assert self._digest is not None
         return self._digest
+
+
+def _computed(op: Primitive, *operands: Size) -> Size:
+    nodes = [_operand(op, size) for size in operands]
+    return as_size(ARITHMETIC[op](*nodes))
+
+
+def _operand(op: Primitive, size: Size) -> UOp:
+    if not isinstance(size, UOp):
+        return const(operator.index(size), dt.index)
+    if size.dtype is not dt.index:
+        raise TypeError(f"{op.name} of {size!r}: operators are for index nodes")
+    return size
 
 
 def _bits(value: Any) -> Any:
@@ -200,28 +257,6 @@ def cast(node: UOp, dtype: DType) -> UOp:
     return node if node.dtype is dtype else UOp(ops.CAST, dtype, (node,))
 
 
-def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
-    """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step.
-
-    The result is offset + step * t: the node of t counts steps, so divisions of the size are exact.
-    """
-    from tinyedge.core.ir.rules import index as ix
-
-    offset = minimum % step
-    node = UOp(
-        ops.SYMBOL,
-        dt.index,
-        (),
-        args.Symbol(name, minimum // step, (maximum - offset) // step, step, offset),
-    )
-    return ix.add(ix.mul(node, const(step, dt.index)), const(offset, dt.index))
-
-
-def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
-    """The value of a SYMBOL node, given the sizes by name."""
-    return (sizes[node.arg.name] - int(node.arg.offset)) // int(node.arg.step)
-
-
 def as_node(size: Size) -> UOp:
     """A size as an index expression."""
     return size if isinstance(size, UOp) else const(size, dt.index)
@@ -230,92 +265,6 @@ def as_node(size: Size) -> UOp:
 def as_size(node: UOp) -> Size:
     """An index expression as a size: an int where it is constant."""
     return int(node.arg) if node.op is ops.CONST else node
-
-
-def _shape(node: UOp) -> Shape:
-    op = node.op
-    group = op.group
-    if group in ("kernel", "statement"):
-        return ()
-    if group == "source":
-        if op is ops.BUFFER:
-            return tuple(node.arg.shape)
-        if op in (ops.IOTA, ops.EMPTY):
-            return tuple(node.arg)
-        return tuple(node.arg.shape) if op is ops.LOOP_OUTPUT else ()
-    if group == "loop":
-        return ()
-    first = node.src[0].shape
-    if op.elementwise:
-        for source in node.src[1:]:
-            if source.shape != first:
-                raise ValueError(f"{op.name} of shapes {[s.shape for s in node.src]}")
-        return first
-    if group == "movement":
-        return _movement_shape(node, first)
-    if op is ops.REDUCE:
-        return tuple(size for axis, size in enumerate(first) if axis not in node.arg.axes)
-    if op is ops.GATHER:
-        axis = node.arg
-        return first[:axis] + node.src[1].shape + first[axis + 1 :]
-    return first  # ASSIGN, REALIZE, UPDATE_ROW, SCATTER
-
-
-def _movement_shape(node: UOp, shape: Shape) -> Shape:
-    from tinyedge.core.ir.rules import index as ix
-
-    op, arg = node.op, node.arg
-    if op in (ops.RESHAPE, ops.EXPAND):
-        return tuple(arg)
-    if op is ops.PERMUTE:
-        return tuple(shape[axis] for axis in arg)
-    if op is ops.PAD:
-        return tuple(
-            ix.size_add(size, m.before, m.after) for size, m in zip(shape, arg, strict=True)
-        )
-    if op is ops.SHRINK:
-        return tuple(ix.size_sub(span.end, span.start) for span in arg)
-    if op is ops.FLIP:
-        return shape
-    span = ix.size_sub(shape[arg.axis], (arg.size - 1) * arg.dilation + 1)
-    count = ix.size_add(ix.size_floordiv(span, arg.stride), 1)
-    return shape[: arg.axis] + (count,) + shape[arg.axis + 1 :] + (arg.size,)
-
-
-def product(sizes: Iterable[Size]) -> Size:
-    """The product of sizes."""
-    total: Size = 1
-    for size in sizes:
-        if isinstance(total, int) and isinstance(size, int):
-            total *= size
-        else:
-            total = _product(total, size)
-    return total
-
-
-def _product(a: Size, b: Size) -> Size:
-    from tinyedge.core.ir.rules import index as ix
-
-    return ix.size_mul(a, b)
-
-
-def minimum(size: Size) -> int | float:
-    """The least value a size can take."""
-    from tinyedge.core.ir.rules import index as ix
-
-    return size if isinstance(size, int) else ix.bounds(size)[0]
-
-
-def maximum(size: Size) -> int:
-    """The greatest value a size can take."""
-    if isinstance(size, int):
-        return size
-    from tinyedge.core.ir.rules import index as ix
-
-    bound = ix.bounds(size)[1]
-    if math.isinf(bound):
-        raise ValueError(f"size {size} has no upper bound")
-    return int(bound)
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

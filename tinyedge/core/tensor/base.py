@@ -11,7 +11,8 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise
 
 if TYPE_CHECKING:
     from typing_extensions import Self

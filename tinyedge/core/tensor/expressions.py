@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.polynomial import atom_key, bounds, terms
 from tinyedge.core.ir.uop import Size, UOp, toposort
 from tinyedge.core.program import program
 
@@ -21,8 +21,8 @@ def expression(size: Size) -> program.Expression:
         elif node.op is ops.SYMBOL:
             texts[node] = _steps(node)
         elif node.op in (ops.ADD, ops.MUL):
-            texts[node] = _polynomial(ix.terms(node), texts)
-        elif node.op in (ops.FLOORDIV, ops.MOD) and ix.bounds(node.src[1])[0] < 1:
+            texts[node] = _polynomial(terms(node), texts)
+        elif node.op in (ops.FLOORDIV, ops.MOD) and bounds(node.src[1])[0] < 1:
             dividend, divisor = (texts[s] for s in node.src)  # a size of 0 divides nothing
             texts[node] = (node.op.name, dividend, ("max", divisor, 1))
         else:
@@ -49,7 +49,7 @@ def _polynomial(
     total: program.Expression | None = None
     constant = terms.get((), 0)
     for monomial, coefficient in sorted(
-        terms.items(), key=lambda item: [ix.atom_key(a) for a in item[0]]
+        terms.items(), key=lambda item: [atom_key(a) for a in item[0]]
     ):
         if not monomial:
             continue

@@ -9,8 +9,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import LoopInfo
 from tinyedge.core.ir.ops import Primitive
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Shape, Size, UOp, maximum, product
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, Size, UOp
 from tinyedge.core.tensor.base import UnequalSizes
 from tinyedge.core.tensor.elementwise import Elementwise
 
@@ -47,12 +47,12 @@ class Memory(Elementwise):
             return parts[0]
         total: Size = 0
         for part in parts:
-            total = ix.size_add(total, part.shape[axis])
+            total += part.shape[axis]
         shape = first.shape[:axis] + (total,) + first.shape[axis + 1 :]
         node = UOp(ops.EMPTY, first.dtype, (), shape)
         start: Size = 0
         for part in parts:
-            end = ix.size_add(start, part.shape[axis])
+            end = start + part.shape[axis]
             region = [args.Span(0, size) for size in shape]
             region[axis] = args.Span(start, end)
             node = UOp(ops.ASSIGN, first.dtype, (node, part.node), tuple(region))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, elementwise, minimum, product
+from tinyedge.core.ir.shapes import minimum, product
+from tinyedge.core.ir.uop import Size, UOp, elementwise
 from tinyedge.core.tensor.base import Axes, Lazy, Scalar, UnequalSizes, axes_of, fixed
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Movement(Lazy):
             known = product(size for axis, size in enumerate(target) if axis != unknown[0])
             if known == 0:
                 raise ValueError(f"reshape of {list(self.shape)} to {list(shape)}: -1 beside a 0")
-            rest = ix.size_floordiv(self.size, known)
+            rest = self.size // known
             target = target[: unknown[0]] + (rest,) + target[unknown[0] + 1 :]
         if product(target) != self.size:
             message = f"reshape of {list(self.shape)} to {list(shape)}: the counts differ"
@@ -87,7 +88,7 @@ class Movement(Lazy):
         if any(_negative(amount) for pair in pads for amount in pair):
             pads = [_removing(size, *pair) for size, pair in zip(self.shape, pads, strict=True)]
             cut = [
-                (-min(_known(lo), 0), ix.size_add(size, min(_known(hi), 0)))
+                (-min(_known(lo), 0), size + min(_known(hi), 0))
                 for (lo, hi), size in zip(pads, self.shape, strict=True)
             ]
             rest = [(0 if _negative(lo) else lo, 0 if _negative(hi) else hi) for lo, hi in pads]
@@ -109,11 +110,11 @@ class Movement(Lazy):
         """`pad` by amounts of which only the run knows whether they add or remove elements, or of
         more elements than there are: first what they add, then what they remove.
         """
-        grown = [(ix.size_max(lo, 0), ix.size_max(hi, 0)) for lo, hi in pads]
+        grown = [(ix.maximum(lo, 0), ix.maximum(hi, 0)) for lo, hi in pads]
         region: list[tuple[Size, Size]] = []
         for size, (lo, hi) in zip(self.shape, pads, strict=True):
-            start = ix.size_max(ix.size_sub(0, lo), 0)
-            region.append((start, ix.size_add(start, size, lo, hi)))
+            start = ix.maximum(-lo, 0)
+            region.append((start, start + size + lo + hi))
         return self.pad(grown, value).shrink(region)
 
     def shrink(self, bounds: Sequence[tuple[Size, Size]]) -> Self:
@@ -191,10 +192,10 @@ class Movement(Lazy):
                 axis += 1
             else:
                 length = result.shape[axis]
-                start = item if item >= 0 else ix.size_add(length, item)
+                start = item if item >= 0 else length + item
                 if isinstance(length, int) and not 0 <= fixed(start) < length:
                     raise IndexError(f"index {item} of an axis of {length}")
-                cut = result._cut(axis, start, ix.size_add(start, 1))
+                cut = result._cut(axis, start, start + 1)
                 result = cut.reshape(cut.shape[:axis] + cut.shape[axis + 1 :])
         return result
 

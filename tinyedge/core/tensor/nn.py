@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.base import Axes, UnequalSizes, axes_of, fixed
 from tinyedge.core.tensor.mathematics import log1p
@@ -84,8 +83,8 @@ def conv(
         taps = fixed(kernel[axis])
         windows = windows.window(2 + axis, taps, strides[axis], dilations[axis])
     out = windows.shape[2 : 2 + spatial]
-    per_group = ix.size_floordiv(channels, groups)
-    filters = ix.size_floordiv(weight.shape[0], groups)
+    per_group = channels // groups
+    filters = weight.shape[0] // groups
     if per_group != weight.shape[1]:
         message = f"conv of {list(x.shape)} with {list(weight.shape)}, {groups} groups"
         raise UnequalSizes(message, (per_group, weight.shape[1]))
@@ -123,7 +122,7 @@ def conv_transpose(
     cut = tuple(pads) or ((0, 0),) * spatial
     batch, channels = x.shape[:2]
     filters = weight.shape[1]
-    per_group = ix.size_floordiv(channels, groups)
+    per_group = channels // groups
     kernel = _dilated(weight, dilations)
     span = [fixed(size) for size in kernel.shape[2:]]
     taps = [-(-k // s) for k, s in zip(span, strides, strict=True)]
@@ -152,15 +151,15 @@ def conv_transpose(
     right = right.permute(order).reshape((1, groups, filters, per_group, *phases, *taps))
     first_tap = 4 + 2 * spatial
     total = (left * right).sum((3, *range(first_tap, first_tap + spatial)))
-    full = [ix.size_mul(q, s) for q, s in zip(blocks, strides, strict=True)]
-    result = total.reshape((batch, ix.size_mul(groups, filters), *full))
+    full = [q * s for q, s in zip(blocks, strides, strict=True)]
+    result = total.reshape((batch, groups * filters, *full))
     region: list[tuple[Size, Size]] = [(0, size) for size in result.shape[:2]]
     tail: list[tuple[Size, Size]] = [(0, 0), (0, 0)]
     for axis in range(spatial):
         before, after = cut[axis]
-        length = ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis])
-        end = ix.size_sub(ix.size_add(length, span[axis], extra[axis]), after)
-        overrun = ix.size_sub(end, full[axis])
+        length = (x.shape[2 + axis] - 1) * strides[axis]
+        end = length + span[axis] + extra[axis] - after
+        overrun = end - full[axis]
         more = overrun if isinstance(overrun, int) and overrun > 0 else 0
         tail.append((0, more))
         region.append((before, end))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.ops import Primitive
-from tinyedge.core.ir.uop import UOp, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.base import Axes, axes_of, computed
 from tinyedge.core.tensor.memory import Memory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import Union, cast
 
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, as_node, symbol, toposort
+from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.uop import Size, UOp, toposort
 
 Dim = Union[int, str, None]  # fixed, named, or anonymous
 GREATEST = (1 << 31) - 1
@@ -208,10 +210,10 @@ def resolve(
 _OPERATOR = re.compile(r"(//|[+*()]|(?<=\s)-(?=\s))")  # a name may hold a minus: `batch-size`
 _PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "//": 2}
 _ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
-    "+": ix.size_add,
-    "-": ix.size_sub,
-    "*": ix.size_mul,
-    "//": ix.size_floordiv,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
 }
 _OPERAND = re.compile(r"[0-9]{1,9}|[^\W\d]\w*")
 LONGEST = 64  # names, numbers and operators of one expression
@@ -347,7 +349,7 @@ def _evaluated(name: str, postfix: Sequence[str], sizes: Mapping[str, Size]) -> 
             stack.append(_ARITHMETIC[token](stack.pop(), right))
         else:
             stack.append(sizes[token] if token in sizes else int(token))
-    low, high = ix.bounds(as_node(stack[0]))
+    low, high = bounds(stack[0])
     if low < 0 or high > GREATEST:
         raise InputError(
             f"the size {name!r}",
@@ -361,7 +363,7 @@ def _evaluated(name: str, postfix: Sequence[str], sizes: Mapping[str, Size]) -> 
 
 def _check_chosen(name: str, given: Bounds, size: Size) -> None:
     """Raise InputError where a computed size is given a value that it need not have."""
-    low, high = ix.bounds(as_node(size))
+    low, high = bounds(size)
     if not (given.low <= low and high <= given.high and given.step == 1):
         found = f"{low}" if low == high else f"{low}..{high}"
         raise _bad(name, str(given), f"it is computed from other sizes, as {found}")

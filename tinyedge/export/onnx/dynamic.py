@@ -9,8 +9,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.dynamic import is_dynamic, most
 from tinyedge.core.errors import UnsupportedOp
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, maximum, minimum, symbol, toposort
+from tinyedge.core.ir.shapes import maximum, minimum, symbol
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, toposort
 from tinyedge.core.tensor.graph import Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
@@ -36,7 +36,7 @@ class DynamicSizes:
         """How many elements of a mask are true, where that has a name."""
         if mask in self.masks or mask.complement not in self.masks:
             return self.masks.get(mask)
-        return ix.size_sub(mask.size, self.masks[mask.complement])
+        return mask.size - self.masks[mask.complement]
 
     def add(
         self,

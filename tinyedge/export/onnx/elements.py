@@ -11,8 +11,10 @@ from typing import Any, Union
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, minimum
+from tinyedge.core.ir.shapes import minimum
+from tinyedge.core.ir.uop import Size, UOp, as_node
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,26 @@ class NotKnown(Exception):
 
 def _checked(size: Size) -> Size:
     """A size that is neither beyond int64 nor a polynomial without end. Raises NotKnown."""
-    low, high = (size, size) if isinstance(size, int) else ix.bounds(size)
+    low, high = (size, size) if isinstance(size, int) else bounds(size)
     if low < -_GREATEST or high > _GREATEST:
         raise NotKnown
-    if isinstance(size, UOp) and len(ix.terms(size)) > _MOST_TERMS:
+    if isinstance(size, UOp) and len(terms(size)) > _MOST_TERMS:
         raise NotKnown
     return size
 
 
 def _times(a: Size, b: Size) -> Size:
     if isinstance(a, UOp) and isinstance(b, UOp):
-        if len(ix.terms(a)) * len(ix.terms(b)) > _MOST_TERMS:
+        if len(terms(a)) * len(terms(b)) > _MOST_TERMS:
             raise NotKnown
         if _factors(a) + _factors(b) > _MOST_FACTORS:
             raise NotKnown
-    return ix.size_mul(a, b)
+    return a * b
 
 
 def _factors(size: UOp) -> int:
     """The degree of a polynomial."""
-    return max(map(len, ix.terms(size)), default=0)
+    return max(map(len, terms(size)), default=0)
 
 
 def _quotient(size: Size, denominator: Size) -> Element:
@@ -65,9 +67,9 @@ def _quotient(size: Size, denominator: Size) -> Element:
         return _open_quotient(size, _checked(denominator))
     if isinstance(size, int):
         return size / denominator if size % denominator else size // denominator
-    common = math.gcd(ix.divisor(size), denominator)
+    common = math.gcd(divisor(size), denominator)
     if common > 1:
-        reduced = ix.size_floordiv(size, common)
+        reduced = size // common
         if isinstance(reduced, int):
             return _quotient(reduced, denominator // common)
         size, denominator = reduced, denominator // common
@@ -81,8 +83,8 @@ def _quotient(size: Size, denominator: Size) -> Element:
 def _open_quotient(size: Size, denominator: Size) -> Element:
     if size == denominator:
         return 1
-    if as_size(ix.mod(as_node(size), as_node(denominator))) == 0:
-        return ix.size_floordiv(size, denominator)
+    if size % denominator == 0:
+        return size // denominator
     return Quotient(size, denominator)
 
 
@@ -117,7 +119,7 @@ def caster(dtype: DType) -> Callable[[Element], Element]:
 
 def _add(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
-    return _quotient(ix.size_add(_times(x, q), _times(y, p)), _times(p, q))
+    return _quotient(_times(x, q) + _times(y, p), _times(p, q))
 
 
 def _subtract(a: Element, b: Element) -> Element:
@@ -126,7 +128,7 @@ def _subtract(a: Element, b: Element) -> Element:
 
 def _negative(a: Element) -> Element:
     x, p = _parts(a)
-    return _quotient(ix.size_mul(x, -1), p)
+    return _quotient(-x, p)
 
 
 def _multiply(a: Element, b: Element) -> Element:
@@ -140,7 +142,7 @@ def _divide(a: Element, b: Element) -> Element:
         if y == 0:
             raise NotKnown
         sign = -1 if y < 0 else 1
-        return _quotient(_times(x, ix.size_mul(q, sign)), ix.size_mul(p, abs(y)))
+        return _quotient(_times(x, q * sign), p * abs(y))
     bottom = _times(y, p)
     if minimum(bottom) <= 0:
         raise NotKnown
@@ -152,12 +154,12 @@ def steps_between(first: Element, last: Element, step: Element) -> Size:
     (x, p), (y, q) = _parts(_subtract(last, first)), _parts(step)
     if not isinstance(y, int) or y == 0:
         raise NotKnown
-    return ix.size_ceildiv(_times(x, ix.size_mul(q, 1 if y > 0 else -1)), ix.size_mul(p, abs(y)))
+    return ix.ceildiv(_times(x, q * (1 if y > 0 else -1)), p * abs(y))
 
 
 def _floor(a: Element) -> Element:
     x, p = _parts(a)
-    return ix.size_floordiv(x, p)
+    return x // p
 
 
 def _truncated(a: Element) -> Element:
@@ -167,21 +169,21 @@ def _truncated(a: Element) -> Element:
 
 def _toward_zero(x: Size, y: Size) -> Size:
     """x / y for y > 0."""
-    up, down = ix.size_max(x, 0), ix.size_max(ix.size_sub(0, x), 0)
-    return ix.size_sub(ix.size_floordiv(up, y), ix.size_floordiv(down, y))
+    up, down = ix.maximum(x, 0), ix.maximum(-x, 0)
+    return up // y - down // y
 
 
 def _floor_divide(a: Element, b: Element) -> Element:
     (x, p), (y, q) = _parts(a), _parts(b)
     if p != 1 or q != 1 or minimum(y) <= 0:
         raise NotKnown
-    return ix.size_floordiv(x, y)
+    return x // y
 
 
 def _truncated_divide(a: Element, b: Element) -> Element:
     x, y = _size(a), _size(b)
     if isinstance(y, int) and y < 0:
-        x, y = ix.size_sub(0, x), -y
+        x, y = -x, -y
     if minimum(y) <= 0:
         raise NotKnown
     return _toward_zero(x, y)
@@ -191,7 +193,7 @@ def _remainder(a: Element, b: Element) -> Element:
     x, y = _size(a), _size(b)
     if minimum(y) <= 0:
         raise NotKnown
-    return as_size(ix.mod(as_node(x), as_node(y)))
+    return x % y
 
 
 def _size(a: Element) -> Size:
@@ -202,11 +204,11 @@ def _size(a: Element) -> Size:
 
 
 def _greater(a: Element, b: Element) -> Element:
-    return as_size(ix.maximum(as_node(_size(a)), as_node(_size(b))))
+    return ix.maximum(_size(a), _size(b))
 
 
 def _lesser(a: Element, b: Element) -> Element:
-    return as_size(ix.minimum(as_node(_size(a)), as_node(_size(b))))
+    return ix.minimum(_size(a), _size(b))
 
 
 def _decided(node: UOp) -> bool:
@@ -256,7 +258,7 @@ def _where(condition: Element, yes: Element, no: Element) -> Element:
 
 def _absolute(a: Element) -> Element:
     x, _ = _parts(a)
-    if isinstance(x, UOp) and ix.bounds(x)[0] < 0:
+    if isinstance(x, UOp) and bounds(x)[0] < 0:
         raise NotKnown
     return abs(a) if isinstance(a, (int, float)) else a
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import size_value
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Size, UOp, toposort
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.causes import Causes, next_step
@@ -98,7 +98,7 @@ def unequal(subject: str, a: Size, b: Size, causes: Causes) -> InputError:
 
 def too_small(subject: str, size: Size, least: int, causes: Causes) -> InputError | None:
     """The error for a size that is below `least` at some ends of its symbols' ranges, if any."""
-    if isinstance(size, int) or ix.bounds(size)[0] >= least:
+    if isinstance(size, int) or bounds(size)[0] >= least:
         return None
     symbols = [node for node in toposort((size,)) if node.op is ops.SYMBOL]
     if len(symbols) > MANY_SYMBOLS:

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from tinyedge.core.dtype import DType, bfloat16, codes, float32, from_numpy
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
-from tinyedge.core.ir.uop import Shape, Size, UOp, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, Size, UOp, toposort
 from tinyedge.core.tensor.base import UnequalSizes
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor

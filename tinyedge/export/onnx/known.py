@@ -20,9 +20,10 @@ from tinyedge.core import stored
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, as_size, product, toposort
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import Limits
 from tinyedge.export.onnx.elements import ELEMENTWISE, Element, NotKnown, Quotient, caster
@@ -283,7 +284,7 @@ def _held(array: Any, dtype: DType) -> Any:
     if dtype.is_int and array.dtype == object:
         low, high = dtype.limits
         for item in array.reshape(-1).tolist():
-            least, most = ix.bounds(item) if isinstance(item, UOp) else (low, high)
+            least, most = bounds(item) if isinstance(item, UOp) else (low, high)
             if not low <= least <= most <= high:
                 raise NotKnown
     return array

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.uop import Size, UOp, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, toposort
 
 _SAME_ORDER = (ops.RESHAPE, ops.PERMUTE, ops.REALIZE)  # where elements lie along one axis
 _SAME_ELEMENTS = (*_SAME_ORDER, ops.FLIP)

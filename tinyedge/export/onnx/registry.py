@@ -24,7 +24,8 @@ import onnx
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.uop import Shape, Size, UOp, maximum, product
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.causes import next_step
 from tinyedge.export.onnx.context import Call, Context, Scope

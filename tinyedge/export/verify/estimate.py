@@ -13,7 +13,8 @@ from tinyedge.core.compiler.assemble import placed
 from tinyedge.core.compiler.schedule.kernels import Launch, LoopStep
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.uop import UOp, as_size, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 from tinyedge.core.program.program import Weight
 from tinyedge.export.limits import FREE_BYTES, Limits
 

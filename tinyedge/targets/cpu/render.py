@@ -10,7 +10,7 @@ from tinyedge.core.compiler.render import FUNCTIONS, Printer, known_shift, strip
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import UOp, as_node
 
 TYPES = {
@@ -158,7 +158,7 @@ def _may_wrap(node: UOp) -> bool:
     if node.dtype is not dt.index:
         return True
     least, greatest = dt.index.limits
-    low, high = ix.bounds(node)
+    low, high = bounds(node)
     return low < least or high > greatest
 
 

@@ -15,10 +15,11 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.compiler.schedule.canonical import guard
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, rebuilding, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 
 
 def expand(sink: UOp, caps: Caps) -> UOp:
@@ -44,7 +45,7 @@ def _one_writer(sink: UOp) -> UOp:
     threads = [r for r in found if r.arg.kind == "threads"]
     if not threads or any(r.arg.kind == "lane" for r in found):
         return sink
-    first = ix.less(threads[0], ix.ONE)
+    first = ix.less(threads[0], 1)
     stores = []
     for store in sink.src:
         if store.op is ops.GUARD:
@@ -168,12 +169,12 @@ class _Vectorizer:
 
     def _contiguous(self, address: UOp) -> bool:
         """Whether lane i is at address + i, with an address that a vector load accepts."""
-        rest = dict(ix.terms(address))
+        rest = dict(terms(address))
         if rest.pop((self.lane,), 0) != 1 or any(self.lane in m for m in rest):
             return False
         if any(self.lane in atom.ranges for monomial in rest for atom in monomial):
             return False
-        return self.caps.unaligned or ix.divisor(ix.build(rest)) % self.count == 0
+        return self.caps.unaligned or divisor(build(rest)) % self.count == 0
 
     def _value(self, node: UOp, operands: tuple[UOp, ...]) -> UOp:
         if self.lane not in node.ranges:
@@ -222,13 +223,13 @@ def _group_loads(sink: UOp, caps: Caps) -> UOp:
     for node in toposort((sink,)):
         whole = node.dtype.bits == 32 or node.dtype is dt.float16
         if node.op is ops.LOAD and node.dtype.lanes == 1 and whole:
-            rest = dict(ix.terms(node.src[1]))
+            rest = dict(terms(node.src[1]))
             offset = rest.pop((), 0)
-            key = (node.src[0], ix.build(rest), *node.src[2:])
+            key = (node.src[0], build(rest), *node.src[2:])
             groups.setdefault(key, {})[offset] = node
     mapping: dict[UOp, UOp] = {}
     for key, members in groups.items():
-        if caps.unaligned or ix.divisor(key[1]) % width == 0:
+        if caps.unaligned or divisor(key[1]) % width == 0:
             mapping.update(_vector_loads(key, members, width, aligned=not caps.unaligned))
     return substitute((sink,), mapping)[0] if mapping else sink
 
@@ -244,7 +245,7 @@ def _vector_loads(
         lanes = [members.get(start + i) for i in range(width)]
         if any(lane is None for lane in lanes):
             continue
-        address = ix.add(key[1], const(start, dt.index))
+        address = as_node(key[1] + start)
         first = members[start]
         wide = UOp(ops.LOAD, first.dtype.vector(width), (key[0], address, *key[2:]), first.arg)
         for i, lane in enumerate(lanes):
@@ -291,7 +292,7 @@ def _width(node: UOp) -> int:
 def _in_vectors(node: UOp, width: int) -> UOp:
     param = UOp(ops.PARAM, node.src[0].dtype.vector(width), (), node.src[0].arg)
     at = 1 if node.op is ops.LOAD else 2
-    address = ix.floordiv(node.src[at], const(width, dt.index))
+    address = as_node(node.src[at] // width)
     return node.replace((param, *node.src[1:at], address, *node.src[at + 1 :]))
 
 
@@ -302,7 +303,7 @@ def _in_scalars(node: UOp) -> UOp:
         UOp(
             ops.LOAD,
             node.dtype.scalar,
-            (node.src[0], ix.add(node.src[1], const(i, dt.index)), *node.src[2:]),
+            (node.src[0], as_node(node.src[1] + i), *node.src[2:]),
             node.arg,
         )
         for i in range(node.dtype.lanes)
@@ -321,7 +322,7 @@ def _flat_stores(store: UOp) -> list[UOp]:
             UOp(
                 ops.STORE,
                 dt.index,
-                (param, extract(value, i), ix.add(address, const(i, dt.index))),
+                (param, extract(value, i), as_node(address + i)),
             ),
         )
         for i in range(value.dtype.lanes)

@@ -12,7 +12,8 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.lowered import Geometry
-from tinyedge.core.ir.uop import Size, UOp, as_size, maximum, product
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, as_size
 
 
 def geometry(sink: UOp, caps: Caps) -> Geometry:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import PIXEL, coordinates
+from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 
 
 def free_guards(sink: UOp) -> UOp:
@@ -34,7 +35,7 @@ def not_pixels(sink: UOp) -> set[int]:
             at = 1 if node.op is ops.LOAD else 2
             value = node if node.op is ops.LOAD else node.src[1]
             used[node.op].add(node.src[0].arg.slot)
-            if value.dtype.lanes != PIXEL or ix.divisor(node.src[at]) % PIXEL:
+            if value.dtype.lanes != PIXEL or divisor(node.src[at]) % PIXEL:
                 found.add(node.src[0].arg.slot)
     return found | (used[ops.LOAD] & used[ops.STORE])
 
@@ -49,7 +50,7 @@ def _at_coordinates(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return None
     at = 1 if node.op is ops.LOAD else 2
     place, row = coordinates(node.src[at])
-    pixel = ix.floordiv(place, const(PIXEL, dt.index))
+    pixel = as_node(place // PIXEL)
     return node.replace((*src[:at], pixel, row, *src[at + 1 :]))
 
 
@@ -64,25 +65,21 @@ def _implied(condition: UOp, param: UOp, address: UOp) -> bool:
     if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
         return False
     a, b = condition.src
-    wanted = ix.sub(ix.sub(b, a), ix.ONE)  # at least 0 where the condition holds
+    wanted = b - a - 1  # at least 0 where the condition holds
     width, height = param.arg.layout.image(param.arg.shape)
     place, row = coordinates(address)
-    last = (
-        ix.sub(const(width * PIXEL - 1, dt.index), place),
-        ix.sub(const(height - 1, dt.index), row),
-    )
+    last = (width * PIXEL - 1 - place, height - 1 - row)
     return any(_negative_with(inside, wanted) for inside in (place, row, *last))
 
 
-def _negative_with(inside: UOp, wanted: UOp) -> bool:
+def _negative_with(inside: Size, wanted: Size) -> bool:
     """Whether `inside` is below 0 wherever `wanted` is: inside <= factor * wanted + factor - 1."""
-    terms = ix.terms(inside)
-    for monomial, coefficient in ix.terms(wanted).items():
-        if monomial and monomial in terms:
-            factor, rest = divmod(terms[monomial], coefficient)
+    polynomial = terms(inside)
+    for monomial, coefficient in terms(wanted).items():
+        if monomial and monomial in polynomial:
+            factor, rest = divmod(polynomial[monomial], coefficient)
             if factor < 1 or rest:
                 continue
-            above = ix.sub(inside, ix.mul(wanted, const(factor, dt.index)))
-            if ix.bounds(above)[1] <= factor - 1:
+            if bounds(inside - wanted * factor)[1] <= factor - 1:
                 return True
     return False

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.lowered import Linear
+from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const, toposort
 
 Path = tuple[UOp, ...]
@@ -115,7 +115,7 @@ class _Linearizer:
 
     def _sum(self, node: UOp, done: dict[UOp, UOp]) -> UOp:
         levels: dict[int, dict[tuple[UOp, ...], int]] = {}
-        for monomial, coefficient in ix.terms(node).items():
+        for monomial, coefficient in terms(node).items():
             depth = max((self._depth(atom) for atom in monomial), default=10**6)
             levels.setdefault(depth, {})[monomial] = coefficient
         total: UOp | None = None
@@ -248,7 +248,7 @@ def _parts(body: UOp, op: ops.Primitive) -> list[UOp]:
 def _factored(polynomial: dict[tuple[UOp, ...], int], done: dict[UOp, UOp]) -> UOp:
     total: UOp | None = None
     for monomial, coefficient in sorted(
-        polynomial.items(), key=lambda item: [ix.atom_key(atom) for atom in item[0]]
+        polynomial.items(), key=lambda item: [atom_key(atom) for atom in item[0]]
     ):
         term: UOp | None = None
         for atom in monomial:

@@ -18,8 +18,9 @@ from tinyedge.core.compiler.optimize.moves import (
 )
 from tinyedge.core.compiler.schedule.canonical import coefficient_of, store_of
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, as_size, maximum, toposort
+from tinyedge.core.ir.polynomial import divisor, terms
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
@@ -228,7 +229,7 @@ def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
     if size.op is ops.CONST and size.arg <= UNROLL:
         schedule.attempt(To(number, "unroll"))
         return
-    if ix.divisor(size) % UNROLL == 0:
+    if divisor(size) % UNROLL == 0:
         number, last = schedule.split(number, UNROLL)
         schedule.attempt(To(last, "unroll"))
     if lanes > 1 and any(r.arg.number == number for r in ranges(schedule.sink)):
@@ -237,7 +238,7 @@ def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
 
 def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
     """Deal a range out to `lanes` threads, neighbors to neighbors."""
-    if ix.divisor(schedule.size(number)) % lanes:
+    if divisor(schedule.size(number)) % lanes:
         schedule.do(PadTo(number, lanes))
     if schedule.is_exactly(number, lanes):
         schedule.to(number, kind)
@@ -250,7 +251,7 @@ def _contiguous(sink: UOp) -> int | None:
     """The output range along which the kernel writes consecutive elements."""
     address = store_of(sink).src[2]
     for r in ranges(sink):
-        if r.arg.kind == "loop" and ix.terms(address).get((r,), 0) == 1:
+        if r.arg.kind == "loop" and terms(address).get((r,), 0) == 1:
             return int(r.arg.number)
     return None
 
@@ -269,7 +270,7 @@ def _vectorize(schedule: Schedule, vector: int) -> int | None:
     """Split the contiguous range into vectors; gives the number of the range over vectors."""
     width = schedule.caps.vector
     while width > 1:
-        if ix.divisor(schedule.size(vector)) % width == 0:
+        if divisor(schedule.size(vector)) % width == 0:
             before = schedule.sink, list(schedule.moves)
             if schedule.is_exactly(vector, width):
                 if schedule.attempt(To(vector, "vector")):
@@ -321,7 +322,7 @@ def _upcast(schedule: Schedule, number: int, count: int) -> None:
     """Copies of a range's steps in registers; rounds the range up where that is needed."""
     if count < 2:
         return
-    if ix.divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
+    if divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
         return
     if schedule.is_exactly(number, count):
         schedule.to(number, "upcast")
@@ -358,7 +359,7 @@ def _unroll(schedule: Schedule) -> None:
     number = inner.arg.number
     size = inner.src[0]
     if size.op is not ops.CONST:
-        step = UNROLL if ix.divisor(size) % UNROLL == 0 else 1
+        step = UNROLL if divisor(size) % UNROLL == 0 else 1
     else:
         if size.arg > UNROLL and size.arg % UNROLL:
             schedule.attempt(Fill(number, UNROLL))
@@ -394,7 +395,7 @@ def _to_grid(schedule: Schedule, number: int) -> None:
     if schedule.extent(number) <= min(schedule.caps.grid):
         schedule.to(number, "grid")
         return
-    if ix.divisor(schedule.size(number)) % GRID_STEP:
+    if divisor(schedule.size(number)) % GRID_STEP:
         schedule.do(PadTo(number, GRID_STEP))
     outer, inner = schedule.split(number, GRID_STEP)
     schedule.to(inner, "grid")
@@ -439,5 +440,5 @@ def _position(schedule: Schedule, number: int) -> int:
 
 def _divisor(size: UOp, most: int) -> int:
     """The greatest divisor of a size that is at most `most`."""
-    known = ix.divisor(size)
+    known = divisor(size)
     return max((d for d in range(1, most + 1) if known % d == 0), default=1)

@@ -25,6 +25,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     replace_ranges,
 )
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
@@ -72,15 +73,14 @@ class Split(Move):
         target = find(sink, self.range)
         _open(target, "split")
         size = target.src[0]
-        if self.factor < 2 or ix.divisor(size) % self.factor:
+        if self.factor < 2 or divisor(size) % self.factor:
             raise IllegalMove(f"cannot split range {self.range}: {self.factor} does not divide it")
         if self.outer <= max(numbers(sink)):
             raise IllegalMove(f"cannot split range {self.range}: number {self.outer} is taken")
         kind = target.arg.kind
-        count = ix.floordiv(size, const(self.factor, dt.index))
-        outer = make_range(count, self.outer, kind)
-        inner = make_range(as_node(self.factor), self.outer + 1, kind)
-        whole = ix.add(ix.mul(outer, const(self.factor, dt.index)), inner)
+        outer = make_range(size // self.factor, self.outer, kind)
+        inner = make_range(self.factor, self.outer + 1, kind)
+        whole = as_node(outer * self.factor + inner)
         pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
         return replace_ranges(sink, {target: (whole, pieces)})
 
@@ -100,13 +100,11 @@ class PadTo(Move):
         number, kind = target.arg.number, target.arg.kind
         _open(target, "pad")
         size = target.src[0]
-        if ix.divisor(size) % self.multiple == 0:
+        if divisor(size) % self.multiple == 0:
             raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
-        step = const(self.multiple, dt.index)
-        rounded = ix.mul(ix.floordiv(ix.add(size, ix.sub(step, ix.ONE)), step), step)
-        padded = make_range(rounded, number, kind)
+        padded = make_range(ix.round_up(size, self.multiple), number, kind)
         inside = ix.less(padded, size)
-        clamped = ix.minimum(padded, ix.sub(size, ix.ONE))
+        clamped = as_node(ix.minimum(padded, size - 1))
         if kind in REDUCE_KINDS:
             return mask_reductions(sink, target, padded, clamped, inside)
         guarded = []
@@ -136,7 +134,7 @@ class Fill(Move):
         if size.op is not ops.CONST or size.arg % self.multiple == 0:
             raise IllegalMove(f"cannot fill range {self.range}: {self.multiple} divides it")
         count = -(-size.arg // self.multiple) * self.multiple
-        filled = make_range(as_node(count), number, kind)
+        filled = make_range(count, number, kind)
         loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
         if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
@@ -151,8 +149,7 @@ class Fill(Move):
         exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
             target in source.ranges for n in loads for source in n.src[2:]
         )
-        last = const(size.arg - 1, dt.index)
-        inside = filled if exact else ix.minimum(filled, last)
+        inside = filled if exact else as_node(ix.minimum(filled, size - 1))
         (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
         (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
         real = ix.less(filled, size)
@@ -166,10 +163,10 @@ class Fill(Move):
         layout = param.arg.layout
         if not layout.pads or layout.pads[-1] % self.multiple:
             return False
-        rest = dict(ix.terms(address))
+        rest = dict(terms(address))
         if rest.pop((target,), 0) != 1 or any(target in a.ranges for m in rest for a in m):
             return False
-        return ix.divisor(ix.build(rest)) % self.multiple == 0
+        return divisor(build(rest)) % self.multiple == 0
 
     def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
         why = f"cannot fill range {self.range}:"

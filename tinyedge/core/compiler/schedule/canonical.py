@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.polynomial import bounds, build, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
 
 
 def split_ranges(sink: UOp) -> UOp:
@@ -58,21 +60,22 @@ def _splits(sink: UOp) -> dict[UOp, UOp]:
         steps = _chain(found, size.arg)
         if not steps:
             continue
-        whole = ix.ZERO
+        whole: Size = 0
         bounds = [size.arg, *steps, 1]
         for outer, inner in itertools.pairwise(bounds):
             highest += 1
-            piece = make_range(as_node(outer // inner), highest, target.arg.kind)
-            whole = ix.add(whole, ix.mul(piece, const(inner, dt.index)))
-        mapping[target] = whole
+            piece = make_range(outer // inner, highest, target.arg.kind)
+            whole += piece * inner
+        mapping[target] = as_node(whole)
     return mapping
 
 
-def make_range(size: UOp, number: int, kind: str) -> UOp:
+def make_range(size: Size, number: int, kind: str) -> UOp:
     """A range, or the constant 0 where the size is 1."""
-    if size.op is ops.CONST and size.arg == 1:
+    length = as_node(size)
+    if as_size(length) == 1:
         return ix.ZERO
-    return UOp(ops.RANGE, dt.index, (size,), args.Range(number, kind))
+    return UOp(ops.RANGE, dt.index, (length,), args.Range(number, kind))
 
 
 def _chain(divisors: set[int], size: int) -> list[int]:
@@ -87,7 +90,7 @@ def _chain(divisors: set[int], size: int) -> list[int]:
 
 
 def _pieces(whole: UOp) -> tuple[UOp, ...]:
-    return tuple(sorted((a for m in ix.terms(whole) for a in m), key=lambda a: a.arg.number))
+    return tuple(sorted((a for m in terms(whole) for a in m), key=lambda a: a.arg.number))
 
 
 def flatten(sink: UOp) -> UOp:
@@ -140,18 +143,18 @@ def coefficient_of(address: UOp, r: UOp) -> int:
     does not.
     """
     total = 0
-    for monomial, coefficient in ix.terms(address).items():
+    for monomial, coefficient in terms(address).items():
         if r in monomial:
             size: Size = coefficient
             for atom in monomial:
                 if atom is not r:
-                    size = ix.size_mul(size, max(1, _greatest(atom)))
+                    size *= max(1, _greatest(atom))
             total += maximum(size)
     return total
 
 
 def _greatest(atom: UOp) -> int:
-    high = ix.bounds(atom)[1]
+    high = bounds(atom)[1]
     return int(high) if high < 2**31 else 1
 
 
@@ -188,7 +191,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
         if node.op is ops.REDUCE_LOOP and (outer in node.src[1:]) != (inner in node.src[1:]):
             return None
     mapping: dict[UOp, UOp] = {}
-    total = ix.mul(outer.src[0], size)
+    total = as_node(outer.src[0] * size)
     whole = UOp(ops.RANGE, dt.index, (total,), outer.arg)
     users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
     for node in users:
@@ -220,7 +223,7 @@ def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) 
     """
     factors: dict[UOp, dict[tuple[UOp, ...], int]] = {outer: {}, inner: {}}
     rest: dict[tuple[UOp, ...], int] = {}
-    for monomial, coefficient in ix.terms(address).items():
+    for monomial, coefficient in terms(address).items():
         if any(atom not in (outer, inner) and _depends(atom, outer, inner) for atom in monomial):
             return None
         found = [atom for atom in monomial if atom in (outer, inner)]
@@ -232,10 +235,10 @@ def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) 
             left = list(monomial)
             left.remove(found[0])
             factors[found[0]][tuple(left)] = coefficient
-    step = ix.build(factors[inner])
-    if ix.build(factors[outer]) is not ix.mul(step, size):
+    step = build(factors[inner])
+    if build(factors[outer]) is not as_node(step * size):
         return None
-    return ix.add(ix.build(rest), ix.mul(step, whole))
+    return as_node(build(rest) + step * whole)
 
 
 def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:

@@ -10,7 +10,8 @@ from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rewrite import replaced
-from tinyedge.core.ir.uop import UOp, consumers, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, consumers, toposort
 
 GROWTH = 2  # a folded weight may have this many times the elements of what it is computed from
 SMALL = 65536  # elements below which growth does not matter

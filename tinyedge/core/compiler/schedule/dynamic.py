@@ -19,11 +19,13 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_reductions
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import REDUCE_KINDS
-from tinyedge.core.ir.uop import Size, UOp, as_node, const, maximum, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, const, toposort
 
 # Operations that rise, or fall, with each operand (of a product: that is at least 0).
 MONOTONIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.FLOORDIV, ops.MIN, ops.MAX})
@@ -57,7 +59,7 @@ def most(size: UOp, counts: Collection[str]) -> UOp:
         ]
     greatest = ends[0]
     for end in ends[1:]:
-        greatest = ix.maximum(greatest, end)
+        greatest = as_node(ix.maximum(greatest, end))
     return greatest
 
 
@@ -107,7 +109,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
         if not all(
             _has_room(node, target, longer) for node in toposort((sink,)) if node.op is ops.LOAD
         ):
-            clamped = ix.minimum(longer, ix.maximum(ix.sub(size, ix.ONE), ix.ZERO))
+            clamped = as_node(ix.minimum(longer, ix.maximum(size - 1, 0)))
         if kind in REDUCE_KINDS:
             sink = mask_reductions(sink, target, longer, clamped, inside)
         else:
@@ -122,7 +124,7 @@ def _has_room(load: UOp, target: UOp, longer: UOp) -> bool:
         return True
     param = load.src[0].arg
     (address,) = SIMPLIFY.rewrite((load.src[1],), {target: longer})
-    low, high = ix.bounds(address)
+    low, high = bounds(address)
     return not param.is_image and low >= 0 and high < maximum(param.layout.count(param.shape))
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.uop import Shape, UOp, consumers, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, UOp, consumers, toposort
 
 LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept

@@ -11,9 +11,11 @@ from typing import Any
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
+from tinyedge.core.ir.polynomial import proves_nonnegative, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, const, maximum
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, const
 
 Indices = tuple[UOp, ...]
 Request = tuple[
@@ -152,10 +154,10 @@ class Indexer:
         inner = []
         for index, span, size in zip(indices, node.arg, base.shape, strict=True):
             if span.start != 0:
-                conditions.append(ix.at_most(as_node(span.start), index))
+                conditions.append(ix.at_most(span.start, index))
             if span.end != size:
-                conditions.append(ix.less(index, as_node(span.end)))
-            inner.append(ix.sub(index, as_node(span.start)))
+                conditions.append(ix.less(index, span.end))
+            inner.append(as_node(index - span.start))
         inside = ix.every(conditions)
         new = yield (value, tuple(inner), ix.both(valid, inside))
         outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
@@ -177,7 +179,7 @@ def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
     limit = as_node(size)
     at = simplify(UOp(ops.CAST, dt.index, (position,)))
     if position.dtype.bits < 64:
-        return at, ix.both(ix.at_most(ix.ZERO, at), ix.less(at, limit))
+        return at, ix.both(ix.at_most(0, at), ix.less(at, limit))
     end = simplify(UOp(ops.CAST, position.dtype, (limit,)))
     return at, ix.both(  # compared as it is: the cast to an index may wrap
         simplify(UOp(ops.LE, dt.bool_, (const(0, position.dtype), position))),
@@ -188,8 +190,7 @@ def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
 def put_index(base: UOp, position: UOp) -> UOp:
     """Where a row is put: a position that does not exist is the nearest one that does."""
     at = simplify(UOp(ops.CAST, dt.index, (position,)))
-    last = ix.sub(as_node(base.shape[0]), ix.ONE)
-    return ix.maximum(ix.ZERO, ix.minimum(at, last))
+    return as_node(ix.maximum(0, ix.minimum(at, base.shape[0] - 1)))
 
 
 def placed_indices(place: Placement, indices: Indices) -> Indices:
@@ -197,7 +198,7 @@ def placed_indices(place: Placement, indices: Indices) -> Indices:
     for view in place.views:
         if view.kind == "offset":
             pairs = zip(indices, view.arg, strict=True)
-            indices = tuple(ix.add(i, as_node(o)) for i, o in pairs)
+            indices = tuple(as_node(i + o) for i, o in pairs)
         elif view.kind == "reshape":
             indices = reshape_indices(view.arg[0], view.arg[1], indices)
         else:
@@ -209,10 +210,10 @@ def _pad(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
     inner = []
     conditions = []
     for index, margin, size in zip(indices, node.arg, node.src[0].shape, strict=True):
-        shifted = ix.sub(index, as_node(margin.before))
+        shifted = as_node(index - margin.before)
         inner.append(shifted)
-        conditions.append(ix.at_most(ix.ZERO, shifted))
-        conditions.append(ix.less(shifted, as_node(size)))
+        conditions.append(ix.at_most(0, shifted))
+        conditions.append(ix.less(shifted, size))
     return tuple(inner), ix.every(conditions)
 
 
@@ -236,11 +237,11 @@ def reshape_indices(shape: Shape, source: Shape, indices: Indices) -> Indices:
         right: Size = source[inner[0]] if inner[0] < len(source) else 1
         while left != right:
             if j < len(source) and (i >= len(shape) or _smaller(right, left)):
-                right = ix.size_mul(right, source[j])
+                right *= source[j]
                 inner.append(j)
                 j += 1
             elif i < len(shape):
-                left = ix.size_mul(left, shape[i])
+                left *= shape[i]
                 outer.append(i)
                 i += 1
             else:
@@ -252,7 +253,7 @@ def reshape_indices(shape: Shape, source: Shape, indices: Indices) -> Indices:
 def _smaller(a: Size, b: Size) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
-    return ix.proves_nonnegative(ix.terms(ix.sub(as_node(b), as_node(a))))
+    return proves_nonnegative(terms(b - a))
 
 
 def _group(
@@ -262,17 +263,17 @@ def _group(
     outer = [axis for axis in outer if axis < len(shape)]
     if len(inner) == 1 and len(outer) == 1:
         return [indices[outer[0]]]
-    linear = ix.ZERO
+    linear: Size = 0
     for axis in outer:
-        linear = ix.add(ix.mul(linear, as_node(shape[axis])), indices[axis])
+        linear = linear * shape[axis] + indices[axis]
     result = []
     for axis in reversed(inner):
-        size = as_node(source[axis])
-        if axis == inner[0] or source[axis] == 1:
-            result.append(linear if source[axis] != 1 else ix.ZERO)
+        size = source[axis]
+        if axis == inner[0] or size == 1:
+            result.append(as_node(linear) if size != 1 else ix.ZERO)
         else:
-            result.append(ix.mod(linear, size))
-            linear = ix.floordiv(linear, size)
+            result.append(as_node(linear % size))
+            linear //= size
     result.reverse()
     return result
 
@@ -292,12 +293,12 @@ def _expand(node: UOp, indices: Indices) -> Indices:
 
 
 def _shrink(node: UOp, indices: Indices) -> Indices:
-    return tuple(ix.add(i, as_node(span.start)) for i, span in zip(indices, node.arg, strict=True))
+    return tuple(as_node(i + span.start) for i, span in zip(indices, node.arg, strict=True))
 
 
 def _flip(node: UOp, indices: Indices) -> Indices:
     return tuple(
-        ix.sub(ix.sub(as_node(size), ix.ONE), index) if axis in node.arg else index
+        as_node(size - 1 - index) if axis in node.arg else index
         for axis, (index, size) in enumerate(zip(indices, node.shape, strict=True))
     )
 
@@ -305,10 +306,7 @@ def _flip(node: UOp, indices: Indices) -> Indices:
 def _window(node: UOp, indices: Indices) -> Indices:
     window = node.arg
     inner = list(indices[:-1])
-    inner[window.axis] = ix.add(
-        ix.mul(inner[window.axis], const(window.stride, dt.index)),
-        ix.mul(indices[-1], const(window.dilation, dt.index)),
-    )
+    inner[window.axis] = as_node(inner[window.axis] * window.stride + indices[-1] * window.dilation)
     return tuple(inner)
 
 

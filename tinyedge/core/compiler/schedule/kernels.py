@@ -36,20 +36,11 @@ from tinyedge.core.compiler.schedule.packing import packed_bits, unpack
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, View, row_major
 from tinyedge.core.ir.loops import outline
+from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import (
-    Size,
-    UOp,
-    as_node,
-    cast,
-    const,
-    consumers,
-    elementwise,
-    maximum,
-    product,
-    toposort,
-)
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, as_node, cast, const, consumers, elementwise, toposort
 
 SMALL_WEIGHT = 8192  # biases, scales, first and depthwise filters are worth their full precision
 LARGEST_FP16 = 65504.0
@@ -420,8 +411,8 @@ class _Scheduler:
             return
         step = UPDATES if self.caps.threads > 1 else max(1, maximum(count))
         for first in range(0, maximum(count), step):
-            left = ix.size_max(ix.size_sub(count, first), 0)
-            self._updates(node, place, first, ix.size_min(left, step))
+            left = ix.maximum(count - first, 0)
+            self._updates(node, place, first, ix.minimum(left, step))
 
     def _updates(self, node: UOp, place: Placement, first: int, count: Size) -> None:
         """A loop over some of a scatter's updates for each of the columns that they have. Where
@@ -438,7 +429,7 @@ class _Scheduler:
         share = indexer.range(shares, "loop")  # first: neighbors among threads are columns
         columns = tuple(indexer.range(each, "loop") for each in others)
         lead, rest = columns[:axis], columns[axis:]
-        iteration = ix.add(indexer.range(count, "serial"), const(first, dt.index))
+        iteration = as_node(indexer.range(count, "serial") + first)
         at, inside = position_of(indexer.value(positions, (*lead, iteration)), size)
         param = indexer.param(place.storage)
         value = indexer.value(updates, (*lead, iteration, *rest))
@@ -448,9 +439,9 @@ class _Scheduler:
             value = elementwise(combine, old, value)
         store = UOp(ops.STORE, dt.index, (param, value, *address))
         if share is not ix.ZERO:
-            each = as_node(ix.size_ceildiv(size, shares))
-            start = ix.mul(share, each)
-            own = ix.both(ix.at_most(start, at), ix.less(at, ix.add(start, each)))
+            each = ix.ceildiv(size, shares)
+            start = share * each
+            own = ix.both(ix.at_most(start, at), ix.less(at, start + each))
             inside = ix.both(own, inside)
         self._add_kernel(node, indexer, guard(inside, store))
 
@@ -638,7 +629,7 @@ def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
 
 def _whole(size: Size) -> bool:
     """Whether a size is a whole number of vectors of fp16 values."""
-    return ix.divisor(as_node(size)) % FP16_TOGETHER == 0
+    return divisor(size) % FP16_TOGETHER == 0
 
 
 def _without_unused(sink: UOp, storages: list[TensorBuffer]) -> tuple[UOp, list[TensorBuffer]]:

@@ -14,7 +14,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
-from tinyedge.core.ir.uop import Shape, UOp, as_size, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, UOp, as_size, toposort
 
 MOST_WASTE = 2.0  # memory of an image against what is in it
 SMALL_AXIS = 3  # an innermost axis below this size is not rounded up

@@ -17,9 +17,8 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import UOp, cast, const, elementwise
+from tinyedge.core.ir.uop import UOp, as_node, cast, const, elementwise
 
 WIDTHS = (2, 4, 8, 16)
 FEWEST = 8192  # elements of a weight worth packing
@@ -71,12 +70,12 @@ def unpack(sink: UOp, storages: Sequence[TensorBuffer]) -> UOp:
 
 def _element(load: UOp, storage: TensorBuffer) -> UOp:
     """The element that a load means: an int32, or a uint32 where none is negative."""
-    bits, each = storage.bits, const(32 // storage.bits, dt.index)
+    bits, each = storage.bits, 32 // storage.bits
     param, address = UOp(ops.PARAM, dt.uint32, (), load.src[0].arg), load.src[1]
-    word = UOp(ops.LOAD, dt.uint32, (param, ix.floordiv(address, each), *load.src[2:]), load.arg)
-    place = ix.mul(ix.mod(address, each), const(bits, dt.index))
+    word = UOp(ops.LOAD, dt.uint32, (param, as_node(address // each), *load.src[2:]), load.arg)
+    place = as_node(address % each * bits)
     if storage.data.min() < 0:
-        above = cast(ix.sub(const(32 - bits, dt.index), place), dt.uint32)
+        above = cast(as_node(32 - bits - place), dt.uint32)
         high = cast(elementwise(ops.SHL, word, simplify(above)), dt.int32)
         return elementwise(ops.SHR, high, const(32 - bits, dt.int32))
     low = elementwise(ops.SHR, word, simplify(cast(place, dt.uint32)))

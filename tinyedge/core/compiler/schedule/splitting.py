@@ -15,7 +15,8 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.packing import packed_bits
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import replaced
-from tinyedge.core.ir.uop import UOp, maximum, product, toposort
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.tensor import Tensor
 
 OTHERS = 3  # bindings that are left for what else a kernel reads and writes

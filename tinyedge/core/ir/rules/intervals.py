@@ -9,8 +9,9 @@ from itertools import product as pairs
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules import index
-from tinyedge.core.ir.uop import UOp, maximum, minimum, product, toposort
+from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.shapes import maximum, minimum, product
+from tinyedge.core.ir.uop import UOp, toposort
 
 Interval = tuple[float, float]
 
@@ -113,7 +114,7 @@ def _converted(node: UOp, known: Mapping[UOp, Interval]) -> Interval:
     source, (least, most) = node.src[0], node.dtype.limits
     if source.dtype.is_float:
         return least, most
-    low, high = index.bounds(source) if source.dtype is dt.index else known[source]
+    low, high = bounds(source) if source.dtype is dt.index else known[source]
     wraps = node.dtype.storage_type and not (least <= low and high <= most)
     return (least, most) if wraps else (low, high)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
@@ -52,14 +52,14 @@ def _attend(
         lowest = float(np.finfo(scores.dtype.numpy).min)
         scores = _causal(scores).where(scores, lowest)
     mixed = scores.softmax(-1).matmul(value).permute((0, 2, 1, 3))
-    return mixed.reshape((mixed.shape[0], mixed.shape[1], ix.size_mul(*mixed.shape[2:])))
+    return mixed.reshape((mixed.shape[0], mixed.shape[1], product(mixed.shape[2:])))
 
 
 def _causal(scores: Tensor) -> Tensor:
     """Whether a place is not after the one that looks: [S, T]; the last S of T places look."""
     length, total = scores.shape[2:]
     row = Tensor.arange(length).reshape((-1, 1))
-    row = row + Tensor.from_size(ix.size_sub(total, length), dt.int32)
+    row = row + Tensor.from_size(total - length, dt.int32)
     return Tensor.arange(total).reshape((1, -1)) <= row
 
 
@@ -85,7 +85,7 @@ def _allowed(node: Node, mask: Tensor, scores: Tensor) -> Tensor | None:
     if mask.ndim == 3:
         return (mask > 0).unsqueeze(1)
     if mask.ndim == 4:
-        before: Size = ix.size_sub(total, length)
+        before: Size = total - length
         return mask[:, :, before:total, :total] > 0
     raise node.invalid(f"its mask has {mask.ndim} axes")
 

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
@@ -98,7 +97,7 @@ def _filled(x: Tensor, channels: Size) -> Tensor:
     """x with channels of zeros up to a number of them."""
     if x.shape[1] == channels:
         return x
-    return x.pad([(0, 0), (0, ix.size_sub(channels, x.shape[1])), *[(0, 0)] * (x.ndim - 2)])
+    return x.pad([(0, 0), (0, channels - x.shape[1]), *[(0, 0)] * (x.ndim - 2)])
 
 
 @operator("ReorderInput", domain=DOMAIN)

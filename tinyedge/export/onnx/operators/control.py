@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.uop import maximum
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.context import Call
 from tinyedge.export.onnx.equality import show

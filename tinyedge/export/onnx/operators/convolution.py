@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size
+from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import remember
@@ -68,10 +68,10 @@ def pads_of(
     result: list[tuple[Size, Size]] = []
     for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         span = (k - 1) * dilation + 1
-        last = ix.size_mul(ix.size_sub(ix.size_ceildiv(size, stride), 1), stride)
-        total = nonnegative(ix.size_sub(ix.size_add(last, span), size))
-        half = ix.size_floordiv(total, 2)
-        rest = ix.size_sub(total, half)
+        last = (ix.ceildiv(size, stride) - 1) * stride
+        total = nonnegative(last + span - size)
+        half = total // 2
+        rest = total - half
         result.append((half, rest) if mode == "SAME_UPPER" else (rest, half))
     return result
 
@@ -86,7 +86,7 @@ def check_windows(
 
 def nonnegative(size: Size) -> Size:
     """The greater of a size and 0."""
-    return as_size(ix.maximum(as_node(size), ix.ZERO))
+    return ix.maximum(size, 0)
 
 
 def _kernel(node: Node, weight: Tensor) -> list[int]:
@@ -129,15 +129,15 @@ def conv_options(node: Node, x: Tensor, weight: Tensor) -> dict[str, Any]:
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     groups = node.integer("group", 1)
     channels, filters = x.shape[1], weight.shape[0]
-    wanted = ix.size_mul(weight.shape[1], max(groups, 1))
+    wanted = weight.shape[1] * max(groups, 1)
     if channels != wanted and (isinstance(channels, UOp) or isinstance(wanted, UOp)):
         raise node.unequal(channels, wanted, what="of which the weight takes as many channels")
-    if groups < 1 or filters % groups or channels != wanted:  # type: ignore[operator]
+    if groups < 1 or filters % groups or channels != wanted:
         raise node.invalid(
             f"{show(channels)} channels and a weight of {show(weight.shape)} in {groups} groups"
         )
     pads = pads_of(node, x.shape[2:], kernel, strides, dilations)
-    padded = [ix.size_add(size, *pair) for size, pair in zip(x.shape[2:], pads, strict=True)]
+    padded = [lo + size + hi for size, (lo, hi) in zip(x.shape[2:], pads, strict=True)]
     check_windows(node, padded, kernel, dilations)
     return {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
 
@@ -151,7 +151,7 @@ def conv_transpose(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = 
     groups = node.integer("group", 1)
     if isinstance(x.shape[1], UOp) and x.shape[1] != weight.shape[0]:
         raise node.unequal(x.shape[1], weight.shape[0], what="of which the weight takes as many")
-    if groups < 1 or x.shape[1] != weight.shape[0] or weight.shape[0] % groups:  # type: ignore[operator]
+    if groups < 1 or x.shape[1] != weight.shape[0] or weight.shape[0] % groups:
         raise node.invalid(
             f"{show(x.shape[1])} channels and a weight of {show(weight.shape)} in {groups} groups"
         )
@@ -206,15 +206,15 @@ def _transposed_pads(
     result: list[tuple[Size, Size]] = []
     for axis, size in enumerate(x.shape[2:]):
         span = (kernel[axis] - 1) * dilations[axis] + 1
-        full = ix.size_add(ix.size_mul(ix.size_sub(size, 1), strides[axis]), span, extra[axis])
-        target = ix.size_mul(size, strides[axis]) if wanted is None else wanted[axis]
-        total = ix.size_sub(full, target)
+        full = (size - 1) * strides[axis] + span + extra[axis]
+        target = size * strides[axis] if wanted is None else wanted[axis]
+        total = full - target
         node.needs(total, 0)
         if isinstance(total, int) and total < 0:
             extra[axis] -= total
             total = 0
-        half = ix.size_floordiv(total, 2)
-        rest = ix.size_sub(total, half)
+        half = total // 2
+        rest = total - half
         result.append((half, rest) if mode == "SAME_UPPER" else (rest, half))
     return result
 
@@ -247,18 +247,18 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     pads = given_pads(node, spatial)
     taps = math.prod(kernel)
     n, columns, _ = x.shape
-    channels = ix.size_floordiv(columns, taps)
+    channels = columns // taps
     counts: list[Size] = []
     around: list[tuple[Size, Size]] = []
     for axis, size in enumerate(shape):
         span = (kernel[axis] - 1) * dilations[axis] + 1
-        room = ix.size_add(size, *pads[axis], -span)
-        iterations = ix.size_floordiv(room, strides[axis])
-        left = ix.size_sub(room, ix.size_mul(iterations, strides[axis]))
-        counts.append(ix.size_add(iterations, 1))
-        around.append((-pads[axis][0], ix.size_sub(left, pads[axis][1])))
+        room = size + pads[axis][0] + pads[axis][1] - span
+        iterations = room // strides[axis]
+        left = room - iterations * strides[axis]
+        counts.append(iterations + 1)
+        around.append((-pads[axis][0], left - pads[axis][1]))
     node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)
-    images = x.reshape((ix.size_mul(n, channels), taps, *counts))
+    images = x.reshape((n * channels, taps, *counts))
     whole = images.conv_transpose(node.constant(weight), strides=strides, dilations=dilations)
     return whole.pad([(0, 0), (0, 0), *around]).reshape((n, channels, *shape))

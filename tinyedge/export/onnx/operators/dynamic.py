@@ -13,7 +13,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import maximum, product
+from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.operators.prefix import cumulative_sum
 from tinyedge.export.onnx.operators.sorting import order_of, same, stored
@@ -42,8 +42,8 @@ class _Flags:
     @staticmethod
     def of(mask: Tensor) -> _Flags:
         lines, length = mask.shape
-        blocks = ix.size_ceildiv(length, WORD)
-        rest = ix.size_sub(ix.size_mul(blocks, WORD), length)
+        blocks = ix.ceildiv(length, WORD)
+        rest = blocks * WORD - length
         each = mask.pad([(0, 0), (0, rest)]).reshape((lines, blocks, WORD))
         bits = Tensor(1 << np.arange(WORD, dtype=np.uint64), dt.uint32)
         words = each.where(bits, 0).sum(-1).realize()

@@ -8,7 +8,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, maximum, product
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.masks import mask_of
@@ -45,12 +46,12 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     length = x.shape[axis]
     if known is not None and known.ndim == 0 and not node.counts(length):
         place = int(known)
-        start = ix.size_add(length, place) if place < 0 else place
+        start = length + place if place < 0 else place
         if isinstance(length, int) and isinstance(start, int) and not 0 <= start < length:
             raise node.invalid(f"index {int(known)} of an axis of {show(length)}")
         node.needs(length, max(-place, place + 1))
         bounds: list[tuple[Size, Size]] = [(0, size) for size in x.shape]
-        bounds[axis] = (start, ix.size_add(start, 1))
+        bounds[axis] = (start, start + 1)
         return x.shrink(bounds).reshape(x.shape[:axis] + x.shape[axis + 1 :])
     return x.gather(axis, wrapped(node, indices, length))
 
@@ -176,7 +177,7 @@ def top_k(node: Node, x: Tensor, k: Tensor | None = None) -> list[Tensor]:
     least = count if isinstance(count, int) else 0
     if not 0 <= least <= maximum(length):
         raise node.invalid(f"K is {show(count)} for an axis of {show(length)}")
-    count = ix.size_min(count, length)
+    count = ix.minimum(count, length)
     values = x.transpose(axis, -1)
     places = order_of(values, count, descending=bool(node.integer("largest", 1)))
     picked = values.gather_elements(-1, places)
@@ -255,7 +256,7 @@ def non_max_suppression(
     each = maximum(count)
     if most is None or known is not None:
         each = min(each, max(0, 0 if known is None else int(known.reshape(-1)[0])))
-    bound = node.bound(each * maximum(ix.size_mul(number, classes)))
+    bound = node.bound(each * maximum(number * classes))
     found, kept = dynamic.non_max_suppression(
         boxes,
         scores,

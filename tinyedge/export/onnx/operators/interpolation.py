@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, as_node
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 
 Ratio = tuple[Size, Size]
@@ -60,19 +61,19 @@ def places(coordinates: str, axis: int, length: Size, target: Size, ratio: Ratio
     Raises TooLarge.
     """
     a, b = ratio
-    last = ix.size_sub(length, 1)
-    beyond = ix.size_sub(ix.size_mul(length, a), b)  # the size before rounding, less 1, times b
-    half, slope = a, ix.size_mul(b, 2)
-    centered = ix.size_sub(b, a)
+    last = length - 1
+    beyond = length * a - b  # the size before rounding, less 1, times b
+    half, slope = a, b * 2
+    centered = b - a
     offset: Size
     if coordinates == "half_pixel":
         offset = centered
     elif coordinates == "pytorch_half_pixel":
-        several = ix.size_max(ix.size_min(beyond, 1), 0)
-        offset = ix.size_mul(centered, several)
+        several = ix.maximum(ix.minimum(beyond, 1), 0)
+        offset = centered * several
     elif coordinates == "half_pixel_symmetric":
-        rest = ix.size_sub(ix.size_mul(length, a), ix.size_mul(target, b))
-        offset = ix.size_add(rest, centered)
+        rest = length * a - target * b
+        offset = rest + centered
     elif coordinates == "asymmetric":
         offset = 0
     elif coordinates == "tf_half_pixel_for_nn":
@@ -80,15 +81,15 @@ def places(coordinates: str, axis: int, length: Size, target: Size, ratio: Ratio
     elif coordinates == "align_corners":
         offset = 0
         if ratio == (target, length):
-            half, slope = ix.size_sub(target, 1), ix.size_mul(last, 2)
+            half, slope = target - 1, last * 2
         else:
-            half, slope = beyond, ix.size_mul(ix.size_mul(last, 2), b)
-        half = ix.size_max(half, 1)
+            half, slope = beyond, last * 2 * b
+        half = ix.maximum(half, 1)
     else:
         return None
-    reach = [ix.size_mul(ix.size_add(target, 1), slope), offset, ix.size_sub(0, offset)]
-    reach.append(ix.size_mul(ix.size_mul(half, 2), ix.size_add(length, 1)))
-    if any(ix.bounds(as_node(size))[1] > dt.int32.limits[1] // 2 for size in reach):
+    reach = [(target + 1) * slope, offset, -offset]
+    reach.append(half * 2 * (length + 1))
+    if any(bounds(size)[1] > dt.int32.limits[1] // 2 for size in reach):
         raise TooLarge
     top = Tensor.arange(target) * _scalar(slope) + _scalar(offset)
     return Places(axis, top, _scalar(half), _scalar(last), ratio)
@@ -171,7 +172,7 @@ def filtered(x: Tensor, at: Places, kernel: Kernel, radius: int, *, exclude: boo
     a, b = at.ratio
     kind = dt.float64 if x.dtype is dt.float64 else dt.float32
     wider = (Tensor.from_size(b, kind) / Tensor.from_size(a, kind)).maximum(1.0)
-    taps = ix.size_max(ix.size_ceildiv(ix.size_mul(b, 2 * radius), a), 2 * radius)
+    taps = ix.maximum(ix.ceildiv(b * (2 * radius), a), 2 * radius)
     low = at.top // at.bottom
     share = (at.top - low * at.bottom).cast(kind) / at.bottom.cast(kind)
     first = low + (share - wider * float(radius)).floor().cast(dt.int32) + 1

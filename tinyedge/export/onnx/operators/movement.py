@@ -8,8 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, maximum, minimum
+from tinyedge.core.ir.shapes import maximum, minimum
+from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.known import element
@@ -49,7 +51,7 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
     else:
         edges = [0]
         for size in given:
-            edges.append(ix.size_add(edges[-1], size))
+            edges.append(edges[-1] + size)
         negative = any(isinstance(size, int) and size < 0 for size in given)
         if not negative and edges[-1] != length and _open(edges[-1], length):
             raise node.unequal(length, edges[-1], what="whose parts are the whole")
@@ -62,10 +64,10 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
 
 def _even_edges(length: Size, count: int) -> list[Size]:
     """Where so many parts begin and end that are equal, except for the last ones."""
-    chunk = ix.size_ceildiv(length, count)
-    edges = [ix.size_mul(chunk, number) for number in range(count)]
+    chunk = ix.ceildiv(length, count)
+    edges = [chunk * number for number in range(count)]
     if minimum(length) < (count - 1) ** 2:  # some parts may be shorter, or empty
-        edges = [ix.size_min(edge, length) for edge in edges]
+        edges = [ix.minimum(edge, length) for edge in edges]
     return [*edges, length]
 
 
@@ -133,7 +135,7 @@ def _dynamic_slice(
             start = start.maximum(0).minimum(length - 1)
             end = end.maximum(-1).minimum(length - 1)
             span = start - end
-        most = ix.size_ceildiv(x.shape[axis], abs(step))
+        most = ix.ceildiv(x.shape[axis], abs(step))
         n = node.dynamic_size((span + (abs(step) - 1)).maximum(0) // abs(step), most)
         place = start + Tensor.arange(n, dt.int64) * step
         x = x.gather(axis, place.cast(dt.int32))
@@ -163,30 +165,30 @@ def _sliced(x: Tensor, axis: int, start: Size, end: Size, step: int) -> Tensor:
     first, beyond = _from_start(start, length), _from_start(end, length)
     if step > 0:
         first, beyond = (_limited(place, 0, length) for place in (first, beyond))
-        return cut(x, axis, first, ix.size_max(first, beyond)).stride(axis, step)
-    most = ix.size_sub(length, 1)
-    first = ix.size_min(ix.size_add(_limited(first, 0, most), 1), length)
-    beyond = ix.size_add(_limited(beyond, -1, most), 1)
-    return cut(x, axis, ix.size_min(beyond, first), first).flip(axis).stride(axis, -step)
+        return cut(x, axis, first, ix.maximum(first, beyond)).stride(axis, step)
+    most = length - 1
+    first = ix.minimum(_limited(first, 0, most) + 1, length)
+    beyond = _limited(beyond, -1, most) + 1
+    return cut(x, axis, ix.minimum(beyond, first), first).flip(axis).stride(axis, -step)
 
 
 def _from_start(place: Size, length: Size) -> Size:
     """A place counted from the end where it is negative."""
     if isinstance(place, int):
-        return place if place >= 0 else ix.size_add(length, max(place, -FAR))
-    low, high = ix.bounds(place)
+        return place if place >= 0 else length + max(place, -FAR)
+    low, high = bounds(place)
     if low >= 0:
         return place
     if high < 0:
-        return ix.size_add(length, place)
-    negative = ix.size_max(ix.size_min(ix.size_sub(0, place), 1), 0)  # 1 or 0
-    return ix.size_add(place, ix.size_mul(length, negative))
+        return length + place
+    negative = ix.maximum(ix.minimum(-place, 1), 0)  # 1 or 0
+    return place + length * negative
 
 
 def _limited(place: Size, low: int, high: Size) -> Size:
     if isinstance(place, int) and place >= FAR:
         return high
-    return ix.size_max(ix.size_min(place, high), low)
+    return ix.maximum(ix.minimum(place, high), low)
 
 
 @operator("Pad", limits="pads from constants and shapes")
@@ -212,9 +214,7 @@ def pad(
     pairs: list[tuple[Size, Size]] = [(0, 0)] * x.ndim
     for position, axis in enumerate(places):
         pairs[axis] = (amounts[position], amounts[position + len(places)])
-    checked_shape(
-        node, [ix.size_add(s, lo, hi) for s, (lo, hi) in zip(x.shape, pairs, strict=True)]
-    )
+    checked_shape(node, [s + lo + hi for s, (lo, hi) in zip(x.shape, pairs, strict=True)])
     if mode == "constant":
         return _constant_pad(node, x, pairs, value)
     if mode not in ("reflect", "edge", "wrap"):
@@ -261,7 +261,7 @@ def _border(node: Node, x: Tensor, axis: int, before: Size, after: Size, mode: s
 
 def _open_border(x: Tensor, axis: int, before: Size, after: Size, mode: str) -> Tensor:
     """The same where a size is open: the places are computed in a run."""
-    total = ix.size_add(before, x.shape[axis], after)
+    total = before + x.shape[axis] + after
     place = Tensor.arange(total) - Tensor.from_size(before, dt.int32)
     length = Tensor.from_size(x.shape[axis], dt.int32)
     last = length - 1
@@ -281,7 +281,7 @@ def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
     counts = node.sizes(repeats, "repeats")
     if len(counts) != x.ndim:
         raise node.invalid(f"{len(counts)} repeats for {x.ndim} axes")
-    target = checked_shape(node, [ix.size_mul(s, c) for s, c in zip(x.shape, counts, strict=True)])
+    target = checked_shape(node, [s * c for s, c in zip(x.shape, counts, strict=True)])
     apart = [size for s in x.shape for size in (1, s)]
     wide = [size for s, c in zip(x.shape, counts, strict=True) for size in (c, s)]
     return x.reshape(apart).expand(wide).reshape(target)
@@ -291,22 +291,22 @@ def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
 def depth_to_space(node: Node, x: Tensor) -> Tensor:
     block = _block(node, x)
     n, c, h, w = x.shape
-    depth = ix.size_floordiv(c, block * block)
+    depth = c // (block * block)
     if node.text("mode", "DCR") == "DCR":
         y = x.reshape((n, block, block, depth, h, w)).permute((0, 3, 4, 1, 5, 2))
     else:
         y = x.reshape((n, depth, block, block, h, w)).permute((0, 1, 4, 2, 5, 3))
-    return y.reshape((n, depth, ix.size_mul(h, block), ix.size_mul(w, block)))
+    return y.reshape((n, depth, h * block, w * block))
 
 
 @operator("SpaceToDepth")
 def space_to_depth(node: Node, x: Tensor) -> Tensor:
     block = _block(node, x)
     n, c, h, w = x.shape
-    rows, columns = ix.size_floordiv(h, block), ix.size_floordiv(w, block)
+    rows, columns = h // block, w // block
     order = (0, 1, 3, 5, 2, 4) if node.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
     y = x.reshape((n, c, rows, block, columns, block)).permute(order)
-    return y.reshape((n, ix.size_mul(c, block * block), rows, columns))
+    return y.reshape((n, c * (block * block), rows, columns))
 
 
 def _block(node: Node, x: Tensor) -> int:
@@ -361,11 +361,11 @@ def center_crop_pad(node: Node, x: Tensor, target: Tensor) -> Tensor:
     if len(places) != len(sizes):
         raise node.invalid(f"{len(sizes)} sizes for {len(places)} axes")
     for axis, want in zip(places, sizes, strict=True):
-        more = ix.size_sub(want, x.shape[axis])
-        room = ix.size_max(more, 0)
-        before = ix.size_floordiv(room, 2)
-        start = ix.size_floordiv(ix.size_sub(room, more), 2)
+        more = want - x.shape[axis]
+        room = ix.maximum(more, 0)
+        before = room // 2
+        start = (room - more) // 2
         pads: list[tuple[Size, Size]] = [(0, 0)] * x.ndim
-        pads[axis] = (before, ix.size_sub(room, before))
-        x = cut(x.pad(pads), axis, start, ix.size_add(start, want))
+        pads[axis] = (before, room - before)
+        x = cut(x.pad(pads), axis, start, start + want)
     return x

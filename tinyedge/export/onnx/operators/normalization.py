@@ -6,7 +6,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir.uop import UOp, maximum
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import fuse_into_weights

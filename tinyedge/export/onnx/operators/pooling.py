@@ -30,9 +30,7 @@ class Windows:
         """x [N, C, *S] as [N, C, *O, *K]; `value` fills the padding."""
         lead = [(0, 0)] * 2
         if tail_value is None or tail_value == value:
-            both = [
-                (lo, ix.size_add(hi, t)) for (lo, hi), t in zip(self.pads, self.tail, strict=True)
-            ]
+            both = [(lo, hi + t) for (lo, hi), t in zip(self.pads, self.tail, strict=True)]
             x = x.pad([*lead, *both], value)
         else:
             x = x.pad([*lead, *self.pads], value)
@@ -63,9 +61,7 @@ def windows_of(node: Node, x: Tensor) -> Windows:
         for axis in range(spatial):
             span = (kernel[axis] - 1) * dilations[axis] + 1
             tail[axis] = _tail(sizes[axis], pads[axis], span, strides[axis])
-    padded = [
-        ix.size_add(size, *pair, more) for size, pair, more in zip(sizes, pads, tail, strict=True)
-    ]
+    padded = [size + lo + hi + more for size, (lo, hi), more in zip(sizes, pads, tail, strict=True)]
     check_windows(node, padded, kernel, dilations)
     return Windows(kernel, strides, dilations, pads, tail)
 
@@ -75,11 +71,11 @@ def _tail(size: Size, pads: tuple[Size, Size], span: int, stride: int) -> Size:
 
     Of an open size it may be less than 0: padding in which no window ends.
     """
-    padded = ix.size_add(size, *pads)
-    last = ix.size_ceildiv(ix.size_sub(padded, span), stride)
-    begins = ix.size_floordiv(ix.size_add(size, pads[0], -1), stride)
-    start = ix.size_mul(ix.size_min(last, begins), stride)
-    more = ix.size_sub(ix.size_add(start, span), padded)
+    padded = size + pads[0] + pads[1]
+    last = ix.ceildiv(padded - span, stride)
+    begins = (size + pads[0] - 1) // stride
+    start = ix.minimum(last, begins) * stride
+    more = start + span - padded
     return max(0, more) if isinstance(more, int) else more
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import maximum
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.tensor.tensor import Tensor
 
 BLOCK = 32  # elements that are summed one by one
@@ -52,9 +52,9 @@ def _inclusive(x: Tensor, combine: Combine, fold: Fold, neutral: int) -> Tensor:
     if maximum(length) <= 2 * BLOCK:
         windows = x.pad([*lead, (maximum(length) - 1, 0)], neutral).window(-1, maximum(length))
         return fold(windows, -1)
-    count = ix.size_ceildiv(length, BLOCK)
-    padded = ix.size_mul(count, BLOCK)
-    blocks = x.pad([*lead, (0, ix.size_sub(padded, length))], neutral)
+    count = ix.ceildiv(length, BLOCK)
+    padded = count * BLOCK
+    blocks = x.pad([*lead, (0, padded - length)], neutral)
     blocks = blocks.reshape((*x.shape[:-1], count, BLOCK))
     before = _inclusive(_shifted(fold(blocks, -1), neutral), combine, fold, neutral)
     within = fold(blocks.pad([*lead, (0, 0), (BLOCK - 1, 0)], neutral).window(-1, BLOCK), -1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.uop import product
+from tinyedge.core.ir.shapes import product
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import channels_first, channels_last

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.elements import Quotient
@@ -134,7 +134,7 @@ def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[An
                     length, otherwise="fix the size with --dim, or give `sizes` instead of `scales`"
                 ),
             )
-        target = ix.size_floordiv(ix.size_mul(length, ratio[0]), ratio[1])
+        target = length * ratio[0] // ratio[1]
         result.append(Axis(axis, length, target, float(scale), ratio=ratio))
     return _checked(node, x, result)
 
@@ -142,12 +142,12 @@ def _by_scales(node: Node, x: Tensor, places: Sequence[int], scales: Sequence[An
 def _by_quotient(axis: int, length: Size, scale: UOp | Quotient) -> Axis:
     """By a scale that is computed from sizes."""
     a, b = (scale.size, scale.denominator) if isinstance(scale, Quotient) else (scale, 1)
-    return Axis(axis, length, ix.size_floordiv(ix.size_mul(length, a), b), None, ratio=(a, b))
+    return Axis(axis, length, length * a // b, None, ratio=(a, b))
 
 
 def _ratio(scale: float, length: UOp) -> tuple[int, int] | None:
     """The simplest fraction that is the scale in float32 and rounds no size otherwise, if any."""
-    low, high = ix.bounds(length)
+    low, high = bounds(length)
     sizes = np.arange(max(low, 0), min(high, MANY_SIZES) + 1)
     targets = np.floor(sizes.astype(np.float32) * np.float32(scale))
     for digits in range(13):
@@ -193,9 +193,9 @@ def _by_sizes(node: Node, x: Tensor, places: Sequence[int], sizes: Sequence[Size
 def _known_ratio(target: Size, length: Size) -> float | None:
     """target / length where it is the same for all sizes."""
     for factor in (1, 2, 3, 4, 8, 16, 32):
-        if target == ix.size_mul(length, factor):
+        if target == length * factor:
             return float(factor)
-        if ix.size_mul(target, factor) == length:
+        if target * factor == length:
             return 1 / factor
     return None
 
@@ -241,7 +241,7 @@ def _resized(node: Node, x: Tensor, axes: list[Axis], options: Options) -> Tenso
             continue
         if options.coordinates == "tf_crop_and_resize":
             place = _source(node, item, options)
-            beyond = (place < 0) | (place > item.length - 1)  # type: ignore[operator]
+            beyond = (place < 0) | (place > item.length - 1)
             mask = node.constant(
                 beyond.reshape([-1 if a == item.axis else 1 for a in range(x.ndim)])
             )
@@ -298,7 +298,7 @@ def _source(node: Node, item: Axis, options: Options) -> Any:
 def _repetition(item: Axis, options: Options) -> int | None:
     """How often every element is repeated, where nearest resizing is just that."""
     scale = item.scale
-    if scale is None or scale != int(scale) or item.target != ix.size_mul(item.length, int(scale)):
+    if scale is None or scale != int(scale) or item.target != item.length * int(scale):
         return None
     if options.coordinates == "asymmetric" and options.nearest in ("floor", OUTWARD):
         return int(scale)
@@ -321,7 +321,7 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
             every = round(1 / item.scale)
             count = item.target
             bounds = [(0, s) for s in x.shape]
-            bounds[axis] = (0, ix.size_mul(count, every))
+            bounds[axis] = (0, count * every)
             return x.shrink(bounds).stride(axis, every)
     if item.open and options.nearest == OUTWARD:
         return interpolation.outward(x, _places(node, item, options))
@@ -339,7 +339,8 @@ def _nearest(node: Node, x: Tensor, item: Axis, options: Options) -> Tensor:
     if item.open:
         return interpolation.nearest(x, _places(node, item, options), chosen)
     place = _source(node, item, options)
-    nearest = np.clip(rounding[chosen](place), 0, item.length - 1)  # type: ignore[operator]
+    assert isinstance(item.length, int)
+    nearest = np.clip(rounding[chosen](place), 0, item.length - 1)
     return x.gather(axis, node.constant(nearest.astype(np.int32)))
 
 

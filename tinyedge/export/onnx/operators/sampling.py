@@ -11,8 +11,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import conv_options
@@ -228,7 +228,7 @@ def deform_conv(
     reach = itertools.chain(options["strides"], options["dilations"], *options["pads"])
     if max(reach) > dt.int32.limits[1]:
         raise node.invalid("strides, dilations or pads of 2^31 or more")
-    many = ix.size_mul(batch, kinds)
+    many = batch * kinds
     wide = dt.float64 if x.dtype is dt.float64 else dt.float32
     shifts = offset.cast(wide).reshape((many, *kernel, spatial, *out))
     places = []

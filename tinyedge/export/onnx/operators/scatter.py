@@ -9,8 +9,8 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import given_pads
@@ -123,10 +123,8 @@ def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = No
         raise node.invalid(f"kernel_shape {kernel}, strides {strides}")
     sizes: list[Size] = list(x.shape[:2])
     for axis in range(spatial):
-        full = ix.size_add(
-            ix.size_mul(ix.size_sub(x.shape[2 + axis], 1), strides[axis]), kernel[axis]
-        )
-        sizes.append(ix.size_sub(full, sum(pads[axis])))
+        full = (x.shape[2 + axis] - 1) * strides[axis] + kernel[axis]
+        sizes.append(full - sum(pads[axis]))
     empty = Tensor.full(checked_shape(node, sizes), 0, x.dtype)
     rows = empty.reshape((empty.size,))
     many, written = indices.reshape((indices.size,)), x.reshape((x.size,))
@@ -134,7 +132,7 @@ def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = No
     if shape is None:
         return result
     target = node.sizes(shape, "output_shape")
-    return result.pad([(0, ix.size_sub(a, b)) for a, b in zip(target, sizes, strict=True)])
+    return result.pad([(0, a - b) for a, b in zip(target, sizes, strict=True)])
 
 
 @operator("TensorScatter")

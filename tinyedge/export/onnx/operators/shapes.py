@@ -11,7 +11,8 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, UOp, product
+from tinyedge.core.ir.shapes import product
+from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.elements import NotKnown, steps_between
 from tinyedge.export.onnx.equality import shape_text
@@ -79,7 +80,7 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     elif dtype.is_float and any(node.unknown(t) for t in (start, limit, delta)):
         parts = [node.element(t, w) for t, w in zip((start, limit, delta), LIMITS, strict=True)]
         try:
-            count = ix.size_max(steps_between(*parts), 0)
+            count = ix.maximum(steps_between(*parts), 0)
         except NotKnown:
             raise node.unsupported(
                 "how many numbers it has is no quotient of sizes",
@@ -103,8 +104,8 @@ def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         (each,) = node.integers(delta, "delta")
         if each == 0:
             raise node.invalid("delta is 0")
-        length = ix.size_sub(end, begin) if each > 0 else ix.size_sub(begin, end)
-        count = ix.size_max(ix.size_ceildiv(length, abs(each)), 0)
+        length = end - begin if each > 0 else begin - end
+        count = ix.maximum(ix.ceildiv(length, abs(each)), 0)
     checked_shape(node, [count])
     place = Tensor.arange(count, dt.int32 if dtype.is_float else dtype)
     return (first + place.cast(kind) * step).cast(dtype)
@@ -168,7 +169,7 @@ def resolved(node: Node, x: Tensor, sizes: Sequence[Size]) -> Tensor:
             if size in left:  # so that it may be 0
                 left.remove(size)
                 known.remove(size)
-        target[unknown[0]] = ix.size_floordiv(product(left), product(known))
+        target[unknown[0]] = product(left) // product(known)
     count = product(target)
     if count != x.size:
         if isinstance(count, UOp) or isinstance(x.size, UOp):

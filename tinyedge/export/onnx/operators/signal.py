@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, maximum
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.registry import Node, operator
@@ -118,11 +118,11 @@ def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None
     if any(isinstance(n, int) and n < 1 for n in (count, size)):
         raise node.invalid(f"a transform of {show(count)} values, of {show(size)}")
     if inverse and onesided:
-        whole = ix.size_mul(ix.size_sub(size, 1), 2) if length is None else count
+        whole = (size - 1) * 2 if length is None else count
         return _inverse_real(node, x, place, whole)
     x = _fitted(x, place, count)
     order = [a for a in range(x.ndim - 1) if a != place] + [place, x.ndim - 1]
-    bins = ix.size_add(ix.size_floordiv(count, 2), 1) if onesided else count
+    bins = count // 2 + 1 if onesided else count
     re, im = _transform(node, x.permute(order), count, bins, 1.0 if inverse else -1.0)
     result = Tensor.stack([re, im], re.ndim)
     if inverse:
@@ -132,13 +132,13 @@ def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None
 
 def _fitted(x: Tensor, axis: int, count: Size) -> Tensor:
     """Zeros appended, or the end cut off."""
-    more = ix.size_sub(count, x.shape[axis])
+    more = count - x.shape[axis]
     return x.pad([(0, more if a == axis else 0) for a in range(x.ndim)])
 
 
 def _inverse_real(node: Node, x: Tensor, axis: int, count: Size) -> Tensor:
     """The real signal of which x holds the first count // 2 + 1 bins."""
-    bins = ix.size_add(ix.size_floordiv(count, 2), 1)
+    bins = count // 2 + 1
     x = _fitted(x, axis, bins)
     order = [a for a in range(x.ndim - 1) if a != axis] + [axis, x.ndim - 1]
     moved = x.permute(order)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Size, maximum, product
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.tensor import Tensor
 
 BLOCK = 256  # the longest that is ranked
@@ -39,7 +39,7 @@ def order_of(x: Tensor, count: Size | None = None, *, descending: bool = False) 
     span = -(-maximum(length) // (LANES << levels)) * LANES
     width = span << levels
     keys = _keys(x).reshape((product(x.shape[:-1]), length))
-    keys = stored(keys.pad([(0, 0), (0, ix.size_sub(width, length))]))
+    keys = stored(keys.pad([(0, 0), (0, width - length)]))
     keep = min(span, maximum(wanted))
     in_order = _falling if descending else _rising
     runs = _ranked(keys, length, span, keep, in_order)

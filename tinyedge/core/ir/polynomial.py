@@ -1,0 +1,372 @@
+"""The canonical form of index arithmetic, and what is proved by it.
+
+An index expression is a polynomial: integer coefficients over products of *atoms* (ranges, symbols,
+and whatever is not a sum or product: a floordiv, a minimum, a loaded value). Equal expressions
+have one polynomial, and one polynomial has one node.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Union
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Size, UOp, as_node, const
+
+Monomial = tuple[UOp, ...]
+Terms = dict[Monomial, int]
+Bound = Union[int, float]
+
+PROOF_RANGES = 8  # that one proof moves to their ends: a size may bring new ranges with it
+
+
+# Canonical form.
+
+
+def terms(size: Size) -> Terms:
+    """The polynomial of an index expression. Do not change the returned dict."""
+    node = as_node(size)
+    if node._terms is None:
+        node._terms = _terms(node)
+    return node._terms
+
+
+def _terms(node: UOp) -> Terms:
+    op = node.op
+    if op is ops.CONST:
+        return {(): node.arg} if node.arg else {}
+    if op is ops.ADD:
+        return added(terms(node.src[0]), terms(node.src[1]))
+    if op is ops.SUB:
+        return added(terms(node.src[0]), scaled(terms(node.src[1]), -1))
+    if op is ops.NEG:
+        return scaled(terms(node.src[0]), -1)
+    if op is ops.MUL:
+        return times(terms(node.src[0]), terms(node.src[1]))
+    return {(node,): 1}
+
+
+def added(a: Terms, b: Terms) -> Terms:
+    total = dict(a)
+    for monomial, coefficient in b.items():
+        value = total.get(monomial, 0) + coefficient
+        if value:
+            total[monomial] = value
+        else:
+            del total[monomial]
+    return total
+
+
+def scaled(a: Terms, factor: int) -> Terms:
+    return {monomial: coefficient * factor for monomial, coefficient in a.items()} if factor else {}
+
+
+def times(a: Terms, b: Terms) -> Terms:
+    if len(b) == 1 and () in b:
+        return scaled(a, b[()])
+    total: Terms = {}
+    for left, x in a.items():
+        for right, y in b.items():
+            monomial = tuple(sorted(left + right, key=atom_key))
+            value = total.get(monomial, 0) + x * y
+            if value:
+                total[monomial] = value
+            else:
+                total.pop(monomial, None)
+    return total
+
+
+def atom_key(atom: UOp) -> tuple[int, object]:
+    """A deterministic order: ranges by number, symbols by name, the rest by structure."""
+    if atom.op is ops.RANGE:
+        return 0, atom.arg.number
+    if atom.op is ops.SYMBOL:
+        return 1, atom.arg.name
+    return 2, atom.digest
+
+
+def _monomial_key(monomial: Monomial) -> tuple[object, ...]:
+    return (not monomial, tuple(atom_key(atom) for atom in monomial))
+
+
+def build(polynomial: Terms) -> UOp:
+    """The canonical node of a polynomial: terms in a fixed order, the constant last."""
+    if not polynomial:
+        return const(0, dt.index)
+    node: UOp | None = None
+    for monomial in sorted(polynomial, key=_monomial_key):
+        coefficient = polynomial[monomial]
+        if not monomial:
+            term = const(coefficient, dt.index)
+        else:
+            term = monomial[0]
+            for atom in monomial[1:]:
+                term = UOp(ops.MUL, dt.index, (term, atom))
+            if coefficient != 1:
+                term = UOp(ops.MUL, dt.index, (term, const(coefficient, dt.index)))
+        node = term if node is None else UOp(ops.ADD, dt.index, (node, term))
+    assert node is not None
+    if node._terms is None:
+        node._terms = polynomial
+    return node
+
+
+# Bounds and proofs.
+
+
+def bounds(size: Size) -> tuple[Bound, Bound]:
+    """Least and greatest value, by interval arithmetic; infinite where unknown."""
+    if not isinstance(size, UOp):
+        return size, size
+    if size._bounds is None:
+        size._bounds = _bounds(size)
+    return size._bounds
+
+
+def _bounds(node: UOp) -> tuple[Bound, Bound]:
+    op = node.op
+    if op is ops.CONST:
+        value = node.arg
+        return (int(value), int(value)) if node.dtype.kind != "f" else (-math.inf, math.inf)
+    if op is ops.RANGE:
+        return 0, max(0, bounds(node.src[0])[1] - 1)
+    if op is ops.SYMBOL:
+        return node.arg.min, node.arg.max
+    if op in (ops.ADD, ops.MUL, ops.SUB, ops.NEG) and node.dtype is dt.index:
+        return range_of(terms(node))
+    if op is ops.FLOORDIV:
+        return _quotient_bounds(node)
+    if op is ops.MOD:
+        high = bounds(node.src[1])
+        low = bounds(node.src[0])
+        if high[0] >= 0:
+            most = max(high[1] - 1, 0)
+            return 0, min(most, low[1]) if low[0] >= 0 else most
+        return -math.inf, math.inf
+    if op in (ops.MIN, ops.MAX):
+        a, b = bounds(node.src[0]), bounds(node.src[1])
+        pick = min if op is ops.MIN else max
+        return pick(a[0], b[0]), pick(a[1], b[1])
+    if op is ops.WHERE:
+        a, b = bounds(node.src[1]), bounds(node.src[2])
+        return min(a[0], b[0]), max(a[1], b[1])
+    if op is ops.CAST and node.dtype is dt.index and node.src[0].dtype.kind in "biu":
+        return node.src[0].dtype.limits
+    return -math.inf, math.inf
+
+
+def _bound_product(a: Bound, b: Bound) -> Bound:
+    return 0 if a == 0 or b == 0 else a * b
+
+
+def _interval_product(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
+    corners = [_bound_product(x, y) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def range_of(polynomial: Terms) -> tuple[Bound, Bound]:
+    low: Bound = 0
+    high: Bound = 0
+    for monomial, coefficient in polynomial.items():
+        interval: tuple[Bound, Bound] = (coefficient, coefficient)
+        for atom in monomial:
+            interval = _interval_product(interval, bounds(atom))
+        low += interval[0]
+        high += interval[1]
+    return low, high
+
+
+def _quotient_bounds(node: UOp) -> tuple[Bound, Bound]:
+    """Nothing is divided by a size of 0: what would be is an index into nothing."""
+    low, high = bounds(node.src[0])
+    least, greatest = bounds(node.src[1])
+    if least < 0:
+        return -math.inf, math.inf
+    least, greatest = max(least, 1), max(greatest, 1)
+    corners = [
+        floor_bound(low, least),
+        floor_bound(low, greatest),
+        floor_bound(high, least),
+        floor_bound(high, greatest),
+    ]
+    return min(corners), max(corners)
+
+
+def floor_bound(a: Bound, b: Bound) -> Bound:
+    if math.isinf(a):
+        return a
+    if math.isinf(b):
+        return -1 if a < 0 else 0
+    return a // b
+
+
+def proves_nonnegative(polynomial: Terms) -> bool:
+    """Whether the polynomial is >= 0 for every value of its ranges and symbols. False: not proved,
+    which is a right answer of every proof here and costs an expression that is longer than it need
+    be.
+
+    Ranges that occur with one sign are moved to their worst end, whose size may be symbolic (at
+    most PROOF_RANGES of them: the search for a proof ends there); symbols are then shifted by their
+    minimum, after which nonnegative coefficients suffice.
+    """
+    if range_of(polynomial)[0] >= 0:
+        return True
+    for _ in range(PROOF_RANGES):
+        target = _symbolic_range(polynomial)
+        if target is None:
+            break
+        factor, rest = _split(polynomial, target)
+        low, high = range_of(factor)
+        if low >= 0:
+            polynomial = rest
+        elif high <= 0:
+            last = added(terms(target.src[0]), {(): -1})
+            polynomial = added(rest, times(factor, last))
+        else:
+            return False
+    return _shifted_is_nonnegative(polynomial)
+
+
+def _symbolic_range(polynomial: Terms) -> UOp | None:
+    for monomial in polynomial:
+        for atom in monomial:
+            if atom.op is ops.RANGE:
+                return atom
+    return None
+
+
+def _split(polynomial: Terms, atom: UOp) -> tuple[Terms, Terms]:
+    """factor, rest with polynomial = factor * atom + rest (atom may remain in factor)."""
+    factor: Terms = {}
+    rest: Terms = {}
+    for monomial, coefficient in polynomial.items():
+        if atom in monomial:
+            position = monomial.index(atom)
+            factor[monomial[:position] + monomial[position + 1 :]] = coefficient
+        else:
+            rest[monomial] = coefficient
+    return factor, rest
+
+
+def _shifted_is_nonnegative(polynomial: Terms) -> bool:
+    symbols = {a for monomial in polynomial for a in monomial if a.op is ops.SYMBOL}
+    shifted: Terms = {}
+    for monomial, coefficient in polynomial.items():
+        part: Terms = {(): coefficient}
+        for atom in monomial:
+            value: Terms = {(atom,): 1}
+            if atom in symbols:
+                value = added(value, {(): atom.arg.min} if atom.arg.min else {})
+            elif bounds(atom)[0] < 0:
+                return False
+            part = times(part, value)
+        shifted = added(shifted, part)
+    return all(coefficient >= 0 for coefficient in shifted.values())
+
+
+def divisor(size: Size) -> int:
+    """The greatest known integer that divides every value of the expression (0 for 0)."""
+    total = 0
+    for monomial, coefficient in terms(size).items():
+        total = math.gcd(total, divisor_of(monomial, coefficient))
+    return total
+
+
+def divisor_of(monomial: Monomial, coefficient: int) -> int:
+    for atom in monomial:
+        coefficient *= _atom_divisor(atom)
+    return coefficient
+
+
+def _atom_divisor(atom: UOp) -> int:
+    if atom.op in (ops.MIN, ops.MAX):
+        return math.gcd(divisor(atom.src[0]), divisor(atom.src[1]))
+    return 1
+
+
+# Division.
+
+
+def divided(a: UOp, n: UOp) -> tuple[Terms, Terms]:
+    """quotient, remainder with a = quotient * n + remainder; the remainder as small as is easy."""
+    if n.op is ops.CONST:
+        if n.arg <= 0:
+            raise ValueError(f"division of an index by {n.arg}")
+        quotient: Terms = {}
+        remainder: Terms = {}
+        for monomial, coefficient in terms(a).items():
+            if monomial:
+                if coefficient % n.arg == 0:
+                    quotient[monomial] = coefficient // n.arg
+                else:
+                    remainder[monomial] = coefficient
+            else:
+                whole, part = divmod(coefficient, n.arg)
+                if whole:
+                    quotient[()] = whole
+                if part:
+                    remainder[()] = part
+        return quotient, remainder
+    return _divide_symbolic(terms(a), terms(n))
+
+
+def _divide_symbolic(polynomial: Terms, divisor_terms: Terms) -> tuple[Terms, Terms]:
+    """Division of polynomials of several variables by the leading term of the divisor.
+
+    It ends: monomials are compared by degree and then from their least atom on, an order that
+    products keep (graded reverse lexicographic), so that each step puts smaller monomials, of
+    which there are finitely many, in the place of those it divides.
+    """
+    leading = max(divisor_terms, key=lambda m: (len(m), _monomial_key(m)))
+    scale = divisor_terms[leading]
+    quotient: Terms = {}
+    remainder = dict(polynomial)
+    while True:
+        step: Terms = {}
+        for monomial, coefficient in remainder.items():
+            rest = _monomial_quotient(monomial, leading)
+            if rest is not None and coefficient % scale == 0:
+                step[rest] = coefficient // scale
+        if not step:
+            return quotient, remainder
+        quotient = added(quotient, step)
+        remainder = added(remainder, scaled(times(step, divisor_terms), -1))
+
+
+def _monomial_quotient(monomial: Monomial, by: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for atom in by:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def split_small(polynomial: Terms, n: int) -> tuple[Terms, Terms, int] | None:
+    """big, small, g with polynomial = g * big + small, g | n, g > 1 and 0 <= small < g proved."""
+    candidates = set()
+    running = n
+    for coefficient in sorted((abs(c) for m, c in polynomial.items() if m), reverse=True):
+        running = math.gcd(running, coefficient)
+        if running == 1:
+            break
+        candidates.add(running)
+    for g in sorted(candidates, reverse=True):
+        small: Terms = {}
+        big: Terms = {}
+        for monomial, coefficient in polynomial.items():
+            if monomial and coefficient % g:
+                small[monomial] = coefficient
+            elif monomial:
+                big[monomial] = coefficient // g
+            else:
+                whole, part = divmod(coefficient, g)
+                if whole:
+                    big[monomial] = whole
+                if part:
+                    small[monomial] = part
+        low, high = range_of(small)
+        if low >= 0 and high < g:
+            return big, small, g
+    return None

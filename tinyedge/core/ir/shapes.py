@@ -1,0 +1,127 @@
+"""Shapes: the rule of each row whose nodes have one, and what is asked of their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.uop import SHAPES, Shape, Size, UOp, as_node
+
+# Sizes.
+
+
+def symbol(name: str, minimum: int, maximum: int, step: int = 1) -> UOp:
+    """A size chosen at run time: minimum <= value <= maximum, value % step == minimum % step.
+
+    The result is offset + step * t: the node of t counts steps, so divisions of the size are exact.
+    """
+    offset = minimum % step
+    arg = args.Symbol(name, minimum // step, (maximum - offset) // step, step, offset)
+    return as_node(UOp(ops.SYMBOL, dt.index, (), arg) * step + offset)
+
+
+def symbol_value(node: UOp, sizes: Mapping[str, int]) -> int:
+    """The value of a SYMBOL node, given the sizes by name."""
+    return (sizes[node.arg.name] - int(node.arg.offset)) // int(node.arg.step)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes."""
+    total: Size = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def minimum(size: Size) -> int | float:
+    """The least value a size can take."""
+    return bounds(size)[0]
+
+
+def maximum(size: Size) -> int:
+    """The greatest value a size can take."""
+    bound = bounds(size)[1]
+    if math.isinf(bound):
+        raise ValueError(f"size {size} has no upper bound")
+    return int(bound)
+
+
+# The rules.
+
+
+def _elementwise(node: UOp) -> Shape:
+    first = node.src[0].shape
+    for source in node.src[1:]:
+        if source.shape != first:
+            raise ValueError(f"{node.op.name} of shapes {[s.shape for s in node.src]}")
+    return first
+
+
+def _same(node: UOp) -> Shape:
+    return node.src[0].shape
+
+
+def _given(node: UOp) -> Shape:
+    return tuple(node.arg)
+
+
+def _named(node: UOp) -> Shape:
+    return tuple(node.arg.shape)
+
+
+def _permute(node: UOp) -> Shape:
+    shape = node.src[0].shape
+    return tuple(shape[axis] for axis in node.arg)
+
+
+def _pad(node: UOp) -> Shape:
+    pairs = zip(node.src[0].shape, node.arg, strict=True)
+    return tuple(size + margin.before + margin.after for size, margin in pairs)
+
+
+def _shrink(node: UOp) -> Shape:
+    return tuple(span.end - span.start for span in node.arg)
+
+
+def _window(node: UOp) -> Shape:
+    shape, arg = node.src[0].shape, node.arg
+    count = (shape[arg.axis] - ((arg.size - 1) * arg.dilation + 1)) // arg.stride + 1
+    return shape[: arg.axis] + (count,) + shape[arg.axis + 1 :] + (arg.size,)
+
+
+def _reduce(node: UOp) -> Shape:
+    shape = node.src[0].shape
+    return tuple(size for axis, size in enumerate(shape) if axis not in node.arg.axes)
+
+
+def _gather(node: UOp) -> Shape:
+    data, positions = node.src
+    axis = node.arg
+    return data.shape[:axis] + positions.shape + data.shape[axis + 1 :]
+
+
+SHAPES.update(
+    {
+        **{row: _elementwise for row in ops.TABLE.values() if row.elementwise},
+        ops.BUFFER: _named,
+        ops.IOTA: _given,
+        ops.EMPTY: _given,
+        ops.LOOP_OUTPUT: _named,
+        ops.RESHAPE: _given,
+        ops.EXPAND: _given,
+        ops.PERMUTE: _permute,
+        ops.PAD: _pad,
+        ops.SHRINK: _shrink,
+        ops.FLIP: _same,
+        ops.WINDOW: _window,
+        ops.REDUCE: _reduce,
+        ops.GATHER: _gather,
+        ops.UPDATE_ROW: _same,
+        ops.SCATTER: _same,
+        ops.ASSIGN: _same,
+        ops.REALIZE: _same,
+    }
+)
