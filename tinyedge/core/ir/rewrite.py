@@ -1,8 +1,9 @@
 """The one rewriter of graphs; patterns, rules and the engine that applies them.
 
-A rule reads as an equation: `Rule(name, before, after, when)`. `before` and `after` are patterns;
-`after` may be a function of the bindings instead, and `when` a condition on them. A rule set
-applies the first rule that fits, again and again, to one node whose operands are already simple.
+A rule reads as an equation: `Rule("mul-one", X * 1, X)`. Its sides are patterns, which have the
+operators of the operations they stand for; the right one may be a function of the bindings instead,
+and a condition on them may follow. A rule set applies the first rule that fits, again and again, to
+one node whose operands are already simple.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir.ops import CONST, Primitive
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.uop import UOp, const, elementwise, toposort
 
 STEPS = 64  # rules that one node may need, one after the other
@@ -84,6 +86,36 @@ class Pattern:
     name: str = ""  # binds the node
     value: Any = None  # a constant equal to it
 
+    def __add__(self, other: Operand) -> Pattern:
+        return of(ops.ADD, self, other)
+
+    def __sub__(self, other: Operand) -> Pattern:
+        return of(ops.SUB, self, other)
+
+    def __mul__(self, other: Operand) -> Pattern:
+        return of(ops.MUL, self, other)
+
+    def __truediv__(self, other: Operand) -> Pattern:
+        return of(ops.DIV, self, other)
+
+    def __floordiv__(self, other: Operand) -> Pattern:
+        return of(ops.FLOORDIV, self, other)
+
+    def __lshift__(self, other: Operand) -> Pattern:
+        return of(ops.SHL, self, other)
+
+    def __and__(self, other: Operand) -> Pattern:
+        return of(ops.AND, self, other)
+
+    def __or__(self, other: Operand) -> Pattern:
+        return of(ops.OR, self, other)
+
+    def __neg__(self) -> Pattern:
+        return of(ops.NEG, self)
+
+    def __invert__(self) -> Pattern:
+        return of(ops.NOT, self)
+
     def __repr__(self) -> str:
         if self.value is not None:
             return repr(self.value)
@@ -92,7 +124,9 @@ class Pattern:
         return f"{self.op.name}({', '.join(map(repr, self.src))})"
 
 
-After = Union[Pattern, Callable[[Bindings], "UOp | None"]]
+Number = Union[bool, int, float]  # in a pattern: the constant equal to it
+Operand = Union[Pattern, Number]
+After = Union[Operand, Callable[[Bindings], "UOp | None"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +144,13 @@ def any_(name: str) -> Pattern:
     return Pattern(name=name)
 
 
-def constant(name: str) -> Pattern:
-    """Any constant."""
-    return Pattern(op=CONST, name=name)
+def _pattern(value: Operand) -> Pattern:
+    return value if isinstance(value, Pattern) else Pattern(op=ops.CONST, value=value)
 
 
-def number(value: bool | int | float) -> Pattern:
-    """The constant equal to `value`."""
-    return Pattern(op=CONST, value=value)
-
-
-def of(op: Primitive, *src: Pattern) -> Pattern:
-    """An operation on patterns."""
-    return Pattern(op=op, src=src)
+def of(op: Primitive, *src: Operand) -> Pattern:
+    """An operation on patterns: of one that has no operator here."""
+    return Pattern(op=op, src=tuple(map(_pattern, src)))
 
 
 def match(pattern: Pattern, node: UOp, bindings: Bindings) -> bool:
@@ -161,7 +189,10 @@ def _match_all(patterns: Sequence[Pattern], nodes: Sequence[UOp], bindings: Bind
 class RuleSet:
     """Rules indexed by the operation at their root, and a fallback for what no equation says."""
 
-    def __init__(self, rules: Sequence[Rule], fallback: Callable[[UOp], UOp] | None = None) -> None:
+    def __init__(
+        self, name: str, rules: Sequence[Rule], fallback: Callable[[UOp], UOp] | None = None
+    ) -> None:
+        self.name = name
         self.rules = tuple(rules)
         self.fallback = fallback
         self.by_op: dict[Primitive, list[Rule]] = {}
@@ -177,7 +208,7 @@ class RuleSet:
                 return node
             node = new
         raise InternalError(
-            f"rewrite: {node!r}",
+            f"rule set {self.name!r}, at {node!r}",
             f"{STEPS} rules fit one after the other",
             id="rewrite.endless",
             next="report this with the model",
@@ -202,11 +233,13 @@ class RuleSet:
 
     def instantiate(self, after: After, bindings: Bindings) -> UOp | None:
         """The right side of a rule; what it builds is simplified as well."""
-        if not isinstance(after, Pattern):
+        if callable(after):
             return after(bindings)
+        if not isinstance(after, Pattern):
+            return const(after, bindings["root"].dtype)
         if after.op is None:
             return bindings[after.name]
-        if after.op is CONST:
+        if after.op is ops.CONST:
             return const(after.value, bindings["root"].dtype)
         src = []
         for pattern in after.src:

@@ -12,7 +12,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.shapes import product
-from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, cast, const, elementwise
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,8 +103,7 @@ class Lazy:
     @classmethod
     def from_size(cls, size: Size, dtype: DType = dt.int64) -> Self:
         """A size as a scalar tensor: symbolic shape arithmetic as data."""
-        node = size if isinstance(size, UOp) else const(size, dt.index)
-        return cls(node).cast(dtype)
+        return cls(as_node(size)).cast(dtype)
 
     # Facts.
 

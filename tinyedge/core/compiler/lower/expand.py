@@ -96,7 +96,7 @@ def _reduced(reduction: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
 def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:
     chosen = list(ranges)
     for values in itertools.product(*(range(r.src[0].arg) for r in chosen)):
-        yield {r: const(v, dt.index) for r, v in zip(chosen, values, strict=True)}
+        yield {r: as_node(v) for r, v in zip(chosen, values, strict=True)}
 
 
 def _copies(store: UOp) -> list[UOp]:
@@ -128,7 +128,7 @@ class _Vectorizer:
         self.caps = caps
         self.done: dict[UOp, UOp] = {}
         # Of each lane, what nodes are there.
-        self.lanes = [{lane: const(i, dt.index)} for i in range(self.count)]
+        self.lanes = [{lane: as_node(i)} for i in range(self.count)]
 
     def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
         result: list[UOp] = []

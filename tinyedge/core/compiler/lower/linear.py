@@ -15,7 +15,7 @@ from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, toposort
 
 Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
@@ -254,7 +254,7 @@ def _factored(polynomial: dict[tuple[UOp, ...], int], done: dict[UOp, UOp]) -> U
         for atom in monomial:
             atom = done.get(atom, atom)
             term = atom if term is None else UOp(ops.MUL, dt.index, (term, atom))
-        factor = const(coefficient, dt.index)
+        factor = as_node(coefficient)
         if term is None:
             term = factor
         elif coefficient != 1:

@@ -14,7 +14,7 @@ from tinyedge.core.compiler.schedule.kernels import Launch
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, toposort
 
 LIFTED = (dt.float32, dt.int32)
 
@@ -63,7 +63,7 @@ def _reading(launch: Launch, numbers: Sequence[UOp]) -> UOp:
     param = UOp(ops.PARAM, dt.int32, (), arg)
     mapping = {}
     for place, number in enumerate(numbers):
-        load = UOp(ops.LOAD, dt.int32, (param, const(place, dt.index)), False)
+        load = UOp(ops.LOAD, dt.int32, (param, as_node(place)), False)
         is_float = number.dtype.is_float
         mapping[number] = UOp(ops.BITCAST, number.dtype, (load,)) if is_float else load
     return substitute((launch.sink,), mapping)[0]

@@ -9,11 +9,15 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rewrite import Bindings, Rule, RuleSet, any_, number, of
+from tinyedge.core.ir.rewrite import Bindings, Operand, Pattern, Rule, RuleSet, any_, of
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, const
 
 X, Y, Z, A, B = any_("x"), any_("y"), any_("z"), any_("a"), any_("b")
+
+
+def _select(condition: Operand, yes: Operand, no: Operand) -> Pattern:
+    return of(ops.WHERE, condition, yes, no)
 
 
 def _integer(bindings: Bindings) -> bool:
@@ -98,39 +102,39 @@ def _over_zero(bindings: Bindings) -> UOp:
 
 
 RULES = [
-    Rule("add-zero", of(ops.ADD, X, number(0)), X, _keeps_zero(-1.0)),
-    Rule("sub-zero", of(ops.SUB, X, number(0)), X, _keeps_zero(1.0)),
-    Rule("sub-self", of(ops.SUB, X, X), number(0), _integer),
-    Rule("mul-one", of(ops.MUL, X, number(1)), X),
-    Rule("mul-zero", of(ops.MUL, X, number(0)), number(0), _integer),
-    Rule("mul-minus-one", of(ops.MUL, X, number(-1)), of(ops.NEG, X), _not_index),
-    Rule("div-one", of(ops.DIV, X, number(1)), X),
-    Rule("div-zero", of(ops.DIV, X, number(0)), _over_zero),
-    Rule("floordiv-one", of(ops.FLOORDIV, X, number(1)), X),
-    Rule("truncdiv-one", of(ops.TRUNCDIV, X, number(1)), X),
-    Rule("neg-neg", of(ops.NEG, of(ops.NEG, X)), X),
-    Rule("add-neg", of(ops.ADD, X, of(ops.NEG, Y)), of(ops.SUB, X, Y)),
-    Rule("sub-neg", of(ops.SUB, X, of(ops.NEG, Y)), of(ops.ADD, X, Y)),
-    Rule("not-not", of(ops.NOT, of(ops.NOT, X)), X),
-    Rule("and-true", of(ops.AND, X, number(True)), X),
-    Rule("and-false", of(ops.AND, X, number(False)), number(False)),
-    Rule("and-self", of(ops.AND, X, X), X),
-    Rule("or-true", of(ops.OR, X, number(True)), number(True)),
-    Rule("or-false", of(ops.OR, X, number(False)), X),
-    Rule("or-self", of(ops.OR, X, X), X),
+    Rule("add-zero", X + 0, X, _keeps_zero(-1.0)),
+    Rule("sub-zero", X - 0, X, _keeps_zero(1.0)),
+    Rule("sub-self", X - X, 0, _integer),
+    Rule("mul-one", X * 1, X),
+    Rule("mul-zero", X * 0, 0, _integer),
+    Rule("mul-minus-one", X * -1, -X, _not_index),
+    Rule("div-one", X / 1, X),
+    Rule("div-zero", X / 0, _over_zero),
+    Rule("floordiv-one", X // 1, X),
+    Rule("truncdiv-one", of(ops.TRUNCDIV, X, 1), X),
+    Rule("neg-neg", -(-X), X),  # noqa: B002
+    Rule("add-neg", X + -Y, X - Y),
+    Rule("sub-neg", X - -Y, X + Y),
+    Rule("not-not", ~~X, X),
+    Rule("and-true", X & True, X),
+    Rule("and-false", X & False, False),
+    Rule("and-self", X & X, X),
+    Rule("or-true", X | True, True),
+    Rule("or-false", X | False, X),
+    Rule("or-self", X | X, X),
     Rule("max-self", of(ops.MAX, X, X), X),
     Rule("min-self", of(ops.MIN, X, X), X),
-    Rule("where-true", of(ops.WHERE, number(True), X, Y), X),
-    Rule("where-false", of(ops.WHERE, number(False), X, Y), Y),
-    Rule("where-bool", of(ops.WHERE, X, number(True), number(False)), X),
-    Rule("where-same", of(ops.WHERE, A, X, X), X),
-    Rule("where-not", of(ops.WHERE, of(ops.NOT, A), X, Y), of(ops.WHERE, A, Y, X)),
-    Rule("where-known-true", of(ops.WHERE, A, of(ops.WHERE, A, X, Y), Z), of(ops.WHERE, A, X, Z)),
-    Rule("where-known-false", of(ops.WHERE, A, X, of(ops.WHERE, A, Y, Z)), of(ops.WHERE, A, X, Z)),
-    Rule("where-and", of(ops.WHERE, A, of(ops.WHERE, B, X, Y), Y), _conjunction),
+    Rule("where-true", _select(True, X, Y), X),
+    Rule("where-false", _select(False, X, Y), Y),
+    Rule("where-bool", _select(X, True, False), X),
+    Rule("where-same", _select(A, X, X), X),
+    Rule("where-not", _select(~A, X, Y), _select(A, Y, X)),
+    Rule("where-known-true", _select(A, _select(A, X, Y), Z), _select(A, X, Z)),
+    Rule("where-known-false", _select(A, X, _select(A, Y, Z)), _select(A, X, Z)),
+    Rule("where-and", _select(A, _select(B, X, Y), Y), _conjunction),
     Rule("cast-cast", of(ops.CAST, of(ops.CAST, X)), _cast_chain),
     Rule("cast-same", of(ops.CAST, X), X, lambda b: b["root"].dtype is b["x"].dtype),
 ]
 
-SIMPLIFY = RuleSet(RULES, _index_or_constant)
+SIMPLIFY = RuleSet("simplify", RULES, _index_or_constant)
 simplify = SIMPLIFY.apply
