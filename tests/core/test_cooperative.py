@@ -26,7 +26,7 @@ from tinyedge.core.compiler.optimize.moves import Split, To, numbers, ranges
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, row_major
-from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
+from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_buffers
 from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.reference_lowered import run_lowered
 from tinyedge.core.ir.spec_lowered import check_lowered
@@ -45,6 +45,7 @@ class Case:
     rows_as: str  # what the range of rows becomes
     subgroup: int
     twice: bool  # a second reduction uses what the first gives
+    scarce: bool  # workgroup memory is as small as the moves allow
     reduction: str
     dtype: dt.DType
 
@@ -57,6 +58,7 @@ cases = st.builds(
     rows_as=st.sampled_from(("loop", "grid", "local", "upcast")),
     subgroup=st.sampled_from((1, 4, 16, 32)),
     twice=st.booleans(),
+    scarce=st.booleans(),
     reduction=st.sampled_from(("sum", "max", "min", "prod")),
     dtype=st.sampled_from((dt.float32, dt.int32, dt.int8, dt.float64)),
 )
@@ -109,8 +111,10 @@ def test_threads_reduce_what_a_loop_reduces(case: Case) -> None:
     inputs = Inputs()
     y = reduced(inputs.new(values(case)), case)
     caps = replace(find_target("cuda").caps(), subgroup=case.subgroup)
-    target = replace(find_target("cuda"), profiles={"default": caps})
-    state = compile_graph(graph({"y": y}, inputs), target, stop_after="fuse")
+    if case.scarce:
+        local = case.rows if case.rows_as == "local" else 1
+        caps = replace(caps, shared=16 * case.threads * local)
+    state = compile_graph(graph({"y": y}, inputs), find_target("cuda"), stop_after="fuse")
     memory: dict[int, Array] = {}
     for launch in state.launches:
         for storage in launch.storages:
@@ -121,7 +125,8 @@ def test_threads_reduce_what_a_loop_reduces(case: Case) -> None:
         again = [buffer.copy() for buffer in buffers]
         run_kernel(launch.sink, buffers)
         linear, shape = lowered(shared_among_threads(launch.sink, case, caps), caps)
-        assert not any(node.op is ops.GROUP_REDUCE for node in linear.statements)
+        buffers_of_group = workgroup_buffers(linear.statements)
+        assert sum(shared_bytes(b.dtype, b.arg.length) for b in buffers_of_group) <= caps.shared
         run_lowered(linear, shape, again)
         for expected, result in zip(buffers, again, strict=True):
             np.testing.assert_array_equal(result, expected)
@@ -129,7 +134,7 @@ def test_threads_reduce_what_a_loop_reduces(case: Case) -> None:
 
 def test_steps_of_a_reduction() -> None:
     """64 threads: by memory the 4th part of them makes 16 of 64 parts; by subgroups of 32 two."""
-    case = Case(64, 1, 1, "loop", 1, False, "sum", dt.float32)
+    case = Case(64, 1, 1, "loop", 1, False, False, "sum", dt.float32)
     found = {}
     for subgroup in (1, 32):
         inputs = Inputs()
@@ -144,6 +149,23 @@ def test_steps_of_a_reduction() -> None:
         exchanged = [node.arg for node in nodes if node.op is ops.SHUFFLE]
         found[subgroup] = (shared.arg.length, barriers, exchanged)
     assert found == {1: (64, 2, []), 32: (2, 1, [16, 8, 4, 2, 1])}
+
+
+def test_reductions_take_the_memory_of_earlier_ones() -> None:
+    """Four rows of two reductions in 16 bytes a thread, which is room for four of float32."""
+    case = Case(64, 1, 4, "upcast", 1, True, True, "sum", dt.float32)
+    inputs = Inputs()
+    y = reduced(inputs.new(values(case)), case)
+    state = compile_graph(graph({"y": y}, inputs), find_target("cuda"))
+    (launch,) = state.launches
+    found = {}
+    for room in (8, 4):
+        caps = replace(find_target("cuda").caps(), subgroup=1, shared=room * 64 * 4)
+        linear, _ = lowered(shared_among_threads(launch.sink, case, caps), caps)
+        barriers = linear.statements.count(UOp(ops.BARRIER, dt.index))
+        found[room] = (len(workgroup_buffers(linear.statements)), barriers)
+    # each reduction has two barriers, and one before it stores where another one was
+    assert found == {8: (8, 16), 4: (4, 20)}
 
 
 # Programs of threads, by hand.

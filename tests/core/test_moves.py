@@ -28,9 +28,11 @@ from tinyedge.core.compiler.optimize.moves import (
     ranges,
 )
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.ir import args
+from tinyedge.core.compiler.schedule.canonical import make_range
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import UOp, cast, const, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -211,6 +213,29 @@ def test_illegal_moves_say_why() -> None:
     again = Split(1, 3, 3).apply(vector, caps)
     with pytest.raises(IllegalMove, match="vectorize"):
         To(4, "vector").apply(again, caps)
+
+
+def test_a_reduction_has_its_threads_once() -> None:
+    """Two ranges of the same threads would be one coordinate: only a diagonal would be reduced."""
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(3, 64)).sum(1), inputs, "webgpu")
+    (inner,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "reduce")
+    free = max(numbers(sink)) + 1
+    shared = To(free, "threads").apply(Split(inner, 8, free).apply(sink, caps), caps)
+    with pytest.raises(IllegalMove, match="another range of the same threads"):
+        To(free + 1, "threads").apply(shared, caps)
+    (reduction,) = (node for node in toposort((sink,)) if node.op is ops.REDUCE_LOOP)
+    r = make_range(const(64, dt.index), free, "reduce")
+    scaled = UOp(ops.MUL, dt.float32, (reduction, cast(r, dt.float32)))
+    outer = UOp(ops.REDUCE_LOOP, dt.float32, (scaled, r), ops.ADD)
+    (nested,) = substitute((sink,), {reduction: outer})
+    To(free, "threads").apply(To(inner, "threads").apply(nested, caps), caps)  # one uses the other
+    within = UOp(ops.MUL, dt.float32, (reduction.src[0], cast(r, dt.float32)))
+    body = UOp(ops.REDUCE_LOOP, dt.float32, (within, *reduction.src[1:]), ops.MAX)
+    outer = UOp(ops.REDUCE_LOOP, dt.float32, (body, r), ops.ADD)
+    (nested,) = substitute((sink,), {reduction: outer})
+    with pytest.raises(IllegalMove, match="another range of the same threads"):
+        To(free, "threads").apply(To(inner, "threads").apply(nested, caps), caps)
 
 
 def test_vectors_of_narrow_integers() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.lowered import workgroup_buffers
+from tinyedge.core.ir.lowered import shared_bytes, workgroup_buffers
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.program import Buffer, Launch
 
@@ -45,6 +45,6 @@ def program_counters(
 def workgroup_bytes(text: LoweredKernel) -> int:
     """Memory that a kernel's workgroup shares."""
     return sum(
-        node.arg.length * node.dtype.lanes * node.dtype.itemsize
+        shared_bytes(node.dtype, node.arg.length)
         for node in workgroup_buffers(text.linear.statements)
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import Size, UOp, toposort
 
@@ -41,3 +42,8 @@ def workgroup_buffers(statements: Iterable[UOp]) -> list[UOp]:
     """The SHARED nodes below statements, by number."""
     found = (node for node in toposort(statements) if node.op is ops.SHARED)
     return sorted(found, key=lambda node: int(node.arg.number))
+
+
+def shared_bytes(dtype: DType, length: int) -> int:
+    """Bytes of a workgroup buffer."""
+    return length * dtype.lanes * dtype.itemsize

@@ -14,8 +14,9 @@ from __future__ import annotations
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.lowered import Geometry, Linear
+from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes
 from tinyedge.core.ir.uop import UOp, cast, const
 
 FEW_PARTS = 16  # parts that every thread combines for itself
@@ -27,18 +28,20 @@ BARRIER = UOp(ops.BARRIER, dt.index)
 
 def cooperate(linear: Linear, geometry: Geometry, caps: Caps) -> Linear:
     """The statements without reductions over threads."""
-    return _Cooperation(linear, geometry.threads, caps.subgroup).run()
+    return _Cooperation(linear, geometry.threads, caps).run()
 
 
 class _Cooperation:
-    def __init__(self, linear: Linear, threads: int, subgroup: int) -> None:
+    def __init__(self, linear: Linear, threads: int, caps: Caps) -> None:
         self.linear = linear
         self.threads = threads
-        self.subgroup = subgroup
+        self.subgroup = caps.subgroup
+        self.room = caps.shared  # bytes of workgroup memory that no buffer has
         self.values = dict(linear.values)
         self.statements: list[UOp] = []
         self.named: set[UOp] = set()
-        self.buffers = 0
+        self.buffers: list[UOp] = []
+        self.used: set[UOp] = set()
         self.loops = 0
 
     def run(self) -> Linear:
@@ -90,7 +93,7 @@ class _Cooperation:
         first = None
         if self.threads != parts * size:
             first = self._add(_index(ops.MUL, _index(ops.FLOORDIV, THREAD, parts * size), parts))
-        self._settle()
+        self._settle(shared)
         leads = UOp(ops.EQ, dt.bool_, (_index(ops.MOD, THREAD, size), const(0, dt.index)))
         store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
         self._add(UOp(ops.GUARD, dt.index, (leads, store)))
@@ -102,7 +105,7 @@ class _Cooperation:
         first = None
         if self.threads != count:
             first = self._add(_index(ops.SUB, THREAD, lane))
-        self._settle()
+        self._settle(shared)
         self._add(_store(shared, value, THREAD))
         self._add(BARRIER)
         parts = count
@@ -116,15 +119,28 @@ class _Cooperation:
         return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
 
     def _buffer(self, dtype: DType, length: int) -> UOp:
-        """A new buffer of the workgroup; memory holds no bool."""
+        """A buffer of the workgroup: a new one as long as there is room. Memory holds no bool."""
         held = dt.int32.vector(dtype.lanes) if dtype.kind == "b" else dtype
-        self.buffers += 1
-        return UOp(ops.SHARED, held, (), args.Shared(self.buffers - 1, length))
+        size = shared_bytes(held, length)
+        if size <= self.room:
+            self.room -= size
+            self.buffers.append(UOp(ops.SHARED, held, (), args.Shared(len(self.buffers), length)))
+            return self.buffers[-1]
+        for buffer in self.buffers:
+            if buffer.dtype is held and buffer.arg.length == length:
+                return buffer
+        raise InternalError(
+            f"{size} bytes of workgroup memory for a reduction over {self.threads} threads",
+            f"{self.room} bytes are left",
+            id="lower.shared",
+            next="report this with the model",
+        )
 
-    def _settle(self) -> None:
-        """In a loop, others may still read what the iteration before has left."""
-        if self.loops:
+    def _settle(self, buffer: UOp) -> None:
+        """Others may still read what an iteration or a reduction before has left."""
+        if self.loops or buffer in self.used:
             self._add(BARRIER)
+        self.used.add(buffer)
 
     def _combined(self, node: UOp, parts: list[UOp]) -> UOp:
         return self._add(_chain(node, parts))

@@ -252,7 +252,7 @@ class To(Move):
             if self.kind == "lane" and any(r.arg.kind == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
             if self._meet(target, sink):
-                why = "a reduction over threads depends on a lane"
+                why = "a reduction over threads depends on another range of the same threads"
                 raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
             shared = set()
         total *= size
@@ -266,15 +266,13 @@ class To(Move):
             )
 
     def _meet(self, target: UOp, sink: UOp) -> bool:
-        """Whether a reduction over threads would depend on a lane: both are the same threads."""
+        """Whether a reduction over threads would depend on another range of the same threads."""
         for reduction in toposort((sink,)):
             if reduction.op is not ops.REDUCE_LOOP:
                 continue
-            over = any(r.arg.kind == "threads" for r in reduction.src[1:])
-            if self.kind == "lane" and over and target in reduction.ranges:
-                return True
-            lanes = any(r.arg.kind == "lane" for r in reduction.ranges)
-            if self.kind == "threads" and target in reduction.src[1:] and lanes:
+            own = {r for r in reduction.src[1:] if r is target or r.arg.kind == "threads"}
+            others = (r for r in reduction.ranges if r.arg.kind in ("lane", "threads"))
+            if own and len(own.union(others, {target} & reduction.ranges)) > 1:
                 return True
         return False
 
