@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.tensor import mathematics, nn
 from tinyedge.core.tensor.base import Axes, computed
 from tinyedge.core.tensor.reductions import Reductions
@@ -32,6 +31,8 @@ class Tensor(Reductions):
 
         Of a stored type: an array of ml_dtypes' type, or of codes where that is not installed.
         """
+        from tinyedge.core.ir.reference import evaluate  # few programs need it
+
         return dt.named(evaluate([self.node], {})[0], self.dtype)
 
     # Functions.
