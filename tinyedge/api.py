@@ -24,7 +24,7 @@ from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rules.intervals import beyond
+from tinyedge.core.ir.overflow import beyond
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.program import Program

@@ -10,8 +10,8 @@ import pytest
 
 from tests.agreement import find_target
 from tinyedge.core import dtype as dt
+from tinyedge.core.ir.overflow import beyond
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.core.ir.rules.intervals import beyond
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.tensor.tensor import Tensor

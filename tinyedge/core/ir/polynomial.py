@@ -8,15 +8,22 @@ have one polynomial, and one polynomial has one node.
 from __future__ import annotations
 
 import math
-from typing import Union
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.intervals import (
+    INTERVALS,
+    UNKNOWN,
+    Bound,
+    Interval,
+    product,
+    quotient,
+    remainder,
+)
 from tinyedge.core.ir.uop import Size, UOp, as_node, const
 
 Monomial = tuple[UOp, ...]
 Terms = dict[Monomial, int]
-Bound = Union[int, float]
 
 PROOF_RANGES = 8  # that one proof moves to their ends: a size may bring new ranges with it
 
@@ -115,7 +122,7 @@ def build(polynomial: Terms) -> UOp:
 # Bounds and proofs.
 
 
-def bounds(size: Size) -> tuple[Bound, Bound]:
+def bounds(size: Size) -> Interval:
     """Least and greatest value, by interval arithmetic; infinite where unknown."""
     if not isinstance(size, UOp):
         return size, size
@@ -124,81 +131,41 @@ def bounds(size: Size) -> tuple[Bound, Bound]:
     return size._bounds
 
 
-def _bounds(node: UOp) -> tuple[Bound, Bound]:
+def _bounds(node: UOp) -> Interval:
     op = node.op
     if op is ops.CONST:
-        value = node.arg
-        return (int(value), int(value)) if node.dtype.kind != "f" else (-math.inf, math.inf)
+        return (int(node.arg), int(node.arg)) if node.dtype.kind != "f" else UNKNOWN
     if op is ops.RANGE:
         return 0, max(0, bounds(node.src[0])[1] - 1)
     if op is ops.SYMBOL:
         return node.arg.min, node.arg.max
-    if op in (ops.ADD, ops.MUL, ops.SUB, ops.NEG) and node.dtype is dt.index:
-        return range_of(terms(node))
-    if op is ops.FLOORDIV:
-        return _quotient_bounds(node)
-    if op is ops.MOD:
-        high = bounds(node.src[1])
-        low = bounds(node.src[0])
-        if high[0] >= 0:
-            most = max(high[1] - 1, 0)
-            return 0, min(most, low[1]) if low[0] >= 0 else most
-        return -math.inf, math.inf
-    if op in (ops.MIN, ops.MAX):
-        a, b = bounds(node.src[0]), bounds(node.src[1])
-        pick = min if op is ops.MIN else max
-        return pick(a[0], b[0]), pick(a[1], b[1])
-    if op is ops.WHERE:
-        a, b = bounds(node.src[1]), bounds(node.src[2])
-        return min(a[0], b[0]), max(a[1], b[1])
+    if op in (ops.ADD, ops.MUL, ops.SUB, ops.NEG):
+        return range_of(terms(node)) if node.dtype is dt.index else UNKNOWN
     if op is ops.CAST and node.dtype is dt.index and node.src[0].dtype.kind in "biu":
         return node.src[0].dtype.limits
-    return -math.inf, math.inf
+    rule = _INTERVALS.get(op)
+    return UNKNOWN if rule is None else rule(*map(bounds, node.src))
 
 
-def _bound_product(a: Bound, b: Bound) -> Bound:
-    return 0 if a == 0 or b == 0 else a * b
+# Sums and products are polynomials, and divisors of indices are positive.
+_INTERVALS = {
+    **{row: INTERVALS[row] for row in (ops.MIN, ops.MAX, ops.WHERE)},
+    ops.FLOORDIV: quotient,
+    ops.MOD: remainder,
+}
 
 
-def _interval_product(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    corners = [_bound_product(x, y) for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def range_of(polynomial: Terms) -> tuple[Bound, Bound]:
+def range_of(polynomial: Terms) -> Interval:
+    """Least and greatest value of a polynomial."""
     low: Bound = 0
     high: Bound = 0
     for monomial, coefficient in polynomial.items():
-        interval: tuple[Bound, Bound] = (coefficient, coefficient)
+        interval: Interval = (coefficient, coefficient)
         for atom in monomial:
-            interval = _interval_product(interval, bounds(atom))
+            interval = product(interval, bounds(atom))
         low += interval[0]
         high += interval[1]
     return low, high
-
-
-def _quotient_bounds(node: UOp) -> tuple[Bound, Bound]:
-    """Nothing is divided by a size of 0: what would be is an index into nothing."""
-    low, high = bounds(node.src[0])
-    least, greatest = bounds(node.src[1])
-    if least < 0:
-        return -math.inf, math.inf
-    least, greatest = max(least, 1), max(greatest, 1)
-    corners = [
-        floor_bound(low, least),
-        floor_bound(low, greatest),
-        floor_bound(high, least),
-        floor_bound(high, greatest),
-    ]
-    return min(corners), max(corners)
-
-
-def floor_bound(a: Bound, b: Bound) -> Bound:
-    if math.isinf(a):
-        return a
-    if math.isinf(b):
-        return -1 if a < 0 else 0
-    return a // b
 
 
 def proves_nonnegative(polynomial: Terms) -> bool:

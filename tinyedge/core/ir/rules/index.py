@@ -16,13 +16,13 @@ from collections.abc import Iterable
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.intervals import floor_quotient
 from tinyedge.core.ir.polynomial import (
     added,
     bounds,
     build,
     divided,
     divisor_of,
-    floor_bound,
     proves_nonnegative,
     range_of,
     scaled,
@@ -142,7 +142,7 @@ def _quotient_atom(node: UOp, n: UOp) -> UOp:
     if n.op is ops.CONST:
         if n.arg == 1:
             return node
-        whole, last = floor_bound(low, n.arg), floor_bound(high, n.arg)
+        whole, last = floor_quotient(low, n.arg), floor_quotient(high, n.arg)
         if whole == last and not math.isinf(whole):
             return const(int(whole), dt.index)
         split = split_small(terms(node), n.arg)

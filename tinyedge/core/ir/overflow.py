@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from itertools import product as pairs
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.intervals import INTERVALS, UNKNOWN, Interval, times, union
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.shapes import maximum, minimum, product
 from tinyedge.core.ir.uop import UOp, toposort
-
-Interval = tuple[float, float]
 
 FARTHEST = 2**64  # bounds farther from 0 say nothing more: no type holds such values
 
@@ -71,41 +69,26 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.REDUCE and arg.op is ops.ADD:
         low, high = operands[0]
         terms = maximum(product(node.src[0].shape[axis] for axis in arg.axes))
-        return min(0, _times(low, terms)), max(0, _times(high, terms))
+        return min(0, times(low, terms)), max(0, times(high, terms))
     if op is ops.REDUCE and arg.op in (ops.MAX, ops.MIN):
         if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg.axes):
             return operands[0]
         of_nothing = node.dtype.limits[0 if arg.op is ops.MAX else 1]
-        return _union((operands[0], (of_nothing, of_nothing)))
+        return union(operands[0], (of_nothing, of_nothing))
     if op is ops.GATHER:
         return min(operands[0][0], 0), max(operands[0][1], 0)
-    if op is ops.WHERE:
-        return _union(operands[1:])
     if op in (ops.ASSIGN, ops.UPDATE_ROW):
-        return _union(operands[:2])
+        return union(*operands[:2])
     if op is ops.SCATTER and arg.op in (None, ops.MAX, ops.MIN):
-        return _union(operands[::2])
+        return union(*operands[::2])
     if op is ops.SCATTER and arg.op is ops.ADD:
         (low, high), (least, most) = operands[0], operands[2]
         count = maximum(node.src[1].shape[-1])
         return low + min(0, least * count), high + max(0, most * count)
-    if op is ops.ADD:
-        return operands[0][0] + operands[1][0], operands[0][1] + operands[1][1]
-    if op is ops.SUB:
-        return operands[0][0] - operands[1][1], operands[0][1] - operands[1][0]
-    if op is ops.NEG:
-        return -operands[0][1], -operands[0][0]
-    if op is ops.ABS:
-        low, high = operands[0]
-        return max(0, low, -high), max(-low, high)
-    if op is ops.MUL:
-        corners = [_times(a, b) for a, b in pairs(*operands)]
-        return min(corners), max(corners)
-    if op in (ops.MAX, ops.MIN):
-        choose = max if op is ops.MAX else min
-        return choose(operands[0][0], operands[1][0]), choose(operands[0][1], operands[1][1])
+    if op in INTERVALS:
+        return INTERVALS[op](*operands)
     if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and arg.op is ops.MUL):
-        return -math.inf, math.inf
+        return UNKNOWN
     return kept.limits
 
 
@@ -119,11 +102,6 @@ def _converted(node: UOp, known: Mapping[UOp, Interval]) -> Interval:
     return (least, most) if wraps else (low, high)
 
 
-def _times(a: float, b: float) -> float:
-    """A product of bounds, of which infinity times 0 is 0."""
-    return a * b if a and b else 0
-
-
 def _rounded(interval: Interval) -> Interval:
     """The interval made wider where its bounds are far from 0: exact products of products would
     have more digits with each step. No lower bound is infinity, no upper one minus infinity.
@@ -132,7 +110,3 @@ def _rounded(interval: Interval) -> Interval:
     low = -math.inf if low < -FARTHEST else min(low, FARTHEST)
     high = math.inf if high > FARTHEST else max(high, -FARTHEST)
     return low, high
-
-
-def _union(intervals: Sequence[Interval]) -> Interval:
-    return min(low for low, _ in intervals), max(high for _, high in intervals)
