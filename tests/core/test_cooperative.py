@@ -24,7 +24,7 @@ from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.optimize.moves import Split, To, numbers, ranges
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.buffers import KernelArg, row_major
 from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_buffers
 from tinyedge.core.ir.reference_kernel import run_kernel
@@ -182,7 +182,7 @@ def number(value: int) -> UOp:
 
 
 def store(place: UOp, value: UOp = VALUE) -> UOp:
-    return UOp(ops.STORE, dt.index, (MEMORY, value, place))
+    return access.store(MEMORY, value, (place,))
 
 
 def load(place: UOp) -> UOp:
@@ -233,7 +233,7 @@ RIGHT = {
     "halves": [
         store(THREAD),
         BARRIER,
-        UOp(ops.GUARD, dt.index, (less(THREAD, 4), store(THREAD, load(beside(4))))),
+        access.under(less(THREAD, 4), store(THREAD, load(beside(4)))),
         BARRIER,
         load(number(0)),
     ],
@@ -268,7 +268,7 @@ REFUSED = {
     ),
     "under a condition": ([chosen(shuffle(VALUE, 1))], "exchange between threads under"),
     "under a guard": (
-        [UOp(ops.GUARD, dt.index, (less(THREAD, 4), store(THREAD, shuffle(VALUE, 1))))],
+        [access.under(less(THREAD, 4), store(THREAD, shuffle(VALUE, 1)))],
         "exchange between threads under",
     ),
     "no partner": ([shuffle(VALUE, 8)], "not every one of 8 threads has a partner"),
@@ -281,7 +281,7 @@ REFUSED = {
         "holds numbers",
     ),
     "another type": (
-        [UOp(ops.STORE, dt.index, (MEMORY, THREAD, THREAD))],
+        [access.store(MEMORY, THREAD, (THREAD,))],
         "by whole elements, at one index",
     ),
 }
@@ -318,7 +318,7 @@ def test_what_threads_exchange() -> None:
     by_memory = [store(THREAD, value), BARRIER, load(beside(3))]
     for statements in (by_memory, [shuffle(value, 3)]):
         result = np.zeros(16, np.float32)
-        end = UOp(ops.STORE, dt.index, (out, statements[-1], place))
+        end = access.store(out, statements[-1], (place,))
         run_lowered(Linear([*statements, end]), Geometry((2, 1, 1), (8, 1, 1), ()), [result])
         assert result.tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12]
 

@@ -16,16 +16,18 @@ from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.reference_lowered import run_lowered
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
-from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -117,6 +119,27 @@ def _contents(storage: TensorBuffer, x: np.ndarray) -> np.ndarray:  # type: igno
     if any(pad > 1 for pad in storage.layout.pads):
         values[:] = 0  # canonical kernels leave the padding alone; moved ones write zeros there
     return values
+
+
+def test_a_store_writes_where_all_its_guards_hold() -> None:
+    r = UOp(ops.RANGE, dt.index, (const(8, dt.index),), args.Range(0, "loop"))
+    arg = KernelArg(0, (8,), row_major((8,)), written=True)
+    param = UOp(ops.PARAM, dt.float32, (), arg)
+    below = ix.less(r, 6)
+    store = access.store(param, const(1.0, dt.float32), (r,), below)
+    assert store.arg and access.indices_of(store) == (r,) and access.guard_of(store) is below
+    assert access.under(ix.TRUE, store) is access.store(param, store.src[1], (r,))
+    twice = access.also_under(ix.less(2, r), store)
+    shifted = access.at(twice, (as_node(r - 1),))
+    sink = UOp(ops.SINK, dt.index, (shifted,))
+    check_kernel(sink)
+    buffer = np.zeros(8, np.float32)
+    run_kernel(sink, [buffer])
+    assert buffer.tolist() == [0, 0, 1, 1, 1, 0, 0, 0]  # at r - 1 for 2 < r < 6
+    (first,) = SIMPLIFY.rewrite((store,), {r: const(0, dt.index)})
+    assert access.guard_of(first) is ix.TRUE
+    with pytest.raises(InternalError, match="the guard of a store is a condition"):
+        check_kernel(UOp(ops.SINK, dt.index, (access.under(r, store),)))
 
 
 def test_grammars_refuse_what_they_should() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.decompose import joined, narrowed
 from tinyedge.core.compiler.state import Compilation
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access
 from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.uop import UOp, as_node, cast
@@ -66,7 +66,7 @@ def split_halves(state: Compilation) -> set[UOp]:
 def writes_vectors(sink: UOp) -> bool:
     """Whether a kernel, after its moves, stores aligned vectors."""
     for store in sink.src:
-        address = (store.src[1] if store.op is ops.GUARD else store).src[2]
+        (address,) = access.indices_of(store)
         lane = next((r for r in address.ranges if r.arg.kind == "vector"), None)
         if lane is None or terms(address).get((lane,), 0) != 1:
             return False
@@ -74,6 +74,6 @@ def writes_vectors(sink: UOp) -> bool:
         rest = as_node(address - lane)
         if size % 2 or lane in rest.ranges or divisor(rest) % size:
             return False
-        if store.op is ops.GUARD and lane in store.src[0].ranges:
+        if lane in access.guard_of(store).ranges:
             return False
     return True

@@ -14,8 +14,9 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import UOp, toposort
 
 INDENT = "    "
@@ -189,7 +190,7 @@ class Printer:
     def name_sizes(self, *more: UOp) -> None:
         """Declare the symbolic sizes that get names; more: expressions that also use some."""
         used = [expression for _, expression in self.geometry.positions]
-        for node in toposort((*more, *used, *self.linear.statements)):
+        for node in toposort((*more, *used, *self.linear.statements), operands=access.in_order):
             if node.op is ops.SYMBOL and node not in self.names and self.is_named(node):
                 name = f"n{self.counters.get('n', 0)}"
                 self.counters["n"] = self.counters.get("n", 0) + 1
@@ -213,10 +214,10 @@ class Printer:
             self._accumulator(node)
         elif op is ops.SET:
             self._set(node)
+        elif op is ops.STORE and node.arg:
+            self._guarded(node)
         elif op is ops.STORE:
             self.line(self._stored(node))
-        elif op is ops.GUARD:
-            self._guarded(node)
         elif op is ops.BARRIER:
             self.line(self.barrier())
         else:
@@ -226,10 +227,10 @@ class Printer:
 
     def _guarded(self, node: UOp) -> None:
         """A store under a condition; what it names on the way is computed under it too."""
-        condition = self.strip_parens(node.src[0])
+        condition = self.strip_parens(access.guard_of(node))
         before, self.lines = self.lines, []
         self.depth += 1
-        store = self._stored(node.src[1])
+        store = self._stored(access.under(ix.TRUE, node))
         self.depth -= 1
         named, self.lines = self.lines, before
         if not named:

@@ -186,12 +186,11 @@ LOOP_OUTPUT = _row(
 RANGE = _row("range", "kernel", 1)  # arg: Range; src: size. A loop variable 0 <= r < size
 SPECIAL = _row("special", "kernel", 0)  # arg: Special: a thread's position
 PARAM = _row("param", "kernel", 0)  # arg: a KernelArg
-LOAD = _row("load", "kernel", -1)  # src: param, an index per axis (or one linear index)
+LOAD = _row("load", "kernel", -1)  # see access.py
 REDUCE_LOOP = _row(
     "reduce_loop", "kernel", -1
 )  # arg: Primitive; src: value, ranges...: the reduction over the ranges
-STORE = _row("store", "kernel", -1)  # src: param, value, an index per axis (or one linear index)
-GUARD = _row("guard", "kernel", 2)  # src: condition, store
+STORE = _row("store", "kernel", -1)  # see access.py
 SINK = _row("sink", "kernel", -1)  # src: stores
 VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per lane
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector

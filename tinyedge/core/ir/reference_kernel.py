@@ -53,9 +53,7 @@ def _places(param: UOp, address: Array) -> tuple[Array, Array]:
 
 class _Store:
     def __init__(self, store: UOp, buffers: Sequence[Array], symbols: Mapping[str, int]) -> None:
-        guarded = store.op is ops.GUARD
-        self.guard = store.src[0] if guarded else None
-        self.store: UOp = store.src[1] if guarded else store
+        self.store = store
         self.nodes = toposort((store,))
         self.buffers = buffers
         self.symbols = symbols
@@ -76,14 +74,12 @@ class _Store:
 
     def _run(self) -> None:
         for node in self.nodes:
-            if node.op not in (ops.STORE, ops.GUARD, ops.PARAM):
+            if node.op not in (ops.STORE, ops.PARAM):
                 self.values[node] = self._value(node)
                 if self.values[node].size > LIMIT:
                     raise ValueError(f"the kernel is too large for the reference: {node!r}")
-        param, value, address = self.store.src
-        parts = [self.values[address], self.values[value]]
-        if self.guard is not None:
-            parts.append(self.values[self.guard])
+        param, value, address, *guard = self.store.src
+        parts = [self.values[node] for node in (address, value, *guard)]
         at, what, *rest = np.broadcast_arrays(*parts)
         inside = rest[0] if rest else np.ones(at.shape, bool)
         at, real = _places(param, at)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.reference import size_value
@@ -108,11 +108,9 @@ class _Machine:
             if node.arg is not None:
                 value = _apply(node.arg, [self.named[node.src[0]], value], node.dtype)
             self.named[node.src[0]] = value
-        elif node.op is ops.GUARD:
-            active = np.broadcast_to(self._evaluate(node.src[0]), self.threads.shape)
-            self._store(node.src[1], active)
         elif node.op is ops.STORE:
-            self._store(node, np.ones(self.threads.shape, bool))
+            active = self._evaluate(access.guard_of(node))
+            self._store(node, np.broadcast_to(active, self.threads.shape))
         else:
             self.named.pop(node, None)  # of the iteration before
             self.named[node] = self._evaluate(node)
@@ -122,8 +120,8 @@ class _Machine:
 
     def _store(self, node: UOp, active: Array) -> None:
         param, source, *_ = node.src
-        computed, *indices = [self._evaluate(s, active) for s in node.src[1:]]
-        value = np.broadcast_to(computed, self._shape(source.dtype))[active]
+        value = np.broadcast_to(self._evaluate(source, active), self._shape(source.dtype))[active]
+        indices = [self._evaluate(index, active) for index in access.indices_of(node)]
         places = [np.broadcast_to(index, self.threads.shape)[active] for index in indices]
         if param.op is ops.SHARED:
             memory, accesses = self.shared[param]

@@ -2,7 +2,7 @@
 
     tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realize, loops;
              shapes agree
-    kernel   sink > (guard >)? store > scalars over loads and ranges; every range is an output's or
+    kernel   sink > store > scalars over loads and ranges; every range is an output's or
              a reduction's
     lowered  statements in order: see `spec_lowered`
 
@@ -155,9 +155,8 @@ def check_kernel(sink: UOp) -> None:
                 raise _fail("kernel", node, "a store is to a parameter that is written")
             if node.src[1].dtype is not node.src[0].dtype:
                 raise _fail("kernel", node, f"a {node.src[1].dtype} stored as {node.src[0].dtype}")
-        elif op is ops.GUARD:
-            if node.src[0].dtype is not dt.bool_ or node.src[1].op is not ops.STORE:
-                raise _fail("kernel", node, "a guard is a condition and a store")
+            if node.arg and node.src[-1].dtype is not dt.bool_:
+                raise _fail("kernel", node, "the guard of a store is a condition")
         elif op is not ops.SINK and not op.elementwise and op not in SCALAR_OPS:
             raise _fail("kernel", node, f"{op} may not appear in a kernel")
         _check_types("kernel", node)

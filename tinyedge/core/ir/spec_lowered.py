@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.sharing import Accesses
 from tinyedge.core.ir.uop import UOp, toposort
@@ -27,7 +27,7 @@ Array = Any
 SERIAL_KINDS = ("loop", "serial", "reduce")
 THREAD_KINDS = ("local", "lane", "threads")  # a position of a thread in its workgroup
 KINDS = (*SERIAL_KINDS, "grid", *THREAD_KINDS)
-DECLARATIONS = (ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.GUARD, ops.BARRIER)
+DECLARATIONS = (ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.BARRIER)
 
 
 def check_lowered(linear: Linear, geometry: Geometry) -> None:
@@ -76,17 +76,16 @@ def _check_statements(linear: Linear) -> None:
 def _check_node(node: UOp, linear: Linear) -> None:
     if node.op is ops.GROUP_REDUCE and node not in linear.values:
         raise _fail(node, "a reduction over threads is left")
-    if node.op is ops.GUARD and (
-        node.src[0].dtype is not dt.bool_ or node.src[1].op is not ops.STORE
-    ):
-        raise _fail(node, "a guard is a condition and a store")
+    if node.op in access.ACCESSES and node.arg and node.src[-1].dtype is not dt.bool_:
+        raise _fail(node, "a guard is a condition")
     if node.op is ops.SHARED and (node.dtype.kind == "b" or node.arg.length < 1):
         raise _fail(node, "workgroup memory holds numbers, at least one")
-    if node.op not in (ops.LOAD, ops.STORE) or node.src[0].op is not ops.SHARED:
+    if node.op not in access.ACCESSES or node.src[0].op is not ops.SHARED:
         return
-    shared = node.src[0]
-    value, place = (node, node.src[1]) if node.op is ops.LOAD else node.src[1:]
-    if value.dtype is not shared.dtype or place.dtype is not dt.index or node.arg:
+    value = node if node.op is ops.LOAD else node.src[1]
+    places = [place.dtype for place in access.indices_of(node)]
+    guarded = node.op is ops.LOAD and node.arg
+    if value.dtype is not node.src[0].dtype or places != [dt.index] or guarded:
         raise _fail(node, "workgroup memory is taken by whole elements, at one index")
 
 
@@ -119,7 +118,7 @@ def _check_together(statements: Sequence[UOp], geometry: Geometry) -> None:
 
 def _exchanges(statement: UOp, named: set[UOp]) -> Iterator[UOp]:
     """The exchanges of a statement; each must be made whatever a thread's values are."""
-    stack = [(statement, statement.op is ops.GUARD)]
+    stack = [(statement, statement.op is ops.STORE and bool(statement.arg))]
     seen = set()
     while stack:
         node, divided = stack.pop()
@@ -194,19 +193,21 @@ class _Phases:
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)
         self.named.discard(node)  # of the iteration before
-        store = node.src[1] if node.op is ops.GUARD else node
         active: Array | None = everyone
-        if node.op is ops.GUARD:
-            self._loads(node.src[0], everyone)
-            active = self.places.value(node.src[0])
-        self._loads(store, active)
-        if store.op is ops.STORE and store.src[0].op is ops.SHARED:
-            self._store(store, active)
+        if node.op is ops.STORE and node.arg:
+            guard = access.guard_of(node)
+            self._loads((guard,), everyone)
+            active = self.places.value(guard)
+            self._loads(node.src[:-1], active)
+        else:
+            self._loads((node,), everyone)
+        if node.op is ops.STORE and node.src[0].op is ops.SHARED:
+            self._store(node, active)
         if node.op not in DECLARATIONS:
             self.named.add(node)
 
-    def _loads(self, root: UOp, active: Array | None) -> None:
-        for node in toposort((root,), stop=self._is_named):
+    def _loads(self, roots: tuple[UOp, ...], active: Array | None) -> None:
+        for node in toposort(roots, stop=self._is_named):
             if node.op is ops.LOAD and node.src[0].op is ops.SHARED and not self._is_named(node):
                 self._load(node, active)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.uop import UOp, toposort
@@ -107,7 +107,7 @@ def statements_text(statements: Sequence[UOp], values: Mapping[UOp, UOp]) -> Ite
             depth -= 1
         elif node.op is ops.BARRIER:
             yield f"{indent}barrier"
-        elif node.op in (ops.STORE, ops.GUARD, ops.SET, ops.ACCUMULATOR):
+        elif node.op in (ops.STORE, ops.SET, ops.ACCUMULATOR):
             yield indent + writer.statement(node)
         else:
             yield indent + writer.add(node, named=True)
@@ -143,8 +143,6 @@ class _Writer:
         return f"r{node.arg.number} {self.write(node.src[0])} {node.arg.kind}"
 
     def statement(self, node: UOp) -> str:
-        if node.op is ops.GUARD:
-            return f"where {self.write(node.src[0])}: {self.statement(node.src[1])}"
         if node.op is ops.ACCUMULATOR:
             return f"{self.write(node)} = start of {REDUCTIONS.get(node.arg.op.name, node.arg.op)}"
         if node.op is ops.SET:
@@ -155,8 +153,9 @@ class _Writer:
             if precedence == FUNCTION:
                 return f"{target} = {sign}({target}, {value})"
             return f"{target} {sign}= {value}"
-        places = ", ".join(self.write(place) for place in node.src[2:])
-        return f"{self.write(node.src[0])}[{places}] = {self.write(node.src[1])}"
+        where = f"where {self.write(access.guard_of(node))}: " if node.arg else ""
+        places = ", ".join(map(self.write, access.indices_of(node)))
+        return f"{where}{self.write(node.src[0])}[{places}] = {self.write(node.src[1])}"
 
     def write(self, node: UOp, least: int = 0) -> str:
         """The text of a node, in brackets where it binds less than `least`."""
@@ -208,9 +207,9 @@ class _Writer:
         return f"{op.name}({', '.join([*words, argument] if argument else words)})", FUNCTION
 
     def _load(self, node: UOp) -> str:
-        param, *places = node.src
-        guard = f" if {self.write(places.pop())}" if node.arg else ""
-        return f"{self.write(param)}[{', '.join(map(self.write, places))}{guard}]"
+        guard = f" if {self.write(access.guard_of(node))}" if node.arg else ""
+        places = ", ".join(map(self.write, access.indices_of(node)))
+        return f"{self.write(node.src[0])}[{places}{guard}]"
 
     def _polynomial(self, node: UOp) -> tuple[str, int]:
         """A sum of products, the greatest strides first, the constant last."""

@@ -15,7 +15,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes
 from tinyedge.core.ir.uop import UOp, cast, const
 
@@ -96,7 +96,7 @@ class _Cooperation:
         self._settle(shared)
         leads = UOp(ops.EQ, dt.bool_, (_index(ops.MOD, THREAD, size), const(0, dt.index)))
         store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
-        self._add(UOp(ops.GUARD, dt.index, (leads, store)))
+        self._add(access.under(leads, store))
         self._add(BARRIER)
         return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
 
@@ -114,7 +114,7 @@ class _Cooperation:
             places = [_behind(THREAD, i) for i in range(0, count, parts)]
             total = _chain(node, [_load(shared, place) for place in places])
             few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))
-            self._add(UOp(ops.GUARD, dt.index, (few, _store(shared, total, THREAD))))
+            self._add(access.under(few, _store(shared, total, THREAD)))
             self._add(BARRIER)
         return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
 
@@ -155,11 +155,11 @@ def _chain(node: UOp, parts: list[UOp]) -> UOp:
 
 
 def _store(shared: UOp, value: UOp, place: UOp) -> UOp:
-    return UOp(ops.STORE, dt.index, (shared, cast(value, shared.dtype), place))
+    return access.store(shared, cast(value, shared.dtype), (place,))
 
 
 def _load(shared: UOp, place: UOp) -> UOp:
-    return UOp(ops.LOAD, shared.dtype, (shared, place), False)
+    return access.load(shared, (place,))
 
 
 def _index(op: ops.Primitive, a: UOp, b: UOp | int) -> UOp:

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
-from tinyedge.core.compiler.schedule.canonical import guard
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, rebuilding, substitute
 from tinyedge.core.ir.rules import index as ix
@@ -46,13 +45,7 @@ def _one_writer(sink: UOp) -> UOp:
     if not threads or any(r.arg.kind == "lane" for r in found):
         return sink
     first = ix.less(threads[0], 1)
-    stores = []
-    for store in sink.src:
-        if store.op is ops.GUARD:
-            stores.append(guard(ix.both(first, store.src[0]), store.src[1]))
-        else:
-            stores.append(guard(first, store))
-    return UOp(ops.SINK, dt.index, tuple(stores))
+    return sink.replace(tuple(access.also_under(first, store) for store in sink.src))
 
 
 def _unroll(sink: UOp) -> UOp:
@@ -103,13 +96,8 @@ def _copies(store: UOp) -> list[UOp]:
     upcast = sorted((r for r in store.ranges if r.arg.kind == "upcast"), key=lambda r: r.arg.number)
     if not upcast:
         return [store]
-    copies = []
-    for coordinate in _coordinates(upcast):
-        copy = SIMPLIFY.rewrite((store,), coordinate)[0]
-        if copy.op is ops.GUARD and copy.src[0] is ix.FALSE:
-            continue
-        copies.append(guard(copy.src[0], copy.src[1]) if copy.op is ops.GUARD else copy)
-    return copies
+    copies = (SIMPLIFY.rewrite((store,), place)[0] for place in _coordinates(upcast))
+    return [copy for copy in copies if access.guard_of(copy) is not ix.FALSE]
 
 
 # Vectors.
@@ -133,30 +121,26 @@ class _Vectorizer:
     def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
         result: list[UOp] = []
         for store in stores:
-            condition, inner = (
-                (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
-            )
-            if self.lane not in inner.ranges:
+            if self.lane not in store.ranges:
                 result.append(store)
                 continue
-            value = bottom_up((inner.src[1],), self._value, self.done)[inner.src[1]]
-            if self.lane in condition.ranges or not self._contiguous(inner.src[2]):
-                result.extend(self._scalar_stores(condition, inner, value))
+            param, original, address, *_ = store.src
+            guard = access.guard_of(store)
+            value = bottom_up((original,), self._value, self.done)[original]
+            if self.lane in guard.ranges or not self._contiguous(address):
+                result.extend(self._scalar_stores(store, value))
             else:
-                base = self._lane_of(inner.src[2], 0)
-                vector = UOp(ops.STORE, dt.index, (inner.src[0], self._wide(value), base))
-                result.append(guard(condition, vector))
+                base = self._lane_of(address, 0)
+                result.append(access.store(param, self._wide(value), (base,), guard))
         return result
 
-    def _scalar_stores(self, condition: UOp, store: UOp, value: UOp) -> list[UOp]:
+    def _scalar_stores(self, store: UOp, value: UOp) -> list[UOp]:
         stores = []
         for i in range(self.count):
-            scalar = extract(value, i)
-            address = self._lane_of(store.src[2], i)
-            here = self._lane_of(condition, i)
-            if here is ix.FALSE:
-                continue
-            stores.append(guard(here, UOp(ops.STORE, dt.index, (store.src[0], scalar, address))))
+            guard = self._lane_of(access.guard_of(store), i)
+            if guard is not ix.FALSE:
+                address = self._lane_of(store.src[2], i)
+                stores.append(access.store(store.src[0], extract(value, i), (address,), guard))
         return stores
 
     def _lane_of(self, node: UOp, i: int) -> UOp:
@@ -192,10 +176,10 @@ class _Vectorizer:
         return UOp(op, dtype, src, node.arg)
 
     def _load(self, node: UOp) -> UOp:
-        free_guard = len(node.src) < 3 or self.lane not in node.src[2].ranges
-        if free_guard and self._contiguous(node.src[1]):
-            src = (node.src[0], self._lane_of(node.src[1], 0), *node.src[2:])
-            return UOp(ops.LOAD, node.dtype.vector(self.count), src, node.arg)
+        guard = access.guard_of(node)
+        if self.lane not in guard.ranges and self._contiguous(node.src[1]):
+            base = self._lane_of(node.src[1], 0)
+            return access.load(node.src[0], (base,), guard, node.dtype.vector(self.count))
         lanes = tuple(self._lane_of(node, i) for i in range(self.count))
         if all(lane is lanes[0] for lane in lanes):
             return lanes[0]
@@ -262,12 +246,12 @@ def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
     """
     accesses: dict[UOp, list[UOp]] = {}
     for node in toposort((sink,)):
-        if node.op in (ops.LOAD, ops.STORE) and not node.src[0].arg.is_image:
+        if node.op in access.ACCESSES and not node.src[0].arg.is_image:
             accesses.setdefault(node.src[0], []).append(node)
     lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
 
     def typed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in (ops.LOAD, ops.STORE) or node.src[0] not in lanes:
+        if node.op not in access.ACCESSES or node.src[0] not in lanes:
             return None
         widths = lanes[node.src[0]]
         if len(widths) == 1 and widths != {1}:
@@ -291,39 +275,28 @@ def _width(node: UOp) -> int:
 
 def _in_vectors(node: UOp, width: int) -> UOp:
     param = UOp(ops.PARAM, node.src[0].dtype.vector(width), (), node.src[0].arg)
-    at = 1 if node.op is ops.LOAD else 2
-    address = as_node(node.src[at] // width)
-    return node.replace((param, *node.src[1:at], address, *node.src[at + 1 :]))
+    (address,) = access.indices_of(node)
+    node = access.at(node, (as_node(address // width),))
+    return node.replace((param, *node.src[1:]))
 
 
 def _in_scalars(node: UOp) -> UOp:
     if node.op is ops.STORE:
         return node
+    (address,), guard = access.indices_of(node), access.guard_of(node)
     scalars = tuple(
-        UOp(
-            ops.LOAD,
-            node.dtype.scalar,
-            (node.src[0], as_node(node.src[1] + i), *node.src[2:]),
-            node.arg,
-        )
+        access.load(node.src[0], (as_node(address + i),), guard, node.dtype.scalar)
         for i in range(node.dtype.lanes)
     )
     return UOp(ops.VECTOR, node.dtype, scalars)
 
 
 def _flat_stores(store: UOp) -> list[UOp]:
-    condition, inner = (store.src[0], store.src[1]) if store.op is ops.GUARD else (ix.TRUE, store)
-    param, value, address = inner.src
+    param, value, address, *_ = store.src
     if value.dtype.lanes == 1 or param.dtype.lanes > 1 or param.dtype.bits == 16:
         return [store]
+    guard = access.guard_of(store)
     return [
-        guard(
-            condition,
-            UOp(
-                ops.STORE,
-                dt.index,
-                (param, extract(value, i), as_node(address + i)),
-            ),
-        )
+        access.store(param, extract(value, i), (as_node(address + i),), guard)
         for i in range(value.dtype.lanes)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, coordinates
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up
@@ -19,9 +19,9 @@ def free_guards(sink: UOp) -> UOp:
 def _freed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     if node.op is not ops.LOAD or not node.arg or not node.src[0].arg.is_image:
         return None
-    left = ix.every(c for c in _conjuncts(src[2]) if not _implied(c, src[0], src[1]))
-    guarded = left is not ix.TRUE
-    return UOp(ops.LOAD, node.dtype, (*src[:2], left) if guarded else src[:2], guarded)
+    load = node.replace(src)
+    conditions = _conjuncts(access.guard_of(load))
+    return access.under(ix.every(c for c in conditions if not _implied(c, *src[:2])), load)
 
 
 def not_pixels(sink: UOp) -> set[int]:
@@ -31,11 +31,10 @@ def not_pixels(sink: UOp) -> set[int]:
     found = set()
     used: dict[ops.Primitive, set[int]] = {ops.LOAD: set(), ops.STORE: set()}
     for node in toposort((sink,)):
-        if node.op in (ops.LOAD, ops.STORE) and node.src[0].arg.is_image:
-            at = 1 if node.op is ops.LOAD else 2
+        if node.op in access.ACCESSES and node.src[0].arg.is_image:
             value = node if node.op is ops.LOAD else node.src[1]
             used[node.op].add(node.src[0].arg.slot)
-            if value.dtype.lanes != PIXEL or divisor(node.src[at]) % PIXEL:
+            if value.dtype.lanes != PIXEL or divisor(*access.indices_of(node)) % PIXEL:
                 found.add(node.src[0].arg.slot)
     return found | (used[ops.LOAD] & used[ops.STORE])
 
@@ -46,12 +45,11 @@ def to_coordinates(sink: UOp) -> UOp:
 
 
 def _at_coordinates(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op not in (ops.LOAD, ops.STORE) or not node.src[0].arg.is_image:
+    if node.op not in access.ACCESSES or not node.src[0].arg.is_image:
         return None
-    at = 1 if node.op is ops.LOAD else 2
-    place, row = coordinates(node.src[at])
+    place, row = coordinates(*access.indices_of(node))
     pixel = as_node(place // PIXEL)
-    return node.replace((*src[:at], pixel, row, *src[at + 1 :]))
+    return access.at(node.replace(src), (pixel, row))
 
 
 def _conjuncts(condition: UOp) -> list[UOp]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
@@ -42,7 +42,7 @@ class _Linearizer:
         self.reduce_groups: dict[Path, list[UOp]] = {}
         self._place_ranges(sink)
         self.sink = self._ordered(sink)
-        self.nodes = toposort((self.sink,))
+        self.nodes = toposort((self.sink,), operands=access.in_order)
         for node in self.nodes:  # operands first
             self._path(node)
         self._group_reductions()
@@ -171,7 +171,7 @@ class _Linearizer:
             prefix = path[:length]
             if prefix in self.blocks:
                 continue
-            for node in toposort(contents, stop=lambda n: n in self.done):
+            for node in toposort(contents, lambda n: n in self.done, access.in_order):
                 if len(self._path(node)) < length and node not in contents:
                     self._need(node)
             block = _Block(prefix)
@@ -180,7 +180,9 @@ class _Linearizer:
 
     def _need(self, root: UOp) -> None:
         """Emit a node after its operands."""
-        for node in toposort((root,), stop=lambda n: n in self.done or n.op is ops.REDUCE_LOOP):
+        for node in toposort(
+            (root,), lambda n: n in self.done or n.op is ops.REDUCE_LOOP, access.in_order
+        ):
             if node in self.done:
                 continue
             if node.op is ops.REDUCE_LOOP:
@@ -190,7 +192,7 @@ class _Linearizer:
             self.done.add(node)
 
     def _emit_value(self, node: UOp) -> None:
-        if node.op in (ops.STORE, ops.GUARD):
+        if node.op is ops.STORE:
             if node in self.stores:
                 self._append(self._path(node), node)
         elif node.op is ops.GROUP_REDUCE or (self.uses.get(node, 0) > 1 and not _inline(node)):

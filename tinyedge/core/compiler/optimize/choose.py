@@ -16,7 +16,7 @@ from tinyedge.core.compiler.optimize.moves import (
     numbers,
     ranges,
 )
-from tinyedge.core.compiler.schedule.canonical import coefficient_of, store_of
+from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.shapes import maximum
@@ -249,7 +249,7 @@ def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
 
 def _contiguous(sink: UOp) -> int | None:
     """The output range along which the kernel writes consecutive elements."""
-    address = store_of(sink).src[2]
+    address = sink.src[0].src[2]
     for r in ranges(sink):
         if r.arg.kind == "loop" and terms(address).get((r,), 0) == 1:
             return int(r.arg.number)
@@ -260,7 +260,7 @@ def _fill(schedule: Schedule, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
         return
-    room = store_of(schedule.sink).src[0].arg.layout.room
+    room = schedule.sink.src[0].src[0].arg.layout.room
     size = schedule.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
         schedule.do(Fill(vector, room))
@@ -431,7 +431,7 @@ def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
 
 def _position(schedule: Schedule, number: int) -> int:
     """How far apart in memory a range's steps are stored: neighbors first."""
-    store = store_of(schedule.sink)
+    store = schedule.sink.src[0]
     r = find(schedule.sink, number)
     if r not in store.src[2].ranges:
         return 2**40

@@ -19,12 +19,11 @@ from typing import Any
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.canonical import (
-    guard,
     make_range,
     mask_reductions,
     replace_ranges,
 )
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
@@ -110,8 +109,8 @@ class PadTo(Move):
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
-            guarded.append(guard(inside, new))
-        return UOp(ops.SINK, dt.index, tuple(guarded))
+            guarded.append(access.also_under(inside, new))
+        return sink.replace(tuple(guarded))
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class Fill(Move):
         if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
-        if len(sink.src) != 1 or sink.src[0].op is not ops.STORE:
+        if len(sink.src) != 1 or sink.src[0].arg:
             raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
         store = sink.src[0]
         if not self._padded(store.src[0], store.src[2], target):

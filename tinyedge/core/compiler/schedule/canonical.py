@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import bounds, build, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
@@ -99,13 +99,10 @@ def flatten(sink: UOp) -> UOp:
 
 
 def _flat(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op not in (ops.LOAD, ops.STORE):
+    if node.op not in access.ACCESSES:
         return None
-    param = src[0].arg
-    first = 1 if node.op is ops.LOAD else 2
-    end = first + len(param.shape)
-    address = param.layout.flatten(param.shape, src[first:end])
-    return node.replace((*src[:first], address, *src[end:]))
+    new = node.replace(src)
+    return access.at(new, (_address(new),))
 
 
 def order_reductions(sink: UOp) -> UOp:
@@ -131,10 +128,9 @@ def _stride(loads: list[UOp], r: UOp) -> int:
     return 0
 
 
-def _address(load: UOp) -> UOp:
-    param = load.src[0].arg
-    rank = len(param.shape)
-    address: UOp = param.layout.flatten(param.shape, load.src[1 : 1 + rank])
+def _address(node: UOp) -> UOp:
+    param = node.src[0].arg
+    address: UOp = param.layout.flatten(param.shape, access.indices_of(node))
     return address
 
 
@@ -200,7 +196,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
                 return None
             continue
         for source in node.src:
-            if source.dtype is not dt.index or source.op in (ops.STORE, ops.GUARD):
+            if source.dtype is not dt.index or source.op is ops.STORE:
                 continue
             if outer not in source.ranges and inner not in source.ranges:
                 continue
@@ -243,19 +239,6 @@ def _walked_as_one(address: UOp, outer: UOp, inner: UOp, size: UOp, whole: UOp) 
 
 def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:
     return outer in atom.ranges or inner in atom.ranges
-
-
-def guard(condition: UOp, store: UOp) -> UOp:
-    """The store under a condition; nested guards become one."""
-    if store.op is ops.GUARD:
-        return UOp(ops.GUARD, dt.index, (ix.both(condition, store.src[0]), store.src[1]))
-    return store if condition is ix.TRUE else UOp(ops.GUARD, dt.index, (condition, store))
-
-
-def store_of(sink: UOp) -> UOp:
-    """The first store of a kernel, guarded or not."""
-    store = sink.src[0]
-    return store.src[1] if store.op is ops.GUARD else store
 
 
 def mask_reductions(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.canonical import guard, make_range, mask_reductions
-from tinyedge.core.ir import ops
+from tinyedge.core.compiler.schedule.canonical import make_range, mask_reductions
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rewrite import replaced
@@ -114,7 +114,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
             sink = mask_reductions(sink, target, longer, clamped, inside)
         else:
             stores = [SIMPLIFY.rewrite((store,), {target: clamped})[0] for store in sink.src]
-            sink = UOp(ops.SINK, dt.index, tuple(guard(inside, store) for store in stores))
+            sink = sink.replace(tuple(access.also_under(inside, store) for store in stores))
     return sink
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
 from tinyedge.core.ir.polynomial import proves_nonnegative, terms
 from tinyedge.core.ir.rules import index as ix
@@ -112,11 +112,7 @@ class Indexer:
 
     def _load(self, place: Placement, indices: Indices, valid: UOp, dtype: dt.DType) -> UOp:
         param = self.param(place.storage)
-        src: tuple[UOp, ...] = (param, *placed_indices(place, indices))
-        guarded = valid is not ix.TRUE
-        if guarded:
-            src += (valid,)
-        load = UOp(ops.LOAD, param.dtype, src, guarded)
+        load = access.load(param, placed_indices(place, indices), valid)
         return load if param.dtype is dtype else simplify(UOp(ops.CAST, dtype, (load,)))
 
     def _reduce(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:

@@ -17,10 +17,8 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.canonical import (
     collapse,
     flatten,
-    guard,
     order_reductions,
     split_ranges,
-    store_of,
 )
 from tinyedge.core.compiler.schedule.dynamic import bound_ranges, is_dynamic, read_dynamic_sizes
 from tinyedge.core.compiler.schedule.fuse import decide, is_source
@@ -33,7 +31,7 @@ from tinyedge.core.compiler.schedule.layout import (
     weight_layout,
 )
 from tinyedge.core.compiler.schedule.packing import packed_bits, unpack
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, View, row_major
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.polynomial import divisor
@@ -397,7 +395,7 @@ class _Scheduler:
         value = indexer.value(row, indices)
         at = put_index(base, indexer.value(position, ()))
         address = placed_indices(place, (at, *indices))
-        self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
+        self._add_kernel(node, indexer, access.store(param, value, address))
 
     def _scatter(self, node: UOp, place: Placement) -> None:
         """First the base, then the updates, one after the other: of a device with threads so many
@@ -435,15 +433,14 @@ class _Scheduler:
         value = indexer.value(updates, (*lead, iteration, *rest))
         address = placed_indices(place, (*lead, at, *rest))
         if combine is not None:
-            old = cast(UOp(ops.LOAD, param.dtype, (param, *address, inside), True), node.dtype)
+            old = cast(access.load(param, address, inside), node.dtype)
             value = elementwise(combine, old, value)
-        store = UOp(ops.STORE, dt.index, (param, value, *address))
         if share is not ix.ZERO:
             each = ix.ceildiv(size, shares)
             start = share * each
             own = ix.both(ix.at_most(start, at), ix.less(at, start + each))
             inside = ix.both(own, inside)
-        self._add_kernel(node, indexer, guard(inside, store))
+        self._add_kernel(node, indexer, access.store(param, value, address, inside))
 
     def _copy_source(self, node: UOp) -> None:
         self._kernel(node, Placement(self._new_storage(node)), root=False)
@@ -463,7 +460,7 @@ class _Scheduler:
         param = indexer.param(storage)
         value = indexer.value(node, indices, root=root)
         address = placed_indices(place, indices)
-        self._add_kernel(node, indexer, UOp(ops.STORE, dt.index, (param, value, *address)))
+        self._add_kernel(node, indexer, access.store(param, value, address))
 
     def _add_kernel(self, node: UOp, indexer: Indexer, store: UOp) -> None:
         sink = _split(UOp(ops.SINK, dt.index, (store,)))
@@ -496,7 +493,7 @@ class _Scheduler:
                 axes = max(1, len(output.shape) - 2)
                 output.layout = self._as_image(output, output.layout, axes)
         sink = _ordered(self._with_storages(sink, storages))
-        store = store_of(sink)
+        store = sink.src[0]
         reductions = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
         order = tuple(r for reduction in reductions for r in reduction.src[1:])
         wanted: dict[int, set[Layout | None]] = {}

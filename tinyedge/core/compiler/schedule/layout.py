@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, as_size, toposort
@@ -110,7 +110,7 @@ def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
 
 def _vector_axis(shape: Shape, store: UOp) -> int | None:
     """The axis along which the kernel should compute vectors."""
-    indices = store.src[2:]
+    indices = access.indices_of(store)
     contraction = classify(UOp(ops.SINK, dt.index, (store,)))
     if contraction is not None and contraction.filter.src[0].arg.weight:
         wide = contraction.columns or contraction.batch

@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules.algebra import simplify
@@ -72,7 +72,7 @@ def _element(load: UOp, storage: TensorBuffer) -> UOp:
     """The element that a load means: an int32, or a uint32 where none is negative."""
     bits, each = storage.bits, 32 // storage.bits
     param, address = UOp(ops.PARAM, dt.uint32, (), load.src[0].arg), load.src[1]
-    word = UOp(ops.LOAD, dt.uint32, (param, as_node(address // each), *load.src[2:]), load.arg)
+    word = access.load(param, (as_node(address // each),), access.guard_of(load))
     place = as_node(address % each * bits)
     if storage.data.min() < 0:
         above = cast(as_node(32 - bits - place), dt.uint32)

@@ -62,10 +62,10 @@ def _index_or_constant(node: UOp) -> UOp:
             return new
     if node.op is ops.WHERE and node.src[0].op is not ops.CONST:
         return _where(node)
-    if node.op is ops.LOAD and node.arg and node.src[-1].op is ops.CONST:
-        if not node.src[-1].arg:
-            return const(0, node.dtype)
-        return UOp(ops.LOAD, node.dtype, node.src[:-1], False)
+    if node.op in (ops.LOAD, ops.STORE) and node.arg and node.src[-1].op is ops.CONST:
+        if node.src[-1].arg:
+            return UOp(node.op, node.dtype, node.src[:-1], False)
+        return const(0, node.dtype) if node.op is ops.LOAD else node
     return _fold(node)
 
 
