@@ -12,7 +12,13 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.counters import kernel_counters, program_counters, workgroup_bytes
 from tinyedge.core.compiler.fp16 import stored_halves
-from tinyedge.core.compiler.schedule.kernels import LARGEST_FP16, Launch, LoopStep, all_launches
+from tinyedge.core.compiler.schedule.forming import LARGEST_FP16
+from tinyedge.core.compiler.schedule.launches import (
+    ScheduledLaunch,
+    ScheduledLoop,
+    ScheduledStep,
+    all_launches,
+)
 from tinyedge.core.compiler.schedule.memory import Lifetime, plan
 from tinyedge.core.compiler.schedule.packing import pack
 from tinyedge.core.compiler.schedule.sharing import Signature, share
@@ -151,10 +157,10 @@ class _Assembler:
         return TensorBuffer(role, port.name, dtype, port.shape, row_major(port.shape))
 
     def _steps(
-        self, launches: Sequence[Launch | LoopStep], numbers: Mapping[UOp, int]
+        self, launches: Sequence[ScheduledStep], numbers: Mapping[UOp, int]
     ) -> Iterator[program.Launch | program.Loop]:
         for launch in launches:
-            if isinstance(launch, LoopStep):
+            if isinstance(launch, ScheduledLoop):
                 condition = self.numbers[self.sharing.home(launch.condition)]
                 body = tuple(self._steps(launch.launches, numbers))
                 yield program.Loop(condition, launch.bound, body)
@@ -358,10 +364,10 @@ def _outputs(entry: Entry) -> dict[Hashable, Port]:
     return {entry.graph.key(port): port for port in entry.graph.outputs if port.node is not None}
 
 
-def _loops(launches: Sequence[Launch | LoopStep], start: int) -> Iterator[tuple[int, int]]:
+def _loops(launches: Sequence[ScheduledStep], start: int) -> Iterator[tuple[int, int]]:
     """The first and the last launch of every loop, counted from `start`."""
     for item in launches:
-        if isinstance(item, Launch):
+        if isinstance(item, ScheduledLaunch):
             start += 1
             continue
         count = len(list(all_launches(item.launches)))

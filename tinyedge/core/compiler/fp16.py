@@ -50,17 +50,22 @@ def _fp16_roots(state: Compilation) -> Iterator[tuple[dict[str, UOp], str, UOp]]
                 yield entry.updates, port.name, entry.updates[port.name]
 
 
-def split_halves(state: Compilation) -> set[UOp]:
+def packs_fp16(state: Compilation) -> bool:
+    """Whether float32 tensors become fp16 that only whole vectors can be written of."""
+    return state.options.precision == "fp16" and not state.caps.fp16_scalar_stores
+
+
+def partly_written(state: Compilation) -> frozenset[UOp]:
     """Tensors that were made fp16, but that a kernel would not write in whole vectors."""
-    if state.options.precision != "fp16" or state.caps.fp16_scalar_stores:
-        return set()
-    return {
+    if not packs_fp16(state):
+        return frozenset()
+    return frozenset(
         launch.storages[0].node
         for launch in state.launches
         if launch.storages[0].dtype is dt.float16
         and launch.storages[0].node is not None
         and not writes_vectors(state.kernels[launch.sink].moved)
-    }
+    )
 
 
 def writes_vectors(sink: UOp) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.fp16 import split_halves
+from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
@@ -16,8 +16,9 @@ from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.moves import IllegalMove
 from tinyedge.core.compiler.schedule.constants import fold_constants
-from tinyedge.core.compiler.schedule.kernels import Launch, schedule
+from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.numbers import share_numbers
+from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.compiler.state import Compilation, Kernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
@@ -38,58 +39,60 @@ def fold(state: Compilation) -> None:
 
 
 def form_kernels(state: Compilation) -> None:
-    """Tensors to kernels and buffers."""
-    fp16_storage = state.options.precision == "fp16"
-    storage = state.stored_as
-    if done := split_weights(state.roots, state.caps, storage, fp16_storage):
+    """Tensors to kernels and buffers.
+
+    An fp16 tensor that a kernel would not write in whole vectors is kept in full instead, and an
+    image that one would not read and write in whole pixels becomes a buffer: which these are is
+    found by choosing the kernels' moves.
+    """
+    options = ScheduleOptions(
+        state.caps,
+        state.stored_as,
+        state.options.precision == "fp16",
+        state.options.fp64_reference,
+    )
+    if done := split_weights(state.roots, options):
         for entry in state.entries:
             entry.follow(done)
     for entry in state.entries:
-        entry.schedule = schedule(
-            {str(number): root for number, root in enumerate(entry.roots)},
-            state.caps,
-            entry.names,
-            storage,
-            fp16_storage,
-            frozenset(state.keep_fp32),
-            frozenset(state.no_image),
-            {name: str(number) for number, name in enumerate(entry.counts)},
-            state.options.fp64_reference,
-        )
+        outputs = {str(number): root for number, root in enumerate(entry.roots)}
+        counts = {name: str(number) for number, name in enumerate(entry.counts)}
+        entry.schedule = schedule(outputs, entry.names, options, counts)
     share_numbers(state.launches, state.caps)
+    _refuse(state)
     for sink in {launch.sink: None for launch in state.launches}:
         check_kernel(sink)
 
 
-def optimize(state: Compilation) -> None:
-    """Schedule moves for every distinct kernel.
-
-    An fp16 tensor that a kernel would not write in whole vectors is kept in full instead, and
-    an image that one would not read and write in whole pixels becomes a buffer.
+def _refuse(state: Compilation) -> None:
+    """Find what kernels cannot take as it lies in memory. What is laid out otherwise may change
+    which moves are chosen, so that more is found.
     """
-    _choose_all(state)
+    if not state.caps.image and not packs_fp16(state):
+        return
     while True:
-        split, non_contiguous = split_halves(state), _non_contiguous_images(state)
-        if not split and not non_contiguous:
+        optimize(state)
+        refused = state.refusals | Refusals(partly_written(state), _non_contiguous_images(state))
+        if refused == state.refusals:
             return
-        state.keep_fp32.update(split)
-        state.no_image.update(non_contiguous)
-        form_kernels(state)
-        _choose_all(state)
+        state.refusals = refused
+        for entry in state.entries:
+            entry.schedule.refuse(refused)
+        share_numbers(state.launches, state.caps)
 
 
-def _non_contiguous_images(state: Compilation) -> set[UOp]:
+def _non_contiguous_images(state: Compilation) -> frozenset[UOp]:
     """Tensors that were made images, but that a kernel would not take in whole pixels."""
-    return {
+    return frozenset(
         storage.node
         for launch in state.launches
         for slot, storage in enumerate(launch.storages)
         if slot in state.kernels[launch.sink].non_contiguous and storage.node is not None
-    }
+    )
 
 
-def _choose_all(state: Compilation) -> None:
-    """Moves for the launches' kernels; those that were chosen before are kept."""
+def optimize(state: Compilation) -> None:
+    """Schedule moves for every distinct kernel; those that were chosen before are kept."""
     before, state.kernels = state.kernels, {}
     for launch in state.launches:
         if launch.sink in state.kernels:
@@ -100,7 +103,7 @@ def _choose_all(state: Compilation) -> None:
         state.kernels[launch.sink] = kernel
 
 
-def _chosen(state: Compilation, launch: Launch, name: str) -> Kernel:
+def _chosen(state: Compilation, launch: ScheduledLaunch, name: str) -> Kernel:
     chooser = (
         choose if state.options.optimize else exact if state.options.fp64_reference else baseline
     )
@@ -147,7 +150,7 @@ def operations(sink: UOp) -> int:
     return total
 
 
-def _kernel_name(number: int, launch: Launch) -> str:
+def _kernel_name(number: int, launch: ScheduledLaunch) -> str:
     label = launch.nodes[-1] if launch.nodes else ""
     words = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")[:32]
     return f"k{number}_{words}" if words else f"k{number}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import Move
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.compiler.schedule.kernels import Launch, Schedule, all_launches
+from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, all_launches
+from tinyedge.core.compiler.schedule.schedule import Schedule
 from tinyedge.core.compiler.target import LoweredKernel, Target
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, toposort
@@ -54,8 +55,7 @@ class Compilation:
     options: Options
     caps: Caps
     entries: list[Entry] = field(default_factory=list)
-    keep_fp32: set[UOp] = field(default_factory=set)
-    no_image: set[UOp] = field(default_factory=set)
+    refusals: Refusals = field(default_factory=Refusals)
     kernels: dict[UOp, Kernel] = field(default_factory=dict)
     program: Program | None = None
     # of reference values in "fp16", the buffers that hold in full what would be fp16
@@ -68,7 +68,7 @@ class Compilation:
         return tuple(root for entry in self.entries for root in entry.roots)
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[ScheduledLaunch]:
         """The launches of all entries, in order."""
         return [step for e in self.entries for step in all_launches(e.schedule.launches)]
 

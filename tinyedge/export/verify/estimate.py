@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.assemble import placed
-from tinyedge.core.compiler.schedule.kernels import Launch, LoopStep
+from tinyedge.core.compiler.schedule.launches import ScheduledLoop, ScheduledStep
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import maximum, product
@@ -90,10 +90,10 @@ def check_growth(
     )
 
 
-def _flops(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
+def _flops(state: Compilation, launches: Iterable[ScheduledStep]) -> int:
     total = 0
     for item in launches:
-        if isinstance(item, LoopStep):
+        if isinstance(item, ScheduledLoop):
             total += item.bound * _flops(state, item.launches)
         else:
             total += state.kernels[item.sink].flops
@@ -124,11 +124,11 @@ def beyond(state: Compilation, entry: str, steps: int, limits: Limits) -> str:
     return ""
 
 
-def _work(state: Compilation, launches: Iterable[Launch | LoopStep]) -> int:
+def _work(state: Compilation, launches: Iterable[ScheduledStep]) -> int:
     """What plain kernels do at the greatest sizes, in all iterations of loops."""
     total = 0
     for item in launches:
-        if isinstance(item, LoopStep):
+        if isinstance(item, ScheduledLoop):
             total += item.bound * _work(state, item.launches)
         else:
             total += _work_of(state.kernels[item.sink].moved)

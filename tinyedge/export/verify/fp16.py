@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.schedule.kernels import LARGEST_FP16
+from tinyedge.core.compiler.schedule.forming import LARGEST_FP16
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.program.device import Range

@@ -32,6 +32,7 @@ class Indexer:
     def __init__(self, placed: Mapping[UOp, Placement], output: TensorBuffer) -> None:
         self.placed = placed
         self.storages: list[TensorBuffer] = [output]
+        self.read: dict[UOp, Placement] = {}  # where the nodes lie that were read from memory
         self.next_range = 0
         self._memo: dict[Request, UOp] = {}
 
@@ -75,6 +76,7 @@ class Indexer:
     def _visit(self, request: Request, root: bool) -> Generator[Request, Any, UOp]:
         node, indices, valid = request
         if node in self.placed and not root:
+            self.read[node] = self.placed[node]
             return self._load(self.placed[node], indices, valid, node.dtype)
         op = node.op
         if op.elementwise:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.schedule.kernels import Launch
+from tinyedge.core.compiler.schedule.launches import ScheduledLaunch
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import substitute
@@ -19,11 +19,11 @@ from tinyedge.core.ir.uop import UOp, as_node, toposort
 LIFTED = (dt.float32, dt.int32)
 
 
-def share_numbers(launches: Sequence[Launch], caps: Caps) -> None:
+def share_numbers(launches: Sequence[ScheduledLaunch], caps: Caps) -> None:
     """Give launches whose kernels differ in constants of 32 bits alone one kernel, and each a small
     weight with those that differ. A kernel without room for one more buffer stays as it is.
     """
-    groups: dict[UOp, list[tuple[Launch, list[UOp]]]] = {}
+    groups: dict[UOp, list[tuple[ScheduledLaunch, list[UOp]]]] = {}
     for launch in launches:
         if len(launch.storages) < caps.bindings:
             numbers = [n for n in toposort((launch.sink,)) if _is_number(n)]
@@ -38,7 +38,7 @@ def _is_number(node: UOp) -> bool:
     return node.op is ops.CONST and node.dtype in LIFTED
 
 
-def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
+def _share(members: Sequence[tuple[ScheduledLaunch, list[UOp]]]) -> None:
     columns = zip(*(numbers for _, numbers in members), strict=True)
     differ = [place for place, column in enumerate(columns) if len({*column}) > 1]
     for launch, numbers in members:
@@ -56,7 +56,7 @@ def _share(members: Sequence[tuple[Launch, list[UOp]]]) -> None:
         launch.storages = (*launch.storages, storage)
 
 
-def _reading(launch: Launch, numbers: Sequence[UOp]) -> UOp:
+def _reading(launch: ScheduledLaunch, numbers: Sequence[UOp]) -> UOp:
     """The launch's kernel with these of its constants read from one more buffer, as their bits."""
     shape = (len(numbers),)
     arg = KernelArg(len(launch.storages), shape, row_major(shape), weight=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tinyedge.core.compiler.schedule.kernels import Launch
+from tinyedge.core.compiler.schedule.launches import ScheduledLaunch
 from tinyedge.core.ir.buffers import TensorBuffer
 
 
@@ -22,7 +22,7 @@ class Signature:
     that it updates by name.
     """
 
-    launches: Sequence[Launch]
+    launches: Sequence[ScheduledLaunch]
     inputs: Mapping[Hashable, TensorBuffer]
     outputs: Mapping[Hashable, TensorBuffer]
     updates: Mapping[str, TensorBuffer]

@@ -7,11 +7,10 @@ The parts are chosen where they are read: memory never holds the whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.launches import ScheduleOptions
 from tinyedge.core.compiler.schedule.packing import packed_bits
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import replaced
@@ -22,34 +21,31 @@ from tinyedge.core.tensor.tensor import Tensor
 OTHERS = 3  # bindings that are left for what else a kernel reads and writes
 
 
-def split_weights(
-    roots: tuple[UOp, ...], caps: Caps, storage_types: Mapping[str, str], fp16_storage: bool
-) -> dict[UOp, UOp]:
+def split_weights(roots: tuple[UOp, ...], options: ScheduleOptions) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that binds at most `caps.binding_bytes` of a weight;
     nothing where all weights are small enough.
 
-    fp16_storage: float32 weights will be kept as fp16. A weight of more parts than a kernel can
-    bind stays whole.
+    A weight of more parts than a kernel can bind stays whole.
     """
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):
         if node.op is ops.BUFFER and node.arg.source.kind == "weight":
-            room = caps.binding_bytes * 8 // _bits(node, storage_types, fp16_storage)
+            room = options.caps.binding_bytes * 8 // _bits(node, options)
             if maximum(product(node.shape)) > room:
-                parts = _in_parts(node, room, caps.bindings - OTHERS)
+                parts = _in_parts(node, room, options.caps.bindings - OTHERS)
                 if parts is not None:
                     done[node] = parts
     return replaced(roots, done) if done else {}
 
 
-def _bits(node: UOp, storage_types: Mapping[str, str], fp16_storage: bool) -> int:
+def _bits(node: UOp, options: ScheduleOptions) -> int:
     """Of an element in memory."""
     if node.dtype.is_int:
         packed = packed_bits(node.arg.source.data, node.dtype)
         if packed:
             return packed
-    kept = dt.by_name(storage_types.get(node.dtype.held.name, node.dtype.held.name))
-    return 16 if fp16_storage and kept is dt.float32 else kept.itemsize * 8
+    kept = options.stored_type(node.dtype.held)
+    return 16 if options.fp16_storage and kept is dt.float32 else kept.itemsize * 8
 
 
 def _in_parts(node: UOp, room: int, most: int) -> UOp | None:

@@ -1,0 +1,277 @@
+"""Kernels over flat memory: how what they write lies in it, and which layouts their weights get.
+
+Equal kernels are the same node, because buffers are named by slot and ranges by number:
+deduplication needs no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.schedule.canonical import (
+    collapse,
+    flatten,
+    order_reductions,
+    split_ranges,
+)
+from tinyedge.core.compiler.schedule.dynamic import bound_ranges, is_dynamic, read_dynamic_sizes
+from tinyedge.core.compiler.schedule.indexing import Indexer
+from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
+from tinyedge.core.compiler.schedule.layout import (
+    Contraction,
+    classify,
+    image_rows,
+    output_layout,
+    weight_layout,
+)
+from tinyedge.core.compiler.schedule.packing import unpack
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
+from tinyedge.core.ir.polynomial import divisor
+from tinyedge.core.ir.rewrite import bottom_up, substitute
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, cast, const, elementwise, toposort
+
+LARGEST_FP16 = 65504.0
+MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
+FP16_TOGETHER = 4  # fp16 values that one thread owns together
+
+# From an indexer, which brings what the kernel reads, to the kernel's store, guarded or not.
+Write = Callable[[Indexer], UOp]
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """What a buffer's first kernel must know to decide how it lies in memory."""
+
+    in_parts: bool  # several kernels write it, so nothing is rounded up
+    parts: Sequence[UOp]  # the assignments that it is made of
+    keep_fp32: bool  # it is never kept as fp16
+
+
+@dataclass(eq=False)
+class Draft:
+    """A kernel that is formed, and formed anew when what it reads or writes lies otherwise."""
+
+    write: Write
+    output: TensorBuffer
+    nodes: tuple[str, ...]  # the model's names of what it computes
+    undecided: Undecided | None  # None: how the output lies is decided already
+    read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
+    # as it is formed, see `ScheduledLaunch`
+    sink: UOp = field(init=False)
+    storages: tuple[TensorBuffer, ...] = ()
+    contraction: Mapping[str, tuple[int, ...]] | None = None
+
+
+class Former:
+    """Forms the kernels of an entry, those in its loops included."""
+
+    def __init__(self, options: ScheduleOptions) -> None:
+        self.options = options
+        self.refusals = Refusals()
+        self.counts: dict[str, TensorBuffer] = {}  # where the values of dynamic symbols lie
+        self.drafts: list[Draft] = []
+        # a weight's layouts, each of which is stored once
+        self.weights: dict[tuple[TensorBuffer, Layout], TensorBuffer] = {}
+
+    def add(self, draft: Draft, placed: Mapping[UOp, Placement]) -> None:
+        """Form one more kernel. placed: where the nodes that it may read lie."""
+        self.drafts.append(draft)
+        draft.read = self._form(draft, placed)
+
+    def refuse(self, refusals: Refusals) -> None:
+        """Form those kernels anew that read or write tensors that are refused now."""
+        refused = refusals.nodes - self.refusals.nodes
+        self.refusals = refusals
+        changed: set[TensorBuffer] = set()
+        for draft in self.drafts:  # what writes a buffer first comes before what reads it
+            if not any(s.node in refused or s in changed for s in draft.storages):
+                continue
+            before = draft.output.dtype, draft.output.layout
+            if draft.undecided is not None:
+                self._reset(draft.output)
+            self._form(draft, draft.read)
+            if before != (draft.output.dtype, draft.output.layout):
+                changed.add(draft.output)
+
+    def _reset(self, output: TensorBuffer) -> None:
+        """The buffer as it was before its first kernel."""
+        assert output.node is not None
+        output.dtype = self.options.stored_type(output.node.dtype)
+        output.layout = row_major(output.shape)
+        output.rounded = False
+
+    def _form(self, draft: Draft, placed: Mapping[UOp, Placement]) -> Mapping[UOp, Placement]:
+        """Fill in the kernel; gives where the nodes that it read lie."""
+        indexer = Indexer(placed, draft.output)
+        sink = _split(UOp(ops.SINK, dt.index, (draft.write(indexer),)))
+        if draft.undecided is not None:
+            self._decide(draft.undecided, sink, indexer.storages)
+        sink, storages = self._with_weights(sink, indexer.storages)
+        sink, contraction = _formed(sink)
+        sink = unpack(sink, storages)
+        if self.counts:
+            sink, storages = read_dynamic_sizes(
+                bound_ranges(sink, self.counts), storages, self.counts
+            )
+            sink, storages = _without_unused(sink, storages)
+        draft.sink, draft.storages = sink, tuple(storages)
+        draft.contraction = contraction.roles(sink) if contraction is not None else None
+        return indexer.read
+
+    def _decide(self, undecided: Undecided, sink: UOp, storages: Sequence[TensorBuffer]) -> None:
+        """Decide how what the kernel writes lies in memory."""
+        output, caps = storages[0], self.options.caps
+        dynamic = any(is_dynamic(size, self.counts) for size in output.shape)
+        if not dynamic:
+            output.layout = output_layout(
+                output.shape, sink.src[0], caps.vector, undecided.in_parts
+            )
+        if self._as_fp16(output, undecided) and not _summarizes(sink, storages):
+            output.dtype = dt.float32 if self.options.fp64_reference else dt.float16
+            output.rounded = self.options.fp64_reference
+        if not dynamic:
+            axes = max(1, len(output.shape) - 2)
+            output.layout = self._as_image(output, output.layout, axes)
+
+    def _with_weights(
+        self, sink: UOp, storages: Sequence[TensorBuffer]
+    ) -> tuple[UOp, list[TensorBuffer]]:
+        """The kernel over its buffers as they lie, with its weights in the order it reads them."""
+        sink = _ordered(self._with_storages(sink, storages))
+        store = sink.src[0]
+        reductions = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
+        order = tuple(r for reduction in reductions for r in reduction.src[1:])
+        wanted: dict[int, set[Layout | None]] = {}
+        for node in toposort((sink,)):
+            if node.op is ops.LOAD and node.src[0].arg.weight:
+                layout = weight_layout(node, store, order, self.options.caps.vector)
+                wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
+        chosen_storages = list(storages)
+        for slot, layouts in wanted.items():
+            chosen = layouts.pop() if len(layouts) == 1 else None
+            if chosen is not None:
+                chosen = self._as_image(chosen_storages[slot], chosen, None)
+                chosen_storages[slot] = self._weight(chosen_storages[slot], chosen)
+        return _without_unused(self._with_storages(sink, chosen_storages), chosen_storages)
+
+    def _with_storages(self, sink: UOp, storages: Sequence[TensorBuffer]) -> UOp:
+        """The kernel with its arguments' layouts and types as the storages have them now."""
+
+        def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is ops.PARAM:
+                storage = storages[node.arg.slot]
+                return UOp(ops.PARAM, storage.dtype, (), replace(node.arg, layout=storage.layout))
+            if node.op is ops.STORE:
+                return node.replace((src[0], self._stored(src[1], src[0].dtype), *src[2:]))
+            return None
+
+        return bottom_up((sink,), change)[sink]
+
+    def _stored(self, value: UOp, dtype: dt.DType) -> UOp:
+        """A value as it is kept. Floats kept as fp16 saturate, but for infinities; targets that
+        do not compute in fp16 pack them so themselves.
+        """
+        if (
+            value.dtype is dt.float32
+            and dtype is dt.float16
+            and "float16" in self.options.caps.dtypes
+        ):
+            infinite = elementwise(ops.EQ, elementwise(ops.ABS, value), const(np.inf, dt.float32))
+            low = elementwise(ops.MAX, value, const(-LARGEST_FP16, dt.float32))
+            near = elementwise(ops.MIN, low, const(LARGEST_FP16, dt.float32))
+            value = elementwise(ops.WHERE, infinite, value, near)
+        return cast(value, dtype)
+
+    def _as_fp16(self, storage: TensorBuffer, undecided: Undecided) -> bool:
+        """Whether to keep a tensor as fp16: where they are written in vectors, these must be
+        whole, so that no word is shared.
+        """
+        node = storage.node
+        if (
+            not self.options.fp16_storage
+            or undecided.keep_fp32
+            or node in self.refusals.fp16
+            or storage.dtype is not dt.float32
+        ):
+            return False
+        layout = storage.layout
+        if self.options.caps.fp16_scalar_stores:
+            return True
+        if not layout.order:
+            return False
+        inner = layout.order[-1]
+        if layout.pads[-1] % FP16_TOGETHER and not _whole(storage.shape[inner]):
+            return False
+        return all(
+            _whole(part.arg[inner].start) and _whole(part.arg[inner].end)
+            for part in undecided.parts
+        )
+
+    def _as_image(self, storage: TensorBuffer, layout: Layout, axes: int | None) -> Layout:
+        """The layout as an image's, with `axes` outer axes as rows if possible, where there are
+        images.
+
+        A row of values that all threads read alike stays a buffer.
+        """
+        if storage.node in self.refusals.images or storage.dtype not in (dt.float16, dt.float32):
+            return layout
+        image = replace(layout, rows=image_rows(storage.shape, layout, self.options.caps, axes))
+        if image.rows is not None and product(layout.stored(storage.shape)[:-1]) == 1:
+            return layout
+        return image
+
+    def _weight(self, storage: TensorBuffer, layout: Layout) -> TensorBuffer:
+        """The weight in another layout; each layout of a weight is stored once."""
+        if layout == storage.layout:
+            return storage
+        key = (storage, layout)
+        if key not in self.weights:
+            self.weights[key] = replace(storage, layout=layout)
+        return self.weights[key]
+
+
+# Models repeat their layers: what depends on a kernel alone is found once.
+_split = lru_cache(128)(split_ranges)
+_ordered = lru_cache(128)(order_reductions)
+
+
+@lru_cache(128)
+def _formed(sink: UOp) -> tuple[UOp, Contraction | None]:
+    """The kernel over flat memory, and which sum of products it was."""
+    return collapse(flatten(sink)), classify(sink)
+
+
+def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
+    """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
+    memory as they are, and are soon too large for fp16 although what is made of them is not.
+    """
+    if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
+        return False
+    made, *read = (maximum(product(storage.shape)) for storage in storages)
+    return MANY_TO_ONE * made <= max(read, default=0) and classify(sink) is None
+
+
+def _whole(size: Size) -> bool:
+    """Whether a size is a whole number of vectors of fp16 values."""
+    return divisor(size) % FP16_TOGETHER == 0
+
+
+def _without_unused(sink: UOp, storages: list[TensorBuffer]) -> tuple[UOp, list[TensorBuffer]]:
+    """The kernel without arguments whose loads were simplified away."""
+    nodes = toposort((sink,))
+    used = sorted({n.arg.slot for n in nodes if n.op is ops.PARAM})
+    if len(used) == len(storages):
+        return sink, storages
+    mapping: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is ops.PARAM:
+            arg = replace(node.arg, slot=used.index(node.arg.slot))
+            mapping[node] = UOp(ops.PARAM, node.dtype, (), arg)
+    return substitute((sink,), mapping)[0], [storages[slot] for slot in used]

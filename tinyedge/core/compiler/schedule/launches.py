@@ -1,0 +1,78 @@
+"""What a schedule is made of: launches of kernels, loops over them, and what it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.dtype import DType, by_name
+from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """What a schedule depends on beside its graph."""
+
+    caps: Caps
+    # element type in memory of types that the device cannot hold as they are
+    stored_as: Mapping[str, str]
+    fp16_storage: bool = False  # keep float32 tensors and weights as fp16
+    fp64_reference: bool = False  # for reference values: fp16 is only marked as `rounded`
+
+    def stored_type(self, dtype: DType) -> DType:
+        """What elements of a type that kernels compute with are in memory."""
+        return by_name(self.stored_as.get(dtype.name, dtype.name))
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Tensors that some kernel cannot take as they would lie in memory."""
+
+    fp16: frozenset[UOp] = frozenset()  # they are kept in full: one does not write whole vectors
+    images: frozenset[UOp] = frozenset()  # they stay buffers: one does not take whole pixels
+
+    def __or__(self, other: Refusals) -> Refusals:
+        return Refusals(self.fp16 | other.fp16, self.images | other.images)
+
+    @property
+    def nodes(self) -> frozenset[UOp]:
+        """All of them."""
+        return self.fp16 | self.images
+
+
+@dataclass(eq=False)
+class ScheduledLaunch:
+    """One kernel with its buffers in slot order (slot 0 is written) and the model's nodes it
+    computes.
+    """
+
+    sink: UOp
+    storages: tuple[TensorBuffer, ...]
+    nodes: tuple[str, ...] = ()
+    # numbers of the ranges that are batch, rows, columns, summed and window positions
+    contraction: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(eq=False)
+class ScheduledLoop:
+    """Launches that are repeated while the bool in `condition` is true, at most `bound` times."""
+
+    condition: TensorBuffer
+    bound: int
+    launches: list[ScheduledStep]
+
+
+ScheduledStep = ScheduledLaunch | ScheduledLoop
+
+
+def all_launches(
+    launches: Iterable[ScheduledStep],
+) -> Iterator[ScheduledLaunch]:
+    """The launches in order, those of a loop once."""
+    for item in launches:
+        if isinstance(item, ScheduledLaunch):
+            yield item
+        else:
+            yield from all_launches(item.launches)
