@@ -93,12 +93,15 @@ def reference(
     inputs: Inputs,
     symbols: Mapping[str, int] | None = None,
     *,
-    wide: bool = False,
+    fp64_reference: bool = False,
 ) -> Arrays:
-    """The outputs by the reference evaluator. wide: float32 and float16 are computed in double."""
+    """The outputs by the reference evaluator.
+
+    fp64_reference: float32 and float16 are computed in double.
+    """
     nodes = [t.node for t in outputs.values()]
     arrays = dict(inputs.arrays)
-    if wide:
+    if fp64_reference:
         done = retype(tuple(nodes), {"float32": "float64", "float16": "float64"})
         nodes = [done[node] for node in nodes]
         for name, array in arrays.items():

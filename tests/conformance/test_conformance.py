@@ -34,7 +34,7 @@ def test_conformance(name: str, optimize: bool, target: str, device: Device) -> 
     tensors = {label: tensor for label, tensor, _ in cases}
     tolerances = {label: tolerance for label, _, tolerance in cases}
     assert len(tensors) == len(cases), "two cases have one name"
-    expected = reference(tensors, inputs, wide=name not in NARROW)
+    expected = reference(tensors, inputs, fp64_reference=name not in NARROW)
     options = Options(optimize=optimize)
     try:
         actual = run(tensors, inputs, target, device, options)
