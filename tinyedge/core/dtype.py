@@ -23,9 +23,10 @@ class DType:
     bits: int
     lanes: int = 1
     storage_type: str = ""  # of a stored type, the integer type that holds its codes
+    role: str = ""  # of a matrix that threads hold together: see `ir/fragments.py`
 
     def __repr__(self) -> str:
-        return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
+        return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}{self.role}"
 
     @property
     def itemsize(self) -> int:
@@ -67,6 +68,10 @@ class DType:
         """The same element type with `lanes` lanes."""
         return _vector(self.name, lanes)
 
+    def fragment(self, role: str, lanes: int) -> DType:
+        """The type of a matrix of such elements, of which each thread holds some."""
+        return _vector(self.name, lanes, role)
+
     @property
     def limits(self) -> tuple[int, int]:
         """Least and greatest value of an integer or bool type."""
@@ -84,7 +89,7 @@ class DType:
 
 _NUMPY = {"index": "int64"}
 _BY_NAME: dict[str, DType] = {}
-_VECTORS: dict[tuple[str, int], DType] = {}
+_VECTORS: dict[tuple[str, int, str], DType] = {}
 
 
 def _scalar(name: str, kind: str, bits: int, storage_type: str = "") -> DType:
@@ -92,13 +97,13 @@ def _scalar(name: str, kind: str, bits: int, storage_type: str = "") -> DType:
     return dtype
 
 
-def _vector(name: str, lanes: int) -> DType:
+def _vector(name: str, lanes: int, role: str = "") -> DType:
     if lanes == 1:
         return _BY_NAME[name]
-    dtype = _VECTORS.get((name, lanes))
+    dtype = _VECTORS.get((name, lanes, role))
     if dtype is None:
         base = _BY_NAME[name]
-        dtype = _VECTORS[name, lanes] = DType(name, base.kind, base.bits, lanes)
+        dtype = _VECTORS[name, lanes, role] = DType(name, base.kind, base.bits, lanes, role=role)
     return dtype
 
 

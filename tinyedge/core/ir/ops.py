@@ -198,6 +198,10 @@ ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: Accumulator
 SHARED = _row("shared", "kernel", 0)  # arg: Shared; loads and stores take it as a PARAM
 # arg: bits; src: value: what the thread of the subgroup has whose number differs in these bits.
 SHUFFLE = _row("shuffle", "kernel", 1)
+# Matrices that subgroups hold: see fragments.py. src: buffer, place of the first element, stride
+# from row to row; arg: whether rows and columns are exchanged.
+FRAGMENT_LOAD = _row("fragment_load", "kernel", 3)
+FRAGMENT_MULTIPLY = _row("fragment_multiply", "kernel", 3)  # src: a, b, c: the matrix c + a @ b
 GROUP_REDUCE = _row(
     "group_reduce", "kernel", -1
 )  # arg: Primitive; src: value, thread range: reduce over threads
@@ -208,6 +212,8 @@ END = _row("end", "statement", 1)
 SET = _row("set", "statement", 2)  # src: accumulator, value
 # All threads of a workgroup wait for each other; what one has stored before, all can load after.
 BARRIER = _row("barrier", "statement", 0)
+# src: buffer, a fragment, place of the first element, stride from row to row
+FRAGMENT_STORE = _row("fragment_store", "statement", 4)
 
 
 def reduce_identity(op: Primitive, dtype: DType) -> int | float:

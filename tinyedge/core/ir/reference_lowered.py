@@ -15,12 +15,12 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import access, ops
+from tinyedge.core.ir import access, fragments, ops
 from tinyedge.core.ir.buffers import PIXEL
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.shapes import symbol_value
-from tinyedge.core.ir.sharing import Accesses
+from tinyedge.core.ir.sharing import Accesses, stranger
 from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
@@ -111,6 +111,10 @@ class _Machine:
         elif node.op is ops.STORE:
             active = self._evaluate(access.guard_of(node))
             self._store(node, np.broadcast_to(active, self.threads.shape))
+        elif node.op is ops.FRAGMENT_STORE:
+            memory, at = self._fragment(node, [self._evaluate(s) for s in node.src[2:]])
+            value = np.broadcast_to(self._evaluate(node.src[1]), at.shape)
+            memory[at] = value
         else:
             self.named.pop(node, None)  # of the iteration before
             self.named[node] = self._evaluate(node)
@@ -169,6 +173,12 @@ class _Machine:
         src = [values[s] for s in node.src]
         if op is ops.LOAD:
             return self._load(node, src[1:], active)
+        if op is ops.FRAGMENT_LOAD:
+            memory, at = self._fragment(node, src[1:])
+            return memory[at].astype(node.dtype.numpy)
+        if op is ops.FRAGMENT_MULTIPLY:
+            parts = [np.broadcast_to(s, self._shape(node.dtype)) for s in src]
+            return fragments.multiply(*parts)
         if op is ops.SHUFFLE:
             return np.broadcast_to(src[0], self._shape(node.dtype))[self.threads ^ node.arg]
         if op is ops.VECTOR:
@@ -206,6 +216,28 @@ class _Machine:
         taken = self.buffers[param.arg.slot][np.where(inside, at, 0)]
         result[wanted] = np.where(inside, taken, np.zeros((), taken.dtype))
         return result
+
+    def _fragment(self, node: UOp, operands: list[Array]) -> tuple[Array, Array]:
+        """The memory of a fragment that is loaded or stored, and the places of its elements."""
+        if not all(fragments.agree(self.threads, operand) for operand in operands):
+            raise ValueError(f"threads of a subgroup take a fragment from several places: {node!r}")
+        buffer, stores = node.src[0], node.op is ops.FRAGMENT_STORE
+        transposed = not stores and bool(node.arg)
+        places = fragments.elements(self.threads, *operands, transposed=transposed)
+        if buffer.op is ops.PARAM:
+            flat = self.buffers[buffer.arg.slot]
+            if not (0 <= places.min() and places.max() < len(flat)):
+                raise ValueError(f"a fragment outside of its buffer: {node!r}")
+            if stores and len(np.unique(places)) < places.size:
+                raise ValueError(f"two threads store to one element: {node!r}")
+            return flat, places
+        memory, accesses = self.shared[buffer]
+        active = np.ones(self.threads.shape, bool)
+        at = np.stack([self._in_group(node, buffer, p, active) for p in places.T], axis=-1)
+        who = np.full(at.size, stranger())
+        used = accesses.store if stores else accesses.load
+        self._refuse(node, used(who, at.reshape(-1)))
+        return memory, at
 
     def _in_group(self, node: UOp, shared: UOp, places: Array, active: Array) -> Array:
         """Places in a workgroup's buffer as places among those of all workgroups."""

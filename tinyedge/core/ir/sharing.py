@@ -7,6 +7,7 @@ stored by another one.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,12 @@ import numpy as np
 Array = Any
 
 NOBODY, SEVERAL = -1, -2
+_strangers = itertools.count(-3, -1)
+
+
+def stranger() -> int:
+    """Some thread, which may be another one each time."""
+    return next(_strangers)
 
 
 class Accesses:

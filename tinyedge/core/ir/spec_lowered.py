@@ -17,9 +17,9 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import access, ops
+from tinyedge.core.ir import access, fragments, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
-from tinyedge.core.ir.sharing import Accesses
+from tinyedge.core.ir.sharing import Accesses, stranger
 from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
@@ -27,15 +27,25 @@ Array = Any
 SERIAL_KINDS = ("loop", "serial", "reduce")
 THREAD_KINDS = ("local", "lane", "threads")  # a position of a thread in its workgroup
 KINDS = (*SERIAL_KINDS, "grid", *THREAD_KINDS)
-DECLARATIONS = (ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.BARRIER)
+UNNAMED = (
+    *(ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.BARRIER),
+    ops.FRAGMENT_STORE,
+)
+TOGETHER = (ops.SHUFFLE, *fragments.OPS)  # what all threads of a subgroup do together
+SAMPLES = (1, 5)  # of what is the same in all threads of a workgroup
 
 
 def check_lowered(linear: Linear, geometry: Geometry) -> None:
     """The grammar of statements."""
+    nodes = toposort(linear.statements)
     _check_statements(linear)
-    if any(_together(node) for node in linear.statements):
+    for node in nodes:
+        _check_node(node, linear)
+    if any(node.dtype.role or node.op in fragments.OPS for node in nodes):
+        _check_fragments(nodes)
+    if any(node.op in TOGETHER or node.op is ops.BARRIER for node in nodes):
         _check_together(linear.statements, geometry)
-    if workgroup_buffers(linear.statements):
+    if any(node.op is ops.SHARED for node in nodes):
         _Phases(linear, geometry).run()
 
 
@@ -69,8 +79,6 @@ def _check_statements(linear: Linear) -> None:
     for reduction, value in linear.values.items():
         if value not in declared:
             raise _fail(reduction, "no statement has the value of a reduction")
-    for node in toposort(linear.statements):
-        _check_node(node, linear)
 
 
 def _check_node(node: UOp, linear: Linear) -> None:
@@ -89,11 +97,14 @@ def _check_node(node: UOp, linear: Linear) -> None:
         raise _fail(node, "workgroup memory is taken by whole elements, at one index")
 
 
+def _check_fragments(nodes: Sequence[UOp]) -> None:
+    for node in nodes:
+        wrong = fragments.fault(node)
+        if wrong:
+            raise _fail(node, wrong)
+
+
 # What all threads do together.
-
-
-def _together(node: UOp) -> bool:
-    return node.op is ops.BARRIER or any(n.op is ops.SHUFFLE for n in toposort((node,)))
 
 
 def _check_together(statements: Sequence[UOp], geometry: Geometry) -> None:
@@ -111,9 +122,22 @@ def _check_together(statements: Sequence[UOp], geometry: Geometry) -> None:
                 if _differs(r.src[0]):
                     raise _fail(node, f"some threads leave loop {r.arg.number} before others")
             for each in exchanges:
-                if each.arg < 1 or geometry.threads % (1 << int(each.arg).bit_length()):
-                    raise _fail(each, f"not every one of {geometry.threads} threads has a partner")
+                _check_partners(each, geometry)
             named.add(node)
+
+
+def _check_partners(node: UOp, geometry: Geometry) -> None:
+    """Subgroups are whole, and take a fragment from one place."""
+    shuffles = node.op is ops.SHUFFLE
+    size = 1 << int(node.arg).bit_length() if shuffles else fragments.SUBGROUP
+    if geometry.threads % size or (shuffles and node.arg < 1):
+        raise _fail(node, f"not every one of {geometry.threads} threads has a partner")
+    threads = np.arange(geometry.threads)
+    for operand in (fragments.memory(node) or ())[1:]:
+        for sample in SAMPLES:
+            value = _Places(geometry, threads, sample).value(operand)
+            if value is None or not fragments.agree(threads, value):
+                raise _fail(node, "threads of a subgroup take a fragment from several places")
 
 
 def _exchanges(statement: UOp, named: set[UOp]) -> Iterator[UOp]:
@@ -125,7 +149,7 @@ def _exchanges(statement: UOp, named: set[UOp]) -> Iterator[UOp]:
         if node in named or (node, divided) in seen:
             continue
         seen.add((node, divided))
-        if node.op is ops.SHUFFLE:
+        if node.op in TOGETHER:
             if divided:
                 raise _fail(node, "an exchange between threads under a condition")
             yield node
@@ -203,13 +227,19 @@ class _Phases:
             self._loads((node,), everyone)
         if node.op is ops.STORE and node.src[0].op is ops.SHARED:
             self._store(node, active)
-        if node.op not in DECLARATIONS:
+        if node.op is ops.FRAGMENT_STORE and node.src[0].op is ops.SHARED:
+            self._fragment(node)
+        if node.op not in UNNAMED:
             self.named.add(node)
 
     def _loads(self, roots: tuple[UOp, ...], active: Array | None) -> None:
         for node in toposort(roots, stop=self._is_named):
-            if node.op is ops.LOAD and node.src[0].op is ops.SHARED and not self._is_named(node):
+            if self._is_named(node) or not node.src or node.src[0].op is not ops.SHARED:
+                continue
+            if node.op is ops.LOAD:
                 self._load(node, active)
+            elif node.op is ops.FRAGMENT_LOAD:
+                self._fragment(node)
 
     def _is_named(self, node: UOp) -> bool:
         return node in self.named or node in self.linear.values
@@ -223,6 +253,23 @@ class _Phases:
             some = slice(None) if active is None else active
             places = self._inside(node, places, some)
             wrong = accesses.load(self.threads[some], places)
+        if wrong:
+            raise _fail(node, wrong)
+
+    def _fragment(self, node: UOp) -> None:
+        """Which thread of a subgroup loads or stores which element is not known."""
+        found = fragments.memory(node)
+        assert found is not None
+        accesses, stores = self.accesses[found[0]], node.op is ops.FRAGMENT_STORE
+        place, stride = map(self.places.value, found[1:])
+        if place is None or stride is None:
+            wrong = "a store at a place that is not known" if stores else accesses.load_any()
+        else:
+            transposed = not stores and bool(node.arg)
+            places = fragments.elements(self.threads, place, stride, transposed=transposed)
+            flat = self._inside(node, places, slice(None)).reshape(-1)
+            who = np.full(flat.shape, stranger())
+            wrong = accesses.store(who, flat) if stores else accesses.load(who, flat)
         if wrong:
             raise _fail(node, wrong)
 
@@ -244,10 +291,15 @@ class _Phases:
 
 
 class _Places:
-    """Values that depend on nothing but which thread of the workgroup computes them."""
+    """Values that depend on nothing but which thread of the workgroup computes them.
 
-    def __init__(self, geometry: Geometry, threads: Array) -> None:
+    sample: of loops' variables, workgroups and sizes, which are the same in all threads; None: what
+    depends on them is not known.
+    """
+
+    def __init__(self, geometry: Geometry, threads: Array, sample: int | None = None) -> None:
         self.threads = threads
+        self.sample = sample
         self.positions = dict(geometry.positions)
         self.values: dict[UOp, Array | None] = {}
 
@@ -269,6 +321,8 @@ class _Places:
             return np.asarray(node.arg, node.dtype.numpy)
         if node.op is ops.SPECIAL and node.arg.kind == "thread":
             return self.threads
+        if node.op in (ops.RANGE, ops.SPECIAL, ops.SYMBOL):
+            return None if self.sample is None else np.asarray(self.sample)
         src = [self.values[s] for s in node.src]
         if node.op.numpy is None or any(value is None for value in src):
             return None

@@ -107,6 +107,8 @@ def statements_text(statements: Sequence[UOp], values: Mapping[UOp, UOp]) -> Ite
             depth -= 1
         elif node.op is ops.BARRIER:
             yield f"{indent}barrier"
+        elif node.op is ops.FRAGMENT_STORE:
+            yield indent + writer.write(node)
         elif node.op in (ops.STORE, ops.SET, ops.ACCUMULATOR):
             yield indent + writer.statement(node)
         else:
