@@ -33,7 +33,7 @@ PROOF_RANGES = 8  # that one proof moves to their ends: a size may bring new ran
 
 def terms(size: Size) -> Terms:
     """The polynomial of an index expression. Do not change the returned dict."""
-    node = as_node(size)
+    node = size if isinstance(size, UOp) else as_node(size)
     if node._terms is None:
         node._terms = _terms(node)
     return node._terms

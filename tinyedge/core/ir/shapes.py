@@ -43,6 +43,8 @@ def minimum(size: Size) -> int | float:
 
 def maximum(size: Size) -> int:
     """The greatest value a size can take."""
+    if not isinstance(size, UOp):
+        return size
     bound = bounds(size)[1]
     if math.isinf(bound):
         raise ValueError(f"size {size} has no upper bound")
