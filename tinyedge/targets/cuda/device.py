@@ -12,7 +12,7 @@ import importlib.util
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -106,21 +106,12 @@ class _Bound:
     pointers: ctypes.Array[ctypes.c_void_p]
 
 
+@dataclass(frozen=True, eq=False)
 class _Recording:
-    """Commands as a CUDA graph, which goes with the recording or with the device."""
+    """Commands, and the CUDA graph of them if there are any."""
 
-    def __init__(self, commands: tuple[Command, ...], graph: Any, destroy: Callable[[Any], Any]):
-        self.commands = commands
-        self.graph = graph
-        self._destroy = destroy
-
-    def release(self) -> None:
-        graph, self.graph = self.graph, None
-        if graph is not None:
-            with suppress(DeviceError):
-                self._destroy(graph)
-
-    __del__ = release
+    commands: tuple[Command, ...]
+    graph: Any
 
 
 class CudaDevice:
@@ -137,16 +128,26 @@ class CudaDevice:
         self._stream = self._call("cuStreamCreate", module.CUstream_flags.CU_STREAM_DEFAULT)
         self._memory: set[Memory] = set()
         self._modules: list[Any] = []
-        self._recordings: weakref.WeakSet[_Recording] = weakref.WeakSet()
+        # The graphs of recordings, and which of these nothing refers to any more. Python drops them
+        # anywhere, and an exception raised there is lost: also the KeyboardInterrupt of a Ctrl-C,
+        # for which any code of Python is enough, as that of a `__del__`. So none runs then; Python
+        # itself appends to the list, and the graphs are destroyed later.
+        self._graphs: dict[weakref.ref[_Recording], Any] = {}
+        self._unused: list[weakref.ref[_Recording]] = []
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return self._driver(name, *arguments)
 
     def _enter(self) -> None:
-        """Make the context current: callers may come from another thread than the last one."""
+        """Make the context current: callers may come from another thread than the last one.
+
+        Destroys the graphs of recordings that nothing refers to any more.
+        """
         if self._context is None:
             raise DeviceError("the cuda device", "it was closed", id="device.lost")
         self._call("cuCtxSetCurrent", self._context)
+        while self._unused:
+            self._call("cuGraphExecDestroy", self._graphs.pop(self._unused.pop()))
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
         """Device memory, aligned to at least 256 bytes."""
@@ -242,10 +243,9 @@ class CudaDevice:
         for command in commands:
             _check_counts(command)
         graph = self._graph(commands) if commands else None
-        recording = _Recording(
-            tuple(commands), graph, lambda graph: self._call("cuGraphExecDestroy", graph)
-        )
-        self._recordings.add(recording)
+        recording = _Recording(tuple(commands), graph)
+        if graph is not None:
+            self._graphs[weakref.ref(recording, self._unused.append)] = graph
         return recording
 
     def _graph(self, commands: Sequence[Command]) -> Any:
@@ -319,9 +319,8 @@ class CudaDevice:
             return
         with suppress(DeviceError):
             self._enter()
-        for recording in list(self._recordings):
-            recording.release()
-        ends = [("cuMemFree", memory.address) for memory in self._memory]
+        ends = [("cuGraphExecDestroy", graph) for graph in self._graphs.values()]
+        ends += [("cuMemFree", memory.address) for memory in self._memory]
         ends += [("cuModuleUnload", module) for module in self._modules]
         ends += [("cuStreamDestroy", self._stream), ("cuDevicePrimaryCtxRelease", self._handle)]
         for name, handle in ends:
