@@ -239,7 +239,7 @@ class _Assembler:
             for first, last in _loops(entry.schedule.launches, start):
                 for (
                     of
-                ) in spans.values():  # what a iteration reads from before it is needed in the next
+                ) in spans.values():  # what an iteration reads from before it is needed in the next
                     if start <= of[-1][0] < first <= of[-1][1] < last:
                         of[-1] = (of[-1][0], last)
             for key in _outputs(entry):

@@ -639,7 +639,7 @@ class Importer:
         """The operands with one of two dynamic sizes in place of the other, where a node found them
         different; None where that is not why it failed. replaced: those of before; one is added.
 
-        Not in a branch or a iteration that a run may leave out: what is not computed need not be
+        Not in a branch or an iteration that a run may leave out: what is not computed need not be
         equal.
         """
         pair, node.different = node.different, None

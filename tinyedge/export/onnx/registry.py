@@ -303,7 +303,7 @@ class Node:
         """A size that a run computes: `count`, an integer scalar, of at most `most`. mask: it is
         how many of its elements are true.
 
-        Raises UnsupportedOp in a iteration of a loop, where there is no one such size.
+        Raises UnsupportedOp in an iteration of a loop, where there is no one such size.
         """
         if self.call_site.in_loop_body:
             raise self.unsupported(

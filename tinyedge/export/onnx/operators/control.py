@@ -57,7 +57,7 @@ def _chosen(node: Node, condition: Tensor, a: Any, b: Any) -> Any:
 @operator(
     "Loop",
     limits="a computed number of iterations: below a bound; what is carried keeps its shape, "
-    "nothing is counted in a iteration",
+    "nothing is counted in an iteration",
 )
 def loop(
     node: Node, trips: Tensor | None = None, condition: Tensor | None = None, *carried: Any
@@ -96,7 +96,7 @@ def loop(
         for parts, value in zip(scanned, results[1 + len(state) :], strict=True):
             parts.append(value)
         number += 1
-    if scanned and not number:  # a iteration that is not taken says what it would collect
+    if scanned and not number:  # an iteration that is not taken says what it would collect
         values = [node.constant(np.array(0)), node.constant(np.array(True)), *state]
         results = yield node.call(body, dict(zip(names, values, strict=True)), number)
         if REFUSED in results:
@@ -151,7 +151,7 @@ def _repeated(
         fits = isinstance(old, Tensor) and isinstance(new, Tensor)
         if not fits or old.shape != new.shape or old.dtype is not new.dtype:
             raise node.unsupported(
-                f"a iteration makes {show(new)} of {show(old)}",
+                f"an iteration makes {show(new)} of {show(old)}",
                 supported="carried values that keep their shape and type",
             )
     scanned = results[1 + len(carried) :]
@@ -260,7 +260,7 @@ def _scan(
         return [REFUSED] * len(node.outputs)
     for old, new in zip(state, results, strict=False):
         if old.shape != new.shape or old.dtype is not new.dtype:
-            raise node.invalid(f"a iteration makes {show(new)} of the state {show(old)}")
+            raise node.invalid(f"an iteration makes {show(new)} of the state {show(old)}")
     made = [Tensor.full((length, *v.shape), 0, v.dtype) for v in results[states:]]
     kept = Tensor.carried(made, len(first))
     nexts = [carried[0] + 1, *results[:states]]

@@ -36,7 +36,7 @@ def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tu
 
 
 def _open_waves(rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in a run: of n k, quarters of a iteration are taken out as integers, so that what is
+    """The same in a run: of n k, quarters of a turn are taken out as integers, so that what is
     left for a float is small.
     """
     wide = dt.float64 if x.dtype is dt.float64 else dt.float32
