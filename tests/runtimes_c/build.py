@@ -21,7 +21,7 @@ def sources(target: str = "cpu") -> list[Path]:
 
 RUNTIME = sources()
 STRICT = (
-    *("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror"),
+    *("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"),
     f"-I{c_bundle.FOLDER}",
 )
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")

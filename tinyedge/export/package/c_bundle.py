@@ -20,22 +20,11 @@ from tinyedge.export.bundle.manifest import INTEGER_LIMIT
 from tinyedge.export.package.package import Extra
 
 FOLDER = Path(__file__).resolve().parent / "c"
-RUNTIME = (
-    "tinyedge.h",
-    "tinyedge_internal.h",
-    "tinyedge.c",
-    "tinyedge_manifest.c",
-    "tinyedge_fields.c",
-    "tinyedge_records.c",
-    "tinyedge_check.c",
-    "tinyedge_values.c",
-    "tinyedge_run.c",
-    "tinyedge_golden.c",
-    "tinyedge_sha256.c",
-    "tinyedge_folder.c",
-    "tinyedge_time.c",
-)
 PROGRAM = ("main.c", "Makefile")
+
+
+def _files(*patterns: str) -> tuple[str, ...]:
+    return tuple(sorted(file.name for pattern in patterns for file in FOLDER.glob(pattern)))
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,18 @@ class Backend:
 
 
 BACKENDS = {
-    "cpu": Backend("te_cpu", ("tinyedge_cpu.c",), table=True),
-    "qcom": Backend("te_opencl", ("tinyedge_opencl.c", "tinyedge_device.c", "tinyedge_cache.c")),
-    "cuda": Backend("te_cuda", ("tinyedge_cuda.c", "tinyedge_device.c")),
+    "cpu": Backend("te_cpu", _files("tinyedge_cpu*"), table=True),
+    "qcom": Backend(
+        "te_opencl", _files("tinyedge_opencl*", "tinyedge_device.c", "tinyedge_cache.c")
+    ),
+    "cuda": Backend("te_cuda", _files("tinyedge_cuda*", "tinyedge_device.c")),
 }
+# What all of them share.
+RUNTIME = tuple(
+    name
+    for name in _files("tinyedge*")
+    if not any(name in backend.files for backend in BACKENDS.values())
+)
 
 
 # What `model.h` defines of each.

@@ -11,6 +11,10 @@ compiled. --threads: of the cpu. --loop N runs N times and prints p50, p99 and t
 with --hz at that rate, and counts the runs that ended after the next one was due. Exit: 0 all is
 well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
 #include "model.h"
 #include "tinyedge.h"
 
@@ -335,7 +339,16 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void loop(te_context *context, const arguments *a, int entry) {
+/* Whether the last run made outputs of sizes that there is room for. */
+static void check_sizes(te_context *context, const te_model *model, int entry) {
+    int64_t shape[TE_MAX_RANK];
+    int rank, output;
+    for (int i = 0; (output = te_entry_port(model, entry, TE_OUTPUTS, i)) >= 0; i++) {
+        check(context, te_shape(context, TE_OUTPUTS, output, &rank, shape));
+    }
+}
+
+static void loop(te_context *context, const te_model *model, const arguments *a, int entry) {
     const size_t count = (size_t)a->loop;
     double *times = take(count * sizeof *times);
     long missed = 0;
@@ -348,6 +361,7 @@ static void loop(te_context *context, const arguments *a, int entry) {
         times[i] = (end - start) * 1e3;
         if (a->hz > 0 && end > began + (double)(i + 1) / a->hz) missed++;
     }
+    check_sizes(context, model, entry);
     qsort(times, count, sizeof *times, ascending);
     printf("%zu runs: p50 %.3f ms, p99 %.3f ms, max %.3f ms", count, times[count / 2],
            times[(count * 99 + 99) / 100 - 1], times[count - 1]);
@@ -430,8 +444,9 @@ int main(int count, char **words) {
         memory[i] = bind(context, model, &a, te_entry_port(model, entry, TE_INPUTS, i));
     }
     check(context, te_run(context, entry));
+    check_sizes(context, model, entry); /* before others are timed */
     te_profile_reset(context); /* the first run warms up */
-    if (a.loop) loop(context, &a, entry);
+    if (a.loop) loop(context, model, &a, entry);
     else if (a.profile) check(context, te_run(context, entry));
     for (int i = 0; i < info.outputs; i++) {
         give(context, model, &a, te_entry_port(model, entry, TE_OUTPUTS, i));

@@ -1,4 +1,8 @@
 /* Compiled programs as files in a folder (POSIX): each is written beside its place and renamed. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
 #include "tinyedge_internal.h"
 
 #ifndef TINYEDGE_NO_FOLDER

@@ -39,8 +39,6 @@ typedef struct cpu {
 #endif
 } cpu;
 
-#define TOTAL(kind) (model->totals[TE_N_##kind])
-
 static int thread_count(const te_context_options *options) {
 #ifndef TINYEDGE_NO_THREADS
     const int threads = options->threads;

@@ -1,4 +1,8 @@
 /* The files of a bundle in a folder (POSIX). Links, pipes and devices count as missing. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
 #include "tinyedge_internal.h"
 
 #ifndef TINYEDGE_NO_FOLDER

@@ -268,6 +268,7 @@ struct te_model {
     int64_t *tokens;
 };
 
+#define TOTAL(kind) (model->totals[TE_N_##kind])
 #define te_count(model, group) ((model)->totals[TE_N_INPUTS + (group)])
 
 te_status te_read_records(te_model *model, te_error *error); /* allocates them */

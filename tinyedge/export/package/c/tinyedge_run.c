@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define TOTAL(kind) (model->totals[TE_N_##kind])
-
 static TE_NOINLINE te_status fail(te_context *context) {
     te_log(&context->model->logger, context->error.status, context->error.text);
     return context->error.status;

@@ -1,4 +1,8 @@
 /* Time (POSIX): a clock, and waiting for a device with a limit. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
 #include "tinyedge_internal.h"
 
 #include <time.h>

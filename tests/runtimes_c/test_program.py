@@ -1,0 +1,50 @@
+"""The program of a bundle, and what its documentation says of building one's own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from tests.runtimes_c import build
+from tests.targets import programs
+from tinyedge.export.package.c_bundle import runtime_files
+from tinyedge.export.package.package import write_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def written(folder: Path) -> Path:
+    """A bundle whose output has as many rows as its input n says: at most 8."""
+    program = programs.selection("cpu")
+    return write_bundle(program, folder, extras=runtime_files(program))
+
+
+def test_documented_commands_build(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model.tinyedge")
+    text = (ROOT / "docs" / "c.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    (cc .+?)(?: {2,}#.*)?$", text, re.MULTILINE)
+    assert len(commands) == 3
+    build.run(build.CC, *build.STRICT, f"-I{folder}", "-c", folder / "main.c", cwd=folder)
+    (folder / "main.o").rename(folder / "program.o")
+    for command in commands:
+        assert shlex.split(command)[0] == "cc"
+        build.run("sh", "-c", command.replace("cc ", f"{build.CC} ", 1), cwd=folder)
+    np.full((), 3, np.int32).tofile(folder / "n")
+    said = build.run(folder / "program", folder, "--input", f"n={folder / 'n'}")
+    assert "[3, 2]" in said
+
+
+def test_no_times_of_runs_that_fail(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model.tinyedge")
+    build.run("make", "-s", "-C", folder)
+    for n, code in ((8, 0), (9, 2)):
+        np.full((), n, np.int32).tofile(folder / "n")
+        command = (folder / "build" / "run", folder, "--loop", "3", "--input", f"n={folder / 'n'}")
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == code, done
+        assert ("p50" in done.stdout) == (code == 0)
+        assert ("9 entries of 8" in done.stderr) == (code == 2)
