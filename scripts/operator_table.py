@@ -109,7 +109,7 @@ def _types() -> Iterator[str]:
 def _computed(dtype: DType, target: str) -> str:
     """The name of the type that a target computes with."""
     name = dtype.computed.name
-    return find_target(target).narrow.get(name, name)
+    return find_target(target).caps().computed_as.get(name, name)
 
 
 def _operators(domain: str) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _operator(domain: str, name: str, schema: Any) -> str:
     limits = found.limits if found is not None else "by its definition"
     cells = []
     for target in TARGETS:
-        narrow = types & find_target(target).narrow.keys()
+        narrow = types & find_target(target).caps().computed_as.keys()
         marks = [mark for mark, (those, _) in MARKS.items() if narrow.intersection(those)]
         cells.append(f"yes ({', '.join(marks)})" if marks else "yes")
     return _row((name, since, *cells, limits))

@@ -344,8 +344,8 @@ def export_graph(
 
 def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
     """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
-    yield from _narrowed(source, target)
-    yield from _beyond_bits(source, target)
+    yield from _narrowed(source, target, caps)
+    yield from _beyond_bits(source, target, caps)
     if largest > caps.binding_bytes:
         yield _beyond(source, target, largest, caps)
 
@@ -355,9 +355,9 @@ def _roots(graph: Graph) -> list[UOp]:
     return [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
 
 
-def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
+def _narrowed(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
     """What is computed in float32 because the target has no doubles, by name."""
-    if target.narrow.get("float64") != "float32":
+    if caps.computed_as.get("float64") != "float32":
         return
     names: dict[str, None] = {}
     for graph in source.entries.values():
@@ -374,11 +374,11 @@ def _narrowed(source: Graphs, target: Target) -> Iterator[str]:
         )
 
 
-def _beyond_bits(source: Graphs, target: Target) -> Iterator[str]:
+def _beyond_bits(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
     """What might need more bits than the target's integers have, by name."""
     names: dict[str, None] = {}
     for graph in source.entries.values():
-        for node in beyond(_roots(graph), graph.names, target.narrow):
+        for node in beyond(_roots(graph), graph.names, caps.computed_as):
             names[graph.names[node]] = None
     if names:
         yield (
@@ -393,8 +393,7 @@ def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
     for graph in source.entries.values():
         for node in toposort(_roots(graph)):
             if node.op is ops.BUFFER and node.arg.source.kind == "weight":
-                narrow = target.narrow.get(node.dtype.held.name, node.dtype.held.name)
-                kept = dtypes.by_name(target.storage.get(narrow, narrow))
+                kept = caps.stored_type(caps.computed_type(node.dtype))
                 if maximum(product(node.shape)) * kept.itemsize == largest:
                     large[node.arg.source.name] = None
     what = f"{_shown(large)}: a weight" if large else "a tensor"

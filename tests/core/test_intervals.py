@@ -16,7 +16,7 @@ from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.tensor.tensor import Tensor
 
-NARROW = find_target("webgpu").narrow
+NARROW = find_target("webgpu").caps().computed_as
 LEAST, MOST = dt.int32.limits
 
 

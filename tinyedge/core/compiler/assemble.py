@@ -266,8 +266,7 @@ class _Assembler:
     def _storage_type(self, dtype: DType) -> DType:
         if dtype is dt.float16 and "input" in stored_halves(self.state):
             return dtype
-        computed = self.state.computed_as.get(dtype.held.name, dtype.held.name)
-        return dt.by_name(self.state.stored_as.get(computed, computed))
+        return self.state.caps.stored_type(self.state.caps.computed_type(dtype))
 
     def _bytes(self, storage: TensorBuffer) -> int:
         count = maximum(storage.layout.count(storage.shape))

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tinyedge.core.dtype import DType, by_name
+
+
+@dataclass(frozen=True)
+class TypeCaps:
+    """What kernels and memory make of an element type. Empty names mean the type itself."""
+
+    computed: str = ""  # the type that kernels compute it as ("int64" as "int32")
+    stored: str = ""  # the type in memory of what kernels compute with ("bool" in "int32")
+    # what vectors of it are good for: all that scalars are; to be loaded, converted and stored; or
+    # nothing
+    vectors: Literal["all", "memory", "none"] = "all"
+    # the narrower type that its tensors between kernels can be kept as ("float32" as "float16")
+    kept: str = ""
+    scalar_stores: bool = True  # elements are written one by one; else whole vectors only
+    # a cast to it gives a value, as any cast does; else only what stores it converts, and clips
+    casts: bool = True
 
 
 @dataclass(frozen=True)
 class Caps:
     """Facts that the scheduler, the chooser and lowering read."""
 
-    dtypes: frozenset[str]  # element types that kernels can compute with
+    types: Mapping[str, TypeCaps]  # by name, every type that a model may have
     vector: int = 4  # lanes of a 16-byte (or the device's natural) vector
     threads: int = 1  # most threads a workgroup; 1 where there are none
     grid: tuple[int, ...] = (2**31 - 1,)  # most workgroups along each dimension
@@ -23,12 +43,7 @@ class Caps:
     buffer_bytes: int = 2**31  # the largest allocation
     alignment: int = 256  # of a buffer's offset in an arena, bytes
     unaligned: bool = False  # vectors may be loaded from any element
-    # types of fewer than 32 bits whose vectors can be loaded, converted and stored
-    narrow: frozenset[str] = frozenset({"float16"})
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
-    fp16_storage: bool = False  # float32 values between kernels can be kept as fp16
-    # fp16 values can be written one by one; else in whole vectors only, because two share a word
-    fp16_scalar_stores: bool = False
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096
@@ -36,3 +51,46 @@ class Caps:
     # there are no images
     image: int = 0
     image_pitch: int = 1  # pixels of which a row of an image in memory is a multiple
+
+    @property
+    def computed_as(self) -> Mapping[str, str]:
+        """The types that kernels compute as others, by name."""
+        return {name: each.computed for name, each in self.types.items() if each.computed}
+
+    def computes(self, name: str) -> bool:
+        """Whether kernels compute with a type as it is."""
+        return name in self.types and not self.types[name].computed
+
+    def computed_type(self, dtype: DType) -> DType:
+        """The type that kernels compute a type of the model as."""
+        return by_name(self.computed_as.get(dtype.held.name, dtype.held.name))
+
+    def stored_type(self, dtype: DType) -> DType:
+        """The type in memory of a type that kernels compute with."""
+        row = self.types.get(dtype.name)
+        return by_name(row.stored) if row is not None and row.stored else dtype
+
+    def vectors(self, dtype: DType) -> str:
+        """What vectors of a type are good for, as `TypeCaps.vectors` says."""
+        return self.types[dtype.name].vectors if dtype.name in self.types else "none"
+
+    @property
+    def fp16_storage(self) -> bool:
+        """Whether float32 values between kernels can be kept as fp16."""
+        return self.types["float32"].kept == "float16"
+
+    @property
+    def fp16_scalar_stores(self) -> bool:
+        """Whether fp16 values can be written one by one; else two share a word."""
+        return self.types["float16"].scalar_stores
+
+    def with_type(self, name: str, **changes: Any) -> Caps:
+        """These facts but for some of a type's."""
+        return replace(self, types={**self.types, name: replace(self.types[name], **changes)})
+
+    def in_fp64(self) -> Caps:
+        """These facts for reference values: floats are computed in double precision, and float64
+        is stored as float32.
+        """
+        wider = self.with_type("float32", computed="float64")
+        return wider.with_type("float16", computed="float64").with_type("float64", stored="float32")

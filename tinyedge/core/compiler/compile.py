@@ -38,7 +38,10 @@ def compile_graph(
     """
     chosen = options or Options()
     graphs = source if isinstance(source, Graphs) else Graphs({"main": source})
-    state = Compilation(graphs, target, chosen, target.caps(chosen.profile))
+    caps = target.caps(chosen.profile)
+    if chosen.fp64_reference:
+        caps = caps.in_fp64()
+    state = Compilation(graphs, target, chosen, caps)
     for name, stage in STAGES:
         if progress is not None:
             progress(name)

@@ -29,7 +29,7 @@ def narrow_ports(state: Compilation) -> None:
     memory to others, such as a cache and what is new in it, is read as fp16 inside of the graph,
     too: else it would be made twice.
     """
-    native = "float16" in state.caps.dtypes
+    native = state.caps.types["float16"].casts
     tops = {top: None for _, _, node in _fp16_roots(state) if (top := joined(node)) is not None}
     read = {top: cast(narrowed(top, native), top.dtype) for top in tops}
     done = replaced(state.roots, read)

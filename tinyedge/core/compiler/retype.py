@@ -24,7 +24,7 @@ def retype_graphs(state: Compilation) -> None:
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
                 names.setdefault(updates[kept], f"shift {kept}")
         state.entries.append(Entry(name, graph, outputs, updates, names, dict(graph.counts)))
-    done = retype(state.roots, state.computed_as, stored_halves(state))
+    done = retype(state.roots, state.caps.computed_as, stored_halves(state))
     for entry in state.entries:
         entry.follow(done)
     if "input" in stored_halves(state):

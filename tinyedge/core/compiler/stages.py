@@ -47,7 +47,6 @@ def form_kernels(state: Compilation) -> None:
     """
     options = ScheduleOptions(
         state.caps,
-        state.stored_as,
         state.options.precision == "fp16",
         state.options.fp64_reference,
     )

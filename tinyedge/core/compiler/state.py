@@ -16,10 +16,6 @@ from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.program import Program
 from tinyedge.core.tensor.graph import Graph, Graphs
 
-# Element types of reference values: they are computed in double precision and stored as they are.
-FP64_TYPES = {"float32": "float64", "float16": "float64"}
-FP64_STORAGE = {"float64": "float32"}
-
 
 @dataclass
 class Entry:
@@ -71,16 +67,6 @@ class Compilation:
     def launches(self) -> list[ScheduledLaunch]:
         """The launches of all entries, in order."""
         return [step for e in self.entries for step in all_launches(e.schedule.launches)]
-
-    @property
-    def computed_as(self) -> Mapping[str, str]:
-        """By name, the element types that kernels compute as others."""
-        return {**self.target.narrow, **(FP64_TYPES if self.options.fp64_reference else {})}
-
-    @property
-    def stored_as(self) -> Mapping[str, str]:
-        """By name, the computed element types that lie in memory as others."""
-        return {**self.target.storage, **(FP64_STORAGE if self.options.fp64_reference else {})}
 
     @property
     def symbols(self) -> dict[str, UOp]:

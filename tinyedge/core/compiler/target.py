@@ -56,10 +56,6 @@ class Target:
     name: str
     # caps by profile name, "default" being what every device of the kind guarantees
     profiles: Mapping[str, Caps]
-    # element types that are computed as others ("int64" -> "int32"), before scheduling
-    narrow: Mapping[str, str]
-    # element types that are kept in memory as others ("bool" -> "int32")
-    storage: Mapping[str, str]
     render: Callable[[LoweredKernel], str]  # text of a kernel
     prelude: str  # text that goes before all kernels
     precision: str = "fp32"  # what is exported unless asked otherwise

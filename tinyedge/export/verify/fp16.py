@@ -39,12 +39,8 @@ SHOWN = 4  # of the nodes whose values are cut
 
 def reference(cpu: Target, caps: Caps) -> Target:
     """The cpu target with tensors between kernels where a target with these caps has them."""
-    like = replace(
-        cpu.caps(),
-        vector=caps.vector,
-        bindings=caps.bindings,
-        fp16_scalar_stores=caps.fp16_scalar_stores,
-    )
+    like = replace(cpu.caps(), vector=caps.vector, bindings=caps.bindings)
+    like = like.with_type("float16", scalar_stores=caps.fp16_scalar_stores)
     return replace(cpu, profiles={"default": like})
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.caps import Caps, TypeCaps
 
-NARROW = frozenset({"float16", "int8", "uint8", "int16", "uint16"})
-TYPES = frozenset(dtype.name for dtype in dt.ALL)
+TYPES = {
+    "bool": TypeCaps(stored="int32"),
+    **dict.fromkeys(("int8", "int16", "uint8", "uint16"), TypeCaps(vectors="memory")),
+    **dict.fromkeys(("int32", "uint32", "float32"), TypeCaps()),
+    **dict.fromkeys(("int64", "uint64", "float64"), TypeCaps(vectors="none")),
+    "float16": TypeCaps(computed="float32", vectors="memory"),
+}
 
 PROFILES = {
     "default": Caps(
-        dtypes=TYPES,
+        types=TYPES,
         vector=8,
         grid=(2**31 - 1,),
         unaligned=True,
-        narrow=NARROW,
-        fp16_scalar_stores=True,
         max_vector_registers=16,
         alignment=256,
     )

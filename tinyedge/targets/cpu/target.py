@@ -9,8 +9,6 @@ from tinyedge.targets.cpu.render import prelude, render
 TARGET = Target(
     name="cpu",
     profiles=PROFILES,
-    narrow={"float16": "float32"},
-    storage={"bool": "int32"},
     render=render,
     prelude=prelude(),
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.caps import Caps, TypeCaps
 
-TYPES = frozenset(dtype.name for dtype in dt.ALL)
+SCALARS = ("int8", "int16", "int64", "uint8", "uint16", "uint64", "float64")
+TYPES = {
+    "bool": TypeCaps(stored="int32"),
+    **dict.fromkeys(("int32", "uint32"), TypeCaps()),
+    **dict.fromkeys(SCALARS, TypeCaps(vectors="none")),
+    "float32": TypeCaps(kept="float16"),
+    "float16": TypeCaps(computed="float32", vectors="memory"),
+}
 
 PROFILES = {
     "default": Caps(
-        dtypes=TYPES,
+        types=TYPES,
         vector=4,
         threads=1024,
         grid=(2**31 - 1, 65535, 65535),
@@ -17,8 +23,6 @@ PROFILES = {
         subgroup=32,
         bindings=64,
         alignment=256,
-        fp16_storage=True,
-        fp16_scalar_stores=True,
         max_vector_registers=64,
     )
 }

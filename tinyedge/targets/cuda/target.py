@@ -10,8 +10,6 @@ from tinyedge.targets.cuda.render import prelude, render
 TARGET = Target(
     name="cuda",
     profiles=PROFILES,
-    narrow={"float16": "float32"},
-    storage={"bool": "int32"},
     render=render,
     prelude=prelude(),
     compiler=compiler,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.caps import Caps, TypeCaps
 
-INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+SCALARS = ("int8", "int16", "int64", "uint8", "uint16", "uint64")
+TYPES = {
+    "bool": TypeCaps(stored="int32"),
+    **dict.fromkeys(("int32", "uint32"), TypeCaps()),
+    **dict.fromkeys(SCALARS, TypeCaps(vectors="none")),
+    "float32": TypeCaps(kept="float16"),
+    "float64": TypeCaps(computed="float32"),
+    "float16": TypeCaps(computed="float32", vectors="memory", casts=False),
+}
 
 # Without workgroup memory: barriers cost an Adreno more than what they save in most kernels.
 BUFFERS = Caps(
-    dtypes=INTEGERS | {"bool", "float32"},
+    types=TYPES,
     vector=4,
     threads=128,  # devices allow 256 to 1024, but fewer for a kernel that takes many registers
     grid=(65535, 65535, 65535),
@@ -19,8 +27,6 @@ BUFFERS = Caps(
     binding_bytes=128 * 2**20,  # what OpenCL promises for one allocation
     buffer_bytes=128 * 2**20,
     alignment=256,
-    fp16_storage=True,
-    fp16_scalar_stores=True,
     max_vector_registers=32,
     threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
 )

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.caps import Caps, TypeCaps
+
+TYPES = {
+    "bool": TypeCaps(stored="int32"),
+    **dict.fromkeys(("int32", "uint32"), TypeCaps()),
+    **dict.fromkeys(("int8", "int16", "int64"), TypeCaps(computed="int32")),
+    **dict.fromkeys(("uint8", "uint16", "uint64"), TypeCaps(computed="uint32")),
+    "float32": TypeCaps(kept="float16"),
+    "float64": TypeCaps(computed="float32"),
+    # two share a word, and the functions that pack them take pairs
+    "float16": TypeCaps(computed="float32", vectors="memory", scalar_stores=False, casts=False),
+}
 
 PROFILES = {
     "default": Caps(
-        dtypes=frozenset(("bool", "int32", "uint32", "float32")),
+        types=TYPES,
         vector=4,
         threads=256,
         grid=(65535, 65535, 65535),
@@ -16,7 +27,6 @@ PROFILES = {
         buffer_bytes=256 * 2**20,
         alignment=256,
         typed_buffers=True,
-        fp16_storage=True,
         max_vector_registers=64,
     )
 }

@@ -305,14 +305,14 @@ def numbers(sink: UOp) -> list[int]:
 
 
 def _vector_width(node: UOp, caps: Caps) -> bool:
-    """Whether a value can be a vector: 32-bit elements, and narrow ones on their way from or to
-    memory, which are only loaded, converted and stored.
+    """Whether a value can be a vector. Elements that only move in vectors are loaded, converted and
+    stored.
     """
     if node.op is ops.PARAM or node.dtype is dt.index:
         return True
-    wide = all(source.dtype.name not in caps.narrow for source in node.src)
+    computed = all(caps.vectors(source.dtype) != "memory" for source in node.src)
     if node.dtype is dt.bool_:
-        return wide
-    if node.dtype.name in caps.narrow:
-        return node.op is ops.LOAD or (node.op is ops.CAST and wide)
-    return node.dtype.bits == 32
+        return computed
+    if caps.vectors(node.dtype) == "memory":
+        return node.op is ops.LOAD or (node.op is ops.CAST and computed)
+    return caps.vectors(node.dtype) == "all"

@@ -103,7 +103,7 @@ class Former:
     def _reset(self, output: TensorBuffer) -> None:
         """The buffer as it was before its first kernel."""
         assert output.node is not None
-        output.dtype = self.options.stored_type(output.node.dtype)
+        output.dtype = self.options.caps.stored_type(output.node.dtype)
         output.layout = row_major(output.shape)
         output.rounded = False
 
@@ -181,7 +181,7 @@ class Former:
         if (
             value.dtype is dt.float32
             and dtype is dt.float16
-            and "float16" in self.options.caps.dtypes
+            and self.options.caps.types["float16"].casts
         ):
             infinite = elementwise(ops.EQ, elementwise(ops.ABS, value), const(np.inf, dt.float32))
             low = elementwise(ops.MAX, value, const(-LARGEST_FP16, dt.float32))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.dtype import DType, by_name
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.uop import UOp
 
@@ -16,14 +15,8 @@ class ScheduleOptions:
     """What a schedule depends on beside its graph."""
 
     caps: Caps
-    # element type in memory of types that the device cannot hold as they are
-    stored_as: Mapping[str, str]
     fp16_storage: bool = False  # keep float32 tensors and weights as fp16
     fp64_reference: bool = False  # for reference values: fp16 is only marked as `rounded`
-
-    def stored_type(self, dtype: DType) -> DType:
-        """What elements of a type that kernels compute with are in memory."""
-        return by_name(self.stored_as.get(dtype.name, dtype.name))
 
 
 @dataclass(frozen=True)

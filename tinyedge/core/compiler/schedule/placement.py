@@ -92,7 +92,7 @@ class Placer:
 
     def _place_source(self, node: UOp) -> None:
         source, shape = node.arg.source, node.shape
-        dtype = self.options.stored_type(node.dtype)
+        dtype = self.options.caps.stored_type(node.dtype)
         large = maximum(product(shape)) > SMALL_WEIGHT
         fp16_storage = self.options.fp16_storage and large and node not in self.graph.keep_fp32
         rounded = fp16_storage and source.kind == "weight" and dtype is dt.float32
@@ -115,7 +115,7 @@ class Placer:
     def new_storage(self, node: UOp) -> TensorBuffer:
         """A buffer for a realized node; the first kernel to write it decides how it lies."""
         role = "output" if node in self.graph.roots else "scratch"
-        dtype = self.options.stored_type(node.dtype)
+        dtype = self.options.caps.stored_type(node.dtype)
         storage = TensorBuffer(role, "", dtype, node.shape, row_major(node.shape), node)
         if role == "output":
             self.outputs[node] = storage

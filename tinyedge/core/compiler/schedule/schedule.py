@@ -107,7 +107,7 @@ class _Body:
 
     def _home(self, value: UOp) -> TensorBuffer:
         """Where a value lies that a loop carries from one iteration to the next."""
-        dtype, layout = self.options.stored_type(value.dtype), row_major(value.shape)
+        dtype, layout = self.options.caps.stored_type(value.dtype), row_major(value.shape)
         return TensorBuffer("scratch", value.arg.source.name, dtype, value.shape, layout, value)
 
     def _iteration(self, node: UOp, homes: list[TensorBuffer]) -> _Body:

@@ -44,7 +44,7 @@ def _bits(node: UOp, options: ScheduleOptions) -> int:
         packed = packed_bits(node.arg.source.data, node.dtype)
         if packed:
             return packed
-    kept = options.stored_type(node.dtype.held)
+    kept = options.caps.stored_type(node.dtype.held)
     return 16 if options.fp16_storage and kept is dt.float32 else kept.itemsize * 8
 
 
