@@ -24,7 +24,7 @@ from tinyedge.cli.arguments import (
 )
 from tinyedge.cli.output import say, say_text, several, stages, table
 from tinyedge.core.compiler.compile import STAGES
-from tinyedge.core.compiler.state import Compilation, Kernel
+from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir.text import graph_text, kernel_text, statements_text
 from tinyedge.core.ir.text import say as say_node
 from tinyedge.core.program.ports import say as say_size
@@ -130,7 +130,7 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
     if stage == "fuse":
         _say_all(kernel_text(sinks[index]))
         return
-    kernel: Kernel = state.kernels[sinks[index]]
+    kernel: CompiledKernel = state.kernels[sinks[index]]
     for move in kernel.moves:
         say(f"move {move}")
     if stage == "optimize":

@@ -22,7 +22,7 @@ from tinyedge.core.compiler.schedule.launches import (
 from tinyedge.core.compiler.schedule.memory import Lifetime, plan
 from tinyedge.core.compiler.schedule.packing import pack
 from tinyedge.core.compiler.schedule.sharing import Signature, share
-from tinyedge.core.compiler.state import Compilation, Entry, Kernel
+from tinyedge.core.compiler.state import Compilation, CompiledEntry, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir.buffers import TensorBuffer, row_major
@@ -126,14 +126,14 @@ class _Assembler:
         return frozenset(self.numbers[self.sharing.home(s)] for s in storages)
 
     def _counters(
-        self, kernels: Sequence[Kernel], entries: Sequence[program.Entry]
+        self, kernels: Sequence[CompiledKernel], entries: Sequence[program.Entry]
     ) -> dict[str, int]:
         """What the launches of all entries read and move."""
         each = [kernel_counters(k.text) for k in kernels if k.text is not None]
         launches = [launch for entry in entries for launch in program.launches(entry.steps)]
         return program_counters(launches, each, self.buffers)
 
-    def _signature(self, entry: Entry) -> Signature:
+    def _signature(self, entry: CompiledEntry) -> Signature:
         read = entry.schedule.inputs  # an update may read a state that its graph does not
         inputs: dict[Hashable, TensorBuffer] = {
             key: read.get(port.name) or self._plain("input", port)
@@ -146,7 +146,7 @@ class _Assembler:
         launches = list(all_launches(entry.schedule.launches))
         return Signature(launches, inputs, outputs, updates)
 
-    def _inputs(self, entry: Entry) -> dict[Hashable, Port]:
+    def _inputs(self, entry: CompiledEntry) -> dict[Hashable, Port]:
         """What a caller gives, in the entry's order, by key."""
         ports = (port for port in entry.graph.inputs if port.name not in self.states)
         return {entry.graph.key(port): port for port in ports}
@@ -195,10 +195,10 @@ class _Assembler:
                 pitch = layout.pitch(storage.shape) * storage.dtype.itemsize
                 yield program.Image(number, storage.dtype.name, width, height, pitch)
 
-    def _distinct(self) -> tuple[list[Kernel], dict[UOp, int]]:
+    def _distinct(self) -> tuple[list[CompiledKernel], dict[UOp, int]]:
         """Kernels of which the text differs in more than the name, and every kernel's number."""
         found: dict[Any, int] = {}
-        kernels: list[Kernel] = []
+        kernels: list[CompiledKernel] = []
         numbers: dict[UOp, int] = {}
         for sink, kernel in self.state.kernels.items():
             assert kernel.text is not None
@@ -306,14 +306,14 @@ class _Assembler:
             self.weights.append(weight)
         return self.stored[key]
 
-    def _counts(self, kernel: Kernel) -> tuple[Any, Any, Any]:
+    def _counts(self, kernel: CompiledKernel) -> tuple[Any, Any, Any]:
         assert kernel.text is not None
         counts = [expression(size) for size in kernel.text.geometry.counts]
         while len(counts) < 3:
             counts.append(1)
         return counts[0], counts[1], counts[2]
 
-    def _kernel(self, kernel: Kernel) -> program.Kernel:
+    def _kernel(self, kernel: CompiledKernel) -> program.Kernel:
         assert kernel.text is not None
         bindings = tuple(
             program.Binding(_access(a), a.param.dtype.name) for a in kernel.text.arguments
@@ -358,7 +358,7 @@ class _Assembler:
         )
 
 
-def _outputs(entry: Entry) -> dict[Hashable, Port]:
+def _outputs(entry: CompiledEntry) -> dict[Hashable, Port]:
     """What a caller gets, in the entry's order, by key."""
     return {entry.graph.key(port): port for port in entry.graph.outputs if port.node is not None}
 

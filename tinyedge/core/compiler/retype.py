@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinyedge.core.compiler.decompose import retype
 from tinyedge.core.compiler.fp16 import narrow_ports, stored_halves
-from tinyedge.core.compiler.state import Compilation, Entry
+from tinyedge.core.compiler.state import Compilation, CompiledEntry
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.graph import State
@@ -23,7 +23,9 @@ def retype_graphs(state: Compilation) -> None:
             if states[kept].update == "shift":
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
                 names.setdefault(updates[kept], f"shift {kept}")
-        state.entries.append(Entry(name, graph, outputs, updates, names, dict(graph.counts)))
+        state.entries.append(
+            CompiledEntry(name, graph, outputs, updates, names, dict(graph.counts))
+        )
     done = retype(state.roots, state.caps.computed_as, stored_halves(state))
     for entry in state.entries:
         entry.follow(done)

@@ -20,7 +20,7 @@ from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, 
 from tinyedge.core.compiler.schedule.numbers import share_numbers
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
-from tinyedge.core.compiler.state import Compilation, Kernel
+from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
@@ -102,7 +102,7 @@ def optimize(state: Compilation) -> None:
         state.kernels[launch.sink] = kernel
 
 
-def _chosen(state: Compilation, launch: ScheduledLaunch, name: str) -> Kernel:
+def _chosen(state: Compilation, launch: ScheduledLaunch, name: str) -> CompiledKernel:
     chooser = (
         choose if state.options.optimize else exact if state.options.fp64_reference else baseline
     )
@@ -114,13 +114,13 @@ def _chosen(state: Compilation, launch: ScheduledLaunch, name: str) -> Kernel:
         ) from illegal
     check_kernel(moved)
     flops = operations(launch.sink)
-    kernel = Kernel(name, launch.sink, moved, moves, launch.contraction, flops=flops)
+    kernel = CompiledKernel(name, launch.sink, moved, moves, launch.contraction, flops=flops)
     if state.caps.image:
         kernel.non_contiguous = not_pixels(_expanded(kernel, state.caps))
     return kernel
 
 
-def _expanded(kernel: Kernel, caps: Caps) -> UOp:
+def _expanded(kernel: CompiledKernel, caps: Caps) -> UOp:
     """The kernel's expanded form, made once."""
     if kernel.expanded is None:
         moved = free_guards(kernel.moved) if caps.image else kernel.moved
@@ -161,7 +161,7 @@ def lower(state: Compilation) -> None:
         kernel.text = _lowered(kernel, state.caps)
 
 
-def _lowered(kernel: Kernel, caps: Caps) -> LoweredKernel:
+def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
     """A kernel after its moves, as statements."""
     sink = _expanded(kernel, caps)
     if caps.image:

@@ -18,7 +18,7 @@ from tinyedge.core.tensor.graph import Graph, Graphs
 
 
 @dataclass
-class Entry:
+class CompiledEntry:
     """One graph on its way to steps."""
 
     name: str
@@ -50,9 +50,9 @@ class Compilation:
     target: Target
     options: Options
     caps: Caps
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CompiledEntry] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
-    kernels: dict[UOp, Kernel] = field(default_factory=dict)
+    kernels: dict[UOp, CompiledKernel] = field(default_factory=dict)
     program: Program | None = None
     # of reference values in "fp16", the buffers that hold in full what would be fp16
     rounded: frozenset[int] = frozenset()
@@ -83,7 +83,7 @@ class Compilation:
 
 
 @dataclass
-class Kernel:
+class CompiledKernel:
     """One distinct kernel on its way: meaning, moves, and what was printed."""
 
     name: str

@@ -34,7 +34,7 @@ TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 
 
-class Schedule:
+class MovedKernel:
     """A kernel under moves: applies them and keeps the list."""
 
     def __init__(self, sink: UOp, caps: Caps) -> None:
@@ -95,17 +95,17 @@ def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp,
     Every sum keeps its own order, so the results are those of the plain moves, bit for bit; what
     the outputs share is loaded once.
     """
-    schedule = Schedule(sink, caps)
+    kernel = MovedKernel(sink, caps)
     along = _contiguous(sink)
-    _fill(schedule, along)
+    _fill(kernel, along)
     if contraction is not None and along in (*contraction["columns"], *contraction["rows"]):
         assert along is not None
-        size = schedule.size(along)
+        size = kernel.size(along)
         if size.op is ops.CONST and size.arg % TOGETHER == 0:
-            _, inner = schedule.split(along, TOGETHER)
-            schedule.attempt(To(inner, "upcast"))
-    _distribute(schedule, PLAIN_THREADS)
-    return schedule.sink, schedule.moves
+            _, inner = kernel.split(along, TOGETHER)
+            kernel.attempt(To(inner, "upcast"))
+    _distribute(kernel, PLAIN_THREADS)
+    return kernel.sink, kernel.moves
 
 
 def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
@@ -113,27 +113,27 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
 
     contraction: the kernel's ranges by role, where it holds a sum of products.
     """
-    schedule = Schedule(sink, caps)
+    kernel = MovedKernel(sink, caps)
     reductions = _reductions(sink)
     vector = _contiguous(sink)
-    _fill(schedule, vector)
-    columns = _columns(schedule.sink) if reductions else []
+    _fill(kernel, vector)
+    columns = _columns(kernel.sink) if reductions else []
     if columns or len(reductions) > 1:
-        _rows(schedule, columns, vector)
-        return schedule.sink, schedule.moves
+        _rows(kernel, columns, vector)
+        return kernel.sink, kernel.moves
     along = vector
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
-        vector = _vectorize(schedule, vector)
+        vector = _vectorize(kernel, vector)
     if contraction is not None:
-        _tile(schedule, contraction, along, vector)
+        _tile(kernel, contraction, along, vector)
     if len(reductions) == 1:
-        _unroll(schedule)
-        _share_long_reduction(schedule)
+        _unroll(kernel)
+        _share_long_reduction(kernel)
     lanes = 1
-    for number in schedule.left("threads"):
-        lanes = schedule.extent(number)
-    _distribute(schedule, WORKGROUP // lanes)
-    return schedule.sink, schedule.moves
+    for number in kernel.left("threads"):
+        lanes = kernel.extent(number)
+    _distribute(kernel, WORKGROUP // lanes)
+    return kernel.sink, kernel.moves
 
 
 def _lookups(sink: UOp) -> int:
@@ -148,18 +148,18 @@ def _lookups(sink: UOp) -> int:
     return found
 
 
-def _share_long_reduction(schedule: Schedule) -> None:
+def _share_long_reduction(kernel: MovedKernel) -> None:
     """A long reduction with few results is dealt out to threads."""
     outputs = 1
-    for number in schedule.left("loop"):
-        outputs *= schedule.extent(number)
-    serial = schedule.left("reduce")
-    if not schedule.caps.shared or not serial or outputs >= FEW_OUTPUTS:
+    for number in kernel.left("loop"):
+        outputs *= kernel.extent(number)
+    serial = kernel.left("reduce")
+    if not kernel.caps.shared or not serial or outputs >= FEW_OUTPUTS:
         return
-    number = max(serial, key=lambda n: (schedule.extent(n), -n))
-    iterations = schedule.extent(number)
+    number = max(serial, key=lambda n: (kernel.extent(n), -n))
+    iterations = kernel.extent(number)
     if iterations >= 2 * WORKGROUP:
-        _share(schedule, number, WORKGROUP if iterations >= 8 * WORKGROUP else 16, "threads")
+        _share(kernel, number, WORKGROUP if iterations >= 8 * WORKGROUP else 16, "threads")
 
 
 def _reductions(sink: UOp) -> list[UOp]:
@@ -172,34 +172,34 @@ def _columns(sink: UOp) -> list[int]:
     return [r.arg.number for r in ranges(sink) if r.arg.kind == "loop" and r not in used]
 
 
-def _rows(schedule: Schedule, columns: list[int], vector: int | None) -> None:
+def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     """Reductions that share their rows, and what is written along the columns: a few threads a
     row.
     """
     column = vector if vector in columns else (columns[-1] if columns else None)
     width = max(
-        schedule.extent(column) if column is not None else 1,
-        max(_steps(f) for f in _reductions(schedule.sink)),
+        kernel.extent(column) if column is not None else 1,
+        max(_steps(f) for f in _reductions(kernel.sink)),
     )
     rows = 1
-    for number in schedule.left("loop"):
+    for number in kernel.left("loop"):
         if number not in columns:
-            rows *= schedule.extent(number)
-    lanes = _lanes(width, rows, schedule.caps)
+            rows *= kernel.extent(number)
+    lanes = _lanes(width, rows, kernel.caps)
     if column is not None and column == vector and lanes * 2 <= width:
-        vector = _vectorize(schedule, column)
+        vector = _vectorize(kernel, column)
         column = vector if vector is not None else None
-    for i in range(len(_reductions(schedule.sink))):
-        _share_reduction(schedule, i, lanes)
-    if column is not None and any(r.arg.number == column for r in ranges(schedule.sink)):
-        if schedule.extent(column) <= UNROLL and schedule.size(column).op is ops.CONST:
-            schedule.to(column, "upcast")
+    for i in range(len(_reductions(kernel.sink))):
+        _share_reduction(kernel, i, lanes)
+    if column is not None and any(r.arg.number == column for r in ranges(kernel.sink)):
+        if kernel.extent(column) <= UNROLL and kernel.size(column).op is ops.CONST:
+            kernel.to(column, "upcast")
         elif lanes > 1:
-            _share(schedule, column, lanes, "lane")
-    used = lanes if schedule.left("lane") or schedule.left("threads") else 1
-    columns = _columns(schedule.sink)
-    keep = [n for n in schedule.left("loop") if n in columns]
-    _distribute(schedule, WORKGROUP // used, keep=keep)
+            _share(kernel, column, lanes, "lane")
+    used = lanes if kernel.left("lane") or kernel.left("threads") else 1
+    columns = _columns(kernel.sink)
+    keep = [n for n in kernel.left("loop") if n in columns]
+    _distribute(kernel, WORKGROUP // used, keep=keep)
 
 
 def _steps(reduction: UOp) -> int:
@@ -218,33 +218,33 @@ def _lanes(width: int, rows: int, caps: Caps) -> int:
     return min(choices, key=lambda n: (-(-iterations // n) * n, -n))
 
 
-def _share_reduction(schedule: Schedule, position: int, lanes: int) -> None:
+def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
     """The reduction's innermost range: a vector's worth in one iteration, the iterations dealt out
     to threads.
     """
-    reduction = _reductions(schedule.sink)[position]
+    reduction = _reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     number = int(inner.arg.number)
     size = inner.src[0]
     if size.op is ops.CONST and size.arg <= UNROLL:
-        schedule.attempt(To(number, "unroll"))
+        kernel.attempt(To(number, "unroll"))
         return
     if divisor(size) % UNROLL == 0:
-        number, last = schedule.split(number, UNROLL)
-        schedule.attempt(To(last, "unroll"))
-    if lanes > 1 and any(r.arg.number == number for r in ranges(schedule.sink)):
-        _share(schedule, number, lanes, "threads")
+        number, last = kernel.split(number, UNROLL)
+        kernel.attempt(To(last, "unroll"))
+    if lanes > 1 and any(r.arg.number == number for r in ranges(kernel.sink)):
+        _share(kernel, number, lanes, "threads")
 
 
-def _share(schedule: Schedule, number: int, lanes: int, kind: str) -> None:
+def _share(kernel: MovedKernel, number: int, lanes: int, kind: str) -> None:
     """Deal a range out to `lanes` threads, neighbors to neighbors."""
-    if divisor(schedule.size(number)) % lanes:
-        schedule.do(PadTo(number, lanes))
-    if schedule.is_exactly(number, lanes):
-        schedule.to(number, kind)
+    if divisor(kernel.size(number)) % lanes:
+        kernel.do(PadTo(number, lanes))
+    if kernel.is_exactly(number, lanes):
+        kernel.to(number, kind)
     else:
-        _, inner = schedule.split(number, lanes)
-        schedule.to(inner, kind)
+        _, inner = kernel.split(number, lanes)
+        kernel.to(inner, kind)
 
 
 def _contiguous(sink: UOp) -> int | None:
@@ -256,41 +256,41 @@ def _contiguous(sink: UOp) -> int | None:
     return None
 
 
-def _fill(schedule: Schedule, vector: int | None) -> None:
+def _fill(kernel: MovedKernel, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
         return
-    room = schedule.sink.src[0].src[0].arg.layout.room
-    size = schedule.size(vector)
+    room = kernel.sink.src[0].src[0].arg.layout.room
+    size = kernel.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
-        schedule.do(Fill(vector, room))
+        kernel.do(Fill(vector, room))
 
 
-def _vectorize(schedule: Schedule, vector: int) -> int | None:
+def _vectorize(kernel: MovedKernel, vector: int) -> int | None:
     """Split the contiguous range into vectors; gives the number of the range over vectors."""
-    width = schedule.caps.vector
+    width = kernel.caps.vector
     while width > 1:
-        if divisor(schedule.size(vector)) % width == 0:
-            before = schedule.sink, list(schedule.moves)
-            if schedule.is_exactly(vector, width):
-                if schedule.attempt(To(vector, "vector")):
+        if divisor(kernel.size(vector)) % width == 0:
+            before = kernel.sink, list(kernel.moves)
+            if kernel.is_exactly(vector, width):
+                if kernel.attempt(To(vector, "vector")):
                     return None
             else:
-                outer, inner = schedule.split(vector, width)
-                if schedule.attempt(To(inner, "vector")):
+                outer, inner = kernel.split(vector, width)
+                if kernel.attempt(To(inner, "vector")):
                     return outer
-            schedule.sink, schedule.moves = before
+            kernel.sink, kernel.moves = before
         width //= 2
     return vector
 
 
-def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int | None) -> None:
+def _tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None) -> None:
     """Copies in registers along the rows or the columns, whichever the vectors do not lie along.
 
     The copies share what the other operand loads. along: the range of which the vectors are a part,
     vector: the one over whole vectors that is left of it.
     """
-    vectors = any(r.arg.kind == "vector" for r in ranges(schedule.sink))
+    vectors = any(r.arg.kind == "vector" for r in ranges(kernel.sink))
     if along in contraction["columns"]:
         sides = [contraction["rows"]]
     elif along in contraction["rows"]:
@@ -299,36 +299,36 @@ def _tile(schedule: Schedule, contraction: Roles, along: int | None, vector: int
         sides = [contraction["rows"], contraction["columns"]]
     candidates = [
         r
-        for r in ranges(schedule.sink)
+        for r in ranges(kernel.sink)
         if r.arg.kind == "loop"
         and r.arg.number != vector
         and any(r.arg.number in side for side in sides)
     ]
     if not candidates:
         return
-    r = max(candidates, key=lambda c: (schedule.extent(c.arg.number), -c.arg.number))
+    r = max(candidates, key=lambda c: (kernel.extent(c.arg.number), -c.arg.number))
     number = r.arg.number
     total = 1
-    for n in schedule.left("loop"):
-        total *= schedule.extent(n)
-    columns = schedule.extent(vector) if vector is not None and vectors else 1
-    rows, across = _tile_size(schedule.extent(number), columns, total, schedule.caps)
-    _upcast(schedule, number, rows)
+    for n in kernel.left("loop"):
+        total *= kernel.extent(n)
+    columns = kernel.extent(vector) if vector is not None and vectors else 1
+    rows, across = _tile_size(kernel.extent(number), columns, total, kernel.caps)
+    _upcast(kernel, number, rows)
     if vector is not None:
-        _upcast(schedule, vector, across)
+        _upcast(kernel, vector, across)
 
 
-def _upcast(schedule: Schedule, number: int, count: int) -> None:
+def _upcast(kernel: MovedKernel, number: int, count: int) -> None:
     """Copies of a range's steps in registers; rounds the range up where that is needed."""
     if count < 2:
         return
-    if divisor(schedule.size(number)) % count and not schedule.attempt(PadTo(number, count)):
+    if divisor(kernel.size(number)) % count and not kernel.attempt(PadTo(number, count)):
         return
-    if schedule.is_exactly(number, count):
-        schedule.to(number, "upcast")
+    if kernel.is_exactly(number, count):
+        kernel.to(number, "upcast")
     else:
-        _, inner = schedule.split(number, count)
-        schedule.to(inner, "upcast")
+        _, inner = kernel.split(number, count)
+        kernel.to(inner, "upcast")
 
 
 def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
@@ -352,9 +352,9 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, 
     return best
 
 
-def _unroll(schedule: Schedule) -> None:
+def _unroll(kernel: MovedKernel) -> None:
     """Unroll the innermost reduction range: along it one vector load serves several steps."""
-    reduction = next(n for n in toposort((schedule.sink,)) if n.op is ops.REDUCE_LOOP)
+    reduction = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
     inner = reduction.src[-1]
     number = inner.arg.number
     size = inner.src[0]
@@ -362,77 +362,77 @@ def _unroll(schedule: Schedule) -> None:
         step = UNROLL if divisor(size) % UNROLL == 0 else 1
     else:
         if size.arg > UNROLL and size.arg % UNROLL:
-            schedule.attempt(Fill(number, UNROLL))
-            size = schedule.size(number)
+            kernel.attempt(Fill(number, UNROLL))
+            size = kernel.size(number)
         if size.arg <= UNROLL:
-            schedule.attempt(To(number, "unroll"))
+            kernel.attempt(To(number, "unroll"))
             return
         step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
     if step > 1:
-        _, last = schedule.split(number, step)
-        schedule.attempt(To(last, "unroll"))
+        _, last = kernel.split(number, step)
+        kernel.attempt(To(last, "unroll"))
 
 
-def _distribute(schedule: Schedule, threads: int, keep: Sequence[int] = ()) -> None:
+def _distribute(kernel: MovedKernel, threads: int, keep: Sequence[int] = ()) -> None:
     """What is left of the output: the innermost ranges to threads, the others to workgroups;
     `keep` stays.
     """
-    outer = [n for n in schedule.left("loop") if n not in keep]
+    outer = [n for n in kernel.left("loop") if n not in keep]
     if not outer:
         return
-    if schedule.caps.threads > 1:
-        _to_threads(schedule, outer, threads)
-        for number in schedule.left("loop"):
+    if kernel.caps.threads > 1:
+        _to_threads(kernel, outer, threads)
+        for number in kernel.left("loop"):
             if number not in keep:
-                _to_grid(schedule, number)
+                _to_grid(kernel, number)
         return
     for number in outer[:-1] if len(outer) > 1 and not keep else outer:
-        schedule.to(number, "grid")
+        kernel.to(number, "grid")
 
 
-def _to_grid(schedule: Schedule, number: int) -> None:
+def _to_grid(kernel: MovedKernel, number: int) -> None:
     """A range over workgroups; one beyond the device's limit becomes two."""
-    if schedule.extent(number) <= min(schedule.caps.grid):
-        schedule.to(number, "grid")
+    if kernel.extent(number) <= min(kernel.caps.grid):
+        kernel.to(number, "grid")
         return
-    if divisor(schedule.size(number)) % GRID_STEP:
-        schedule.do(PadTo(number, GRID_STEP))
-    outer, inner = schedule.split(number, GRID_STEP)
-    schedule.to(inner, "grid")
-    _to_grid(schedule, outer)
+    if divisor(kernel.size(number)) % GRID_STEP:
+        kernel.do(PadTo(number, GRID_STEP))
+    outer, inner = kernel.split(number, GRID_STEP)
+    kernel.to(inner, "grid")
+    _to_grid(kernel, outer)
 
 
-def _to_threads(schedule: Schedule, outer: list[int], limit: int) -> None:
+def _to_threads(kernel: MovedKernel, outer: list[int], limit: int) -> None:
     """The innermost output ranges, up to a workgroup's worth, become threads."""
     threads = 1
-    for number in sorted(outer, key=lambda n: _position(schedule, n)):
+    for number in sorted(outer, key=lambda n: _position(kernel, n)):
         room = limit // threads
         if room < 2:
             break
-        size = schedule.size(number)
+        size = kernel.size(number)
         if size.op is ops.CONST and size.arg <= room:
-            schedule.to(number, "local")
+            kernel.to(number, "local")
             threads *= size.arg
             continue
         step = _divisor(size, room)
         if step * 2 < room:
-            step = min(room, 1 << (schedule.extent(number) - 1).bit_length())
-            if not schedule.attempt(PadTo(number, step)):
+            step = min(room, 1 << (kernel.extent(number) - 1).bit_length())
+            if not kernel.attempt(PadTo(number, step)):
                 break
         if step < 2:
             break
-        if schedule.is_exactly(number, step):
-            schedule.to(number, "local")
+        if kernel.is_exactly(number, step):
+            kernel.to(number, "local")
         else:
-            _, inner = schedule.split(number, step)
-            schedule.to(inner, "local")
+            _, inner = kernel.split(number, step)
+            kernel.to(inner, "local")
         threads *= step
 
 
-def _position(schedule: Schedule, number: int) -> int:
+def _position(kernel: MovedKernel, number: int) -> int:
     """How far apart in memory a range's steps are stored: neighbors first."""
-    store = schedule.sink.src[0]
-    r = find(schedule.sink, number)
+    store = kernel.sink.src[0]
+    r = find(kernel.sink, number)
     if r not in store.src[2].ranges:
         return 2**40
     return coefficient_of(store.src[2], r) or 2**39
