@@ -13,6 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.movement import fills
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 from tinyedge.core.tensor import formats
@@ -220,5 +221,5 @@ def _moved(node: UOp) -> tuple[UOp, ...]:
     """
     if node.op is ops.SCATTER:
         return () if node.arg.op is not None else (node.src[0], node.src[2])
-    moves = node.op.group == "movement" and node.op is not ops.PAD
+    moves = node.op.group == "movement" and not fills(node.op)
     return node.src if moves or node.op is ops.ASSIGN else ()

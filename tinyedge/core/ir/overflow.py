@@ -9,6 +9,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.intervals import INTERVALS, UNKNOWN, Interval, times, union
+from tinyedge.core.ir.movement import fills
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.shapes import maximum, minimum, product
 from tinyedge.core.ir.uop import UOp, toposort
@@ -65,7 +66,7 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     operands = [known[source] for source in node.src if source in known]
     if op is ops.REALIZE or op.group == "movement":
         low, high = operands[0]
-        return (min(low, 0), max(high, 0)) if op is ops.PAD else (low, high)
+        return (min(low, 0), max(high, 0)) if fills(op) else (low, high)
     if op is ops.REDUCE and arg.op is ops.ADD:
         low, high = operands[0]
         terms = maximum(product(node.src[0].shape[axis] for axis in arg.axes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tinyedge.core import stored
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import outline
+from tinyedge.core.ir.movement import MOVEMENTS, slices
 from tinyedge.core.ir.shapes import symbol_value
 from tinyedge.core.ir.uop import Size, UOp, toposort
 
@@ -167,9 +169,6 @@ def _value(
 ) -> Array:
     op, arg = node.op, node.arg
 
-    def sizes(items: Any) -> list[int]:
-        return [size_value(item, symbols) for item in items]
-
     if op is ops.CONST:
         return np.asarray(arg, _held(node.dtype).numpy)
     if op is ops.SYMBOL:
@@ -184,7 +183,7 @@ def _value(
     if op is ops.IOTA:
         return np.arange(size_value(node.shape[0], symbols))
     if op is ops.EMPTY:
-        return np.zeros(sizes(arg), _held(node.dtype).numpy)
+        return np.zeros(_in_numbers(arg, symbols), _held(node.dtype).numpy)
     if op is ops.CAST:
         return stored.convert(src[0], node.src[0].dtype, _held(node.dtype))
     if op is ops.BITCAST:
@@ -192,27 +191,15 @@ def _value(
     if op.elementwise:
         assert op.numpy is not None
         return np.asarray(op.numpy(*src)).astype(_held(node.dtype).numpy, copy=False)
-    if op is ops.RESHAPE:
-        return src[0].reshape(sizes(arg))
-    if op is ops.EXPAND:
-        return np.broadcast_to(src[0], sizes(arg))
-    if op is ops.PERMUTE:
-        return src[0].transpose(arg)
-    if op is ops.PAD:
-        return np.pad(src[0], [tuple(sizes((margin.before, margin.after))) for margin in arg])
-    if op is ops.SHRINK:
-        return src[0][tuple(slice(*sizes((span.start, span.end))) for span in arg)]
-    if op is ops.FLIP:
-        return np.flip(src[0], arg)
-    if op is ops.WINDOW:
-        return _window(src[0], arg)
+    if op.group == "movement":
+        return MOVEMENTS[op].numpy(src[0], _in_numbers(arg, symbols))
     if op is ops.REDUCE:
         return _reduce(node, src[0])
     if op is ops.GATHER:
         return _gather(src[0], src[1], arg)
     if op is ops.ASSIGN:
         result = np.array(src[0])
-        result[tuple(slice(*sizes((span.start, span.end))) for span in arg)] = src[1]
+        result[slices(_in_numbers(arg, symbols))] = src[1]
         return result
     if op is ops.REALIZE:
         return src[0]
@@ -227,6 +214,18 @@ def _value(
     if op is ops.LOOP_OUTPUT:
         return src[0][arg.number]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
+
+
+def _in_numbers(arg: Any, symbols: Mapping[str, int]) -> Any:
+    """A node's argument with ints for its sizes."""
+    if isinstance(arg, UOp):
+        return size_value(arg, symbols)
+    if isinstance(arg, tuple):
+        return tuple(_in_numbers(part, symbols) for part in arg)
+    if is_dataclass(arg) and not isinstance(arg, (type, ops.Primitive)):
+        parts = {f.name: _in_numbers(getattr(arg, f.name), symbols) for f in fields(arg)}
+        return replace(arg, **parts)
+    return arg
 
 
 def _held(dtype: DType) -> DType:
@@ -260,15 +259,6 @@ def _loop(
         results = _evaluate(body.results, {**inputs, **values}, symbols, fast)
         values.update(zip(carried, results, strict=True))
     return [values[name] for name in carried]
-
-
-def _window(array: Array, window: args.Window) -> Array:
-    axis, span = window.axis, (window.size - 1) * window.dilation + 1
-    shape = [*array.shape, window.size]
-    shape[axis] = (array.shape[axis] - span) // window.stride + 1
-    strides = [*array.strides, array.strides[axis] * window.dilation]
-    strides[axis] *= window.stride
-    return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
 
 
 def _reduce(node: UOp, array: Array) -> Array:

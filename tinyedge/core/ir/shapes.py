@@ -1,4 +1,6 @@
-"""Shapes: the rule of each row whose nodes have one, and what is asked of their sizes."""
+"""Shapes: the rule of each row whose nodes have one (those of movements stand in `movement`), and
+what is asked of their sizes.
+"""
 
 from __future__ import annotations
 
@@ -74,26 +76,6 @@ def _named(node: UOp) -> Shape:
     return tuple(node.arg.shape)
 
 
-def _permute(node: UOp) -> Shape:
-    shape = node.src[0].shape
-    return tuple(shape[axis] for axis in node.arg)
-
-
-def _pad(node: UOp) -> Shape:
-    pairs = zip(node.src[0].shape, node.arg, strict=True)
-    return tuple(size + margin.before + margin.after for size, margin in pairs)
-
-
-def _shrink(node: UOp) -> Shape:
-    return tuple(span.end - span.start for span in node.arg)
-
-
-def _window(node: UOp) -> Shape:
-    shape, arg = node.src[0].shape, node.arg
-    count = (shape[arg.axis] - ((arg.size - 1) * arg.dilation + 1)) // arg.stride + 1
-    return shape[: arg.axis] + (count,) + shape[arg.axis + 1 :] + (arg.size,)
-
-
 def _reduce(node: UOp) -> Shape:
     shape = node.src[0].shape
     return tuple(size for axis, size in enumerate(shape) if axis not in node.arg.axes)
@@ -112,13 +94,6 @@ SHAPES.update(
         ops.IOTA: _given,
         ops.EMPTY: _given,
         ops.LOOP_OUTPUT: _named,
-        ops.RESHAPE: _given,
-        ops.EXPAND: _given,
-        ops.PERMUTE: _permute,
-        ops.PAD: _pad,
-        ops.SHRINK: _shrink,
-        ops.FLIP: _same,
-        ops.WINDOW: _window,
         ops.REDUCE: _reduce,
         ops.GATHER: _gather,
         ops.UPDATE_ROW: _same,

@@ -20,6 +20,7 @@ from tinyedge.core import stored
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.movement import MOVEMENTS, slices
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.shapes import product
@@ -328,20 +329,8 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
     if op in ELEMENTWISE:
         function = ELEMENTWISE[op]
         return _map(function, *operands)
-    if op is ops.RESHAPE:
-        return operands[0].reshape(arg)
-    if op is ops.PERMUTE:
-        return operands[0].transpose(arg)
-    if op is ops.EXPAND:
-        return np.broadcast_to(operands[0], arg)
-    if op is ops.SHRINK:
-        return operands[0][tuple(slice(span.start, span.end) for span in arg)]
-    if op is ops.FLIP:
-        return np.flip(operands[0], arg)
-    if op is ops.PAD:
-        return np.pad(operands[0], [(m.before, m.after) for m in arg], constant_values=0)
-    if op is ops.WINDOW:
-        return _window(operands[0], arg)
+    if op.group == "movement":
+        return MOVEMENTS[op].numpy(operands[0], arg)
     if op is ops.REDUCE and arg.op in ELEMENTWISE:
         return _reduce(operands[0], arg.op, arg.axes)
     if op is ops.GATHER and operands[1].dtype != object:
@@ -350,7 +339,7 @@ def _symbolic(node: UOp, operands: Sequence[Any]) -> Any:
             return np.take(data, indices, axis=arg)
     if op is ops.ASSIGN:
         result = np.array(operands[0], dtype=object)
-        result[tuple(slice(span.start, span.end) for span in arg)] = operands[1]
+        result[slices(arg)] = operands[1]
         return result
     if op is ops.REALIZE:
         return operands[0]
@@ -380,10 +369,3 @@ def _reduce(array: Any, op: ops.Primitive, axes: Sequence[int]) -> Any:
             total = ELEMENTWISE[op](total, item)
         result[position] = total
     return result.reshape(shape)
-
-
-def _window(array: Any, window: args.Window) -> Any:
-    span = (window.size - 1) * window.dilation + 1
-    starts = np.arange((array.shape[window.axis] - span) // window.stride + 1) * window.stride
-    places = starts[:, None] + np.arange(window.size)[None, :] * window.dilation
-    return np.moveaxis(np.take(array, places, axis=window.axis), window.axis + 1, -1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.movement import fills
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.shapes import maximum, product
@@ -176,7 +177,7 @@ def _need(node: UOp, needs: Mapping[UOp, Need], users: Mapping[UOp, Sequence[UOp
     if factors:  # by a product of matrices, which may copy its operands
         return total + Need(_elements(node.src[0]), sum(map(_bytes, factors)) + _bytes(node))
     if op.group == "movement":
-        copied = op is ops.PAD or (op is ops.RESHAPE and _scattered(node.src[0]))
+        copied = fills(op) or (op is ops.RESHAPE and _scattered(node.src[0]))
         return total + (Need(size, _bytes(node)) if copied else Need())
     if op is ops.REDUCE:
         return total + Need(_elements(node.src[0]) + NODE, _bytes(node))
@@ -209,7 +210,7 @@ def _scattered(node: UOp) -> bool:
     """Whether a constant's elements may not lie in memory one after the other."""
     while node.op is ops.RESHAPE:
         node = node.src[0]
-    return node.op.group == "movement" and node.op is not ops.PAD
+    return node.op.group == "movement" and not fills(node.op)
 
 
 def _elements(node: UOp) -> int:

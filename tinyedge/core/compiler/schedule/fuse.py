@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.movement import MOVEMENTS
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, consumers, toposort
 
@@ -221,11 +222,11 @@ class _Fusion:
                 and self.kernel_rows.get(use.kernel, row) == row
             ):
                 return Use(use.kernel, ROW_PATH, use.repeats, ROW)
-            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
-            return Use(use.kernel, self._path(use, user.shape), repeats, VIEWED)
-        if op is ops.WINDOW:
-            repeats = use.repeats * max(1.0, _ratio(user.shape, node.shape))
-            return Use(use.kernel, self._path(use, user.arg), repeats, VIEWED)
+        if op.group == "movement":
+            rules = MOVEMENTS[op]
+            each = 1.0 if rules.fills else max(1.0, _ratio(user.shape, node.shape))
+            kind = use.kind if rules.in_order else VIEWED
+            return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats * each, kind)
         if op is ops.GATHER:
             data, places = user.src
             if node is places and node is not data and len(data.shape) == 1:
@@ -236,8 +237,7 @@ class _Fusion:
         if op is ops.SCATTER:
             repeats = use.repeats * (1.0 if node is user.src[0] else SCATTER_REPEATS)
             return Use(use.kernel, self._path(use, user), repeats, VIEWED)
-        kind = use.kind if op is ops.RESHAPE else VIEWED
-        return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, kind)
+        return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, VIEWED)
 
     def _path(self, use: Use, step: object) -> int:
         """The number of the path that goes on by one step."""

@@ -5,19 +5,18 @@ Movement operations vanish here: each only changes the indices that its source i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir import access, args, movement, ops
 from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
-from tinyedge.core.ir.polynomial import proves_nonnegative, terms
+from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, const
+from tinyedge.core.ir.uop import Size, UOp, as_node, const
 
-Indices = tuple[UOp, ...]
 Request = tuple[
     UOp, Indices, UOp
 ]  # tensor node, indices, condition under which the value is needed
@@ -85,15 +84,13 @@ class Indexer:
                 src.append((yield (source, indices, valid)))
             return simplify(UOp(op, node.dtype, tuple(src), node.arg))
         if op.group == "movement":
-            source = node.src[0]
-            if op is ops.PAD:
-                inner, inside = _pad(node, indices)
-                if inside is ix.FALSE:
-                    return const(0, node.dtype)
-                value = yield (source, inner, ix.both(valid, inside))
-                return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
-            moved: UOp = yield (source, INDEX_RULES[op](node, indices), valid)
-            return moved
+            inner, inside = movement.read(node, indices)
+            if inside is ix.FALSE:
+                return const(0, node.dtype)
+            moved: UOp = yield (node.src[0], inner, ix.both(valid, inside))
+            if inside is ix.TRUE:
+                return moved
+            return simplify(UOp(ops.WHERE, node.dtype, (inside, moved, const(0, node.dtype))))
         if op is ops.REDUCE:
             return (yield from self._reduce(node, indices, valid))
         if op is ops.GATHER:
@@ -198,121 +195,7 @@ def placed_indices(place: Placement, indices: Indices) -> Indices:
             pairs = zip(indices, view.arg, strict=True)
             indices = tuple(as_node(i + o) for i, o in pairs)
         elif view.kind == "reshape":
-            indices = reshape_indices(view.arg[0], view.arg[1], indices)
+            indices = movement.reshape_indices(view.arg[0], view.arg[1], indices)
         else:
             indices = tuple(indices[axis] for axis in view.arg)
     return indices
-
-
-def _pad(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
-    inner = []
-    conditions = []
-    for index, margin, size in zip(indices, node.arg, node.src[0].shape, strict=True):
-        shifted = as_node(index - margin.before)
-        inner.append(shifted)
-        conditions.append(ix.at_most(0, shifted))
-        conditions.append(ix.less(shifted, size))
-    return tuple(inner), ix.every(conditions)
-
-
-def _reshape(node: UOp, indices: Indices) -> Indices:
-    return reshape_indices(node.shape, node.src[0].shape, indices)
-
-
-def reshape_indices(shape: Shape, source: Shape, indices: Indices) -> Indices:
-    """Indices of the same element in `source`, of which `shape` is a reshape.
-
-    The axes are matched in groups with equal counts, so that only what really merges or splits is
-    divided.
-    """
-    result: list[UOp] = []
-    i = j = 0
-    while i < len(shape) or j < len(source):
-        outer = [i]
-        inner = [j]
-        i, j = i + 1, j + 1
-        left: Size = shape[outer[0]] if outer[0] < len(shape) else 1
-        right: Size = source[inner[0]] if inner[0] < len(source) else 1
-        while left != right:
-            if j < len(source) and (i >= len(shape) or _smaller(right, left)):
-                right *= source[j]
-                inner.append(j)
-                j += 1
-            elif i < len(shape):
-                left *= shape[i]
-                outer.append(i)
-                i += 1
-            else:
-                raise ValueError(f"reshape of {source} to {shape}")
-        result.extend(_group(shape, source, indices, outer, inner))
-    return tuple(result)
-
-
-def _smaller(a: Size, b: Size) -> bool:
-    if isinstance(a, int) and isinstance(b, int):
-        return a < b
-    return proves_nonnegative(terms(b - a))
-
-
-def _group(
-    shape: Shape, source: Shape, indices: Indices, outer: list[int], inner: list[int]
-) -> list[UOp]:
-    inner = [axis for axis in inner if axis < len(source)]
-    outer = [axis for axis in outer if axis < len(shape)]
-    if len(inner) == 1 and len(outer) == 1:
-        return [indices[outer[0]]]
-    linear: Size = 0
-    for axis in outer:
-        linear = linear * shape[axis] + indices[axis]
-    result = []
-    for axis in reversed(inner):
-        size = source[axis]
-        if axis == inner[0] or size == 1:
-            result.append(as_node(linear) if size != 1 else ix.ZERO)
-        else:
-            result.append(as_node(linear % size))
-            linear //= size
-    result.reverse()
-    return result
-
-
-def _permute(node: UOp, indices: Indices) -> Indices:
-    inner = [ix.ZERO] * len(indices)
-    for position, axis in enumerate(node.arg):
-        inner[axis] = indices[position]
-    return tuple(inner)
-
-
-def _expand(node: UOp, indices: Indices) -> Indices:
-    return tuple(
-        ix.ZERO if have == 1 else index
-        for index, have in zip(indices, node.src[0].shape, strict=True)
-    )
-
-
-def _shrink(node: UOp, indices: Indices) -> Indices:
-    return tuple(as_node(i + span.start) for i, span in zip(indices, node.arg, strict=True))
-
-
-def _flip(node: UOp, indices: Indices) -> Indices:
-    return tuple(
-        as_node(size - 1 - index) if axis in node.arg else index
-        for axis, (index, size) in enumerate(zip(indices, node.shape, strict=True))
-    )
-
-
-def _window(node: UOp, indices: Indices) -> Indices:
-    window = node.arg
-    inner = list(indices[:-1])
-    inner[window.axis] = as_node(inner[window.axis] * window.stride + indices[-1] * window.dilation)
-    return tuple(inner)
-
-
-INDEX_RULES: dict[ops.Primitive, Callable[[UOp, Indices], Indices]] = {
-    ops.RESHAPE: _reshape,
-    ops.PERMUTE: _permute,
-    ops.EXPAND: _expand,
-    ops.SHRINK: _shrink,
-    ops.FLIP: _flip,
-    ops.WINDOW: _window,
-}
