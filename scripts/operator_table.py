@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 import onnx  # noqa: E402
 
 import tinyedge.export.onnx  # noqa: E402, F401 (registers the operators)
-from tinyedge.api import find_target  # noqa: E402
+from tinyedge.choices import find_target  # noqa: E402
 from tinyedge.core.dtype import DType  # noqa: E402
 from tinyedge.export.onnx import registry  # noqa: E402
 from tinyedge.export.onnx.reader import DTYPES, OLDEST_OPSET  # noqa: E402

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tests.imported import source_of
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.graph import Graphs, State
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.source import source_of
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

@@ -1,91 +1,43 @@
-"""What the package offers: export a model or a function, load a bundle and run it.
-
-With the command line, this is the only place that turns a target's name into a target.
-"""
+"""What the package offers: export a model or a function, load a bundle and run it."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyedge.core import dtype as dtypes
-from tinyedge.core.compiler.caps import Caps
+from tinyedge.choices import check_options, choose_options, find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
-from tinyedge.core.compiler.target import Target
-from tinyedge.core.errors import DeviceError, InputError, RunError
-from tinyedge.core.ir import ops
-from tinyedge.core.ir.overflow import beyond
-from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.errors import InputError
 from tinyedge.core.program.program import Program
-from tinyedge.core.program.replay import Replay
-from tinyedge.core.tensor.graph import Graph, Graphs
-from tinyedge.export.limits import Limits, choose_limits
+from tinyedge.core.tensor.graph import Graphs
+from tinyedge.export.limits import Limits
+from tinyedge.export.options import ImportOptions, choose_import
 from tinyedge.given import checked
-from tinyedge.model import TARGETS
+from tinyedge.goldens import make_goldens
+from tinyedge.remarks import remarks
 
 if TYPE_CHECKING:
-    from tinyedge.export.bundle.golden import Golden
     from tinyedge.export.onnx import Inspection
     from tinyedge.export.package.package import Extra, Files, Stamp
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
     from tinyedge.export.states import Spec
 
-PRECISIONS = ("fp32", "fp16")
-
 Progress = Callable[..., None]
 Warn = Callable[[str], None]
 
-LITTLE_WORK = 1 << 21  # of a kernel in a golden case, which a C compiler need not make faster
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
 MOST_STEPS = 1024  # that a bundle can hold
-NAMES = 8  # that a warning lists
-
-NO_GOLDEN = (
-    "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
-    "is needed to make one"
-)
-
-NO_MEMORY = (
-    "no golden case, so the bundle cannot be verified: it takes more memory than there is ({}); "
-    "export where there is more, or compare with the model by verify --against"
-)
-
-NO_OUTPUTS = (
-    "entry {!r} has no outputs, so no golden case checks it: keep an output that feeds a state by "
-    ":keep, or compare with the model by verify --against"
-)
-
-PROVES_LITTLE = (
-    "the golden case of entry {!r} proves little of a device: of generated inputs, {} everywhere; "
-    "give real ones by --golden-input NAME=FILE.npy"
-)
 
 _log = logging.getLogger("tinyedge")
-
-
-def find_target(name: str) -> Target:
-    """The target called `name`. Raises InputError."""
-    if name not in TARGETS:
-        raise InputError(
-            f"target {name!r}",
-            "there is no such target",
-            id="target.name",
-            supported=", ".join(TARGETS),
-        )
-    target: Target = importlib.import_module(f"tinyedge.targets.{name}.target").TARGET
-    return target
 
 
 @checked
@@ -157,9 +109,10 @@ def export_onnx(
     from tinyedge.export.package.package import check_place, usual_place
     from tinyedge.export.source import source_of
 
-    options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
-    allowed = choose_limits(limits)
-    options = replace(options, **_folding(allowed))
+    importing = choose_import(dims, bounds, outputs, constants, limits)
+    options = choose_options(
+        target, precision, optimize=optimize, profile=profile, arch=arch, limits=importing.limits
+    )
     place = Path(out) if out is not None else usual_place(path)
     named = (path, *(entries or {}).values(), *(golden_inputs or {}).values())
     named = (*named, *(state_init or {}).values())
@@ -173,11 +126,7 @@ def export_onnx(
     report("import")
     source, assumed, record, size = source_of(
         path,
-        dims=dims,
-        bounds=bounds,
-        outputs=outputs,
-        constants=constants,
-        limits=limits,
+        importing,
         entries=entries,
         states=states,
         state_init=first,
@@ -196,7 +145,7 @@ def export_onnx(
         golden=golden,
         golden_steps=golden_steps,
         given=given,
-        limits=allowed,
+        limits=importing.limits,
         force=force,
         progress=report,
         warn=warn,
@@ -246,12 +195,18 @@ def export_function(
     """
     from tinyedge.export.source import source_of
 
-    options = choose_options(target, precision, optimize=optimize, profile=profile, arch=arch)
-    allowed = choose_limits(limits)
-    options = replace(options, **_folding(allowed))
+    importing = choose_import(limits=limits)
+    options = choose_options(
+        target, precision, optimize=optimize, profile=profile, arch=arch, limits=importing.limits
+    )
     first = _arrays("initial value of state", state_init, "state.file")
     source, assumed, record, _ = source_of(
-        (function, example_inputs), entries=entries, states=states, state_init=first, slices=slices
+        (function, example_inputs),
+        importing,
+        entries=entries,
+        states=states,
+        state_init=first,
+        slices=slices,
     )
     for text in assumed:
         (warn or _log.warning)(text)
@@ -263,7 +218,7 @@ def export_function(
         name=name,
         golden=golden,
         golden_steps=golden_steps,
-        limits=allowed,
+        limits=importing.limits,
         force=force,
         progress=progress or _silent,
         warn=warn,
@@ -342,209 +297,6 @@ def export_graph(
     return write_bundle(program, out, goldens=goldens, extras=extras, force=force)
 
 
-def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
-    """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
-    yield from _narrowed(source, target, caps)
-    yield from _beyond_bits(source, target, caps)
-    if largest > caps.binding_bytes:
-        yield _beyond(source, target, largest, caps)
-
-
-def _roots(graph: Graph) -> list[UOp]:
-    """What a graph gives and keeps."""
-    return [p.node for p in (*graph.outputs, *graph.updates) if p.node is not None]
-
-
-def _narrowed(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
-    """What is computed in float32 because the target has no doubles, by name."""
-    if caps.computed_as.get("float64") != "float32":
-        return
-    names: dict[str, None] = {}
-    for graph in source.entries.values():
-        for port in (*graph.inputs, *graph.outputs):
-            if port.dtype is dtypes.float64:
-                names[port.name] = None
-        for node in toposort(_roots(graph)):
-            if dtypes.float64 in (node.dtype, *(s.dtype for s in node.src)) and node in graph.names:
-                names[graph.names[node]] = None
-    if names:
-        yield (
-            f"{target.name} has no doubles: {_shown(names)} computed in float32; "
-            "`tinyedge verify` says how far from double precision the results are"
-        )
-
-
-def _beyond_bits(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
-    """What might need more bits than the target's integers have, by name."""
-    names: dict[str, None] = {}
-    for graph in source.entries.values():
-        for node in beyond(_roots(graph), graph.names, caps.computed_as):
-            names[graph.names[node]] = None
-    if names:
-        yield (
-            f"{target.name} has no 64-bit integers: {_shown(names)} computed in 32 bits, beyond "
-            "which values are wrong"
-        )
-
-
-def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
-    """What buffers need beyond what every device of their kind guarantees. largest: of them all."""
-    large: dict[str, None] = {}
-    for graph in source.entries.values():
-        for node in toposort(_roots(graph)):
-            if node.op is ops.BUFFER and node.arg.source.kind == "weight":
-                kept = caps.stored_type(caps.computed_type(node.dtype))
-                if maximum(product(node.shape)) * kept.itemsize == largest:
-                    large[node.arg.source.name] = None
-    what = f"{_shown(large)}: a weight" if large else "a tensor"
-    return (
-        f"{what} takes {largest} bytes; not every {target.name} device binds more than "
-        f"{caps.binding_bytes}, and those that do not will refuse the bundle"
-    )
-
-
-def _shown(names: Collection[str]) -> str:
-    """Names for a warning, of many only some."""
-    shown = ", ".join(repr(name) for name in list(names)[:NAMES])
-    return shown + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
-
-
-def make_goldens(
-    source: Graphs,
-    program: Program,
-    steps: int = 1,
-    given: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
-    warn: Warn | None = None,
-) -> list[Golden]:
-    """A case for each entry that has outputs: what plain C kernels in double precision give after
-    `steps` runs from the initial states, rounded to fp16 between kernels as in the bundle.
-
-    Warns of an entry that has none: without outputs, or where the case takes more than the limits
-    or this machine's memory allow, and of all of them without a C compiler. Warns of cases that
-    prove little, and where fp16 makes a difference that is notable.
-    """
-    from tinyedge.export.verify import fp16
-    from tinyedge.export.verify.estimate import beyond
-
-    say, allowed = warn or _log.warning, limits or Limits()
-    precision = program.options["precision"]
-    options = Options(False, precision=precision, fp64_reference=True, **_folding(allowed))
-    cpu = find_target("cpu")
-    if precision == "fp16":
-        cpu = fp16.reference(cpu, find_target(program.target).caps(program.options["profile"]))
-    compiled = compile_graph(source, cpu, options)
-    assert compiled.program is not None
-    names = []
-    for entry in program.entries:
-        reason = beyond(compiled, entry.name, steps, allowed)
-        if not entry.outputs or reason:
-            say(reason if entry.outputs else NO_OUTPUTS.format(entry.name))
-        else:
-            names.append(entry.name)
-    if not names:
-        return []
-    try:
-        device = _golden_device(compiled.program, steps)
-    except DeviceError:
-        say(NO_GOLDEN)
-        return []
-    try:
-        with Replay(compiled.program, device) as replay:
-            cases = [_golden(program, replay, name, steps, given, say) for name in names]
-            if precision == "fp16":
-                for number, case in enumerate(cases):
-                    with _counted(case.entry):
-                        cases[number] = fp16.expecting(program, compiled, replay, case, say)
-            return cases
-    except (DeviceError, MemoryError) as error:
-        if isinstance(error, DeviceError) and error.id != "device.memory":
-            raise
-        say(NO_MEMORY.format(error.because if isinstance(error, DeviceError) else error))
-        return []
-
-
-def _golden_device(program: Program, steps: int) -> Any:
-    """The processor, for kernels that run `steps` times: to make these faster would take a C
-    compiler longer than they run.
-    """
-    module = importlib.import_module("tinyedge.targets.cpu.device")
-    return module.open(
-        requirements=program.requirements,
-        optimization=("-O1", "-march=native"),
-        little_work=LITTLE_WORK // steps,
-    )
-
-
-def _golden(
-    program: Program,
-    replay: Replay,
-    entry: str,
-    steps: int,
-    given: Mapping[str, Any] | None,
-    say: Warn,
-) -> Golden:
-    """One entry's case, with generated integers that are small where others say nothing."""
-    from tinyedge.export.bundle import golden
-
-    half = program.options.get("precision") == "fp16" or golden.has_fp16(program)
-    ports = program.inputs_of(golden.find_entry(program, entry)).values()
-    small = {p.name: (0, 1) for p in ports if dtypes.by_name(p.dtype).is_int}
-    for ranges in ({}, small) if small else ({},):
-        with _counted(entry):
-            case = golden.make(
-                program,
-                replay.run,
-                made="cpu, unoptimized, double",
-                entry=entry,
-                steps=steps,
-                tolerance=golden.FLOAT16_TOLERANCE if half else golden.FLOAT32_TOLERANCE,
-                ranges=ranges,
-                given=given,
-                reset=replay.reset,
-            )
-        if all(_is_finite(np.asarray(output.data)) for output in case.outputs):
-            break
-    found = zip(golden.find_entry(program, entry).outputs, case.outputs, strict=True)
-    constant = [f"{name!r} is {c}" for name, o in found if (c := _constant(o.data)) is not None]
-    if constant and any(record.data is None for record in case.inputs):
-        say(PROVES_LITTLE.format(entry, ", ".join(constant)))
-    return case
-
-
-@contextlib.contextmanager
-def _counted(entry: str) -> Iterator[None]:
-    """Counts that do not fit, in a case's run, are the fault of its inputs."""
-    try:
-        yield
-    except RunError as error:
-        if error.id != "replay.count":
-            raise
-        raise InputError(
-            f"the golden case of entry {entry!r}",
-            f"of its inputs, {error.subject}: {error.because}",
-            id="golden.count",
-            next="give real inputs with --golden-input NAME=FILE.npy, or a greater --bound",
-        ) from error
-
-
-def _is_finite(values: Any) -> bool:
-    """Whether expected values are not all NaN or infinite, as masks of odd values make them."""
-    return values.dtype.kind != "f" or not values.size or bool(np.isfinite(values).any())
-
-
-def _constant(values: Any) -> str | None:
-    """What expected floats all are, if one value: a single one is only told where it is 0, NaN or
-    infinite.
-    """
-    if values.dtype.kind != "f" or not values.size:
-        return None
-    first = values.reshape(-1)[0]
-    same = np.array_equal(values, np.full_like(values, first), equal_nan=True)
-    telling = values.size == 1 and np.isfinite(first) and first != 0
-    return str(first) if same and not telling else None
-
-
 def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
     """What a target's user needs beside the bundle's own files: name -> file or content.
 
@@ -557,62 +309,6 @@ def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
     from tinyedge.export.package import c_bundle
 
     return c_bundle.runtime_files(program, name) if program.target in c_bundle.BACKENDS else {}
-
-
-def choose_options(
-    target: str,
-    precision: str | None = None,
-    *,
-    optimize: bool = True,
-    profile: str = "default",
-    arch: str | Sequence[str] | None = None,
-) -> Options:
-    """Options for a target; without a precision, with its own. Raises InputError."""
-    chosen = find_target(target).precision if precision is None else precision
-    names = arch.split(",") if isinstance(arch, str) else arch or ()
-    options = Options(optimize, profile, chosen, architectures=tuple(n.strip() for n in names))
-    check_options(target, options)
-    return options
-
-
-def _folding(limits: Limits) -> dict[str, Any]:
-    """The options of the compiler that say what constants it computes."""
-    return {"folded_work": limits.folded_work, "folded_growth": limits.folded_growth}
-
-
-def check_options(target: str, options: Options) -> None:
-    """Raise InputError unless there is such a target and it knows these options."""
-    profiles = find_target(target).profiles
-    _choose("precision", options.precision, PRECISIONS)
-    _choose("profile", options.profile, profiles)
-    if options.precision == "fp16" and not profiles[options.profile].fp16_storage:
-        raise InputError(
-            "precision 'fp16'",
-            f"the {target} target keeps no fp16 values in memory",
-            id="option.precision",
-            supported="fp32",
-            next="leave --precision out, or export for webgpu, qcom or cuda",
-        )
-    compiler = find_target(target).compiler
-    if compiler is not None and options.architectures:
-        compiler.check(options.architectures)
-    elif options.architectures:
-        raise InputError(
-            f"architectures {', '.join(options.architectures)}",
-            f"kernels for {target} are compiled on the device",
-            id="option.arch",
-            next="leave --arch out, or export for cuda",
-        )
-
-
-def _choose(option: str, value: str, choices: Collection[str]) -> None:
-    if value not in choices:
-        raise InputError(
-            f"{option} {value!r}",
-            f"there is no such {option}",
-            id=f"option.{option}",
-            supported=", ".join(choices),
-        )
 
 
 def _arrays(subject: str, files: Mapping[str, Any] | None, id: str) -> dict[str, Any]:
@@ -650,36 +346,18 @@ def _check_names(given: Mapping[str, Any], source: Graphs) -> None:
 
 
 def compile_model(
-    path: str | Path,
-    target: str,
-    options: Options,
-    *,
-    dims: Mapping[str, int | str] | None = None,
-    bounds: Mapping[str, int] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    constants: Mapping[str, Number] | None = None,
-    limits: Mapping[str, int] | None = None,
-    **more: Any,
+    path: str | Path, target: str, options: Options, importing: ImportOptions, **more: Any
 ) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
     from tinyedge.export.source import import_graph
 
     check_options(target, options)
-    graph, _ = import_graph(path, dims, bounds, outputs, constants, limits)
-    options = replace(options, **_folding(choose_limits(limits)))
+    graph, _ = import_graph(path, importing)
     return compile_graph(graph, find_target(target), options, **more)
 
 
 def inspect_model(
-    path: str | Path,
-    target: str,
-    options: Options,
-    *,
-    dims: Mapping[str, int | str] | None = None,
-    bounds: Mapping[str, int] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    constants: Mapping[str, Number] | None = None,
-    limits: Mapping[str, int] | None = None,
+    path: str | Path, target: str, options: Options, importing: ImportOptions
 ) -> tuple[Inspection, Compilation | InputError | None]:
     """What the importer makes of an ONNX file, and the compiler of what could be imported.
 
@@ -689,16 +367,7 @@ def inspect_model(
     from tinyedge.export.onnx import inspect_model
 
     check_options(target, options)
-    allowed = choose_limits(limits)
-    options = replace(options, **_folding(allowed))
-    found = inspect_model(
-        path,
-        dims=dims,
-        bounds=bounds,
-        outputs=outputs,
-        constants=constants,
-        limits=allowed,
-    )
+    found = inspect_model(path, importing)
     if not found.remaining.outputs:
         return found, None
     stage = "fold" if found.refused or found.open else "optimize"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, Tolerance, disagreement, find_target, run
-from tinyedge.api import check_options
+from tinyedge.choices import check_options
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device

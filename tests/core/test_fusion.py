@@ -12,7 +12,7 @@ import pytest
 
 import tinyedge
 from tinyedge import Tensor
-from tinyedge.api import find_target
+from tinyedge.choices import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tinyedge.api import find_target
+from tinyedge.choices import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.assemble import stored_array
 from tinyedge.core.compiler.compile import compile_graph

@@ -129,10 +129,10 @@ def test_a_queue_is_named_in_its_launches() -> None:
 
 def test_a_state_with_an_open_first_axis(target: str, device: Device) -> None:
     """A run of N rows takes and updates the first N rows of a state."""
+    from tests.imported import source_of
     from tinyedge.core import dtype as dt
     from tinyedge.core.ir.shapes import symbol
     from tinyedge.core.tensor.graph import Graph, Port
-    from tinyedge.export.source import source_of
 
     rows = symbol("N", 1, 8)
     x = Tensor.input("x", (rows, 6), dt.float32)

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import Inputs, compiled, find_target
+from tests.imported import import_model
 from tests.rows import ELEMENTWISE, accepts
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
@@ -25,7 +26,6 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import elementwise, toposort
 from tinyedge.core.tensor.graph import Graph
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx import import_model
 
 Step = Callable[[Tensor], Tensor]
 

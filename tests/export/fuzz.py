@@ -20,10 +20,11 @@ import onnx
 from onnx import helper
 
 from tests.export.hostile.build import info, model, node
+from tests.imported import import_model
 from tests.measured import within
 from tests.models import path
 from tinyedge.core.errors import InputError
-from tinyedge.export.onnx import import_model, registry
+from tinyedge.export.onnx import registry
 
 MODELS: dict[str, dict[str, int | str]] = {
     "pnet": {"M1": 24, "M2": "16..64:2"},

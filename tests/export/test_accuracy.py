@@ -12,11 +12,11 @@ from onnx import helper
 
 from tests.agreement import find_target, replay
 from tests.export.hostile.build import info, model
+from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import float32
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.graph import Graph, Port
-from tinyedge.export.onnx import import_model
 
 F, TINY, INF = np.float32, float(np.finfo(np.float32).tiny), np.inf
 Array = Any

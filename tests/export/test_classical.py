@@ -12,11 +12,11 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.agreement import find_target
 from tests.export.hostile import model
+from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.stages import operations
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 
 def imported(node: Any, feeds: dict[str, Any], version: int) -> Any:

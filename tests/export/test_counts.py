@@ -14,15 +14,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import Inputs, run
-from tinyedge.api import find_target
+from tests.imported import import_graph, import_model
+from tinyedge.choices import find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.operators.shapes import ENDLESS, range_length
-from tinyedge.export.source import import_graph
 
 RNG = np.random.default_rng(4)
 Arrays = dict[str, Any]

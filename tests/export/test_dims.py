@@ -13,12 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import tinyedge
+from tests.imported import import_model, source_of
 from tinyedge.core.errors import InputError, ModelError, RunError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate, size_value
 from tinyedge.core.ir.uop import UOp
 from tinyedge.export.limits import choose_limits
-from tinyedge.export.onnx import import_model
-from tinyedge.export.source import source_of
 
 
 def _ports(*shapes: tuple[str, list[Any] | None]) -> bytes:

@@ -31,9 +31,9 @@ from tests.export.test_open_sizes import (
     expected,
     feeds_of,
 )
+from tests.imported import import_model
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.program.device import Device
-from tinyedge.export.onnx import import_model
 
 # Its runtime ends the whole process (a division by zero, an exception in a thread).
 CRASHES_ONNXRUNTIME = ("Unique rows", "Einsum", "LSTM", "GRU both ways")

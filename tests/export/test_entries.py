@@ -13,6 +13,7 @@ from tests.agreement import find_target
 from tests.entries import ENTRIES, export, inputs_of, logits_of, write_models
 from tests.export.hostile import info, model, node
 from tests.export.test_states import graph, tensor
+from tests.imported import source_of
 from tinyedge.cli import execute
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, RunError
@@ -23,7 +24,6 @@ from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.bundle.files import read
 from tinyedge.export.package.c_bundle import header
 from tinyedge.export.package.web import types
-from tinyedge.export.source import source_of
 from tinyedge.export.verify.verify import verify
 
 

@@ -27,9 +27,10 @@ from tests.export.hostile.build import (
     node,
     tensor,
 )
+from tests.imported import import_model
 from tinyedge.core.errors import ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import ImportedModel, import_model
+from tinyedge.export.onnx import ImportedModel
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import find_target, replay
 from tests.export.hostile.build import info, model
+from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import from_numpy
@@ -19,7 +20,6 @@ from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.core.tensor.graph import Graph, Port
-from tinyedge.export.onnx import import_model
 
 H, F, INF, NAN = np.float16, np.float32, np.inf, np.nan
 Array = Any

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.imported import import_model
 from tinyedge.core.errors import ModelError
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 
 def _imported(shape: tuple[int, ...], length: int = 0, **attributes: Any) -> Any:

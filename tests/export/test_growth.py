@@ -17,13 +17,14 @@ from onnx import TensorProto, numpy_helper
 from tests.export.hostile import info, model, node
 from tests.export.hostile.files import sparse
 from tests.export.stress import LINKS, build
+from tests.imported import import_model
 from tests.realmodels.weights import topology
 from tinyedge import load
-from tinyedge.api import choose_options, compile_graph, export_onnx, find_target
+from tinyedge.api import compile_graph, export_onnx
+from tinyedge.choices import choose_options, find_target
 from tinyedge.cli import main
 from tinyedge.core.errors import ModelError
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.onnx import import_model
 
 LENGTH = 120  # links; a kernel holds at most 200 nodes, so these are several kernels
 QUICK = ("clip", "casts", "skewed", "shuffle", "pad_reflect", "sequences", "split", "normalized")

@@ -16,10 +16,11 @@ from tests.export.fuzz import answer, fuzz, random_nodes
 from tests.export.hostile import CASES, NAMES, OPEN, OPTIONS, info, model, node
 from tests.export.hostile.confined import Server
 from tests.export.hostile.graphs import squares
+from tests.imported import import_model, inspect_model
 from tests.measured import within
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model, inspect_model, registry
+from tinyedge.export.onnx import registry
 
 SECONDS = 2.0
 COMMAND_SECONDS = 4.0

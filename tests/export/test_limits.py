@@ -10,13 +10,13 @@ import pytest
 from tests.export.hostile import info, ints, model, node
 from tests.export.hostile.files import sparse
 from tests.export.hostile.work import arithmetic, filled, spread
+from tests.imported import compile_model, import_model, inspect_model
 from tinyedge import export_onnx, load
-from tinyedge.api import choose_options, compile_model
+from tinyedge.choices import choose_options
 from tinyedge.core.errors import ModelError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
 from tinyedge.export.bundle.files import read
-from tinyedge.export.onnx import import_model, inspect_model
 
 
 def _saved(folder: Path, source: object) -> Path:

@@ -13,14 +13,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from tinyedge.api import find_target
+from tests.imported import import_graph, import_model
+from tinyedge.choices import find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.onnx import import_model
-from tinyedge.export.source import import_graph
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
 

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from tinyedge.api import find_target
+from tests.imported import import_graph
+from tinyedge.choices import find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, RunError, UnsupportedOp
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.source import import_graph
 
 Array = np.ndarray[Any, Any]
 SHAPE = (4, 5)

@@ -12,13 +12,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
 from tests.export.test_operators import compare, floats
+from tests.imported import import_model
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import toposort
 from tinyedge.export.limits import choose_limits
-from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.registry import names
 
 runtime = pytest.importorskip("onnxruntime")

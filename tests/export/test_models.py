@@ -10,12 +10,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from tests.imported import import_model
 from tests.models import path
 from tests.realmodels import library
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import UOp, toposort
-from tinyedge.export.onnx import ImportedModel, import_model
+from tinyedge.export.onnx import ImportedModel
 
 Feeds = dict[str, Any]
 

@@ -15,13 +15,14 @@ import pytest
 from onnx import compose, helper, parser
 
 from tests.agreement import find_target
+from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graphs
-from tinyedge.export.onnx import ImportedModel, import_model
+from tinyedge.export.onnx import ImportedModel
 
 Arrays = dict[str, Any]
 NEW = ("Attention", "RotaryEmbedding", "RMSNormalization")  # of operator set 23

@@ -11,8 +11,9 @@ import pytest
 from onnx import TensorProto
 
 from tests.export.hostile import info, model, node
+from tests.imported import import_model
 from tinyedge.core.errors import UnsupportedOp
-from tinyedge.export.onnx import import_model, registry
+from tinyedge.export.onnx import registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "operators.md"

@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import model
+from tests.imported import import_model
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 runtime = pytest.importorskip("onnxruntime")
 

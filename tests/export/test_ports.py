@@ -10,9 +10,9 @@ import pytest
 from onnx import ModelProto
 
 from tests.export.hostile import info, ints, model, node
+from tests.imported import import_model
 from tinyedge import api
 from tinyedge.core.errors import InputError
-from tinyedge.export.onnx import import_model
 
 RELU = node("Relu", ["x"])
 

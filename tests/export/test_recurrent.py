@@ -11,12 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.agreement import find_target
+from tests.imported import import_graph, import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.onnx import import_model
-from tinyedge.export.source import import_graph
 
 Arrays = dict[str, Any]
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 
 from tests.export.hostile import info, model
 from tests.export.test_operators import compare, floats
+from tests.imported import import_model
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 
 @pytest.mark.parametrize("seed", range(12))

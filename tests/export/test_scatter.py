@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from tinyedge.api import find_target
+from tests.imported import import_graph
+from tinyedge.choices import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.ir import ops
@@ -19,7 +20,6 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.source import import_graph
 
 Array = np.ndarray[Any, Any]
 COMBINED = {

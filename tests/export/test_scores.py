@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.export.hostile import model
+from tests.imported import import_model
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)

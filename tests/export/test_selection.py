@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.export.hostile import info, ints, model, node
+from tests.imported import import_model
 from tinyedge.core.errors import InputError, ModelError
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 
 def _import(proto: Any, outputs: list[str], **more: Any) -> Any:

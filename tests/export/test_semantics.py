@@ -16,13 +16,13 @@ from onnx import helper, numpy_helper
 
 from tests.agreement import find_target, replay
 from tests.export.hostile import model
+from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import from_numpy
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.graph import Graph, Port
-from tinyedge.export.onnx import import_model
 
 F, I32, L, U8 = np.float32, np.int32, np.int64, np.uint8
 INF, NAN = np.inf, np.nan

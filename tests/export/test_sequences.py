@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, parser, save
 
 import tinyedge
 from tests.export.hostile import info, model
+from tests.imported import import_model
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.export.bundle.files import read
-from tinyedge.export.onnx import import_model
 from tinyedge.export.verify.verify import verify
 
 X = np.arange(12, dtype=np.float32).reshape(2, 6)

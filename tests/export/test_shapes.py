@@ -9,11 +9,12 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from tests.export.hostile import info, ints, model, node
+from tests.imported import import_model
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate, size_value
 from tinyedge.core.ir.uop import UOp, toposort
-from tinyedge.export.onnx import ImportedModel, import_model
+from tinyedge.export.onnx import ImportedModel
 
 
 def _import(nodes: list[Any], weights: list[Any], shape: list[Any], dims: Any) -> ImportedModel:

@@ -14,7 +14,8 @@ from onnx import TensorProto, numpy_helper
 
 import tinyedge
 from tests.export.hostile import info, ints, model, node
-from tinyedge.api import find_target
+from tests.imported import source_of
+from tinyedge.choices import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.shapes import symbol
@@ -24,7 +25,6 @@ from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.bundle.files import read
-from tinyedge.export.source import source_of
 from tinyedge.export.states import Update, parse_update
 from tinyedge.export.verify.verify import verify
 

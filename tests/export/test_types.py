@@ -14,6 +14,7 @@ import tinyedge
 from tests import stored
 from tests.conformance.cases import all_codes
 from tests.export.hostile import info, model, node
+from tests.imported import import_model
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, RunError
@@ -21,7 +22,6 @@ from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle.files import read
-from tinyedge.export.onnx import import_model
 from tinyedge.export.onnx.reader import CODES
 from tinyedge.export.verify import verify
 

@@ -22,12 +22,12 @@ from onnx import helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
+from tests.imported import import_model
 from tests.onnxfuzz.case import Array, Step, Value, element_type, model_of
 from tests.onnxfuzz.deviations import attributes, deviation
 from tinyedge.core.dtype import codes, named
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.reference import evaluate
-from tinyedge.export.onnx import import_model
 
 Run = Callable[[dict[str, Array]], list[Array]]
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.imported import import_model
 from tests.onnxfuzz.case import Array, Case
 from tests.onnxfuzz.oracle import close
-from tinyedge.api import find_target
+from tinyedge.choices import find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.dtype import named
@@ -22,7 +23,7 @@ from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs
-from tinyedge.export.onnx import ImportedModel, import_model
+from tinyedge.export.onnx import ImportedModel
 
 SECONDS = 20  # of processor time for one case
 

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.imported import import_model
 from tests.realmodels import cases, library, weights
 from tests.realmodels.conftest import Run
 from tests.realmodels.inputs import Arrays
-from tinyedge.export.onnx import import_model
 
 PLACES = ("cpu", "wgpu", "qcom", "cuda")
 TARGETS = {"wgpu": "webgpu"}  # elsewhere: as the place is called

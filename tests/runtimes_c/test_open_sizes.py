@@ -11,12 +11,11 @@ from tests.agreement import find_target
 from tests.export.test_dims import PASTS, part_after_the_past
 from tests.export.test_masks import compared
 from tests.export.test_open_sizes import GROUPS, Opened, check
+from tests.imported import import_graph, import_model
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import Context, RuntimeFailure
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.tensor.graph import Graphs
-from tinyedge.export.onnx import import_model
-from tinyedge.export.source import import_graph
 
 FIRST = "mechanisms"
 SLOW = [pytest.param(group, marks=pytest.mark.slow) for group in GROUPS if group != FIRST]

@@ -9,17 +9,17 @@ import pytest
 
 from tests import entries
 from tests.agreement import assert_agreement, find_target
+from tests.imported import source_of
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import OUTPUTS, STATES, Context
 from tests.stateful import CASES, Case, Machine, X, runs, single
-from tinyedge.api import make_goldens
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle.files import read
 from tinyedge.export.package.c_bundle import header
-from tinyedge.export.source import source_of
+from tinyedge.goldens import make_goldens
 
 RUNS = 9
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.targets import programs
-from tinyedge.api import choose_options, find_target
+from tinyedge.choices import choose_options, find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program.program import Launch, Program

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, find_target, reference, run
-from tinyedge.api import remarks
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.schedule.splitting import split_weights
@@ -19,6 +18,7 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.remarks import remarks
 
 RNG = np.random.default_rng(21)
 LIMIT = 2**27

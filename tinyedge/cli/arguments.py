@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tinyedge.api import PRECISIONS
+from tinyedge.choices import PRECISIONS
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import Array, describe
 from tinyedge.core.program.program import Entry, Program, evaluate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.api import find_target
+from tinyedge.choices import find_target
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device, DeviceInfo
 from tinyedge.core.program.program import Program

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinyedge.api import choose_options, compile_model
+from tinyedge.api import compile_model
+from tinyedge.choices import choose_options
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -29,6 +30,7 @@ from tinyedge.core.ir.text import graph_text, kernel_text, statements_text
 from tinyedge.core.ir.text import say as say_node
 from tinyedge.core.program.ports import say as say_size
 from tinyedge.core.program.program import Launch
+from tinyedge.export.options import choose_import
 from tinyedge.model import TARGETS
 
 if TYPE_CHECKING:
@@ -71,20 +73,17 @@ def command(
     """
     if kernel is not None and stop_after in ("retype", "fold"):
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
-    options = choose_options(target, precision, optimize=not no_optimize)
+    importing = choose_import(
+        split_dims(dims),
+        numbers(bounds, "--bound", "NODE=N"),
+        outputs or None,
+        split_constants(constants),
+        split_limits(limits, allow_links),
+    )
+    options = choose_options(target, precision, optimize=not no_optimize, limits=importing.limits)
     with stages() as progress:
         progress.report("compiling")
-        state = compile_model(
-            model,
-            target,
-            options,
-            dims=split_dims(dims),
-            bounds=numbers(bounds, "--bound", "NODE=N"),
-            constants=split_constants(constants),
-            limits=split_limits(limits, allow_links),
-            outputs=outputs or None,
-            stop_after=stop_after,
-        )
+        state = compile_model(model, target, options, importing, stop_after=stop_after)
     if stop_after in ("retype", "fold"):
         _print_graph(state)
     elif kernel is not None:

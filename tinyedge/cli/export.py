@@ -161,7 +161,7 @@ def command(
         --slice outputs:plan=0..100
     """
     import tinyedge
-    from tinyedge.api import find_target
+    from tinyedge.choices import find_target
     from tinyedge.export.package.package import usual_place
 
     profiles = find_target(target).profiles
@@ -221,11 +221,11 @@ def command(
 def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json: bool) -> int:
     """Say what could be exported in spite of the model's refusals; raise any other error."""
     from tinyedge.cli.remaining import print_remaining, remaining
-    from tinyedge.export.limits import choose_limits
     from tinyedge.export.onnx import inspect_model
+    from tinyedge.export.options import choose_import
 
-    chosen = {name: options[name] for name in ("dims", "bounds", "outputs", "constants")}
-    found = inspect_model(model, limits=choose_limits(options["limits"]), **chosen)
+    given = ("dims", "bounds", "outputs", "constants", "limits")
+    found = inspect_model(model, choose_import(**{name: options[name] for name in given}))
     if not found.refused:
         raise error
     facts = remaining(found, model, options)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.api import choose_options, inspect_model, remarks
+from tinyedge.api import inspect_model
+from tinyedge.choices import choose_options
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -31,7 +32,9 @@ from tinyedge.core.program.ports import describe_values
 from tinyedge.core.program.ports import say as say_size
 from tinyedge.core.program.program import Copy, Entry, If, Launch, Port, Program, State, launches
 from tinyedge.core.tensor.expressions import expression
+from tinyedge.export.options import choose_import
 from tinyedge.model import TARGETS
+from tinyedge.remarks import remarks
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
@@ -291,9 +294,10 @@ def _model(path: Path, options: dict[str, Any], keep_going: bool, as_json: bool)
     from tinyedge.cli.remaining import print_remaining, remaining
     from tinyedge.export.verify.estimate import estimate, folded
 
-    chosen = choose_options(options["target"], options["precision"])
     given = {name: options[name] for name in ("dims", "bounds", "outputs", "constants", "limits")}
-    found, state = inspect_model(path, options["target"], chosen, **given)
+    importing = choose_import(**given)
+    chosen = choose_options(options["target"], options["precision"], limits=importing.limits)
+    found, state = inspect_model(path, options["target"], chosen, importing)
     refused = dict(found.refused)
     figures = None
     if isinstance(state, Compilation) and not refused and not found.open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -13,7 +14,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.limits import choose_limits
+from tinyedge.export.options import ImportOptions
 from tinyedge.export.package.package import Stamp, stamp
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, with_slices
@@ -32,12 +33,8 @@ Entry = Union[str, Path, tuple[Callable[..., Any], Any], Graph]
 
 def source_of(
     main: Entry,
+    options: ImportOptions | None = None,
     *,
-    dims: Mapping[str, int | str] | None = None,
-    bounds: Mapping[str, int] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    constants: Mapping[str, Number] | None = None,
-    limits: Mapping[str, int] | None = None,
     entries: Mapping[str, Entry] | None = None,
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
@@ -48,25 +45,22 @@ def source_of(
     models with their external data and the states' first values; None where functions or graphs,
     which have no file, are among them.
 
-    dims, bounds and constants may name sizes, nodes and inputs of any entry. outputs: values of the
-    first model, to take in place of its outputs. constants: inputs that are one number, in every
-    model that has them.
-    limits: of the importer, by name. state_init: arrays. files: gets what was read.
+    options: of all models; their dims, bounds and constants may name sizes, nodes and inputs of any
+    entry, and their outputs are those of the first. state_init: arrays. files: gets what was read.
     Raises ModelError, InputError.
     """
     opened: dict[Path, Stamp | None] = {} if files is None else files
-    graphs, assumed, size = _graphs(
-        main, entries or {}, dims or {}, bounds or {}, outputs, constants or {}, limits, opened
-    )
+    options = options or ImportOptions()
+    graphs, assumed, size = _graphs(main, entries or {}, options, opened)
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(with_slices(graphs, slices or {}), kept)
     check_ports(source)
     record = {
-        "dims": sorted(_plain(f"{name}={size}") for name, size in (dims or {}).items()),
-        "bounds": sorted(_plain(f"{name}={most}") for name, most in (bounds or {}).items()),
-        "outputs": [_plain(n) for n in ([outputs] if isinstance(outputs, str) else outputs or ())],
+        "dims": sorted(_plain(f"{name}={size}") for name, size in options.dims.items()),
+        "bounds": sorted(_plain(f"{name}={most}") for name, most in options.bounds.items()),
+        "outputs": [_plain(name) for name in options.output_names],
         "assumed": [_plain(text) for text in assumed],
-        "constants": [{"name": n, "value": repr(v)} for n, v in (constants or {}).items()],
+        "constants": [{"name": n, "value": repr(v)} for n, v in options.constants.items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
     }
     if size is not None:
@@ -77,17 +71,13 @@ def source_of(
 def _graphs(
     main: Entry,
     entries: Mapping[str, Entry],
-    dims: Mapping[str, int | str],
-    bounds: Mapping[str, int],
-    outputs: str | Sequence[str] | None,
-    constants: Mapping[str, Number],
-    limits: Mapping[str, int] | None,
+    options: ImportOptions,
     files: dict[Path, Stamp | None],
 ) -> tuple[dict[str, Graph], list[str], int | None]:
     """Graphs by the entry's name, what had to be assumed, and the bytes of the models."""
     from tinyedge.export.onnx import import_model
     from tinyedge.export.onnx.dims import no_size
-    from tinyedge.export.onnx.importer import no_constant
+    from tinyedge.export.onnx.inputs import no_constant
 
     if MAIN in entries:
         raise InputError(
@@ -96,7 +86,8 @@ def _graphs(
             id="entry.name",
             next="give the entry another name",
         )
-    chosen = choose_limits(limits)
+    options = replace(options, allow_unused=bool(entries))
+    others = replace(options, outputs=None)
     graphs: dict[str, Graph] = {}
     assumed: list[str] = []
     models: list[ImportedModel] = []
@@ -106,52 +97,31 @@ def _graphs(
         elif isinstance(source, tuple):
             graphs[name] = trace(*source)
         else:
-            first = name == MAIN
-            model = import_model(
-                source,
-                dims=dims,
-                constants=constants,
-                bounds=bounds,
-                outputs=outputs if first else None,
-                limits=chosen,
-                allow_unused=bool(entries),
-            )
+            model = import_model(source, options if name == MAIN else others)
             graphs[name] = model.graph()
             models.append(model)
             files[Path(source)] = None  # parsed by now: what becomes of it does not matter
             files.update({path: stamp(status) for path, status in model.files.items()})
             assumed += [t if name == MAIN else f"entry {name!r}: {t}" for t in model.warnings]
-    for key in dims:
+    for key in options.dims:
         if all(key in model.unknown for model in models):
             raise no_size(key, (node.arg.name for model in models for node in model.symbols))
-    for key in constants:
+    for key in options.constants:
         if all(key in model.unknown for model in models):
             known = [i.name for model in models for i in model.inputs]
-            others = [name for name in constants if any(name not in m.unknown for m in models)]
-            raise no_constant(key, dict.fromkeys([*known, *others]))
+            fixed = [n for n in options.constants if any(n not in m.unknown for m in models)]
+            raise no_constant(key, dict.fromkeys([*known, *fixed]))
     size = sum(model.bytes for model in models) if len(models) == len(graphs) else None
     return graphs, assumed, size
 
 
 def import_graph(
-    path: str | Path,
-    dims: Mapping[str, int | str] | None = None,
-    bounds: Mapping[str, int] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    constants: Mapping[str, Number] | None = None,
-    limits: Mapping[str, int] | None = None,
+    path: str | Path, options: ImportOptions | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
     """An ONNX file as a graph to compile, and what had to be assumed."""
     from tinyedge.export.onnx import import_model
 
-    model = import_model(
-        path,
-        dims=dims,
-        constants=constants,
-        bounds=bounds,
-        outputs=outputs,
-        limits=choose_limits(limits),
-    )
+    model = import_model(path, options)
     return model.graph(), model.warnings
 
 

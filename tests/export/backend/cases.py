@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, load, numpy_helper
 
+from tests.imported import import_model
 from tinyedge.core.dtype import from_numpy
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph
-from tinyedge.export.onnx import import_model
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 

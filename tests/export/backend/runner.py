@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.export.backend.cases import Array, Case, Imported, cases, difference, imported
-from tinyedge.api import find_target
+from tinyedge.choices import find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.dtype import named
 from tinyedge.core.errors import InputError

@@ -23,9 +23,9 @@ from typing import Any
 from onnx import ModelProto
 
 from tests.export.hostile.build import Source, model, node
+from tests.imported import import_model
 from tinyedge.cli import tinyedge
 from tinyedge.core.errors import InputError
-from tinyedge.export.onnx import import_model
 
 CPU_SECONDS = 20  # after which a process is ended
 WAITING_SECONDS = 30  # the same, where it waits for something

@@ -61,7 +61,7 @@ class Context(Protocol):
 
     model: Model
     knowledge: ConstantPropagation  # values known at import
-    bounds: dict[str, int]  # what the caller said numbers are at most, by node
+    bounds: Mapping[str, int]  # what the caller said numbers are at most, by node
     bounded: set[str]  # the nodes that asked for one
     counts: DynamicSizes  # sizes that only a run knows
     causes: Causes

@@ -13,14 +13,14 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.graph import Graph, Graphs
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.limits import Limits
 from tinyedge.export.onnx import dims as sizes_of
-from tinyedge.export.onnx import reader
-from tinyedge.export.onnx.importer import ImportedModel, Importer
+from tinyedge.export.onnx.imported import ImportedModel
+from tinyedge.export.onnx.importer import Importer
 from tinyedge.export.onnx.ordering import Reads
 from tinyedge.export.onnx.reader import Model
 from tinyedge.export.onnx.registry import REFUSED
 from tinyedge.export.onnx.selection import stored_in
+from tinyedge.export.options import ImportOptions
 from tinyedge.export.ports import check_ports
 
 
@@ -64,21 +64,15 @@ class Inspection:
 
 
 def inspect_model(
-    source: str | os.PathLike[str] | bytes,
-    *,
-    dims: Mapping[str, int | str] | None = None,
-    bounds: Mapping[str, int] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
+    source: str | os.PathLike[str] | bytes, options: ImportOptions | None = None
 ) -> Inspection:
-    """Import as much of a model as can be; arguments as for `import_model`.
+    """Import as much of a model as can be.
 
-    Raises InputError for wrong arguments, ModelError where the file itself cannot be read.
+    Raises InputError for wrong options, ModelError where the file itself cannot be read.
     """
-    importer = Importer(reader.read(source, limits or Limits()), bounds, outputs)
+    importer = Importer(source, options or ImportOptions())
     graph = importer.model.proto.graph
-    whole = importer.run(dims or {}, sizes_of.ASSUMED, constants)
+    whole = importer.run(sizes_of.ASSUMED)
     refused: dict[str, InputError] = {}
     for operator, name, error in importer.refusals:
         subject = f"{_dotted(*operator)}, node {name!r}" if operator else error.subject

@@ -334,7 +334,7 @@ class _Reference:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The model's outputs by name, for those of `inputs` that it has; of a sequence each."""
-        from tinyedge.export.onnx.importer import element_names
+        from tinyedge.export.onnx.imported import element_names
 
         wanted = {item.name: item for item in self._session.get_inputs()}
         names = [item.name for item in self._session.get_outputs()]

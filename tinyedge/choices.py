@@ -1,0 +1,90 @@
+"""Targets by name, and the options that each of them knows.
+
+This is the only place that turns a target's name into a target.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Sequence
+
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.target import Target
+from tinyedge.core.errors import InputError
+from tinyedge.export.limits import Limits
+from tinyedge.model import TARGETS
+
+PRECISIONS = ("fp32", "fp16")
+
+
+def find_target(name: str) -> Target:
+    """The target called `name`. Raises InputError."""
+    if name not in TARGETS:
+        raise InputError(
+            f"target {name!r}",
+            "there is no such target",
+            id="target.name",
+            supported=", ".join(TARGETS),
+        )
+    target: Target = importlib.import_module(f"tinyedge.targets.{name}.target").TARGET
+    return target
+
+
+def choose_options(
+    target: str,
+    precision: str | None = None,
+    *,
+    optimize: bool = True,
+    profile: str = "default",
+    arch: str | Sequence[str] | None = None,
+    limits: Limits | None = None,
+) -> Options:
+    """Options for a target; without a precision, with its own. Raises InputError."""
+    chosen = find_target(target).precision if precision is None else precision
+    names = arch.split(",") if isinstance(arch, str) else arch or ()
+    allowed = limits or Limits()
+    options = Options(
+        optimize,
+        profile,
+        chosen,
+        architectures=tuple(name.strip() for name in names),
+        folded_work=allowed.folded_work,
+        folded_growth=allowed.folded_growth,
+    )
+    check_options(target, options)
+    return options
+
+
+def check_options(target: str, options: Options) -> None:
+    """Raise InputError unless there is such a target and it knows these options."""
+    profiles = find_target(target).profiles
+    _choose("precision", options.precision, PRECISIONS)
+    _choose("profile", options.profile, profiles)
+    if options.precision == "fp16" and not profiles[options.profile].fp16_storage:
+        raise InputError(
+            "precision 'fp16'",
+            f"the {target} target keeps no fp16 values in memory",
+            id="option.precision",
+            supported="fp32",
+            next="leave --precision out, or export for webgpu, qcom or cuda",
+        )
+    compiler = find_target(target).compiler
+    if compiler is not None and options.architectures:
+        compiler.check(options.architectures)
+    elif options.architectures:
+        raise InputError(
+            f"architectures {', '.join(options.architectures)}",
+            f"kernels for {target} are compiled on the device",
+            id="option.arch",
+            next="leave --arch out, or export for cuda",
+        )
+
+
+def _choose(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise InputError(
+            f"{option} {value!r}",
+            f"there is no such {option}",
+            id=f"option.{option}",
+            supported=", ".join(choices),
+        )
