@@ -152,6 +152,8 @@ def test_grammars_refuse_what_they_should() -> None:
     check_tensor([once])
     with pytest.raises(InternalError, match="written twice"):
         check_tensor([UOp(ops.ASSIGN, dt.float32, (once, x), (args.Span(3, 7),))])
+    with pytest.raises(InternalError, match="a constant node instead of an int"):
+        check_tensor([UOp(ops.EMPTY, dt.float32, (), (const(8, dt.index),))])
     with pytest.raises(InternalError, match="sink of stores"):
         check_kernel(const(1.0, dt.float32))
     state, _ = _compile(FUNCTIONS["product"], "cpu")

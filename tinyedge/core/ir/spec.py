@@ -1,7 +1,7 @@
 """The grammar of each stage: which operations may appear, and what must hold of them.
 
     tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realize, loops;
-             shapes agree
+             shapes agree; a size that is constant is an int
     kernel   sink > store > scalars over loads and ranges; every range is an output's or
              a reduction's
     lowered  statements in order: see `spec_lowered`
@@ -44,6 +44,8 @@ def check_tensor(roots: Iterable[UOp]) -> None:
         if op.arity >= 0 and len(node.src) != op.arity:
             raise _fail("tensor", node, f"{len(node.src)} operands instead of {op.arity}")
         _check_types("tensor", node)
+        if any(isinstance(size, UOp) and size.op is ops.CONST for size in node.shape):
+            raise _fail("tensor", node, "a size is a constant node instead of an int")
         if op is ops.LOOP:
             _check_loop(node)
         if op is ops.UPDATE_ROW and node.src[1].shape != node.src[0].shape[1:]:
