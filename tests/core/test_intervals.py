@@ -10,6 +10,8 @@ import pytest
 
 from tests.agreement import find_target
 from tinyedge.core import dtype as dt
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.intervals import INTERVALS, UNKNOWN, quotient, remainder
 from tinyedge.core.ir.overflow import beyond
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.shapes import symbol
@@ -18,6 +20,37 @@ from tinyedge.core.tensor.tensor import Tensor
 
 NARROW = find_target("webgpu").caps().computed_as
 LEAST, MOST = dt.int32.limits
+
+
+def _ordered(rng: random.Random) -> tuple[int, int]:
+    low, high = sorted(rng.randint(-9, 9) for _ in range(2))
+    return low, high
+
+
+@pytest.mark.parametrize("row", INTERVALS, ids=str)
+def test_a_row_stays_in_its_interval_and_reaches_its_ends(row: ops.Primitive) -> None:
+    """Of all values of random operands, by the row's meaning in numpy."""
+    rng = random.Random(7)
+    for _ in range(200):
+        operands = [_ordered(rng) for _ in range(row.arity)]
+        if row is ops.WHERE:
+            operands[0] = (0, 1)
+        assert row.numpy is not None
+        axes = np.ix_(*(np.arange(low, high + 1) for low, high in operands))
+        values = row.numpy(axes[0] > 0, *axes[1:]) if row is ops.WHERE else row.numpy(*axes)
+        assert INTERVALS[row](*operands) == (values.min(), values.max()), operands
+
+
+def test_quotients_and_remainders_stay_in_their_intervals() -> None:
+    """By positive divisors; by others nothing is known."""
+    rng = random.Random(8)
+    for _ in range(200):
+        a, n = _ordered(rng), sorted(rng.randint(1, 9) for _ in range(2))
+        x, y = np.ix_(np.arange(a[0], a[1] + 1), np.arange(n[0], n[1] + 1))
+        assert quotient(a, (n[0], n[1])) == ((x // y).min(), (x // y).max())
+        low, high = remainder(a, (n[0], n[1]))
+        assert low <= (x % y).min() and (x % y).max() <= high
+    assert quotient((0, 9), (-1, 3)) == remainder((0, 9), (-1, 3)) == UNKNOWN
 
 
 def _beyond(*tensors: Tensor) -> list[Any]:
