@@ -343,3 +343,24 @@ def test_names_in_a_shape() -> None:
             import_model(data, dims={"x": wrong})
     with pytest.raises(UnsupportedOp, match="how many axes"):
         import_model(data, dims={"x[0]": 2})
+
+
+def _three(mask: str) -> bytes:
+    return _ports(("c", [1, "past"]), ("q", [1, "new"]), ("m", [1, mask]))
+
+
+@pytest.mark.parametrize("key", ["past + new", "m[1]"])
+def test_a_size_that_others_give_needs_none(key: str) -> None:
+    data = _three("past + new")
+    dims: dict[str, int | str] = {"past": "0..20", "new": "1..4"}
+    (warning,) = import_model(data, dims={**dims, key: "1..24"}).warnings
+    assert "'past + new' is computed from other sizes, as 1..24" in warning
+    with pytest.raises(InputError, match=r"computed from other sizes, as 1\.\.24"):
+        import_model(data, dims={**dims, key: 7})
+
+
+@pytest.mark.parametrize("key", ["past + seq", "m[1]"])
+def test_a_sum_is_a_size_of_its_own_where_it_is_given_one(key: str) -> None:
+    imported = import_model(_three("past + seq"), dims={"past": "0..20", "new": 1, key: 7})
+    assert imported.inputs[2].shape == (1, 7)
+    assert [symbol.arg.name for symbol in imported.symbols] == ["past"]

@@ -248,6 +248,36 @@ def _compares(path: Path, count: str, use: str, target: str, device: Device) -> 
                 assert raised.value.id == "replay.count"
 
 
+PAIRED = {  # of o and p, the same number of rows of x by two masks
+    "Einsum": ('y = Einsum<equation = "ij,ik->jk">(o, p)', lambda o, p: o.T @ p),
+    "Scan": (
+        """z = Constant<value = float[4] {0, 0, 0, 0}>()
+        last, y = Scan<num_scan_inputs = 2, body = b (float[4] s, float[4] e, float[4] f)
+            => (float[4] t, float[4] r) { t = Add(s, e) r = Add(t, f) }>(z, o, p)""",
+        lambda o, p: np.cumsum(o, 0) + p,
+    ),
+}
+
+
+@pytest.mark.parametrize("use", PAIRED)
+def test_operators_of_two_counts(use: str, cpu_device: Device, tmp_path: Path) -> None:
+    done, wanted = PAIRED[use]
+    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[6, 4] x, bool[6] m, bool[6] w) => (float[a, 4] y) {{
+            o = Compress<axis = 0>(x, m) p = Compress<axis = 0>(x, w) {done} }}"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    program = compile_graph(import_graph(tmp_path / "m.onnx")[0], find_target("cpu")).program
+    assert program is not None
+    x = np.random.default_rng(5).normal(size=(6, 4)).astype(np.float32)
+    m = np.arange(6) % 2 == 0
+    with Replay(program, cpu_device, poison=True) as replay:
+        for w in (~m, m, np.arange(6) > 2):
+            y = replay.run({"x": x, "m": m, "w": w})["y"]
+            np.testing.assert_allclose(y, wanted(x[m], x[w]), rtol=1e-5)
+        with pytest.raises(RunError, match="sizes that must be equal differ"):
+            replay.run({"x": x, "m": m, "w": np.arange(6) > 1})
+
+
 def test_no_output_tells_whether_counts_are_equal(tmp_path: Path) -> None:
     """A scalar has no axis of which a run could say that it is -1 long."""
     body = f"""{OTHERS["another mask"]};

@@ -83,6 +83,8 @@ def main() -> int:
     ):
         parser.error("the front door is that of a target, and has the target's list")
     chosen = choose(options.pattern, every=options.every)
+    if not chosen:
+        parser.error(f"ONNX's suite has no case whose name holds {options.pattern!r}")
     listed = expectations.load()
     totals = []
     bad = 0

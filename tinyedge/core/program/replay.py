@@ -363,13 +363,15 @@ class Replay:
                 most = array.shape[port.count_axis]
                 if not 0 <= valid <= most:
                     because = f", but room for {most}"
+                    step = "check what computes that number, or export with a greater --bound"
                     if valid < 0:
                         because = ": sizes that must be equal differ, or it counts below 0"
+                        step = "check the inputs that these sizes are computed from"
                     raise RunError(
                         f"output {name!r}",
                         f"it has {valid} entries{because}",
                         id="replay.count",
-                        next="check what computes that number, or export with a greater --bound",
+                        next=step,
                     )
                 shape = list(array.shape)
                 shape[port.count_axis] = valid

@@ -157,7 +157,7 @@ def resolve(
     allow_unused: dims may name sizes that the model lacks.
     """
     names = _names(inputs)
-    computed = _computed(names, dims)
+    computed = _computed(names, _by_name(inputs, names, dims))
     places = _places(names, computed)
     present = set(places)
     unknown = _unknown(inputs, dims, places)
@@ -192,7 +192,7 @@ def resolve(
     for name, postfix in computed.items():
         sizes[name] = _evaluated(name, postfix, sizes)
         if name in chosen:
-            _check_chosen(name, chosen[name], sizes[name])
+            warnings.append(_check_chosen(name, chosen[name], sizes[name]))
     shapes = tuple(
         tuple(
             dim if isinstance(dim, int) else sizes[name]
@@ -361,18 +361,20 @@ def _evaluated(name: str, postfix: Sequence[str], sizes: Mapping[str, Size]) -> 
     return stack[0]
 
 
-def _check_chosen(name: str, given: Bounds, size: Size) -> None:
-    """Raise InputError where a computed size is given a value that it need not have."""
+def _check_chosen(name: str, given: Bounds, size: Size) -> str:
+    """What to say of a value for a computed size. Raises InputError where it need not have it."""
     low, high = bounds(size)
+    found = f"{low}" if low == high else f"{low}..{high}"
     if not (given.low <= low and high <= given.high and given.step == 1):
-        found = f"{low}" if low == high else f"{low}..{high}"
         raise _bad(name, str(given), f"it is computed from other sizes, as {found}")
+    return f"the size {name!r} is computed from other sizes, as {found}: --dim {given} adds nothing"
 
 
 def unknown_sizes(inputs: Sequence[Declared], dims: Mapping[str, int | str]) -> list[str]:
     """Those of the keys of dims that name no size of the inputs."""
     names = _names(inputs)
-    return _unknown(inputs, dims, _places(names, _computed(names, dims)))
+    computed = _computed(names, _by_name(inputs, names, dims))
+    return _unknown(inputs, dims, _places(names, computed))
 
 
 def _unknown(
@@ -394,6 +396,17 @@ def _names(inputs: Sequence[Declared]) -> list[list[str]]:
                 row.append(dim if dim else f"{declared.name}[{axis}]")
         result.append(row)
     return result
+
+
+def _by_name(
+    inputs: Sequence[Declared], names: Sequence[Sequence[str]], dims: Mapping[str, int | str]
+) -> dict[str, int | str]:
+    """Given dims with the sizes' names in place of `INPUT[AXIS]`."""
+    found: dict[str, int | str] = {}
+    for key, value in dims.items():
+        place = None if any(key in row for row in names) else _find(inputs, key)
+        found[(names[place[0]][place[1]] if place else "") or key] = value
+    return found
 
 
 def _chosen(

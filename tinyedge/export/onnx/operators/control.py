@@ -245,10 +245,11 @@ def _scan(
     back: of what is collected, whether the last comes first.
     """
     states = len(state)
-    sizes = {t.shape[0] for t in rows}
-    (length,) = sizes if len(sizes) == 1 else (None,)
-    if length is None:
+    length, *others = dict.fromkeys(t.shape[0] for t in rows)
+    if others and isinstance(length, int) and isinstance(others[0], int):
         raise node.unsupported("it scans axes of different sizes", supported="one size")
+    if others:
+        raise node.unequal(length, others[0], what="the scanned axes")
     end = Tensor.from_size(length)
     first = [Tensor(0, dt.int64), *state]
     carried = Tensor.carried(first)

@@ -116,7 +116,9 @@ def contract(
             if sizes.get(name, 1) == 1:
                 sizes[name] = size
             elif size != 1 and size != sizes[name]:
-                raise node.invalid(f"label {name!r} has sizes {show(sizes[name])} and {show(size)}")
+                if isinstance(size, int) and isinstance(sizes[name], int):
+                    raise node.invalid(f"label {name!r} has sizes {sizes[name]} and {size}")
+                raise node.unequal(sizes[name], size, what=f"label {name!r}")
         order = sorted(range(len(names)), key=lambda axis: every.index(names[axis]))
         moved = tensor.permute(order)
         present = iter(moved.shape)
