@@ -29,9 +29,10 @@ from tinyedge.core.compiler.optimize.moves import (
 )
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.schedule.canonical import make_range
+from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, check_kernel
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
@@ -224,6 +225,13 @@ def test_a_reduction_has_its_threads_once() -> None:
     shared = To(free, "threads").apply(Split(inner, 8, free).apply(sink, caps), caps)
     with pytest.raises(IllegalMove, match="another range of the same threads"):
         To(free + 1, "threads").apply(shared, caps)
+    twice = {
+        r: UOp(ops.RANGE, dt.index, r.src, args.Range(r.arg.number, "threads"))
+        for r in ranges(shared)
+        if r.arg.kind == "reduce"
+    }
+    with pytest.raises(InternalError, match="depends on them twice"):
+        check_kernel(substitute((shared,), twice)[0])
     (reduction,) = (node for node in toposort((sink,)) if node.op is ops.REDUCE_LOOP)
     r = make_range(const(64, dt.index), free, "reduce")
     scaled = UOp(ops.MUL, dt.float32, (reduction, cast(r, dt.float32)))

@@ -129,6 +129,14 @@ def _check_types(stage: str, node: UOp) -> None:
         raise _fail(stage, node, f"operands of types {[s.dtype for s in src]}")
 
 
+def same_threads(reduction: UOp) -> set[UOp]:
+    """The ranges that a reduction over threads has of the same threads: more than one is wrong,
+    because they would be one coordinate.
+    """
+    own = {r for r in reduction.src[1:] if r.arg.kind == "threads"}
+    return own | {r for r in reduction.ranges if own and r.arg.kind in ("lane", "threads")}
+
+
 def check_kernel(sink: UOp) -> None:
     """The grammar of kernels, before and after moves."""
     if sink.op is not ops.SINK:
@@ -144,6 +152,8 @@ def check_kernel(sink: UOp) -> None:
                 if r.op is not ops.RANGE or r.arg.kind not in REDUCE_KINDS:
                     raise _fail("kernel", node, f"a reduction over {r!r}")
                 bound[r] = node
+            if len(same_threads(node)) > 1:
+                raise _fail("kernel", node, "a reduction over threads depends on them twice")
         elif op is ops.LOAD:
             if node.src[0].op is not ops.PARAM or node.src[1].dtype is not dt.index:
                 raise _fail("kernel", node, "a load is of a parameter at an index")

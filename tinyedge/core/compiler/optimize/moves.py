@@ -27,7 +27,7 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_threads
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 
 
@@ -212,7 +212,12 @@ class To(Move):
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
         self._check(target, sink, caps)
         new = UOp(ops.RANGE, dt.index, target.src, args.Range(number, self.kind))
-        return replace_ranges(sink, {target: (new, (new,))})
+        moved = replace_ranges(sink, {target: (new, (new,))})
+        reductions = (node for node in toposort((moved,)) if node.op is ops.REDUCE_LOOP)
+        if self.kind in ("lane", "threads") and any(len(same_threads(n)) > 1 for n in reductions):
+            why = "a reduction over threads depends on another range of the same threads"
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
+        return moved
 
     def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
         size = target.src[0]
@@ -250,9 +255,6 @@ class To(Move):
                 )
             if self.kind == "lane" and any(r.arg.kind == "lane" for r in ranges(sink)):
                 raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
-            if self._meet(target, sink):
-                why = "a reduction over threads depends on another range of the same threads"
-                raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
             shared = set()
         total *= size
         for other_size in shared:
@@ -263,17 +265,6 @@ class To(Move):
             raise IllegalMove(
                 f"cannot make range {self.range} threads: workgroup memory is too small"
             )
-
-    def _meet(self, target: UOp, sink: UOp) -> bool:
-        """Whether a reduction over threads would depend on another range of the same threads."""
-        for reduction in toposort((sink,)):
-            if reduction.op is not ops.REDUCE_LOOP:
-                continue
-            own = {r for r in reduction.src[1:] if r is target or r.arg.kind == "threads"}
-            others = (r for r in reduction.ranges if r.arg.kind in ("lane", "threads"))
-            if own and len(own.union(others, {target} & reduction.ranges)) > 1:
-                return True
-        return False
 
 
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
