@@ -102,6 +102,8 @@ def test_public_names_are_explained(site: Path) -> None:
     text = (site / "docs" / "api.html").read_text(encoding="utf-8")
     ids = {re.sub(r".*\.", "", found) for found in re.findall(r'<h3 id="([^"]+)"', text)}
     assert set(tinyedge.__all__) - ids == set()
+    members = set(re.findall(r'<h4 id="[\w.]+\.Tensor\.(\w+)"', text))
+    assert {name for name in dir(tinyedge.Tensor) if not name.startswith("_")} - members == set()
     explained = re.findall(r"^ {8}(\w+): ", tinyedge.export_onnx.__doc__ or "", re.MULTILINE)
     assert list(inspect.signature(tinyedge.export_onnx).parameters) == explained[: -len(RAISED)]
     assert explained[-len(RAISED) :] == RAISED
