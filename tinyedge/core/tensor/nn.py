@@ -76,12 +76,9 @@ def conv(
     strides = tuple(strides) or (1,) * spatial
     dilations = tuple(dilations) or (1,) * spatial
     padded = x.pad([(0, 0), (0, 0), *(tuple(pads) or ((0, 0),) * spatial)])
-    batch, channels = x.shape[0], x.shape[1]
-    kernel = weight.shape[2:]
-    windows = padded
-    for axis in range(spatial):
-        taps = fixed(kernel[axis])
-        windows = windows.window(2 + axis, taps, strides[axis], dilations[axis])
+    batch, channels = x.shape[:2]
+    kernel = [fixed(size) for size in weight.shape[2:]]
+    windows = _windows(padded, kernel, strides, dilations)
     out = windows.shape[2 : 2 + spatial]
     per_group = channels // groups
     filters = weight.shape[0] // groups
@@ -92,10 +89,19 @@ def conv(
     right = weight.reshape((1, groups, filters, per_group, *(1,) * spatial, *kernel))
     last = 4 + spatial
     total = (left * right).sum((3, *range(last, last + spatial)))
-    result = total.reshape((batch, weight.shape[0], *out))
-    if bias is None:
-        return result
-    return result + bias.reshape((1, -1) + (1,) * spatial)
+    return _biased(total.reshape((batch, weight.shape[0], *out)), bias)
+
+
+def _windows(x: T, taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> T:
+    """x [N, C, *S] in windows of so many taps along each spatial axis: [N, C, *O, *K]."""
+    for axis, window in enumerate(zip(taps, strides, dilations, strict=True), start=2):
+        x = x.window(axis, *window)
+    return x
+
+
+def _biased(x: T, bias: T | None) -> T:
+    """x [N, C, *S] with a number added for each channel."""
+    return x if bias is None else x + bias.reshape((1, -1) + (1,) * (x.ndim - 2))
 
 
 def conv_transpose(
@@ -116,57 +122,58 @@ def conv_transpose(
     is ever multiplied.
     """
     spatial = x.ndim - 2
-    strides = tuple(strides) or (1,) * spatial
-    dilations = tuple(dilations) or (1,) * spatial
+    ones = (1,) * spatial
+    strides = tuple(strides) or ones
     extra = tuple(output_padding) or (0,) * spatial
     cut = tuple(pads) or ((0, 0),) * spatial
     batch, channels = x.shape[:2]
-    filters = weight.shape[1]
-    per_group = channels // groups
-    kernel = _dilated(weight, dilations)
+    kernel = _dilated(weight, tuple(dilations) or ones)
     span = [fixed(size) for size in kernel.shape[2:]]
     taps = [-(-k // s) for k, s in zip(span, strides, strict=True)]
-    # [C, M, *(taps, phase)], taps reversed: output block q sums x[q - t] * w[t * stride + p].
-    wide = kernel.pad(
-        [(0, 0), (0, 0), *((0, t * s - k) for k, s, t in zip(span, strides, taps, strict=True))]
-    )
-    split = [size for t, s in zip(taps, strides, strict=True) for size in (t, s)]
-    wide = wide.reshape((*wide.shape[:2], *split)).flip([2 + 2 * i for i in range(spatial)])
-    right = wide.reshape((groups, per_group, filters, *split))
-    windows = x.pad([(0, 0), (0, 0), *((t - 1, t - 1) for t in taps)])
-    for axis in range(spatial):
-        windows = windows.window(2 + axis, taps[axis])
+    padded = x.pad([(0, 0), (0, 0), *((t - 1, t - 1) for t in taps)])
+    windows = _windows(padded, taps, ones, ones)
     blocks = windows.shape[2 : 2 + spatial]
     # left  [N, G, 1, C, (Q, 1)*, T*]     right [1, G, M, C, (1, P)*, T*]
     interleaved = [size for q in blocks for size in (q, 1)]
-    left = windows.reshape((batch, groups, 1, per_group, *interleaved, *taps))
-    order = [
-        0,
-        2,
-        1,
-        *(4 + 2 * i for i in range(spatial)),
-        *(3 + 2 * i for i in range(spatial)),
-    ]
-    phases = [size for s in strides for size in (1, s)]
-    right = right.permute(order).reshape((1, groups, filters, per_group, *phases, *taps))
+    left = windows.reshape((batch, groups, 1, channels // groups, *interleaved, *taps))
+    right = _phases(kernel, taps, strides, groups)
     first_tap = 4 + 2 * spatial
     total = (left * right).sum((3, *range(first_tap, first_tap + spatial)))
-    full = [q * s for q, s in zip(blocks, strides, strict=True)]
-    result = total.reshape((batch, groups * filters, *full))
-    region: list[tuple[Size, Size]] = [(0, size) for size in result.shape[:2]]
-    tail: list[tuple[Size, Size]] = [(0, 0), (0, 0)]
-    for axis in range(spatial):
-        before, after = cut[axis]
-        length = (x.shape[2 + axis] - 1) * strides[axis]
-        end = length + span[axis] + extra[axis] - after
-        overrun = end - full[axis]
-        more = overrun if isinstance(overrun, int) and overrun > 0 else 0
-        tail.append((0, more))
-        region.append((before, end))
-    result = result.pad(tail).shrink(region)
-    if bias is None:
-        return result
-    return result + bias.reshape((1, -1) + (1,) * spatial)
+    sizes = [q * s for q, s in zip(blocks, strides, strict=True)]
+    result = total.reshape((batch, groups * weight.shape[1], *sizes))
+    ends = [
+        (size - 1) * stride + length + more - after
+        for size, stride, length, more, (_, after) in zip(
+            x.shape[2:], strides, span, extra, cut, strict=True
+        )
+    ]
+    return _biased(_cropped(result, [before for before, _ in cut], ends), bias)
+
+
+def _phases(kernel: T, taps: Sequence[int], strides: Sequence[int], groups: int) -> T:
+    """The kernel [C, M, *K] of a transposed convolution by phases p of its strides, as [1, G, M,
+    C/G, (1, P)*, T*], its taps reversed: block q of the output sums x[q - t] * w[t * stride + p].
+    """
+    channels, filters = kernel.shape[:2]
+    spatial = len(taps)
+    split = [size for t, s in zip(taps, strides, strict=True) for size in (t, s)]
+    missing = [t * s - fixed(k) for t, s, k in zip(taps, strides, kernel.shape[2:], strict=True)]
+    wide = kernel.pad([(0, 0), (0, 0), *((0, amount) for amount in missing)])
+    wide = wide.reshape((channels, filters, *split)).flip([2 + 2 * i for i in range(spatial)])
+    grouped = wide.reshape((groups, channels // groups, filters, *split))
+    phases, places = ([first + 2 * i for i in range(spatial)] for first in (4, 3))
+    ordered = grouped.permute([0, 2, 1, *phases, *places])
+    ones = [size for s in strides for size in (1, s)]
+    return ordered.reshape((1, groups, filters, channels // groups, *ones, *taps))
+
+
+def _cropped(x: T, starts: Sequence[Size], ends: Sequence[Size]) -> T:
+    """x [N, C, *S] from `starts` to `ends` along its spatial axes; zeros beyond its own end."""
+    region: list[tuple[Size, Size]] = [(0, size) for size in x.shape[:2]]
+    region += zip(starts, ends, strict=True)
+    over = [end - size for end, size in zip(ends, x.shape[2:], strict=True)]
+    tail = [(0, more if isinstance(more, int) and more > 0 else 0) for more in over]
+    return x.pad([(0, 0), (0, 0), *tail]).shrink(region)
 
 
 def _dilated(weight: T, dilations: Sequence[int]) -> T:
