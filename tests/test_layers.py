@@ -36,7 +36,7 @@ ALLOWED = {
     "targets": {"core.ir", "core.program", "core.compiler"},
     "export": {"core.ir", "core.tensor", "core.program", "export.bundle", "export.onnx"},
     "export.bundle": {"core.program"},
-    "export.onnx": {"core.ir", "core.tensor", "export"},
+    "export.onnx": {"core.ir", "core.program", "core.tensor", "export"},
     "export.onnx.operators": {"core.ir", "core.tensor", "export.onnx"},
     "export.package": {"core.program", "export.bundle"},
     "export.verify": {

@@ -208,7 +208,7 @@ def test_inspect_a_bundle(tinyedge: Command, addition: Path) -> None:
 def test_inspect_symbols(tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice) -> None:
     path = bundle(tmp_path, programs.symbolic("cpu"), cpu_device)
     _, out, _ = tinyedge("inspect", path)
-    assert "output   y float32 [N * M]" in out
+    assert "output   y float32 [M * N]" in out
     assert "size     M: 4..16 in steps of 4" in out
     code, out, _ = tinyedge("run", path, "--random", "--dim", "N=3", "--dim", "M=8")
     assert code == 0 and "[24]" in out

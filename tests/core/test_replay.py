@@ -15,7 +15,7 @@ from tests.targets import programs
 from tinyedge.core.errors import InternalError, RunError
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.ports import decode, encode, say
-from tinyedge.core.program.program import Copy, Port, Program, Symbol
+from tinyedge.core.program.program import Copy, Expression, Port, Program, Symbol
 from tinyedge.core.program.replay import RECORDED_SIZES, Replay
 
 
@@ -161,7 +161,7 @@ def test_shapes_that_are_expressions() -> None:
     replay = Replay(program, FakeDevice({"double_it": double}))
     x = np.ones((2, 8), np.float32)
     assert replay.run({"x": x, "bias": np.zeros(17, np.float32)})["y"].shape == (16,)
-    with pytest.raises(RunError, match=r"axis 0 is 16, not 17\n.*\(M \* 2\) \+ 1"):
+    with pytest.raises(RunError, match=r"axis 0 is 16, not 17\n.*2 \* M \+ 1"):
         replay.run({"x": x, "bias": np.zeros(16, np.float32)})
 
 
@@ -287,6 +287,21 @@ def test_encode_then_decode_is_the_identity(pair: tuple[str, str], seeds: list[i
     np.testing.assert_array_equal(decode(content, port, values.shape), values)
 
 
-def test_say() -> None:
-    assert say(("ceildiv", ("mul", "H", 4), 64)) == "ceildiv(H * 4, 64)"
-    assert say(("sub", ("floordiv", "W", 2), 1)) == "(W // 2) - 1"
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (("ceildiv", ("mul", "H", 4), 64), "ceildiv(4 * H, 64)"),
+        (("sub", ("floordiv", "W", 2), 1), "W // 2 - 1"),
+        (("add", ("floordiv", ("sub", "H", 1), 2), 1), "(H - 1) // 2 + 1"),
+        (("mul", ("add", "b", "a"), ("floordiv", "c", 2)), "(a + b) * (c // 2)"),
+        (("sub", "a", ("sub", "b", ("mul", 3, "c"))), "3 * c + a - b"),
+        (("add", 3, ("mul", "H", -1)), "3 - H"),
+        (("mul", ("mul", "W", -2), "H"), "-2 * H * W"),
+        (("mod", "a", ("add", 1, "b")), "a % (b + 1)"),
+        (("sub", "a", "a"), "a - a"),
+        (("sub", 2, 2), "0"),
+    ],
+)
+def test_say(expression: Expression, text: str) -> None:
+    """One spelling for an expression, however it is nested."""
+    assert say(expression) == text

@@ -206,16 +206,74 @@ def describe(port: Port) -> str:
     return f"{port.name} {port.dtype} [{', '.join(say(size) for size in port.shape)}]"
 
 
+INFIX = ("add", "sub", "mul", "floordiv", "mod")
+
+
 def say(expression: Expression) -> str:
-    """An expression as a person writes it: `ceildiv(4 * H, 64)`."""
+    """An expression as a person writes it, one way for each: `2 * H + W - 1`, `ceildiv(H, 64)`.
+
+    Sums and products are in the order of the alphabet, with numbers last in sums, else first.
+    """
     if not isinstance(expression, tuple):
         return str(expression)
-    operator, a, b = expression
-    infix = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}.get(operator)
+    operator, *operands = expression
+    if operator in ("add", "sub"):
+        return _sum(expression)
+    if operator == "mul":
+        number, factors = _factors(expression)
+        if number == 1 and len(factors) == 1:
+            return say(factors[0])
+        texts = sorted(_inner(factor) for factor in factors)
+        sign = "-" if number < 0 else ""
+        return sign + " * ".join([str(abs(number))] * (abs(number) != 1 or not texts) + texts)
+    infix = {"floordiv": "//", "mod": "%"}.get(operator)
     if infix is None:
-        return f"{operator}({say(a)}, {say(b)})"
-    left, right = (f"({say(x)})" if isinstance(x, tuple) else say(x) for x in (a, b))
-    return f"{left} {infix} {right}"
+        return f"{operator}({', '.join(map(say, operands))})"
+    return f" {infix} ".join(map(_inner, operands))
+
+
+def _inner(expression: Expression) -> str:
+    """An operand, in brackets unless it reads as one thing without them."""
+    text = say(expression)
+    of_parts = isinstance(expression, tuple) and expression[0] in INFIX
+    return f"({text})" if (of_parts and " " in text) or text.startswith("-") else text
+
+
+def _factors(expression: Expression) -> tuple[int, list[Expression]]:
+    """A product as a number and what it multiplies."""
+    if isinstance(expression, int):
+        return expression, []
+    if not isinstance(expression, tuple) or expression[0] != "mul":
+        return 1, [expression]
+    (a, left), (b, right) = map(_factors, expression[1:])
+    return a * b, left + right
+
+
+def _terms(expression: Expression, sign: int = 1) -> list[tuple[int, Expression]]:
+    """A sum as its terms, each with the number that multiplies it; of a number, 1 is multiplied."""
+    if isinstance(expression, tuple) and expression[0] in ("add", "sub"):
+        _, a, b = expression
+        return _terms(a, sign) + _terms(b, sign if expression[0] == "add" else -sign)
+    number, factors = _factors(expression)
+    product: Expression = 1
+    for factor in factors:
+        product = factor if product == 1 else ("mul", product, factor)
+    return [(sign * number, product)]
+
+
+def _sum(expression: Expression) -> str:
+    terms = _terms(expression)
+    constant = sum(number for number, product in terms if product == 1)
+    texts = sorted(
+        (number < 0, say(("mul", product, abs(number))))
+        for number, product in terms
+        if product != 1
+    )
+    numbers = [(constant < 0, str(abs(constant)))] if constant or not texts else []
+    ordered = texts + numbers if not texts or not texts[0][0] else numbers + texts
+    first, *others = ordered
+    start = f"-{first[1]}" if first[0] else first[1]
+    return start + "".join(f" {'-' if below else '+'} {text}" for below, text in others)
 
 
 def quote(names: Mapping[str, Any]) -> str:

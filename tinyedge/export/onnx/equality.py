@@ -13,46 +13,17 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.uop import Size, UOp, toposort
+from tinyedge.core.program.ports import say
+from tinyedge.core.tensor.expressions import expression
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.causes import Causes, next_step
 
 _STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
-_INFIX = {ops.MUL: "*", ops.FLOORDIV: "//", ops.MOD: "%"}
 
 
 def text(size: Size) -> str:
     """A size as a person would write it: `(H - 1) // 2 + 1`."""
-    if not isinstance(size, UOp):
-        return str(size)
-    parts: dict[UOp, tuple[str, bool]] = {}  # text, and whether it needs brackets inside a product
-    for node in toposort((size,)):
-        parts[node] = _part(node, [parts[source] for source in node.src])
-    return parts[size][0]
-
-
-def _part(node: UOp, operands: list[tuple[str, bool]]) -> tuple[str, bool]:
-    if node.op is ops.SYMBOL:
-        name, step, offset = node.arg.name, node.arg.step, node.arg.offset
-        if step == 1 and offset == 0:
-            return str(name), False
-        inner = f"{name} - {offset}" if offset else str(name)
-        return f"({inner}) // {step}" if offset else f"{inner} // {step}", True
-    if node.op is ops.CONST:
-        return str(node.arg), node.arg < 0
-    if node.op in (ops.ADD, ops.SUB):
-        (a, _), (b, b_weak) = operands
-        if node.op is ops.SUB:
-            return f"{a} - {f'({b})' if b_weak else b}", True
-        if a.startswith("-") and not b.startswith("-"):
-            a, b = b, a
-        return (f"{a} - {b[1:]}" if b.startswith("-") else f"{a} + {b}"), True
-    if node.op in _INFIX:
-        (a, a_weak), (b, b_weak) = operands
-        left = f"({a})" if a_weak else a
-        if node.op is ops.MUL and b.startswith("-"):
-            return f"-{left}" if b == "-1" else f"-{left} * {b[1:]}", True
-        return f"{left} {_INFIX[node.op]} {f'({b})' if b_weak else b}", True
-    return f"{node.op.name}({', '.join(part for part, _ in operands)})", False
+    return say(expression(size))
 
 
 def shape_text(sizes: Sequence[Size]) -> str:
