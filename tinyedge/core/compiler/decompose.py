@@ -13,6 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.movement import fills
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
@@ -209,7 +210,7 @@ def joined(root: UOp) -> UOp | None:
     """
     while _moved(root) and root.op.group == "movement":
         root = root.src[0]
-    if root.op not in (ops.ASSIGN, ops.SCATTER):
+    if root.op not in MEMORY:
         return None
     below = toposort((root,), stop=lambda n: not _moved(n), operands=_moved)
     return root if any(n.op is ops.CAST and n.src[0].dtype is dt.float16 for n in below) else None
@@ -219,7 +220,6 @@ def _moved(node: UOp) -> tuple[UOp, ...]:
     """The operands of which a node only moves values. Padding selects, which vectors of fp16 values
     cannot do.
     """
-    if node.op is ops.SCATTER:
-        return () if node.arg.op is not None else (node.src[0], node.src[2])
-    moves = node.op.group == "movement" and not fills(node.op)
-    return node.src if moves or node.op is ops.ASSIGN else ()
+    if node.op in MEMORY:
+        return MEMORY[node.op].moves(node)
+    return node.src if node.op.group == "movement" and not fills(node.op) else ()

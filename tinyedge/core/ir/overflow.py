@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.intervals import INTERVALS, UNKNOWN, Interval, times, union
+from tinyedge.core.ir.intervals import INTERVALS, UNKNOWN, Interval
+from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.movement import fills
 from tinyedge.core.ir.polynomial import bounds
-from tinyedge.core.ir.shapes import maximum, minimum, product
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import UOp, toposort
 
 FARTHEST = 2**64  # bounds farther from 0 say nothing more: no type holds such values
@@ -64,31 +65,14 @@ def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval
     if op is ops.CAST:
         return _converted(node, known)
     operands = [known[source] for source in node.src if source in known]
-    if op is ops.REALIZE or op.group == "movement":
+    if op.group == "movement":
         low, high = operands[0]
         return (min(low, 0), max(high, 0)) if fills(op) else (low, high)
-    if op is ops.REDUCE and arg.op is ops.ADD:
-        low, high = operands[0]
-        terms = maximum(product(node.src[0].shape[axis] for axis in arg.axes))
-        return min(0, times(low, terms)), max(0, times(high, terms))
-    if op is ops.REDUCE and arg.op in (ops.MAX, ops.MIN):
-        if all(minimum(node.src[0].shape[axis]) > 0 for axis in arg.axes):
-            return operands[0]
-        of_nothing = node.dtype.limits[0 if arg.op is ops.MAX else 1]
-        return union(operands[0], (of_nothing, of_nothing))
-    if op is ops.GATHER:
-        return min(operands[0][0], 0), max(operands[0][1], 0)
-    if op in (ops.ASSIGN, ops.UPDATE_ROW):
-        return union(*operands[:2])
-    if op is ops.SCATTER and arg.op in (None, ops.MAX, ops.MIN):
-        return union(*operands[::2])
-    if op is ops.SCATTER and arg.op is ops.ADD:
-        (low, high), (least, most) = operands[0], operands[2]
-        count = maximum(node.src[1].shape[-1])
-        return low + min(0, least * count), high + max(0, most * count)
+    if op in MEMORY:
+        return MEMORY[op].bounds(node, operands) or kept.limits
     if op in INTERVALS:
         return INTERVALS[op](*operands)
-    if op in (ops.SHL, ops.POW) or (op in (ops.REDUCE, ops.SCATTER) and arg.op is ops.MUL):
+    if op in (ops.SHL, ops.POW):
         return UNKNOWN
     return kept.limits
 

@@ -11,22 +11,16 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core import stored
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.loops import outline
-from tinyedge.core.ir.movement import MOVEMENTS, slices
+from tinyedge.core.ir.memory import MEMORY
+from tinyedge.core.ir.movement import MOVEMENTS
 from tinyedge.core.ir.shapes import symbol_value
 from tinyedge.core.ir.uop import Size, UOp, toposort
 
 Array = Any
 
 _FLOATS = {dt.float16, dt.float32}  # a half is held as a float32
-
-_REDUCERS = {
-    ops.ADD: np.add,
-    ops.MUL: np.multiply,
-    ops.MAX: np.maximum,
-    ops.MIN: np.minimum,
-}
 
 
 def evaluate(
@@ -193,24 +187,8 @@ def _value(
         return np.asarray(op.numpy(*src)).astype(_held(node.dtype).numpy, copy=False)
     if op.group == "movement":
         return MOVEMENTS[op].numpy(src[0], _in_numbers(arg, symbols))
-    if op is ops.REDUCE:
-        return _reduce(node, src[0])
-    if op is ops.GATHER:
-        return _gather(src[0], src[1], arg)
-    if op is ops.ASSIGN:
-        result = np.array(src[0])
-        result[slices(_in_numbers(arg, symbols))] = src[1]
-        return result
-    if op is ops.REALIZE:
-        return src[0]
-    if op is ops.UPDATE_ROW:
-        result = np.array(src[0])
-        if len(result):
-            result[np.clip(int(src[2]), 0, len(result) - 1)] = src[1]
-        return result
-    if op is ops.SCATTER:
-        base, indices, updates = src
-        return _scatter(base, indices, updates, arg)
+    if op in MEMORY:
+        return np.asarray(MEMORY[op].numpy(_in_numbers(arg, symbols), *src))
     if op is ops.LOOP_OUTPUT:
         return src[0][arg.number]
     raise ValueError(f"the reference evaluator has no meaning for {node}")
@@ -259,47 +237,3 @@ def _loop(
         results = _evaluate(body.results, {**inputs, **values}, symbols, fast)
         values.update(zip(carried, results, strict=True))
     return [values[name] for name in carried]
-
-
-def _reduce(node: UOp, array: Array) -> Array:
-    return reduce_array(node.arg.op, array, node.arg.axes, _held(node.dtype))
-
-
-def reduce_array(
-    op: ops.Primitive, array: Array, axes: tuple[int, ...], dtype: DType, keepdims: bool = False
-) -> Array:
-    """A reduction over axes, in the array's own type."""
-    identity = reduce_identity(op, dtype)
-    with np.errstate(all="ignore"):
-        reduced: Array = _REDUCERS[op].reduce(array, axis=axes, dtype=array.dtype, initial=identity)
-    return np.expand_dims(reduced, axes) if keepdims else reduced
-
-
-def reduce_identity(op: ops.Primitive, dtype: DType) -> Any:
-    """The neutral element of a reduction in a type."""
-    return dtype.numpy.type(ops.reduce_identity(op, dtype))
-
-
-def _scatter(base: Array, indices: Array, updates: Array, scatter: args.Scatter) -> Array:
-    """The updates one after the other, as numpy's unbuffered `ufunc.at` takes them."""
-    axis, op = scatter.axis, scatter.op
-    result = np.array(base)
-    inside = (indices >= 0) & (indices < base.shape[axis])
-    at = (*np.nonzero(inside)[:axis], indices[inside])
-    with np.errstate(all="ignore"):
-        if op is None:
-            result[at] = updates[inside]
-        else:
-            _REDUCERS[op].at(result, at, updates[inside])
-    return result
-
-
-def _gather(data: Array, indices: Array, axis: int) -> Array:
-    size = data.shape[axis]
-    inside = (indices >= 0) & (indices < size)
-    if size == 0:
-        shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
-        return np.zeros(shape, data.dtype)
-    taken = np.take(data, np.where(inside, indices, 0), axis=axis)
-    mask = inside.reshape((1,) * axis + indices.shape + (1,) * (data.ndim - axis - 1))
-    return np.where(mask, taken, np.zeros((), data.dtype))

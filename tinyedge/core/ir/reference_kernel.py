@@ -16,7 +16,8 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
-from tinyedge.core.ir.reference import reduce_array, size_value
+from tinyedge.core.ir.memory import reduce_array
+from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.shapes import symbol_value
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 

@@ -1,4 +1,4 @@
-"""Shapes: the rule of each row whose nodes have one (those of movements stand in `movement`), and
+"""Shapes: the rule of each row whose nodes have one (others stand in `movement` and `memory`), and
 what is asked of their sizes.
 """
 
@@ -64,27 +64,12 @@ def _elementwise(node: UOp) -> Shape:
     return first
 
 
-def _same(node: UOp) -> Shape:
-    return node.src[0].shape
-
-
 def _given(node: UOp) -> Shape:
     return tuple(node.arg)
 
 
 def _named(node: UOp) -> Shape:
     return tuple(node.arg.shape)
-
-
-def _reduce(node: UOp) -> Shape:
-    shape = node.src[0].shape
-    return tuple(size for axis, size in enumerate(shape) if axis not in node.arg.axes)
-
-
-def _gather(node: UOp) -> Shape:
-    data, positions = node.src
-    axis = node.arg
-    return data.shape[:axis] + positions.shape + data.shape[axis + 1 :]
 
 
 SHAPES.update(
@@ -94,11 +79,5 @@ SHAPES.update(
         ops.IOTA: _given,
         ops.EMPTY: _given,
         ops.LOOP_OUTPUT: _named,
-        ops.REDUCE: _reduce,
-        ops.GATHER: _gather,
-        ops.UPDATE_ROW: _same,
-        ops.SCATTER: _same,
-        ops.ASSIGN: _same,
-        ops.REALIZE: _same,
     }
 )

@@ -11,12 +11,13 @@ A violation is a bug of the compiler: `check_*` raise InternalError naming the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
-from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.uop import Size, UOp, toposort
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.memory import MEMORY
+from tinyedge.core.ir.uop import UOp, toposort
 
 TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
@@ -48,41 +49,9 @@ def check_tensor(roots: Iterable[UOp]) -> None:
             raise _fail("tensor", node, "a size is a constant node instead of an int")
         if op is ops.LOOP:
             _check_loop(node)
-        if op is ops.UPDATE_ROW and node.src[1].shape != node.src[0].shape[1:]:
-            raise _fail("tensor", node, f"a row of {node.src[1].shape} in {node.src[0].shape}")
-        if op is ops.SCATTER:
-            _check_scatter(node)
-        if op is ops.ASSIGN:
-            region = tuple(
-                span.end - span.start
-                for span in node.arg
-                if isinstance(span.start, int) and isinstance(span.end, int)
-            )
-            if len(region) == len(node.arg) and region != node.src[1].shape:
-                raise _fail("tensor", node, f"a value of {node.src[1].shape} for {region}")
-        if (
-            op is ops.ASSIGN
-            and node.src[0].op is ops.ASSIGN
-            and _overlap(node.arg, node.src[0].arg)
-        ):
-            base = node
-            while base.op is ops.ASSIGN:
-                base = base.src[0]
-            if base.op is ops.EMPTY:
-                raise _fail("tensor", node, "an element is written twice")
-
-
-def _check_scatter(node: UOp) -> None:
-    """Every index has an update of the base's type, of the shape of what it addresses."""
-    base, indices, updates = node.src
-    axis, combine = node.arg.axis, node.arg.op
-    lead, rest = base.shape[:axis], base.shape[axis + 1 :]
-    if indices.shape[:-1] != lead or updates.shape != (*indices.shape, *rest):
-        raise _fail("tensor", node, f"{updates.shape} at {indices.shape} in {base.shape}")
-    if not indices.dtype.is_int or updates.dtype is not base.dtype:
-        raise _fail("tensor", node, f"{updates.dtype} at {indices.dtype} in {base.dtype}")
-    if combine is not None and combine.identity is None:
-        raise _fail("tensor", node, f"{combine} combines nothing")
+        wrong = MEMORY[op].wrong(node) if op in MEMORY else ""
+        if wrong:
+            raise _fail("tensor", node, wrong)
 
 
 def _check_loop(node: UOp) -> None:
@@ -94,25 +63,6 @@ def _check_loop(node: UOp) -> None:
         facts = {(n.shape, n.dtype) for n in (value, first, next_)}
         if len(facts) > 1:
             raise _fail("tensor", node, f"a value is carried as {sorted(map(str, facts))}")
-
-
-def _overlap(a: Sequence[args.Span], b: Sequence[args.Span]) -> bool:
-    for one, other in zip(a, b, strict=True):
-        if not _meet(one.start, one.end, other.start, other.end):
-            return False
-    return True
-
-
-def _meet(start: Size, end: Size, other: Size, other_end: Size) -> bool:
-    """Whether two spans are known to share an element."""
-    return (
-        isinstance(start, int)
-        and isinstance(end, int)
-        and isinstance(other, int)
-        and isinstance(other_end, int)
-        and start < other_end
-        and other < end
-    )
 
 
 def _check_types(stage: str, node: UOp) -> None:

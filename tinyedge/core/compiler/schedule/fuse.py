@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.memory import MEMORY, kernels_write
 from tinyedge.core.ir.movement import MOVEMENTS
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, consumers, toposort
@@ -22,8 +23,6 @@ CHEAP_COST = 2  # operations that are recomputed rather than kept
 MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
-GATHER_REPEATS = 4.0  # how often a gathered element is assumed to be read
-SCATTER_REPEATS = 2.0  # how often a scattered one: a loop that looks for its place repeats it
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
 ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
@@ -89,7 +88,7 @@ class _Fusion:
         for loop in (node for node in self.order if node.op is ops.LOOP_CALL):
             self.realized.add(loop)
             self.realized.update(v for v in map(_computed, loop.src) if not is_source(v))
-        for node in (node for node in self.order if node.op is ops.SCATTER):
+        for node in (node for node in self.order if kernels_write(node.op)):
             self.realized.add(node)
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
@@ -116,7 +115,7 @@ class _Fusion:
             inputs = [cones[s] for s in dict.fromkeys(node.src)]
             back = op is ops.EXPAND and self._comes_back(node.src[0], node)
             cost = (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)
-            loads = sum(c.loads for c in inputs) + (op is ops.GATHER)
+            loads = sum(c.loads for c in inputs) + (MEMORY[op].loads if op in MEMORY else 0)
             if cost == 0 and product(node.shape) == 1:
                 loads = min(loads, SINGLE_LOAD)
             cones[node] = ProducerCost(
@@ -210,7 +209,7 @@ class _Fusion:
     def _step(self, node: UOp, user: UOp, use: Use) -> Use:
         """The use of `node` through `user`, given a use of `user`."""
         op = user.op
-        if op.elementwise or op is ops.REALIZE:
+        if op.elementwise:
             return use
         if op is ops.REDUCE:
             return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
@@ -223,21 +222,18 @@ class _Fusion:
             ):
                 return Use(use.kernel, ROW_PATH, use.repeats, ROW)
         if op.group == "movement":
-            rules = MOVEMENTS[op]
-            each = 1.0 if rules.fills else max(1.0, _ratio(user.shape, node.shape))
-            kind = use.kind if rules.in_order else VIEWED
+            moves = MOVEMENTS[op]
+            each = 1.0 if moves.fills else max(1.0, _ratio(user.shape, node.shape))
+            kind = use.kind if moves.in_order else VIEWED
             return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats * each, kind)
-        if op is ops.GATHER:
-            data, places = user.src
-            if node is places and node is not data and len(data.shape) == 1:
-                return use  # an element of the result reads one of the places, its own
-            each = _ratio(user.shape, places.shape) if node is not data else GATHER_REPEATS
-            repeats = use.repeats * max(1.0, each)
-            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
-        if op is ops.SCATTER:
-            repeats = use.repeats * (1.0 if node is user.src[0] else SCATTER_REPEATS)
-            return Use(use.kernel, self._path(use, user), repeats, VIEWED)
-        return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats, VIEWED)
+        if op is ops.LOOP_CALL:
+            return Use(use.kernel, self._path(use, user), use.repeats, VIEWED)
+        rules = MEMORY[op]
+        reads = rules.reads(user, node)
+        if reads is None:
+            return use
+        path = self._path(use, (op, user.arg) if rules.static else user)
+        return Use(use.kernel, path, use.repeats * max(1.0, reads), VIEWED)
 
     def _path(self, use: Use, step: object) -> int:
         """The number of the path that goes on by one step."""

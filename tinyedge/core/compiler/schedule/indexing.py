@@ -5,21 +5,16 @@ Movement operations vanish here: each only changes the indices that its source i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import access, args, movement, ops
 from tinyedge.core.ir.buffers import KernelArg, Placement, TensorBuffer
+from tinyedge.core.ir.memory import MEMORY, Element, Request
 from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import Size, UOp, as_node, const
-
-Request = tuple[
-    UOp, Indices, UOp
-]  # tensor node, indices, condition under which the value is needed
 
 
 class Indexer:
@@ -72,7 +67,7 @@ class Indexer:
         assert answer is not None
         return answer
 
-    def _visit(self, request: Request, root: bool) -> Generator[Request, Any, UOp]:
+    def _visit(self, request: Request, root: bool) -> Element:
         node, indices, valid = request
         if node in self.placed and not root:
             self.read[node] = self.placed[node]
@@ -91,17 +86,10 @@ class Indexer:
             if inside is ix.TRUE:
                 return moved
             return simplify(UOp(ops.WHERE, node.dtype, (inside, moved, const(0, node.dtype))))
-        if op is ops.REDUCE:
-            return (yield from self._reduce(node, indices, valid))
-        if op is ops.GATHER:
-            return (yield from self._gather(node, indices, valid))
-        if op is ops.ASSIGN:
-            return (yield from self._assigned(node, indices, valid))
-        if op is ops.UPDATE_ROW:
-            return (yield from self._put(node, indices, valid))
-        if op is ops.REALIZE:
-            same: UOp = yield (node.src[0], indices, valid)
-            return same
+        if op in MEMORY:
+            rule = MEMORY[op].element
+            assert rule is not None, f"{node} is in memory before it is read"
+            return (yield from rule(node, indices, valid, self.range))
         if op is ops.IOTA:
             return indices[0]
         if op is ops.EMPTY:
@@ -113,79 +101,6 @@ class Indexer:
         param = self.param(place.storage)
         load = access.load(param, placed_indices(place, indices), valid)
         return load if param.dtype is dtype else simplify(UOp(ops.CAST, dtype, (load,)))
-
-    def _reduce(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
-        op, axes = node.arg.op, node.arg.axes
-        source = node.src[0]
-        remaining = iter(indices)
-        inner: list[UOp] = []
-        ranges: list[UOp] = []
-        for axis, size in enumerate(source.shape):
-            if axis not in axes:
-                inner.append(next(remaining))
-                continue
-            new = self.range(size, "reduce")
-            inner.append(new)
-            if new is not ix.ZERO:
-                ranges.append(new)
-        if any(maximum(size) == 0 for size in source.shape):
-            return const(ops.reduce_identity(op, node.dtype), node.dtype)
-        value = yield (source, tuple(inner), valid)
-        return UOp(ops.REDUCE_LOOP, node.dtype, (value, *ranges), op) if ranges else value
-
-    def _gather(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
-        data, positions = node.src
-        axis = node.arg
-        rank = len(positions.shape)
-        position = yield (positions, indices[axis : axis + rank], valid)
-        at, inside = position_of(position, data.shape[axis])
-        inner = (*indices[:axis], at, *indices[axis + rank :])
-        value = yield (data, inner, ix.both(valid, inside))
-        return simplify(UOp(ops.WHERE, node.dtype, (inside, value, const(0, node.dtype))))
-
-    def _assigned(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
-        base, value = node.src
-        conditions = []
-        inner = []
-        for index, span, size in zip(indices, node.arg, base.shape, strict=True):
-            if span.start != 0:
-                conditions.append(ix.at_most(span.start, index))
-            if span.end != size:
-                conditions.append(ix.less(index, span.end))
-            inner.append(as_node(index - span.start))
-        inside = ix.every(conditions)
-        new = yield (value, tuple(inner), ix.both(valid, inside))
-        outside = simplify(UOp(ops.NOT, dt.bool_, (inside,)))
-        old = yield (base, indices, ix.both(valid, outside))
-        return simplify(UOp(ops.WHERE, node.dtype, (inside, new, old)))
-
-    def _put(self, node: UOp, indices: Indices, valid: UOp) -> Generator[Request, Any, UOp]:
-        base, row, position = node.src
-        at = put_index(base, (yield (position, (), valid)))
-        here = ix.equal(indices[0], at)
-        new = yield (row, indices[1:], ix.both(valid, here))
-        elsewhere = simplify(UOp(ops.NOT, dt.bool_, (here,)))
-        old = yield (base, indices, ix.both(valid, elsewhere))
-        return simplify(UOp(ops.WHERE, node.dtype, (here, new, old)))
-
-
-def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
-    """A computed position as an index, and whether it is one of an axis of this size."""
-    limit = as_node(size)
-    at = simplify(UOp(ops.CAST, dt.index, (position,)))
-    if position.dtype.bits < 64:
-        return at, ix.both(ix.at_most(0, at), ix.less(at, limit))
-    end = simplify(UOp(ops.CAST, position.dtype, (limit,)))
-    return at, ix.both(  # compared as it is: the cast to an index may wrap
-        simplify(UOp(ops.LE, dt.bool_, (const(0, position.dtype), position))),
-        simplify(UOp(ops.LT, dt.bool_, (position, end))),
-    )
-
-
-def put_index(base: UOp, position: UOp) -> UOp:
-    """Where a row is put: a position that does not exist is the nearest one that does."""
-    at = simplify(UOp(ops.CAST, dt.index, (position,)))
-    return as_node(ix.maximum(0, ix.minimum(at, base.shape[0] - 1)))
 
 
 def placed_indices(place: Placement, indices: Indices) -> Indices:

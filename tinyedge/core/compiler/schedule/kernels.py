@@ -7,11 +7,12 @@ from __future__ import annotations
 from functools import partial
 
 from tinyedge.core.compiler.schedule.forming import Draft, Former, Undecided, Write
-from tinyedge.core.compiler.schedule.indexing import Indexer, placed_indices, position_of, put_index
+from tinyedge.core.compiler.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.compiler.schedule.loops import DraftLaunch, Step
 from tinyedge.core.compiler.schedule.placement import BodyGraph, Placer
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Placement, View
+from tinyedge.core.ir.memory import position_of, row_index
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Size, UOp, as_node, cast, elementwise, toposort
@@ -130,7 +131,7 @@ def _put_row(node: UOp, place: Placement, indexer: Indexer) -> UOp:
     indices = tuple(indexer.range(size, "loop") for size in row.shape)
     param = indexer.param(place.storage)
     value = indexer.value(row, indices)
-    at = put_index(base, indexer.value(position, ()))
+    at = row_index(base, indexer.value(position, ()))
     return access.store(param, value, placed_indices(place, (at, *indices)))
 
 

@@ -11,6 +11,7 @@ from tinyedge.core.compiler.schedule.packing import packed_bits
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Placement, TensorBuffer, View, row_major
 from tinyedge.core.ir.loops import outline
+from tinyedge.core.ir.memory import kernels_write
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, consumers, toposort
 
@@ -170,7 +171,7 @@ class Placer:
     def _can_live(self, node: UOp) -> bool:
         """Whether a node is realized and has no place yet."""
         free = (
-            node not in self.placed and node not in self.graph.roots and node.op is not ops.SCATTER
+            node not in self.placed and node not in self.graph.roots and not kernels_write(node.op)
         )
         return node in self.graph.decision.realized and free
 

@@ -1,4 +1,6 @@
-"""A movement primitive is its row and its rules: what is defined here, the compiler knows."""
+"""A primitive of movement or memory is its row and its rules: what is defined here, the compiler
+knows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.schedule.fuse import decide
+from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.memory import Element, Memory, NewRange, row_index
+from tinyedge.core.ir.memory import define as define_memory
 from tinyedge.core.ir.movement import Indices, Movement, define, read
 from tinyedge.core.ir.overflow import beyond
 from tinyedge.core.ir.reference import evaluate
@@ -99,6 +104,69 @@ def test_a_primitive_defined_here_compiles(target: str) -> None:
             np.testing.assert_allclose(arrays["y"], expected, rtol=1e-5, atol=1e-5)
     assert isinstance(state.program, Program)
     assert len(state.launches) == 1  # all three are index arithmetic
+
+
+# NEAREST: the rows of the first operand at the positions of the second, of those that do not exist
+# the nearest one.
+NEAREST = ops.Primitive("nearest", "memory", 2)
+
+
+def _nearest(arg: None, data: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    return data[np.clip(positions, 0, len(data) - 1)]
+
+
+def _nearest_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange) -> Element:
+    data, positions = node.src
+    row = row_index(data, (yield (positions, indices[:1], valid)))
+    return (yield (data, (row, *indices[1:]), valid))
+
+
+define_memory(
+    NEAREST,
+    Memory(
+        lambda n: n.src[1].shape + n.src[0].shape[1:],
+        _nearest,
+        _nearest_element,
+        bounds=lambda n, operands: operands[0],
+        wrong=lambda n: "" if n.src[1].dtype.is_int else f"positions of type {n.src[1].dtype}",
+        reads=lambda n, operand: 4.0 if operand is n.src[0] else n.shape[1],
+        loads=1,
+    ),
+)
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+def test_a_primitive_of_memory_defined_here_compiles(target: str) -> None:
+    x, at = Tensor.input("x", (4, 7), dt.float32), Tensor.input("at", (3,), dt.int32)
+    y = Tensor(UOp(NEAREST, dt.float32, (x.node, (at + 1).node))) * 2
+    check_tensor([y.node])
+    arrays: dict[str, np.ndarray] = {
+        "x": np.random.default_rng(4).normal(size=(4, 7)).astype(np.float32),
+        "at": np.array([1, -9, 9], np.int32),
+    }
+    expected = arrays["x"][[2, 0, 3]] * 2
+    np.testing.assert_array_equal(evaluate([y.node], arrays)[0], expected)
+    ports = (Port("x", dt.float32, (4, 7)), Port("at", dt.int32, (3,)))
+    graph = Graph(ports, (Port("y", dt.float32, (3, 7), y.node),))
+    state = compile_graph(graph, find_target(target), Options())
+    (launch,) = state.launches
+    for sink in (launch.sink, state.kernels[launch.sink].moved):
+        result = np.zeros(21, np.float32)
+        named = {"y": result, **{name: array.reshape(-1) for name, array in arrays.items()}}
+        run_kernel(sink, [named[each.name or "y"] for each in launch.storages])
+        np.testing.assert_array_equal(result.reshape(3, 7), expected)
+
+
+def test_a_primitive_of_memory_says_what_is_wrong_and_where_its_values_lie() -> None:
+    data = Tensor(np.array([[2**40], [3]]))
+    wrong = UOp(NEAREST, dt.int64, (data.node, Tensor.input("f", (2,), dt.float32).node))
+    with pytest.raises(InternalError, match="positions of type float32"):
+        check_tensor([wrong])
+    taken = Tensor(UOp(NEAREST, dt.int64, (data.node, Tensor.input("i", (2,), dt.int32).node)))
+    less = taken - 2**40  # from 3 - 2**40: beyond 32 bits
+    assert beyond([less.node], {less.node}, {"int64": "int32"}) == [less.node]
+    bounded = taken.minimum(7)
+    assert beyond([bounded.node], {bounded.node}, {"int64": "int32"}) == []
 
 
 def test_its_shape_follows_open_sizes() -> None:
