@@ -72,6 +72,25 @@ def test_weights(tmp_path: Path, dtype: DType, count: int, form: str) -> None:
     np.testing.assert_array_equal(got, values.astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "of_257", "of_1001"),
+    [(dt.bfloat16, 256, 1000), (dt.float8_e4m3fn, 256, 448), (dt.int4, 1, -7)],
+    ids=repr,
+)
+def test_an_open_size_is_rounded(dtype: DType, of_257: int, of_1001: int) -> None:
+    """Sizes are expressions where they are exact; in a stored type they are numbers of a run."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Cast", ["s"], ["c"], to=CODES[dtype]),
+        node("Cast", ["c"], ["y"], to=TensorProto.INT64),
+    ]
+    proto = model(nodes, inputs=[info("x", ["N"])], opset=OPSET)
+    y = import_model(proto.SerializeToString(), dims={"N": "1..2000"}).outputs["y"].node
+    for size, want in ((1, 1), (257, of_257), (1001, of_1001)):
+        (got,) = evaluate([y], {"x": np.zeros(size, np.float32)}, {"N": size})
+        assert got.tolist() == [want]
+
+
 def test_weights_of_another_length() -> None:
     for kind, count in ((TensorProto.INT4, 3), (TensorProto.UINT2, 9), (BF16, 2)):
         weight = TensorProto(name="w", data_type=kind, dims=[count], raw_data=b"\0" * 3 * count)

@@ -20,7 +20,7 @@ FRACTION = 0x007FFFFF
 def convert(x: Tensor, dtype: DType) -> Tensor:
     """A cast from or to a stored type, as arithmetic."""
     numbers = decode(x) if x.dtype.storage_type else x
-    return encode(numbers, dtype) if dtype.storage_type else numbers.cast(dtype)
+    return _encoded(numbers, dtype) if dtype.storage_type else numbers.cast(dtype)
 
 
 def decode(x: Tensor) -> Tensor:
@@ -59,6 +59,18 @@ def encode(x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "u
     "up", "down" or "nearest" to a power of two (float8_e8m0fnu, which ignores the sign). Integers
     keep their low bits.
     """
+    plain = _is_cast(dtype, saturate, rounding)
+    return x.cast(dtype) if plain else _encoded(x, dtype, saturate, rounding)
+
+
+def _is_cast(dtype: DType, saturate: bool, rounding: str) -> bool:
+    """Whether a cast to a stored type does what these options ask for."""
+    if dtype is dt.float8_e8m0fnu:
+        return saturate and rounding == "up"
+    return saturate or dtype.is_int or dtype.bits > 8 or FORMATS[dtype].nan is None
+
+
+def _encoded(x: Tensor, dtype: DType, saturate: bool = True, rounding: str = "up") -> Tensor:
     storage_type = dtype.held
     if dtype.is_int:
         whole = x.cast(dt.int32)
