@@ -55,7 +55,7 @@ cases = st.builds(
     threads=st.integers(1, 64),
     each=st.integers(1, 3),
     rows=st.integers(1, 4),
-    rows_as=st.sampled_from(("loop", "grid", "local", "upcast")),
+    rows_as=st.sampled_from(("loop", "grid", "local", "upcast", "vector")),
     subgroup=st.sampled_from((1, 4, 16, 32)),
     twice=st.booleans(),
     scarce=st.booleans(),
@@ -91,8 +91,9 @@ def shared_among_threads(sink: UOp, case: Case, caps: Caps) -> UOp:
             sink = Split(number, case.threads, outer).apply(sink, caps)
             number = outer + 1
         sink = To(number, "threads").apply(sink, caps) if case.threads > 1 else sink
+    lanes = case.rows in (2, 4) and case.dtype.bits == 32
     for r in [r for r in ranges(sink) if r.arg.kind == "loop"]:
-        if case.rows_as != "loop":
+        if case.rows_as != "loop" and (lanes or case.rows_as != "vector"):
             sink = To(r.arg.number, case.rows_as).apply(sink, caps)
     return sink
 
