@@ -15,7 +15,12 @@ const MODULES = [
   "check",
   "fetch",
   "device",
+  "given",
   "golden",
+  "memory",
+  "pipelines",
+  "replay",
+  "start",
   "model",
 ];
 
@@ -39,7 +44,8 @@ async function write(name, text) {
     // Properties that nobody else sees.
     mangle: {
       properties: {
-        regex: /^(cause|describe|encoder|given|group|kept|pass|pipeline|pool|reads|sizes|space|to|writes)$/,
+        regex:
+          /^(bridge|cause|check|describe|encoder|given|group|grouped|kept|key|layouts|owns|parsed|pass|pipeline|pipelined|pool|ranges|readback|reads|sizes|sizeTable|space|stored|to|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.

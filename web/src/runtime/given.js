@@ -1,0 +1,113 @@
+// What a caller gives, checked before anything of it reaches the device.
+
+import {fail} from "./errors.js";
+import {kindOf, bytesOf, toStorage} from "./types.js";
+import {evaluate} from "./expressions.js";
+import {stage, namesOf, evaluateAll, checkSizes} from "./check.js";
+
+/** The position of a name. */
+export function find(names, id, kind, name) {
+  const i = names.indexOf(name);
+  if (i < 0) fail(id, `${kind} "${name}"`, `there is no such ${kind}`, `use one of: ${names}`);
+  return i;
+}
+
+/** A caller's options. One that does not exist is told: it may be a slip of the pen. */
+export function chosen(options, names, id = "run.option") {
+  for (const name of Object.keys((options ??= {}))) find(names, id, "option", name);
+  return options;
+}
+
+/** The position of an entry, by default of the first. */
+export function entryOf({entries}, name = entries[0].name) {
+  return find(namesOf(entries), "run.entry", "entry", name);
+}
+
+/** What a run with these inputs, entry and sizes by name does: its sizes, and what is written before it. */
+export function plan(core, inputs, name, named) {
+  inputs ??= {};
+  const {parsed: m, ranges} = core,
+    entry = m.entries[entryOf(m, name)],
+    ports = entry.inputs.map((i) => m.inputs[i]),
+    names = namesOf(ports);
+  for (const given of Object.keys(inputs)) find(names, "run.input", "input", given);
+  const given = names.map((key) => {
+    const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
+    if (value == null) fail("run.input", `input "${key}"`, "it is missing", "give it too");
+    if (kindOf(value) === "GPUBuffer") return {buffer: value};
+    return !ArrayBuffer.isView(value) && (value.data ?? value.buffer) ? value : {data: value};
+  });
+  const shapes = given.map(({shape}) => shape && Array.from(shape, Number)),
+    symbols = resolve(m.symbols, ports, shapes, named ?? {}),
+    key = symbols.join();
+  if (core.key !== key) {
+    core.sizes = evaluateAll(m, symbols, "run.shape");
+    checkSizes(m, core.sizes, stage("run.shape"));
+    core.key = key;
+  }
+  const writes = ports.map((p, n) => {
+    const {data, buffer, offset = 0} = given[n],
+      shape = shapes[n],
+      whole = core.sizes.inputs[entry.inputs[n]];
+    const need = (good, because, id = "run.shape") =>
+      good || fail(id, `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
+    const size = bytesOf(whole, p);
+    need(!shape || shape.join() === whole.join(), `its shape is [${shape}]`);
+    if (buffer) {
+      const kind = kindOf(buffer);
+      need(kind === "GPUBuffer", `its buffer is ${kind}`, "run.dtype");
+      need(
+        offset >= 0 && offset % 4 === 0 && offset + size <= buffer.size,
+        `the GPU buffer has no ${size} bytes at ${offset}`,
+      );
+      // Writing the other inputs could overwrite it.
+      need(!core.owns.includes(buffer), "it is the model's own memory");
+      return {name: p.name, to: ranges[p.buffer], buffer, offset, size};
+    }
+    const bytes = toStorage(data, p, whole);
+    return {to: ranges[p.buffer], bytes, size};
+  });
+  return {entry, symbols, sizes: core.sizes, writes, outputs: entry.outputs.map((i) => m.outputs[i].name)};
+}
+
+/** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
+function resolve(symbols, ports, shapes, named) {
+  const found = new Map(),
+    need = stage("run.shape");
+  const set = (name, size, subject) => {
+    const {min, max, step} = symbols[find(namesOf(symbols), "run.shape", "size", name)];
+    need(
+      size >= min && size <= max && (size - min) % step === 0,
+      subject,
+      `${name} cannot be ${size}`,
+      `give ${min}..${max}, step ${step}`,
+    );
+    found.set(name, size);
+  };
+  for (const name of Object.keys(named)) set(name, Number(named[name]), `size "${name}"`);
+  // First the axes that are a symbol, then those that are computed from one unknown symbol.
+  for (const tokens of [1, 256])
+    ports.forEach(({name: input, shape: sizes}, i) => {
+      const shape = shapes[i],
+        subject = `input "${input}"`;
+      need(
+        !shape || shape.length === sizes.length,
+        subject,
+        `its shape is [${shape}]`,
+        `give ${sizes.length} axes`,
+      );
+      sizes.forEach((size, axis) => {
+        const [unknown, other] = symbols.filter(
+          ({name}) => size.length <= tokens && size.includes("$" + name) && !found.has(name),
+        );
+        if (!unknown || other) return;
+        const {name, max, step} = unknown;
+        need(shape, subject, "its shape is missing", "give {data, shape}");
+        const at = (value) => evaluate(size, found.set(name, value), subject, "run.shape"),
+          most = at(max),
+          slope = (most - at(max - step)) / step;
+        set(name, max - (most - shape[axis]) / slope, subject);
+      });
+    });
+  return symbols.map(({name, max}) => found.get(name) ?? max);
+}

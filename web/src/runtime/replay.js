@@ -1,0 +1,215 @@
+// Replaying a manifest's steps: all that a run records, submits and reads.
+
+import {fail} from "./errors.js";
+import {product, bytesOf, fromStorage} from "./types.js";
+import {namesOf} from "./check.js";
+import {cut} from "./golden.js";
+
+/**
+ * Give the device work, at once; what it has against it becomes an error. `inputs`: those that are GPU buffers of the
+ * caller's; undefined while memory is set up.
+ * @param {any} core @param {(core: any) => void} work @param {string[]} [inputs]
+ */
+export async function guard(core, work, inputs) {
+  const {device} = core,
+    filters = /** @type {GPUErrorFilter[]} */ (["internal", "out-of-memory", "validation"]);
+  for (const filter of filters) device.pushErrorScope(filter);
+  work(core);
+  // The last scope comes first. Of a lost device there is no news here, but from check.
+  const faults = await Promise.all(filters.map(() => device.popErrorScope())).catch(() => []);
+  core.check();
+  const [invalid, memory] = faults,
+    fault = faults.find((fault) => fault),
+    theirs = invalid && inputs?.join();
+  if (theirs)
+    fail(
+      "run.input.buffer",
+      `input "${theirs}"`,
+      fault.message,
+      "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed",
+    );
+  if (fault)
+    fail(
+      memory || !inputs ? "device.memory" : "device.run",
+      "the GPU",
+      fault.message,
+      "use a larger GPU, or load the model again",
+    );
+}
+
+/** A run of a model: what its modules share, and what it records. */
+export const begin = (core) => ({...core, encoder: core.device.createCommandEncoder()});
+
+/** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
+export async function replay(core, {entry, symbols, sizes, writes}, keep, describe) {
+  const {parsed: m, device, stats, ranges} = core,
+    run = {
+      ...begin(core),
+      sizes,
+      describe,
+      given: namesOf(writes.filter(({buffer}) => buffer)),
+    };
+  const key = symbols.join();
+  if (core.sizeTable && core.written !== key) {
+    device.queue.writeBuffer(core.sizeTable, 0, Int32Array.from(symbols));
+    core.written = key;
+    stats.uniformWrites++;
+  }
+  for (const {to, bytes, buffer, offset, size} of writes) {
+    if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
+    else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
+  }
+  await walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
+  let end = 0;
+  const outputs = entry.outputs.map((i) => {
+    const p = m.outputs[i],
+      shape = sizes.outputs[i],
+      from = ranges[p.buffer],
+      offset = end,
+      size = bytesOf(shape, p),
+      kept = keep.includes(p.name);
+    if (!kept && size) {
+      copy(run, from, from.offset, core.readback, offset, size);
+      end += size;
+    }
+    return {i, p, shape, offset, kept: kept && {...from, size}};
+  });
+  stats.runs++;
+  const bytes = await submit(run, end),
+    arrays = [];
+  for (const {i, p, shape, offset, kept} of outputs)
+    if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
+  return Object.fromEntries(
+    outputs.map(({i, p, shape: whole, kept}) => {
+      const {name, dtype, storage, axis, count, slices} = p,
+        shape = [...whole];
+      if (kept) return [name, {name, dtype, storage, shape, gpu: kept}];
+      if (arrays[count]) {
+        const n = Number(arrays[count]);
+        if (n < 0 || n > shape[axis]) fail("replay.count", name, `it has ${n} elements`);
+        shape[axis] = n;
+      }
+      const result = {
+        name,
+        dtype,
+        shape,
+        data: arrays[i].subarray(0, product(shape)),
+        get slices() {
+          return cut(this, slices);
+        },
+      };
+      return [name, result];
+    }),
+  );
+}
+
+/** Record steps [i, end). Only a branch, which must read its condition, waits. */
+async function walk(run, i, end) {
+  const {parsed: m, stats, ranges, describe} = run;
+  while (i < end) {
+    const step = m.steps[i],
+      values = run.sizes.steps[i];
+    if (step.op === "launch") {
+      if (values.every((count) => count > 0)) {
+        if (describe || !run.pass) {
+          run.pass?.end();
+          run.pass = run.encoder.beginComputePass(describe?.(step));
+          stats.passes++;
+        }
+        run.pass.setPipeline(run.pipelined[step.kernel]);
+        run.pass.setBindGroup(0, run.grouped[i]);
+        run.pass.dispatchWorkgroups(values[0], values[1], values[2]);
+        stats.launches++;
+      }
+    } else if (step.op === "copy") {
+      const to = ranges[step.destination],
+        [size] = values;
+      let from = ranges[step.source],
+        at = from.offset + step.source_offset;
+      if (size) {
+        if (from.buffer === to.buffer)
+          copy(run, from, at, (from = run.bridge), (at = 0), size);
+        copy(run, from, at, to, to.offset + step.destination_offset, size);
+      }
+    } else if (step.op === "if") {
+      const second = i + 1 + step.then,
+        after = second + step.otherwise,
+        holds = await condition(run, step);
+      await walk(run, holds ? i + 1 : second, holds ? second : after);
+      i = after - 1;
+    } else {
+      for (let iteration = 0; iteration < step.bound && (await condition(run, step)); iteration++) {
+        await walk(run, i + 1, i + 1 + step.body);
+      }
+      i += step.body;
+    }
+    i++;
+  }
+}
+
+function copy(run, from, offset, to, at, size) {
+  run.pass?.end();
+  run.pass = null;
+  run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
+}
+
+/**
+ * Submit what was recorded. The first bytes of the readback buffer then.
+ * @returns {Promise<ArrayBuffer>}
+ */
+export async function submit(run, size, {buffer} = run.readback) {
+  run.pass?.end();
+  run.pass = null;
+  const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.given ?? []);
+  run.stats.submits++;
+  let bytes = new ArrayBuffer(0);
+  // Told below, when the bytes are there.
+  done.catch(() => {});
+  try {
+    if (size) {
+      await buffer.mapAsync(1, 0, size);
+      bytes = buffer.getMappedRange(0, size).slice(0);
+      buffer.unmap();
+    }
+  } catch (error) {
+    // The news of a lost device may come a moment after the failure that it causes.
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    run.check();
+    fail("device.read", "the GPU", error.message, "load the model again");
+  }
+  await done;
+  return bytes;
+}
+
+/** The first bytes of a range, after what was recorded. */
+export function fetchRange(run, from, size) {
+  copy(run, from, from.offset, run.readback, 0, size);
+  return submit(run, size);
+}
+
+/** The int32 at the start of a step's condition: whether it holds. */
+async function condition(run, step) {
+  const bytes = await fetchRange(run, run.ranges[step.condition], 4);
+  run.encoder = run.device.createCommandEncoder();
+  return new Int32Array(bytes)[0];
+}
+
+/** States get their initial values. */
+export async function restore(core) {
+  const run = begin(core),
+    {parsed: m, ranges, stored, encoder} = run;
+  for (const {buffer, initial} of m.states) {
+    const to = ranges[buffer],
+      from = stored[initial];
+    encoder.clearBuffer(to.buffer, to.offset, to.size);
+    if (from)
+      encoder.copyBufferToBuffer(
+        from.buffer,
+        from.offset,
+        to.buffer,
+        to.offset,
+        m.weights[initial].bytes,
+      );
+  }
+  await submit(run);
+}

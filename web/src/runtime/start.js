@@ -1,0 +1,57 @@
+// Getting a model ready to run: its files fetched, its memory filled, its kernels compiled.
+
+import {fetchFile} from "./fetch.js";
+import {allocate} from "./memory.js";
+import {compile} from "./pipelines.js";
+import {guard, restore} from "./replay.js";
+
+/** Weights arrive while the pipelines compile. */
+export async function start(core, base, signal, onProgress) {
+  const {parsed: m, device, stats} = core;
+  const needed = m.files.filter(({name}) => !name.startsWith("golden"));
+  const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
+  let loaded = 0;
+  const report = () => {
+    core.check();
+    signal.throwIfAborted();
+    onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
+  };
+  report();
+  await guard(core, allocate);
+  const uploads = m.files.map(() => []);
+  m.weights.forEach(({segments}, i) => {
+    let {buffer, offset: at} = core.stored[i];
+    for (const segment of segments) {
+      uploads[segment.file].push({...segment, buffer, at});
+      at += segment.bytes;
+    }
+  });
+  const sources = [],
+    tasks = [];
+  for (const file of needed) {
+    const number = m.files.indexOf(file);
+    // At most three at a time.
+    const task = Promise.resolve(tasks.at(-3))
+      .then(() =>
+        fetchFile(base, file, signal, (count) => {
+          loaded += count;
+          stats.bytesFetched += count;
+          report();
+        }),
+      )
+      .then((bytes) => {
+        core.check();
+        for (const piece of uploads[number])
+          device.queue.writeBuffer(piece.buffer, piece.at, bytes, piece.offset, piece.bytes);
+        if (file.name.startsWith("kernels")) sources[number] = bytes;
+      });
+    task.catch(() => {});
+    tasks.push(task);
+  }
+  const arrived = async (prefix) => {
+    // Awaited one by one: of several faults the first in the files' order is the one told.
+    for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
+  };
+  await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
+  if (m.states[0]) await restore(core);
+}
