@@ -135,8 +135,6 @@ static te_status check_names(const te_model *model, te_error *error) {
 
 /* --- stage 5: indices ------------------------------------------------------------------------ */
 
-static bool within(int32_t index, uint32_t count) { return index >= 0 && (uint32_t)index < count; }
-
 static TE_NOINLINE bool file_of(const te_model *model, te_range_record range, const char *kind) {
     return within(range.file, TOTAL(FILES)) && starts(model->files[range.file].name, kind);
 }

@@ -43,6 +43,10 @@ te_error *te_no_error(te_error *error); /* cleared */
         if (status_ != TE_OK) return status_;                                                      \
     } while (0)
 
+static inline bool within(int32_t index, uint32_t count) {
+    return index >= 0 && (uint32_t)index < count;
+}
+
 /* --- arithmetic on numbers from files: false beyond 53 bits ---------------------------------- */
 
 bool te_add(int64_t a, int64_t b, int64_t *sum);
@@ -338,6 +342,7 @@ te_reader te_folder_reader(const char *folder);
 te_cache te_folder_cache(const char *folder);
 #endif
 te_status te_check_plan(const te_model *model, const char *plan, te_error *error);
+te_status te_load_files(te_model *model, te_error *error); /* stage 11 for all but goldens */
 te_status te_check_file(const te_model *model, int32_t file, te_error *error); /* stage 11 */
 te_status te_read_part(const te_model *model, const te_file_record *file, int64_t offset,
                        void *into, size_t bytes, te_error *error);
@@ -410,6 +415,28 @@ struct te_context {
     te_binding *inputs, *outputs;
     te_timing *timings; /* of each step, NULL without profile */
 };
+
+/* tinyedge_context.c: every public function of a context ends by te_finish. */
+te_status te_finish(te_context *context, te_status status);
+te_status te_need_idle(const te_context *context, te_error *error); /* no run is going on */
+
+/* tinyedge_tensors.c: whether a tensor may be a port's, and whether its shape is this one. */
+te_status te_check_index(te_context *context, te_group group, int index);
+te_status te_check_tensor(const te_tensor *tensor, const te_port_record *port, te_error *error);
+te_status te_check_shape(const te_port_record *port, const te_tensor *tensor,
+                         const int64_t *shape, te_error *error);
+
+/* Where the elements of a part of a port lie on both sides. `start` is the first index of each
+   axis; NULL: all zero. The caller's memory is checked to hold `shape`. */
+te_status te_plan_transfer(const te_port_record *port, const int64_t *whole, const int64_t *start,
+                           const int64_t *shape, const te_tensor *tensor, te_status id,
+                           te_transfer *transfer, te_error *error);
+
+/* Copy on the device, in the order of its work; or now, whichever memory it is. */
+te_status te_exchange(te_context *context, const te_port_record *port, const te_transfer *plan,
+                      const te_tensor *tensor, bool to_tensor);
+te_status te_transfer_now(te_context *context, const te_port_record *port, te_transfer *plan,
+                          const te_tensor *tensor, bool to_tensor);
 
 /* What an API must give. Things are named by their number in the model; numbers, ranges and
    sizes were checked. What a device is asked for it may begin and do later, in the order of the
