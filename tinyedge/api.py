@@ -26,9 +26,10 @@ from tinyedge.remarks import remarks
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import Inspection
-    from tinyedge.export.package.package import Extra, Files, Stamp
+    from tinyedge.export.package.package import Extra
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
+    from tinyedge.export.stamps import Files, Stamp
     from tinyedge.export.states import Spec
 
 Progress = Callable[..., None]

@@ -15,8 +15,9 @@ from tests.bundles import programs
 from tinyedge.core.errors import InputError
 from tinyedge.export.bundle.files import read
 from tinyedge.export.package import replace
-from tinyedge.export.package.package import stamp, write_bundle
+from tinyedge.export.package.package import write_bundle
 from tinyedge.export.package.replace import PARTIAL, STALE_SECONDS
+from tinyedge.export.stamps import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 

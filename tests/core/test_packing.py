@@ -9,7 +9,8 @@ import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, run
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.packing import FEWEST, WIDTHS, pack, packed_bits
+from tinyedge.core.compiler.schedule.packing import pack
+from tinyedge.core.ir.packed import FEWEST, WIDTHS, packed_bits
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 

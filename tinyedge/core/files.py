@@ -10,27 +10,33 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+NOT_REGULAR = "it is no regular file"
+
 
 @contextmanager
-def regular_file(path: Path) -> Iterator[tuple[FileIO, int]]:
-    """A regular file, open to be read, and its size in bytes.
+def regular_file(path: Path, *, links: bool = False) -> Iterator[tuple[FileIO, os.stat_result]]:
+    """A regular file, open to be read, and what the system says of it.
 
-    Raises OSError for anything else, links too; a pipe that nobody writes to is not waited for.
+    links: symbolic links are followed. Raises OSError for anything else; a pipe that nobody writes
+    to is not waited for.
     """
-    if path.is_symlink():
+    if not links and path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags | (0 if links else getattr(os, "O_NOFOLLOW", 0)))
     with FileIO(descriptor, "rb") as file:
         status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        yield file, status.st_size
+            raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+        yield file, status
 
 
 def read_regular_file(path: Path, limit: int) -> bytes:
     """A regular file's bytes. Raises OSError, also where there are more than `limit`."""
-    with regular_file(path) as (file, size):
-        if size > limit:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {limit}", str(path))
+    with regular_file(path) as (file, status):
+        if status.st_size > limit:
+            because = f"it has {status.st_size} bytes, more than {limit}"
+            raise OSError(errno.EFBIG, because, str(path))
         return file.read(limit)

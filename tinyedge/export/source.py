@@ -15,9 +15,9 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.options import ImportOptions
-from tinyedge.export.package.package import Stamp, stamp
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, with_slices
+from tinyedge.export.stamps import Stamp, stamp
 from tinyedge.export.states import Spec, with_states
 
 if TYPE_CHECKING:

@@ -626,8 +626,8 @@ def _check_folder(path: Path) -> None:
 def _opened(path: Path, missing: str) -> Iterator[tuple[FileIO, int]]:
     """A regular file and its size. Links, pipes and devices count as missing."""
     try:
-        with regular_file(path) as opened:
-            yield opened
+        with regular_file(path) as (file, status):
+            yield file, status.st_size
     except (OSError, ValueError) as error:
         because = getattr(error, "strerror", None) or str(error)
         raise refuse(missing, f"it cannot be read: {because}", str(path)) from error

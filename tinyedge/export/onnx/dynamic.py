@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.dynamic import is_dynamic, most
 from tinyedge.core.errors import UnsupportedOp
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.dynamic_sizes import is_dynamic, most
 from tinyedge.core.ir.shapes import maximum, minimum, symbol
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, toposort
 from tinyedge.core.tensor.graph import Port

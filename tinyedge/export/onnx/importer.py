@@ -26,6 +26,7 @@ from tinyedge.export.onnx.known import ConstantPropagation, constant
 from tinyedge.export.onnx.ordering import name_of, ordered, uses_of
 from tinyedge.export.onnx.outputs import check_types, named
 from tinyedge.export.onnx.reader import canonical_domain
+from tinyedge.export.onnx.refusals import raise_refusals
 from tinyedge.export.onnx.registry import REFUSED, Function, Node, lookup
 from tinyedge.export.onnx.selection import Left, select
 from tinyedge.export.onnx.size_limits import SizeLimits
@@ -46,7 +47,7 @@ def import_model(
     """
     importer = Importer(source, options or ImportOptions())
     imported = importer.run()
-    importer.raise_refusals()
+    raise_refusals(importer.model.label, [error for _, _, error in importer.refusals])
     if not importer.options.allow_unused:
         importer.check_bounds()
     return imported
@@ -162,30 +163,6 @@ class Importer:
                 id="input.bound",
                 supported=", ".join(sorted(self.bounded)) or "none: the model needs no bound",
             )
-
-    def raise_refusals(self) -> None:
-        """One error for everything that was refused."""
-        errors = [error for _, _, error in self.refusals]
-        if not errors:
-            return
-        damaged = [error for error in errors if not isinstance(error, UnsupportedOp)]
-        if damaged:
-            raise damaged[0]
-        if len(errors) == 1:
-            raise errors[0]
-        lines = [f"{error.subject}: {error.because}" for error in errors]
-        shown = lines[:50]
-        if len(lines) > 50:
-            shown.append(f"and {len(lines) - 50} more")
-        supported = sorted({error.supported for error in errors if error.supported})
-        steps = sorted({error.next for error in errors if error.next})
-        raise UnsupportedOp(
-            f"{self.model.label}: {len(errors)} nodes cannot be imported",
-            "\n             ".join(shown),
-            id="model.unsupported",
-            supported="; ".join(supported[:5]),
-            next="; ".join(steps[:5]),
-        )
 
     # The walk.
 

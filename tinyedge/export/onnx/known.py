@@ -17,10 +17,10 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core import stored
-from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.movement import MOVEMENTS, slices
+from tinyedge.core.ir.packed import FEWEST, packed_bits
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.shapes import product

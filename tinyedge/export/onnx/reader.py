@@ -7,7 +7,6 @@ import math
 import mmap
 import os
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from onnx import TensorProto
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
+from tinyedge.core.files import NOT_REGULAR, regular_file
 from tinyedge.export.limits import Limits
 
 Buffer = Union[bytes, memoryview]
@@ -126,22 +126,12 @@ def _mapped(path: Path, *, own: bool = False) -> Buffer:
 
     own: it is no link, and has no other name. Raises OSError.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags | (getattr(os, "O_NOFOLLOW", 0) if own else 0))
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(status.st_mode) or (own and status.st_nlink > 1):
-            raise OSError(errno.EINVAL, NOT_PLAIN)
+    with regular_file(path, links=not own) as (file, status):
+        if own and status.st_nlink > 1:
+            raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
         if not status.st_size:
             return memoryview(b"")
-        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-    finally:
-        os.close(descriptor)
-
-
-NOT_PLAIN = "it is not a plain file"
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _parse(data: Buffer, label: str) -> Any:
@@ -443,7 +433,7 @@ def _data_file(model: Model, location: str | bytes, subject: str) -> Buffer:
             model.files[path] = _mapped(path, own=not model.limits.links)
         return model.files[path]
     except OSError as error:
-        if error.strerror == NOT_PLAIN:
+        if error.strerror == NOT_REGULAR:
             raise _outside(subject, location) from error
         raise ModelError(
             subject,

@@ -20,14 +20,11 @@ from tinyedge.export.bundle.golden import Golden
 from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT
 from tinyedge.export.package.replace import new_folder, put, remove_left
 from tinyedge.export.package.trust import remember
+from tinyedge.export.stamps import Files, stamp
 
 # A file to copy, content, or content that holds the SHA-256 of the bundle's manifest.
 Extra = Union[Path, bytes, Callable[[str], bytes]]
 
-# What an export read, by its path: the identity, size and time of a file that is mapped all the
-# while; nothing of others.
-Stamp = tuple[int, ...]
-Files = Mapping[Path, Union[Stamp, None]]
 
 # What the Makefile of a bundle builds, and the file by which its folder is known.
 BUILT = re.compile(r"build/(run|flags|[a-z0-9_]+\.(o|a|so))")
@@ -86,11 +83,6 @@ def write_bundle(
             else "free some space, or choose another place",
         ) from error
     return place
-
-
-def stamp(status: os.stat_result) -> Stamp:
-    """What changes when a file does."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _check_unchanged(inputs: Files) -> None:

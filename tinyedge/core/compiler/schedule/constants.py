@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.schedule.packing import FEWEST, packed_bits
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.movement import fills
+from tinyedge.core.ir.packed import FEWEST, packed_bits
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.shapes import maximum, product

@@ -19,7 +19,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     order_reductions,
     split_ranges,
 )
-from tinyedge.core.compiler.schedule.dynamic import bound_ranges, is_dynamic, read_dynamic_sizes
+from tinyedge.core.compiler.schedule.dynamic import bound_ranges, read_dynamic_sizes
 from tinyedge.core.compiler.schedule.indexing import Indexer
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
 from tinyedge.core.compiler.schedule.layout import (
@@ -32,6 +32,7 @@ from tinyedge.core.compiler.schedule.layout import (
 from tinyedge.core.compiler.schedule.packing import unpack
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
+from tinyedge.core.ir.dynamic_sizes import is_dynamic
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, product

@@ -13,28 +13,13 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.dtype import DType
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.uop import UOp, as_node, cast, const, elementwise
 
-WIDTHS = (2, 4, 8, 16)
-FEWEST = 8192  # elements of a weight worth packing
 CHUNK = 1 << 16  # words that are packed at a time
-
-
-def packed_bits(data: Any, dtype: DType) -> int:
-    """Bits that each element of a weight is packed into; 0: it is not packed."""
-    if data is None or not dtype.is_int or data.size <= FEWEST:
-        return 0
-    least, greatest = int(data.min()), int(data.max())
-    for bits in WIDTHS:
-        low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if least < 0 else (0, 1 << bits)
-        if low <= least and greatest < high:
-            return bits if bits <= dtype.bits else 0
-    return 0
 
 
 def pack(values: Any, bits: int) -> Any:

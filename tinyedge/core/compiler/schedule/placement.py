@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.fuse import decide, is_source
 from tinyedge.core.compiler.schedule.launches import ScheduleOptions
-from tinyedge.core.compiler.schedule.packing import packed_bits
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Placement, TensorBuffer, View, row_major
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.memory import kernels_write
+from tinyedge.core.ir.packed import packed_bits
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, consumers, toposort
 

@@ -11,8 +11,8 @@ from math import prod
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.launches import ScheduleOptions
-from tinyedge.core.compiler.schedule.packing import packed_bits
 from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.packed import packed_bits
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, toposort
