@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPORT = """
 import os, resource, signal, sys
 from tests.bundles import programs
-from tinyedge.export.package import write_bundle
+from tinyedge.export.package.package import write_bundle
 
 out, how = sys.argv[1:]
 calls = 0
@@ -367,8 +367,8 @@ import ctypes, itertools, os, sys
 from pathlib import Path
 from tests.bundles import programs
 from tinyedge.core.errors import InputError
-from tinyedge.export.bundle import read
-from tinyedge.export.package import write_bundle
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package.package import write_bundle
 from tinyedge.export.package.replace import remove_left
 
 folder, mode = Path(sys.argv[1]), sys.argv[2]
@@ -472,13 +472,13 @@ WRITERS = """
 import os, sys
 from pathlib import Path
 from tests.bundles import programs
-from tinyedge.export.bundle import read
-from tinyedge.export.package import write_bundle
+from tinyedge.export.bundle.files import read
+from tinyedge.export.package.package import write_bundle
 
 place = Path(sys.argv[1])
 fall_back = sys.argv[2] == "in two"
 if fall_back:
-    from tinyedge.export import replace
+    from tinyedge.export.package import replace
     replace.exchange = lambda one, other: False
 
 def work(number):
