@@ -21,7 +21,7 @@ def test_halves(width: int, optimize: bool, target: str, device: Device) -> None
     options = Options(optimize, precision="fp16")
     caps = find_target(target).caps()
     if not caps.fp16_storage:
-        with pytest.raises(InputError, match="keeps no halves"):
+        with pytest.raises(InputError, match="keeps no fp16 values"):
             check_options(target, options)
         return
     values = np.array(VALUES, np.float32)[-width:]

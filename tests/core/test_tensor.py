@@ -321,3 +321,20 @@ def test_a_product_that_is_wanted_itself() -> None:
     np.testing.assert_allclose(
         evaluate([repeated.node], {})[0], floats(3, 1, 4)[:, 0] * 12, rtol=1e-5
     )
+
+
+def test_a_product_of_halves_is_summed_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves are held as float32, so a cast to that below the sum changes nothing."""
+    einsum, asked = np.einsum, []
+
+    def observed(*operands: Any, **options: Any) -> Any:
+        asked.append(options["optimize"])
+        return einsum(*operands, **options)
+
+    monkeypatch.setattr(np, "einsum", observed)
+    a, b = floats(3, 4).astype(np.float16), floats(4, 5, seed=1).astype(np.float16)
+    terms = Tensor(a).unsqueeze(-1) * Tensor(b)
+    want = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_allclose(terms.cast(dt.float32).sum(1).numpy(), want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(terms.sum(1).numpy(), want, rtol=2.0**-10, atol=1e-6)
+    assert asked == [True, True]
