@@ -168,6 +168,34 @@ def test_buffers_that_the_device_refuses(page: Any) -> None:
     assert got["scope"] is None and got["uncaptured"] == 0
 
 
+def test_what_a_kept_output_can_be(page: Any, site: Site) -> None:
+    """The input of another model on the device, not of the same one; its count is beside it."""
+    program = programs.selection(TARGET)
+    write_bundle(program, site.folder / "selection", extras=runtime_files(program))
+    got = evaluate(
+        page,
+        """
+        const source = await load("/counter/"), device = source.device;
+        const other = await load("/counter/", {device}), chosen = await load("/selection/");
+        const {total} = await source.run({x}, {keep: ["total"]});
+        const given = {...total.gpu, shape: total.shape};
+        const refused = await errorOf(() => source.run({x: given}));
+        const fed = (await other.run({x: given})).total.data[0];
+        const rows = new Float32Array(16);
+        const out = await chosen.run({x: rows, n: [3]}, {keep: ["picked"]});
+        const part = await errorOf(() => chosen.run({x: rows, n: [3.5]}));
+        const nested = await errorOf(() => source.run({x: [Array.from(x)]}));
+        return {refused, fed, kept: out.picked.shape, cut: out.beside.shape,
+                number: out.number.data[0], ids: [part.id, nested.id]};
+        """,
+    )
+    assert got["refused"]["id"] == "run.shape"
+    assert "the model's own memory" in got["refused"]["because"]
+    assert got["fed"] == 10 + 11
+    assert (got["kept"], got["cut"], got["number"]) == ([8, 2], [2, 3], 3)
+    assert got["ids"] == ["run.range", "run.shape"]
+
+
 def test_a_refused_buffer_before_a_condition_is_read(page: Any) -> None:
     got = evaluate(
         page,
