@@ -10,7 +10,22 @@ In short:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it is first used
+    from tinyedge.api import export_function, export_onnx
+    from tinyedge.core.errors import (
+        BundleError,
+        DeviceError,
+        InputError,
+        InternalError,
+        ModelError,
+        RunError,
+        TinyedgeError,
+        UnsupportedOp,
+    )
+    from tinyedge.core.tensor.tensor import Tensor
+    from tinyedge.model import Model, load
 
 __version__ = "0.1.0"
 
@@ -30,7 +45,21 @@ _HOMES = {
     "UnsupportedOp": "tinyedge.core.errors",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "BundleError",
+    "DeviceError",
+    "InputError",
+    "InternalError",
+    "Model",
+    "ModelError",
+    "RunError",
+    "Tensor",
+    "TinyedgeError",
+    "UnsupportedOp",
+    "export_function",
+    "export_onnx",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
