@@ -21,7 +21,7 @@ HALF_TOLERANCE = 2e-2
 # Exported with precision="fp16" as well, and how far their outputs may be off.
 HALF = {"opennsfw": HALF_TOLERANCE, "minilm": HALF_TOLERANCE, "ocr_det": HALF_TOLERANCE}
 
-_FILE = models.CACHE.parents[1] / "tinyedge" / "core" / "uop.py"
+_FILE = models.CACHE.parents[1] / "tinyedge" / "core" / "ir" / "uop.py"
 
 
 @dataclass(frozen=True)
