@@ -11,6 +11,7 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, find_target, reference, run
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.schedule.launches import ScheduleOptions
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
@@ -56,7 +57,7 @@ def test_parts_of_weights(target: str, device: Device) -> None:
     expected = reference(tensors, inputs)
     caps = replace(find_target(target).caps(), binding_bytes=2048, bindings=8)
     roots = tuple(tensor.node for tensor in tensors.values())
-    done = split_weights(roots, caps, {}, False)
+    done = split_weights(roots, ScheduleOptions(caps))
     split = {name: Tensor(done[tensor.node]) for name, tensor in tensors.items()}
     sources = [
         n.arg.source for n in toposort([t.node for t in split.values()]) if n.op is ops.BUFFER
