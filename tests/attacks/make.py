@@ -346,7 +346,7 @@ def unknown_feature(m: Manifest) -> None:
 
 @manifest("plain")
 def features_no_array(m: Manifest) -> None:
-    m["features"] = "if"
+    m["features"] = "loop"
 
 
 @manifest("plain")
@@ -456,6 +456,16 @@ def storage_that_cannot_hold(m: Manifest) -> None:
 @manifest("plain")
 def unknown_step(m: Manifest) -> None:
     m["steps"][0]["op"] = "exec"
+
+
+@manifest("everything")
+def step_that_version_1_once_had(m: Manifest) -> None:
+    m["steps"][1] = {"op": "if", "condition": 3, "then": 2, "otherwise": 1}
+
+
+@manifest("plain")
+def feature_that_version_1_once_had(m: Manifest) -> None:
+    m["features"] = ["if"]
 
 
 @manifest("plain")
@@ -804,7 +814,7 @@ def block_leaves_its_entry(m: Manifest) -> None:
 
 @manifest("everything")
 def block_leaves_its_block(m: Manifest) -> None:
-    m["steps"][6]["then"] = 4
+    m["steps"][6]["body"] = 4
 
 
 @manifest("everything")

@@ -19,7 +19,6 @@ from tinyedge.export.verify.verify import verify
 MAKERS = (
     programs.addition,
     programs.symbolic,
-    programs.branch,
     programs.repeat,
     programs.counter,
     programs.ports,

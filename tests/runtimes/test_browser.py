@@ -92,13 +92,6 @@ def test_a_size_known_by_a_sum(browser: Browser, tmp_path: Path, each: int) -> N
         assert raised.value.id == "run.shape"
 
 
-@pytest.mark.parametrize("condition", [True, False])
-def test_branch(browser: Browser, tmp_path: Path, condition: bool) -> None:
-    bundle = write(programs.branch(TARGET), tmp_path)
-    outputs, _ = browser.run_in_page(bundle, {"x": ramp(64), "condition": np.array(condition)})
-    np.testing.assert_array_equal(outputs["y"], ramp(64) + (1 if condition else -1))
-
-
 @pytest.mark.parametrize(("bound", "turns"), [(100, 5), (3, 3)])
 def test_loop(browser: Browser, tmp_path: Path, bound: int, turns: int) -> None:
     bundle = write(programs.repeat(TARGET, bound), tmp_path)

@@ -43,7 +43,7 @@ const x = new Float32Array(64).fill(1);
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("faults")
-    for name in ("addition", "counter", "branch", "symbolic"):
+    for name in ("addition", "counter", "repeat", "symbolic"):
         program = getattr(programs, name)(TARGET)
         write_bundle(program, root / name, extras=runtime_files(program))
     return root
@@ -200,12 +200,11 @@ def test_a_refused_buffer_before_a_condition_is_read(page: Any) -> None:
     got = evaluate(
         page,
         """
-        const model = await load("/branch/"), bad = buffer(model.device, STORAGE);
-        const condition = {data: [true], shape: []};
-        const fault = await errorOf(() => model.run({x: bad, condition}));
+        const model = await load("/repeat/"), bad = buffer(model.device, STORAGE), n = [1];
+        const fault = await errorOf(() => model.run({x: bad, n}));
         const good = buffer(model.device);
         model.device.queue.writeBuffer(good, 0, x);
-        return [fault.id, (await model.run({x: good, condition})).y.data[0]];
+        return [fault.id, (await model.run({x: good, n})).x_out.data[0]];
         """,
     )
     assert got == ["run.input.buffer", 2]
@@ -528,7 +527,7 @@ def test_an_abort_while_kernels_compile(page: Any) -> None:
         """
         const stop = new AbortController(), {signal} = stop;
         const onProgress = ({compiled}) => compiled && stop.abort(new Error("enough"));
-        return (await errorOf(() => load("/branch/", {signal, onProgress}))).text;
+        return (await errorOf(() => load("/repeat/", {signal, onProgress}))).text;
         """,
     )
     assert got == "enough"

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.runtimes_c.test_runtime import Arrays, floats
 from tests.targets import programs
-from tinyedge.core.program.program import Copy, Entry, If, Launch, Loop, Port, Program, Symbol
+from tinyedge.core.program.program import Copy, Entry, Launch, Loop, Port, Program, Symbol
 
 Run = tuple[str, Arrays]
 
@@ -38,14 +38,14 @@ def growing(target: str) -> Program:
 
 
 def nested(target: str) -> Program:
-    """Launches and copies before, inside and behind loops in a branch: many straight pieces."""
+    """Launches and copies before, inside and behind loops in a loop: many straight pieces."""
     program = programs.repeat(target)
     (entry,) = program.entries
     (loop,) = entry.steps
     assert isinstance(loop, Loop)
     launch = loop.body[0]
     aside = Copy(0, 2, 256)
-    body = (launch, If(1, (Copy(2, 3, 256), launch, loop), (aside,)), launch, aside)
+    body = (launch, Loop(1, 2, (Copy(2, 3, 256), launch, loop)), launch, aside)
     steps = (aside, Loop(1, 3, body), aside, Copy(3, 0, 256))
     buffers = (*program.buffers, programs.place(2), programs.place(3))
     return replace(program, buffers=buffers, entries=(replace(entry, steps=steps),))
@@ -77,10 +77,6 @@ RUNS: dict[str, tuple[Callable[[str], Program], list[Run]]] = {
         ],
     ),
     "growing": (growing, [("main", {"x": floats(n, 64, seed=n)}) for n in (3, 0, 4, 0, 1, 4)]),
-    "branch": (
-        programs.branch,
-        [("main", {"x": floats(64), "condition": np.array(on)}) for on in (True, False, True)],
-    ),
     "repeat": (
         programs.repeat,
         [("main", {"x": floats(64), "n": np.array([n], np.int64)}) for n in (7, 0, 500)],

@@ -58,8 +58,8 @@ def corpus(folder: Path) -> Path:
     makers = [
         *(bundles.plain, bundles.everything, bundles.pictures),
         *(lambda make=make: make("cpu") for make in (programs.addition, programs.symbolic)),
-        *(lambda make=make: make("cpu") for make in (programs.branch, programs.counter)),
-        *(lambda make=make: make("cpu") for make in (programs.ports, programs.repeat)),
+        *(lambda make=make: make("cpu") for make in (programs.counter, programs.ports)),
+        lambda: programs.repeat("cpu"),
     ]
     number = 0
     for maker in makers:

@@ -133,13 +133,13 @@ def test_two_contexts_in_two_threads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads: int) -> None:
-    """States, branches, loops, counts, conversions, symbols: all accesses stay inside."""
+    """States, loops, counts, conversions, symbols: all accesses stay inside."""
     compiler, sanitize = build.sanitized()
     objects = []
     for source in build.RUNTIME:
         objects.append(tmp_path / f"{source.stem}.o")
         build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
-    small = (programs.symbolic, programs.branch, programs.repeat, programs.counter, programs.ports)
+    small = (programs.symbolic, programs.repeat, programs.counter, programs.ports)
     for program in (
         *(make("cpu") for make in small),
         programs.selection("cpu"),

@@ -114,16 +114,6 @@ def test_sizes_by_name(library: Build) -> None:
     context.close()
 
 
-def test_branch(library: Build, cpu_device: Device) -> None:
-    program = programs.branch("cpu")
-    context = Context(library(program))
-    with Replay(program, cpu_device) as replay:
-        for condition in (True, False):
-            inputs = {"x": floats(64), "condition": np.array(condition)}
-            same(context.run(inputs), replay.run(inputs))
-    context.close()
-
-
 @pytest.mark.parametrize("bound", [100, 3])
 def test_loop(library: Build, cpu_device: Device, bound: int) -> None:
     program = programs.repeat("cpu", bound)
@@ -288,7 +278,7 @@ def test_failures_are_logged(library: Build) -> None:
 
 
 def test_kernels_of_another_bundle(library: Build) -> None:
-    first, second = library(programs.addition("cpu")), library(programs.branch("cpu"))
+    first, second = library(programs.addition("cpu")), library(programs.repeat("cpu"))
     model = first.open()
     options = first.create_options(kernels=second.kernels)
     refused("bundle.plan", lambda: first.create(model, options))

@@ -10,7 +10,6 @@ from tinyedge.core.program.program import (
     Buffer,
     Copy,
     Entry,
-    If,
     Kernel,
     Launch,
     Loop,
@@ -182,31 +181,6 @@ def symbolic(target: str) -> Program:
         buffers=(place(0), place(1), place(2)),
         kernels=(kernel(target, "double_it", "ww", double, symbols=True),),
         entries=(Entry("main", ("x", "bias"), ("y",), (launch,)),),
-    )
-
-
-def branch(target: str) -> Program:
-    """y = x + 1 where the condition holds, else x - 1."""
-    return program(
-        target,
-        inputs=(
-            Port("x", "float32", (64,), "float32", 0),
-            Port("condition", "bool", (), "int32", 1),
-        ),
-        outputs=(Port("y", "float32", (64,), "float32", 2),),
-        buffers=(place(0), place(1), place(2)),
-        kernels=(
-            kernel(target, "up", "ww", "b1[i] = b0[i] + 1.0f;"),
-            kernel(target, "down", "ww", "b1[i] = b0[i] - 1.0f;"),
-        ),
-        entries=(
-            Entry(
-                "main",
-                ("x", "condition"),
-                ("y",),
-                (If(1, (Launch(0, (0, 2), (1, 1, 1)),), (Launch(1, (0, 2), (1, 1, 1)),)),),
-            ),
-        ),
     )
 
 

@@ -36,14 +36,6 @@ def test_symbols(device: Device, target: str) -> None:
             np.testing.assert_array_equal(result["y"], 2 * x.reshape(-1))
 
 
-@pytest.mark.parametrize("condition", [True, False])
-def test_branch(device: Device, target: str, condition: bool) -> None:
-    x = np.arange(64, dtype=np.float32)
-    with Replay(programs.branch(target), device) as replay:
-        result = replay.run({"x": x, "condition": condition})
-        np.testing.assert_array_equal(result["y"], x + (1 if condition else -1))
-
-
 @pytest.mark.parametrize(("start", "iterations"), [(0, 0), (7, 7), (500, 100)])
 def test_loop_ends_by_condition_or_bound(
     device: Device, target: str, start: int, iterations: int

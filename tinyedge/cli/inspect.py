@@ -30,7 +30,7 @@ from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.program.ports import describe_values
 from tinyedge.core.program.ports import say as say_size
-from tinyedge.core.program.program import Copy, Entry, If, Launch, Port, Program, State, launches
+from tinyedge.core.program.program import Copy, Entry, Launch, Port, Program, State, launches
 from tinyedge.core.tensor.expressions import expression
 from tinyedge.export.options import choose_import
 from tinyedge.model import TARGETS
@@ -257,7 +257,7 @@ def _updated(entry: Entry, program: Program) -> list[str]:
         elif isinstance(step, Copy):
             written.add(step.destination)
         else:
-            pending += step.then + step.otherwise if isinstance(step, If) else step.body
+            pending += step.body
     return [state.name for state in program.states if state.buffer in written]
 
 

@@ -177,15 +177,6 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class If:
-    """Run `then` where the int32 at the start of `condition` is not zero, else `otherwise`."""
-
-    condition: int
-    then: tuple[Step, ...]
-    otherwise: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True)
 class Loop:
     """Repeat `body` while the int32 at `condition`'s start is not zero, at most `bound` times."""
 
@@ -194,7 +185,7 @@ class Loop:
     body: tuple[Step, ...]
 
 
-Step = Union[Launch, Copy, If, Loop]
+Step = Union[Launch, Copy, Loop]
 
 
 @dataclass(frozen=True)
@@ -216,8 +207,6 @@ def launches(steps: Iterable[Step]) -> Iterator[Launch]:
     for step in steps:
         if isinstance(step, Launch):
             yield step
-        elif isinstance(step, If):
-            yield from launches((*step.then, *step.otherwise))
         elif isinstance(step, Loop):
             yield from launches(step.body)
 

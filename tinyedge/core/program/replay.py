@@ -37,9 +37,7 @@ from tinyedge.core.program.ports import (
 from tinyedge.core.program.program import (
     Copy,
     Entry,
-    If,
     Launch,
-    Loop,
     Port,
     Program,
     State,
@@ -57,16 +55,9 @@ RECORDED_SIZES = 64
 
 @dataclass(frozen=True, eq=False)
 class _Straight:
-    """Steps without a branch: recorded together."""
+    """Steps without a loop: recorded together."""
 
     steps: tuple[Launch | Copy, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Branch:
-    condition: Range
-    then: tuple[_Block, ...]
-    otherwise: tuple[_Block, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +67,7 @@ class _Repeat:
     body: tuple[_Block, ...]
 
 
-_Block = Union[_Straight, _Branch, _Repeat]
+_Block = Union[_Straight, _Repeat]
 
 
 class Replay:
@@ -168,12 +159,7 @@ class Replay:
                 straight = []
             condition = self._ranges[step.condition]
             condition = Range(condition.memory, condition.offset, 4)
-            if isinstance(step, If):
-                then, otherwise = self._block(step.then), self._block(step.otherwise)
-                blocks.append(_Branch(condition, then, otherwise))
-            else:
-                assert isinstance(step, Loop)
-                blocks.append(_Repeat(condition, step.bound, self._block(step.body)))
+            blocks.append(_Repeat(condition, step.bound, self._block(step.body)))
         if straight:
             blocks.append(_Straight(tuple(straight)))
         return tuple(blocks)
@@ -304,9 +290,6 @@ class Replay:
                 else:
                     seconds = self.device.profile(recording)
                     timings.extend(zip(self._active(block, sizes), seconds, strict=True))
-            elif isinstance(block, _Branch):
-                chosen = block.then if self._holds(block.condition) else block.otherwise
-                self._run(chosen, sizes, timings, after)
             else:
                 for _ in range(block.bound):
                     if not self._holds(block.condition):

@@ -15,7 +15,7 @@ from tinyedge.export.bundle.manifest import INTEGER_LIMIT, refuse
 
 FORMAT = "tinyedge-bundle"
 VERSION = 1
-FEATURES = ("count", "entries", "if", "images", "loop", "state", "symbols")
+FEATURES = ("count", "entries", "images", "loop", "state", "symbols")
 SHARD_BYTES = 32 * 2**20
 KERNEL_FILE_BYTES = 64 * 2**20
 ALIGNMENT = 256
@@ -351,14 +351,6 @@ _MANIFEST = _Object(
                             "bytes": _EXPRESSION,
                         }
                     ),
-                    "if": _Object(
-                        {
-                            "op": _Text(),
-                            "condition": _INDEX,
-                            "then": _Integer(),
-                            "otherwise": _Integer(),
-                        }
-                    ),
                     "loop": _Object(
                         {
                             "op": _Text(),
@@ -540,7 +532,6 @@ def features_used(manifest: Record) -> tuple[str, ...]:
     used = {
         "count": any(port["count"] != -1 for port in manifest["outputs"]),
         "entries": len(manifest["entries"]) > 1,
-        "if": "if" in ops,
         "images": bool(manifest.get("images")),
         "loop": "loop" in ops,
         "state": bool(manifest["states"]),
@@ -796,17 +787,14 @@ def _blocks(steps: Sequence[Record], first: int, end: int, need: _Need) -> None:
         while around[-1][0] == number:
             around.pop()
         step = steps[number]
-        if step["op"] not in ("if", "loop"):
+        if step["op"] != "loop":
             continue
-        then = number + 1 + (step["then"] if step["op"] == "if" else step["body"])
-        after = then + (step["otherwise"] if step["op"] == "if" else 0)
+        after = number + 1 + step["body"]
         limit, depth = around[-1]
         need(after <= limit, f"steps[{number}]: its block leaves the block around it")
         need(depth < 8, f"steps[{number}]: blocks nested more than 8 deep")
-        if after > then:
+        if step["body"]:
             around.append((after, depth + 1))
-        if then > number + 1:
-            around.append((then, depth + 1))
 
 
 def _golden_bounds(manifest: Record, case: Record, where: str, need: _Need) -> None:

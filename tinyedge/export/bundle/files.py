@@ -28,7 +28,6 @@ from tinyedge.core.program.program import (
     Copy,
     Entry,
     Expression,
-    If,
     Image,
     Kernel,
     Launch,
@@ -466,10 +465,6 @@ def _flatten(steps: Sequence[Step]) -> list[dict[str, Any]]:
                     "bytes": tokens(step.bytes),
                 }
             )
-        elif isinstance(step, If):
-            then, otherwise = _flatten(step.then), _flatten(step.otherwise)
-            counts = {"then": len(then), "otherwise": len(otherwise)}
-            flat += [{"op": "if", "condition": step.condition, **counts}, *then, *otherwise]
         else:
             body = _flatten(step.body)
             head = {"op": "loop", "condition": step.condition, "bound": integer(step.bound)}
@@ -821,12 +816,6 @@ def _nest(steps: Sequence[Record], first: int, end: int) -> tuple[Step, ...]:
         elif record["op"] == "copy":
             fields = {name: value for name, value in record.items() if name != "op"}
             nested.append(Copy(**{**fields, "bytes": _expression(record["bytes"])}))
-        elif record["op"] == "if":
-            middle = number + record["then"]
-            after = middle + record["otherwise"]
-            then, otherwise = _nest(steps, number, middle), _nest(steps, middle, after)
-            nested.append(If(record["condition"], then, otherwise))
-            number = after
         else:
             after = number + record["body"]
             body = _nest(steps, number, after)

@@ -27,7 +27,7 @@ import numpy as np
 
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program.device import Bytes, Command, DeviceInfo, Dispatch, Range
-from tinyedge.core.program.program import If, Kernel, Launch, Loop, Program, Step
+from tinyedge.core.program.program import Kernel, Launch, Loop, Program, Step
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu.compiler import Compiler, Library, Unit
 
@@ -316,8 +316,6 @@ def _work(program: Program) -> Counter[int]:
                 work[step.kernel] += times * (step.flops + written)
             elif isinstance(step, Loop):
                 add(step.body, times * step.bound)
-            elif isinstance(step, If):
-                add((*step.then, *step.otherwise), times)
 
     for entry in program.entries:
         add(entry.steps, 1)

@@ -7,13 +7,11 @@ import {ascii, isObject} from "./manifest.js";
 
 /** @typedef {Record<string, any>} Json */
 
-const has = (name) => (m) => m.steps.some(({op}) => op === name);
 /** What a bundle may need, and whether it does. */
 const FEATURES = {
   count: (m) => m.outputs.some(({count}) => count >= 0),
   entries: (m) => m.entries[1],
-  if: has("if"),
-  loop: has("loop"),
+  loop: (m) => m.steps.some(({op}) => op === "loop"),
   state: (m) => m.states[0],
   symbols: (m) => m.symbols[0],
 };
@@ -108,7 +106,6 @@ const STEPS = {
     destination_offset: INT,
     bytes: EXPRESSION,
   }),
-  if: record({op: TEXT, condition: INDEX, then: INT, otherwise: INT}),
   loop: record({op: TEXT, condition: INDEX, bound: int(1, SYMBOL_LIMIT), body: INT}),
 };
 
@@ -437,12 +434,8 @@ function checkBounds(m, ends) {
           need(access === "read" || inArena(step.buffers[n]), at),
         );
       } else {
-        need(inArena(step.condition) && depth < 8, at);
-        for (const length of step.op === "if" ? [step.then, step.otherwise] : [step.body]) {
-          need(i + length <= end, at);
-          block(i, i + length, depth + 1);
-          i += length;
-        }
+        need(inArena(step.condition) && depth < 8 && i + step.body <= end, at);
+        block(i, (i += step.body), depth + 1);
       }
     }
   };

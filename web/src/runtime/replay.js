@@ -131,12 +131,6 @@ async function walk(run, i, end) {
           copy(run, from, at, (from = run.bridge), (at = 0), size);
         copy(run, from, at, to, to.offset + step.destination_offset, size);
       }
-    } else if (step.op === "if") {
-      const second = i + 1 + step.then,
-        after = second + step.otherwise,
-        holds = await condition(run, step);
-      await walk(run, holds ? i + 1 : second, holds ? second : after);
-      i = after - 1;
     } else {
       for (let iteration = 0; iteration < step.bound && (await condition(run, step)); iteration++) {
         await walk(run, i + 1, i + 1 + step.body);

@@ -251,14 +251,11 @@ static te_status check_indices(const te_model *model, te_error *error) {
 /* --- stages 6 and 7: features and expressions ------------------------------------------------ */
 
 static te_status check_features(const te_model *model, te_error *error) {
-    bool count = false, branch = false, loop = false;
+    bool count = false, loop = false;
     for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) count |= model->ports[TE_OUTPUTS][i].count != -1;
-    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
-        branch |= model->steps[i].op == TE_IF;
-        loop |= model->steps[i].op == TE_LOOP;
-    }
-    static const char names[][8] = {"count", "entries", "if", "loop", "state", "symbols"};
-    const bool used[] = {count, TOTAL(ENTRIES) > 1, branch, loop, TOTAL(STATES), TOTAL(SYMBOLS)};
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) loop |= model->steps[i].op == TE_LOOP;
+    static const char names[][8] = {"count", "entries", "loop", "state", "symbols"};
+    const bool used[] = {count, TOTAL(ENTRIES) > 1, loop, TOTAL(STATES), TOTAL(SYMBOLS)};
     for (size_t i = 0; i < sizeof used; i++) {
         NEED(TE_FEATURE, !used[i] || te_lists_feature(model->text, names[i]),
              "it uses %s without listing it", names[i]);
@@ -414,27 +411,18 @@ static te_status check_step(const te_model *model, uint32_t number, const sizes 
 
 /* Blocks nest inside [first, end) and at most 8 deep. */
 static te_status check_blocks(const te_model *model, int64_t first, int64_t end, te_error *error) {
-    int64_t around[2 * 8 + 1]; /* where the blocks around a step end, and how deep they are */
-    int depths[2 * 8 + 1], open = 0;
+    int64_t around[8 + 1]; /* where the blocks around a step end */
+    int open = 0;
     around[0] = end;
-    depths[0] = 0;
     for (int64_t number = first; number < end; number++) {
         while (open && around[open] == number) open--;
         const te_step_record *step = &model->steps[number];
-        if (step->op != TE_IF && step->op != TE_LOOP) continue;
-        const int64_t then = number + 1 + step->then, after = then + step->otherwise;
-        const int depth = depths[open];
+        if (step->op != TE_LOOP) continue;
+        const int64_t after = number + 1 + step->body;
         NEED(TE_BOUNDS, after <= around[open], "the block of step %lld leaves the one around it",
              (long long)number);
-        NEED(TE_BOUNDS, depth < 8, "blocks nested more than 8 deep");
-        if (after > then) {
-            around[++open] = after;
-            depths[open] = depth + 1;
-        }
-        if (then > number + 1) {
-            around[++open] = then;
-            depths[open] = depth + 1;
-        }
+        NEED(TE_BOUNDS, open < 8, "blocks nested more than 8 deep");
+        if (step->body) around[++open] = after;
     }
     return TE_OK;
 }

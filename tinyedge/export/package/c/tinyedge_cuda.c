@@ -1,6 +1,6 @@
 /* The CUDA backend: bundles of target cuda on NVIDIA's GPUs, by the driver's API alone. All is made
    at creation; a run copies inputs and outputs and launches one graph, or one for each straight
-   piece of an entry with branches. */
+   piece of an entry with loops. */
 #include "tinyedge_cuda.h"
 
 #include <string.h>

@@ -52,8 +52,8 @@ static void find_pieces(const te_model *model, node *nodes) {
     for (int64_t i = 0; i < TOTAL(STEPS); i++) {
         const te_step_record *step = &model->steps[i];
         if (step->op <= TE_COPY) continue;
-        const int64_t ends[] = {i + 1, i + 1 + step->then, i + 1 + step->then + step->otherwise};
-        for (int j = 0; j < 3; j++) {
+        const int64_t ends[] = {i + 1, i + 1 + step->body};
+        for (int j = 0; j < 2; j++) {
             if (ends[j] < TOTAL(STEPS)) nodes[ends[j]].first = true;
         }
     }

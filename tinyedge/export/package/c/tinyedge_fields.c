@@ -12,8 +12,7 @@ static bool string_is(const char *value, const char *word) {
 }
 
 static bool is_feature(const char *value) {
-    static const char features[][8] = {"count", "entries", "if",     "images",
-                                       "loop",  "state",   "symbols"};
+    static const char features[][8] = {"count", "entries", "images", "loop", "state", "symbols"};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (string_is(value, features[i])) return true;
     }
@@ -66,9 +65,9 @@ te_status te_check_identity(const char *text, bool any_target, te_error *error) 
     X(destination_offset) X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops)       \
     X(format) X(golden) X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs)    \
     X(invocations) X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset)  \
-    X(op) X(options) X(otherwise) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements)     \
+    X(op) X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements)     \
     X(seed) X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start)   \
-    X(states) X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(then) X(tolerance)      \
+    X(states) X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance)      \
     X(tool) X(update) X(version) X(weight) X(weights) X(width) X(workgroup) X(workgroup_bytes)     \
     X(workgroups)
 #define FIELD_OF(key) char key[sizeof #key];
@@ -87,7 +86,7 @@ typedef enum type {
     COUNTS, NODES, GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, ARENAS, BUFFERS, ENTRIES,
     FEATURES, FILES, GOLDENS, IMAGES, INPUTS, KERNELS, OUTPUTS, STATES, STEPS, SYMBOLS, WEIGHTS,
     FREE, SYMBOL, SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING,
-    KERNEL, LAUNCH, COPY, IF, LOOP, GOLDEN, GOLDEN_INPUT, GOLDEN_OUTPUT, FILE_, REQUIREMENTS, ROOT
+    KERNEL, LAUNCH, COPY, LOOP, GOLDEN, GOLDEN_INPUT, GOLDEN_OUTPUT, FILE_, REQUIREMENTS, ROOT
 } type;
 
 #define INT31 INT64_C(2147483647)
@@ -185,9 +184,7 @@ static const member members[] = {
     {HEAD, COPY, 0}, AS(step_record, bytes, EXPRESSION, sizes), IN(step, destination, INDEX),
     IN(step, destination_offset, NUMBER), SKIP(op, ANY_TEXT), IN(step, source, INDEX),
     IN(step, source_offset, NUMBER),
-    {HEAD, IF, 0}, IN(step, condition, INDEX), SKIP(op, ANY_TEXT), IN(step, otherwise, NUMBER),
-    IN(step, then, NUMBER),
-    {HEAD, LOOP, 0}, AS(step_record, body, NUMBER, then), IN(step, bound, STEP_SIZE),
+    {HEAD, LOOP, 0}, IN(step, body, NUMBER), IN(step, bound, STEP_SIZE),
     IN(step, condition, INDEX), SKIP(op, ANY_TEXT),
     {HEAD, WEIGHT, 0}, IN(weight, bytes, NUMBER), SKIP(dtype, DECLARED), IN(weight, name, NAME),
     AS(weight_record, segments, SEGMENTS, first_segment), SKIP(shape, WEIGHT_SHAPE),
@@ -443,7 +440,7 @@ static te_status check_record(walk *walk, const char *p, type type, const char *
 }
 
 static te_status check_step(walk *walk, const char *p, const char *where, te_step_record *to) {
-    static const char ops[][8] = {"launch", "copy", "if", "loop"}; /* in the order of te_op */
+    static const char ops[][8] = {"launch", "copy", "loop"}; /* in the order of te_op */
     te_error *error = walk->error;
     FIELD(*p == '{');
     const char *word = te_member(p, "op");

@@ -184,7 +184,7 @@ typedef struct te_kernel_record {
     bool symbols;
 } te_kernel_record;
 
-typedef enum te_op { TE_LAUNCH, TE_COPY, TE_IF, TE_LOOP } te_op;
+typedef enum te_op { TE_LAUNCH, TE_COPY, TE_LOOP } te_op;
 
 typedef struct te_step_record {
     te_op op;
@@ -192,7 +192,7 @@ typedef struct te_step_record {
     uint32_t first_buffer, buffers;
     uint32_t sizes[3]; /* expressions: a launch's counts, a copy's bytes */
     int64_t source_offset, destination_offset;
-    int64_t then, otherwise; /* steps; a loop's body is `then` */
+    int64_t body; /* steps of a loop */
     int64_t bound, flops;
     te_text nodes;
 } te_step_record;
@@ -461,7 +461,7 @@ struct te_backend {
     /* Copy between a part and memory of the device that the caller gave. NULL: there is none. */
     te_status (*exchange)(te_context *context, te_part part, const te_tensor *tensor,
                           bool to_tensor, te_error *error);
-    /* Launches and copies of [first, end), which has no branches. te_idle steps do nothing. */
+    /* Launches and copies of [first, end), which has no loops. te_idle steps do nothing. */
     te_status (*run)(te_context *context, uint32_t first, uint32_t end, te_error *error);
     /* Begin to map parts that map will ask for, all for writing or, once the steps are done, all
        for reading: at most the inputs, or the outputs. settle ends that. Both may be NULL. */

@@ -110,14 +110,11 @@ static te_status walk(te_context *context, int64_t first, int64_t end) {
                                          &context->error));
             continue;
         }
-        const int64_t then = number + 1 + step->then, after = then + step->otherwise;
+        const int64_t after = number + 1 + step->body;
         bool answer;
         TE_TRY(holds(context, step->condition, &answer));
-        if (step->op == TE_IF) {
-            TE_TRY(answer ? walk(context, number + 1, then) : walk(context, then, after));
-        }
-        for (int64_t iteration = 0; step->op == TE_LOOP && answer; iteration++) {
-            TE_TRY(walk(context, number + 1, then));
+        for (int64_t iteration = 0; answer; iteration++) {
+            TE_TRY(walk(context, number + 1, after));
             if (iteration + 1 == step->bound) break;
             TE_TRY(holds(context, step->condition, &answer));
         }
@@ -351,7 +348,7 @@ bool te_profile(const te_context *context, int index, te_profile_info *info) {
     const te_timing *timing = &context->timings[index];
     const bool launch = step->op == TE_LAUNCH;
     *info = (te_profile_info){
-        launch ? model->kernels[step->kernel].entry.at : step->op == TE_COPY ? "copy" : "branch",
+        launch ? model->kernels[step->kernel].entry.at : step->op == TE_COPY ? "copy" : "loop",
         launch ? step->nodes.at : "", timing->runs, timing->nanoseconds, (uint64_t)step->flops};
     return true;
 }
