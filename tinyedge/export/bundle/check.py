@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tinyedge.core.dtype import by_name
-from tinyedge.export.bundle.dtypes import STORAGE, held, held_name
+from tinyedge.export.bundle import schema
+from tinyedge.export.bundle.dtypes import held, held_name
 from tinyedge.export.bundle.manifest import INTEGER_LIMIT, refuse
+from tinyedge.export.bundle.schema import STORAGE
 
 FORMAT = "tinyedge-bundle"
 VERSION = 1
-FEATURES = ("count", "entries", "images", "loop", "state", "symbols")
 SHARD_BYTES = 32 * 2**20
 KERNEL_FILE_BYTES = 64 * 2**20
 ALIGNMENT = 256
@@ -54,7 +55,7 @@ def _identity(manifest: Record) -> None:
     if not isinstance(features, list):
         raise refuse("bundle.feature", "features is no array")
     for feature in features:
-        if feature not in FEATURES:
+        if feature not in tuple(schema.FEATURES):
             raise refuse("bundle.feature", f"it requires {feature!r:.80}, which is not known")
     target = manifest.get("target")
     if not isinstance(target, str) or not re.fullmatch(r"[a-z][a-z0-9]{0,31}", target):
@@ -150,8 +151,8 @@ class _Object:
         unknown = value.keys() - self.members.keys()
         if unknown and not self.free:
             raise refuse("bundle.field", f"{where} has the unknown key {min(unknown)}")
-        if self.free and len(value) > 64:
-            raise refuse("bundle.count", f"{where} has {len(value)} keys, most 64")
+        if self.free and len(value) > schema.KEYS:
+            raise refuse("bundle.count", f"{where} has {len(value)} keys, most {schema.KEYS}")
         for key in sorted(self.members):
             self.members[key].check(value[key], f"{where}.{key}")
         if self.rule:
@@ -175,8 +176,8 @@ class _Step:
 class _Expression:
     def check(self, value: Any, where: str) -> None:
         tokens = value if isinstance(value, list) else [value]
-        if isinstance(value, list) and not 1 <= len(value) <= 255:
-            raise refuse("bundle.count", f"{where} has {len(value)} tokens, not 1..255")
+        if isinstance(value, list) and not 1 <= len(value) <= schema.TOKENS:
+            raise refuse("bundle.count", f"{where} has {len(value)} tokens, not 1..{schema.TOKENS}")
         allowed = {int, str} if isinstance(value, list) else {int}
         if not allowed.issuperset(map(type, tokens)):
             raise refuse("bundle.field", f"{where} is no expression")
@@ -205,209 +206,43 @@ def _input_port(record: Record, where: str) -> None:
         raise refuse("bundle.field", f"{where}: an input has no count and no slices")
 
 
-_INDEX = _Integer(-1)
-_NAME = _Text(1024, 1)
-_SIZE = _Integer(0, 2**31 - 1)
-_DTYPE = _Type()
-_STORAGE = _Choice(tuple(STORAGE))
-_EXPRESSION = _Expression()
-_FREE = _Object({}, free=True)
-_IDENTIFIER = _Text(128, 1, "[A-Za-z_][A-Za-z0-9_]*")
-
-_TENSOR: Mapping[str, _Shape] = {
-    "name": _NAME,
-    "dtype": _DTYPE,
-    "storage": _STORAGE,
-    "shape": _Array(_EXPRESSION, 8),
-    "buffer": _INDEX,
+_RULES: Mapping[str, Callable[[Record, str], None] | None] = {
+    "": None,
+    "storage": _storage,
+    "input": _input_port,
 }
-_SLICE = _Object({"name": _NAME, "axis": _Integer(0, 7), "start": _Integer(), "size": _Integer()})
-_PORT: Mapping[str, _Shape] = {
-    **_TENSOR,
-    "slices": _Array(_SLICE, 256),
-    "count": _INDEX,
-    "axis": _Integer(0, 7),
-}
-_RANGE: Mapping[str, _Shape] = {"file": _INDEX, "offset": _Integer(), "bytes": _Integer()}
-_GOLDEN_BOUND = _Integer(-(2**31), 2**32 - 1)
-
-_REQUIREMENTS: Mapping[str, _Shape] = {
-    "bindings": _Integer(),
-    "binding_bytes": _Integer(),
-    "buffer_bytes": _Integer(),
-    "invocations": _Integer(),
-    "workgroups": _Integer(),
-    "workgroup_bytes": _Integer(),
+_SPECIAL: Mapping[str, _Shape] = {
+    schema.DTYPE.name: _Type(),
+    schema.STORAGE_TYPE.name: _Choice(tuple(schema.STORAGE)),
+    schema.EXPRESSION.name: _Expression(),
 }
 
-_MANIFEST = _Object(
-    {
-        "format": _Text(),
-        "version": _Integer(),
-        "features": _Array(_Text(64), 64),
-        "tool": _Text(64),
-        "target": _Text(32),
-        "options": _FREE,
-        "requirements": _Object(_REQUIREMENTS, free=True),
-        "peak_bytes": _Integer(),
-        "symbols": _Array(
-            _Object({"name": _NAME, "min": _SIZE, "max": _SIZE, "step": _Integer(1, 2**31 - 1)}),
-            32,
-        ),
-        "inputs": _Array(_Object(_PORT, rule=_input_port), 1024),
-        "outputs": _Array(_Object(_PORT, rule=_storage), 1024),
-        "states": _Array(
-            _Object(
-                {
-                    **_TENSOR,
-                    "initial": _INDEX,
-                    "update": _Choice(("replace", "shift")),
-                    "axis": _Integer(0, 7),
-                },
-                rule=_storage,
-            ),
-            1024,
-        ),
-        "entries": _Array(
-            _Object(
-                {
-                    "name": _NAME,
-                    "inputs": _Array(_INDEX, 1024),
-                    "outputs": _Array(_INDEX, 1024),
-                    "steps": _Array(_Integer(), 2, 2),
-                }
-            ),
-            64,
-            1,
-        ),
-        "arenas": _Array(_Object({"bytes": _Integer(0, 2**40)}), 64),
-        "buffers": _Array(
-            _Object(
-                {
-                    "arena": _INDEX,
-                    "weight": _INDEX,
-                    "offset": _Integer(),
-                    "bytes": _Integer(),
-                }
-            ),
-            262144,
-        ),
-        "weights": _Array(
-            _Object(
-                {
-                    "name": _NAME,
-                    "dtype": _DTYPE,
-                    "storage": _STORAGE,
-                    "shape": _Array(_Integer(), 8),
-                    "bytes": _Integer(),
-                    "segments": _Array(_Object(_RANGE), 4096, 1),
-                }
-            ),
-            65536,
-        ),
-        "prelude": _Object(_RANGE),
-        "kernels": _Array(
-            _Object(
-                {
-                    **_RANGE,
-                    "entry": _IDENTIFIER,
-                    "workgroup": _Array(_Integer(1, 2**16), 3, 3),
-                    "bindings": _Array(
-                        _Object(
-                            {
-                                "access": _Choice(("read", "read_write")),
-                                "dtype": _Text(32, 1, "[a-z0-9_]*"),
-                            }
-                        ),
-                        64,
-                        1,
-                    ),
-                    "moves": _Array(_FREE, 256),
-                    "symbols": _Choice((True, False)),
-                }
-            ),
-            16384,
-        ),
-        "steps": _Array(
-            _Step(
-                {
-                    "launch": _Object(
-                        {
-                            "op": _Text(),
-                            "kernel": _INDEX,
-                            "buffers": _Array(_INDEX, 64),
-                            "counts": _Array(_EXPRESSION, 3, 3),
-                            "flops": _Integer(),
-                            "nodes": _Array(_Text(), 1024),
-                        }
-                    ),
-                    "copy": _Object(
-                        {
-                            "op": _Text(),
-                            "source": _INDEX,
-                            "source_offset": _Integer(),
-                            "destination": _INDEX,
-                            "destination_offset": _Integer(),
-                            "bytes": _EXPRESSION,
-                        }
-                    ),
-                    "loop": _Object(
-                        {
-                            "op": _Text(),
-                            "condition": _INDEX,
-                            "bound": _Integer(1, 2**31 - 1),
-                            "body": _Integer(),
-                        }
-                    ),
-                }
-            ),
-            262144,
-        ),
-        "golden": _Array(
-            _Object(
-                {
-                    "entry": _INDEX,
-                    "seed": _Integer(0, 2**32 - 1),
-                    "steps": _Integer(1, 1024),
-                    "symbols": _Array(_SIZE, 32),
-                    "tolerance": _Integer(),
-                    "made": _Text(),
-                    "inputs": _Array(
-                        _Object({**_RANGE, "min": _GOLDEN_BOUND, "max": _GOLDEN_BOUND}), 1024
-                    ),
-                    "outputs": _Array(_Object({**_RANGE, "stride": _Integer(1)}), 1024),
-                }
-            ),
-            64,
-        ),
-        "files": _Array(
-            _Object({"name": _Text(), "bytes": _Integer(), "sha256": _Text(64, 64, "[0-9a-f]*")}),
-            4096,
-        ),
-    }
-)
 
-_IMAGE_SIZE = _Integer(1, 2**20)
-_IMAGE_LIMITS: Mapping[str, _Shape] = {"image_height": _Integer(), "image_width": _Integer()}
+def _shape(kind: schema.Kind, features: Collection[str]) -> _Shape:
+    """What checks a value of a kind, in a manifest with these features."""
+    if isinstance(kind, schema.Integer):
+        return _Integer(kind.least, kind.most)
+    if isinstance(kind, schema.Text):
+        return _Text(kind.most, kind.least, kind.pattern)
+    if isinstance(kind, schema.Choice):
+        return _Choice(kind.values)
+    if isinstance(kind, schema.Array):
+        return _Array(_shape(kind.item, features), kind.most, kind.least)
+    if isinstance(kind, schema.Record):
+        return _record(kind, features)
+    if kind is schema.STEP:
+        return _Step({op: _record(record, features) for op, record in schema.STEPS.items()})
+    return _SPECIAL[kind.name]
 
-_WITH_IMAGES = _Object(
-    {
-        **_MANIFEST.members,
-        "requirements": _Object({**_REQUIREMENTS, **_IMAGE_LIMITS}, free=True),
-        "images": _Array(
-            _Object(
-                {
-                    "buffer": _INDEX,
-                    "dtype": _Choice(("float16", "float32")),
-                    "height": _IMAGE_SIZE,
-                    "pitch": _Integer(),
-                    "width": _IMAGE_SIZE,
-                }
-            ),
-            262144,
-        ),
-    }
-)
+
+def _record(record: schema.Record, features: Collection[str]) -> _Object:
+    fields = (f for f in record.fields if not f.feature or f.feature in features)
+    members = {field.key: _shape(field.kind, features) for field in fields}
+    return _Object(members, record.open, _RULES[record.rule])
+
+
+_MANIFEST = _record(schema.ROOT, ())
+_WITH_IMAGES = _record(schema.ROOT, ("images",))
 
 
 # --- stages 4 and 5: names and indices ---------------------------------------------------------

@@ -5,25 +5,8 @@ mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from tinyedge.core.dtype import STORED, DType, by_name
-
-# What each type may be kept as in a buffer.
-STORAGE: Mapping[str, tuple[str, ...]] = {
-    "bool": ("bool", "uint8", "int32", "uint32"),
-    "int8": ("int8", "int16", "int32"),
-    "int16": ("int16", "int32"),
-    "int32": ("int32",),
-    "int64": ("int64", "int32"),
-    "uint8": ("uint8", "uint16", "uint32", "int32"),
-    "uint16": ("uint16", "uint32", "int32"),
-    "uint32": ("uint32",),
-    "uint64": ("uint64", "uint32"),
-    "float16": ("float16", "float32"),
-    "float32": ("float32", "float16"),
-    "float64": ("float64", "float32", "float16"),
-}
 
 _CODES = re.compile(r"(u?int(?:8|16)):\w{1,32}", re.ASCII)
 _WRITTEN = {f"{dtype.storage_type}:{dtype.name}": dtype.name for dtype in STORED}

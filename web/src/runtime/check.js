@@ -51,20 +51,12 @@ const record = (members, free) => {
   };
 };
 
-const NAME = text(1, 1024),
-  TEXT = text(),
-  INDEX = int(-1),
-  INT = int(),
-  SIZE = int(0, SYMBOL_LIMIT),
-  END = int(-(2 ** 31), 2 ** 32 - 1);
 const TYPE = oneOf(...Object.keys(STORAGES)),
   /** @type {Check} */
   DTYPE = (value, at) => {
-    TEXT(value, at);
+    text(0, 4096)(value, at);
     TYPE(held(value), at);
-  },
-  FREE = record({}, true);
-const PIECE = {file: INDEX, offset: INT, bytes: INT};
+  };
 const TOKENS = list(
   is((token) => typeof token === "string" || Number.isSafeInteger(token)),
   255,
@@ -72,131 +64,41 @@ const TOKENS = list(
 );
 /** @type {Check} */
 const EXPRESSION = (value, at) => (Array.isArray(value) ? TOKENS : int(-LIMIT))(value, at);
-/** A port or a state. @type {(members: Record<string, Check>) => Check} */
-const port = (members) => {
-  const check = record({
-    name: NAME,
-    dtype: DTYPE,
-    storage: TYPE,
-    shape: list(EXPRESSION, 8),
-    buffer: INDEX,
-    ...members,
-  });
-  return (value, at) => {
-    check(value, at);
-    oneOf(...STORAGES[held(value.dtype)])(value.storage, at);
-  };
+/** A record of which the storage can hold the type. @type {(check: Check) => Check} */
+const stored = (check) => (value, at) => {
+  check(value, at);
+  oneOf(...STORAGES[held(value.dtype)])(value.storage, at);
 };
-const SLICES = list(record({name: NAME, axis: int(0, 7), start: INT, size: INT}), 256);
-const INPUT = port({slices: SLICES, axis: int(0, 7), count: INDEX});
-const STEPS = {
-  launch: record({
-    op: TEXT,
-    kernel: INDEX,
-    buffers: list(INDEX, 64),
-    counts: list(EXPRESSION, 3, 3),
-    flops: INT,
-    nodes: list(TEXT, 1024),
-  }),
-  copy: record({
-    op: TEXT,
-    source: INDEX,
-    source_offset: INT,
-    destination: INDEX,
-    destination_offset: INT,
-    bytes: EXPRESSION,
-  }),
-  loop: record({op: TEXT, condition: INDEX, bound: int(1, SYMBOL_LIMIT), body: INT}),
+/** An input: a port without a count and slices. @type {(check: Check) => Check} */
+const plain = (check) => (value, at) => {
+  check(value, at);
+  oneOf(-1)(value.count, at);
+  oneOf(0)(value.slices.length, at);
+};
+/** @type {Check} */
+const STEP = (value, at) => {
+  is((step) => isObject(step) && Object.hasOwn(STEPS, step.op))(value, at);
+  STEPS[value.op](value, at);
 };
 
-const ROOT = record({
-  format: TEXT,
-  version: INT,
-  features: list(text(0, 64), 64),
-  tool: text(0, 64),
-  target: TEXT,
-  options: FREE,
-  requirements: record(
-    {
-      bindings: INT,
-      binding_bytes: INT,
-      buffer_bytes: INT,
-      invocations: INT,
-      workgroups: INT,
-      workgroup_bytes: INT,
-    },
-    true,
-  ),
-  peak_bytes: INT,
-  symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: int(1, SYMBOL_LIMIT)}), 32),
-  inputs: list((value, at) => {
-    INPUT(value, at);
-    oneOf(-1)(value.count, at);
-    oneOf(0)(value.slices.length, at);
-  }, 1024),
-  outputs: list(INPUT, 1024),
-  states: list(port({initial: INDEX, update: oneOf("replace", "shift"), axis: int(0, 7)}), 1024),
-  entries: list(
-    record({
-      name: NAME,
-      inputs: list(INDEX, 1024),
-      outputs: list(INDEX, 1024),
-      steps: list(INT, 2, 2),
-    }),
-    64,
-    1,
-  ),
-  arenas: list(record({bytes: int(0, 2 ** 40)}), 64),
-  buffers: list(record({arena: INDEX, weight: INDEX, offset: INT, bytes: INT}), 262144),
-  weights: list(
-    record({
-      name: NAME,
-      dtype: DTYPE,
-      storage: TYPE,
-      shape: list(INT, 8),
-      bytes: INT,
-      segments: list(record(PIECE), 4096, 1),
-    }),
-    65536,
-  ),
-  prelude: record(PIECE),
-  kernels: list(
-    record({
-      ...PIECE,
-      entry: matches(/^[A-Za-z_]\w{0,127}$/),
-      workgroup: list(int(1, 65536), 3, 3),
-      bindings: list(
-        record({access: oneOf("read", "read_write"), dtype: matches(/^[a-z0-9_]{1,32}$/)}),
-        64,
-        1,
-      ),
-      moves: list(FREE, 256),
-      symbols: oneOf(true, false),
-    }),
-    16384,
-  ),
-  steps: list((value, at) => {
-    is((step) => isObject(step) && Object.hasOwn(STEPS, step.op))(value, at);
-    STEPS[value.op](value, at);
-  }, 262144),
-  golden: list(
-    record({
-      entry: INDEX,
-      seed: int(0, 2 ** 32 - 1),
-      steps: int(1, 1024),
-      symbols: list(SIZE, 32),
-      tolerance: INT,
-      made: TEXT,
-      inputs: list(
-        record({...PIECE, min: END, max: END}),
-        1024,
-      ),
-      outputs: list(record({...PIECE, stride: int(1)}), 1024),
-    }),
-    64,
-  ),
-  files: list(record({name: TEXT, bytes: INT, sha256: matches(/^[\da-f]{64}$/)}), 4096),
-});
+// records: made of schema.py by python -m tinyedge.export.bundle.tables
+const NUMBER = int();
+const INDEX = int(-1);
+const SIZE = int(0, 2147483647);
+const STEP_SIZE = int(1, 2147483647);
+const AXIS = int(0, 7);
+const GOLDEN_BOUND = int(-2147483648, 4294967295);
+const ANY_TEXT = text(0, 4096);
+const SHORT_TEXT = text(0, 64);
+const NAME = text(1, 1024);
+const FREE = record({}, true);
+const RANGE = record({file: INDEX, offset: NUMBER, bytes: NUMBER});
+const SLICE = record({name: NAME, axis: AXIS, start: NUMBER, size: NUMBER});
+const PORT = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, slices: list(SLICE, 256), count: INDEX, axis: AXIS}));
+const STATE = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, initial: INDEX, update: oneOf("replace", "shift"), axis: AXIS}));
+const STEPS = {launch: record({op: ANY_TEXT, kernel: INDEX, buffers: list(INDEX, 64), counts: list(EXPRESSION, 3, 3), flops: NUMBER, nodes: list(ANY_TEXT, 1024)}), copy: record({op: ANY_TEXT, source: INDEX, source_offset: NUMBER, destination: INDEX, destination_offset: NUMBER, bytes: EXPRESSION}), loop: record({op: ANY_TEXT, condition: INDEX, bound: STEP_SIZE, body: NUMBER})};
+const ROOT = record({format: ANY_TEXT, version: NUMBER, features: list(SHORT_TEXT, 64), tool: SHORT_TEXT, target: text(0, 32), options: FREE, requirements: record({bindings: NUMBER, binding_bytes: NUMBER, buffer_bytes: NUMBER, invocations: NUMBER, workgroups: NUMBER, workgroup_bytes: NUMBER}, true), peak_bytes: NUMBER, symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: STEP_SIZE}), 32), inputs: list(plain(PORT), 1024), outputs: list(PORT, 1024), states: list(STATE, 1024), entries: list(record({name: NAME, inputs: list(INDEX, 1024), outputs: list(INDEX, 1024), steps: list(NUMBER, 2, 2)}), 64, 1), arenas: list(record({bytes: int(0, 1099511627776)}), 64), buffers: list(record({arena: INDEX, weight: INDEX, offset: NUMBER, bytes: NUMBER}), 262144), weights: list(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(NUMBER, 8), bytes: NUMBER, segments: list(RANGE, 4096, 1)}), 65536), prelude: RANGE, kernels: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, entry: matches(/^(?=[A-Za-z_][A-Za-z0-9_]*$).{1,128}$/), workgroup: list(int(1, 65536), 3, 3), bindings: list(record({access: oneOf("read", "read_write"), dtype: matches(/^(?=[a-z0-9_]*$).{1,32}$/)}), 64, 1), moves: list(FREE, 256), symbols: oneOf(true, false)}), 16384), steps: list(STEP, 262144), golden: list(record({entry: INDEX, seed: int(0, 4294967295), steps: int(1, 1024), symbols: list(SIZE, 32), tolerance: NUMBER, made: ANY_TEXT, inputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, min: GOLDEN_BOUND, max: GOLDEN_BOUND}), 1024), outputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, stride: int(1)}), 1024)}), 64), files: list(record({name: ANY_TEXT, bytes: NUMBER, sha256: matches(/^(?=[0-9a-f]*$).{64}$/)}), 4096)});
+// records end
 
 const tensors = (m) => [...m.inputs, ...m.outputs, ...m.states];
 

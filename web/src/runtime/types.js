@@ -7,6 +7,7 @@ import {fail} from "./errors.js";
 /** The storage types that each dtype may be kept as. @type {Record<string, string[]>} */
 export const STORAGES = Object.fromEntries(
   [
+    // storage: made of schema.py by python -m tinyedge.export.bundle.tables
     "bool uint8 int32 uint32",
     "int8 int16 int32",
     "int16 int32",
@@ -19,6 +20,7 @@ export const STORAGES = Object.fromEntries(
     "float16 float32",
     "float32 float16",
     "float64 float32 float16",
+    // storage end
   ]
     .map((line) => line.split(" "))
     .map((types) => [types[0], types]),
