@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import tinyedge
 from tinyedge import InputError, Tensor
-from tinyedge.export.bundle.files import read_manifest
+from tinyedge.export.bundle.reading import read_manifest
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_golden_input(model: Path) -> None:
     out = tinyedge.export_onnx(
         model, target="cpu", out=model.with_name("out"), golden_inputs={"x": file}
     )
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
 
     (golden,) = read(out).goldens()
     np.testing.assert_array_equal(golden.outputs[0].data, [2, 4, 6])

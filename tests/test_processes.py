@@ -225,7 +225,7 @@ import faulthandler, os, sys, threading
 import numpy as np
 import tinyedge
 from tinyedge.model import open_device
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 path, what = sys.argv[1:]
 x = np.ones((16, 256), np.float32)
@@ -343,7 +343,7 @@ CHANGE = """
 import os, sys
 import numpy as np
 import tinyedge
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 path, how = sys.argv[1:]
 model = tinyedge.load(path)

@@ -251,7 +251,7 @@ def export_graph(
     of what the bundle was made with, for its manifest's `options`. model_bytes: of the models, to
     which the bundle's size is held; None: it may have any.
     """
-    from tinyedge.export.bundle.files import kernel_file
+    from tinyedge.export.bundle.writing import kernel_file
     from tinyedge.export.package.c_bundle import check_prefix
     from tinyedge.export.package.package import check_place, write_bundle
     from tinyedge.export.verify.estimate import check_growth

@@ -211,6 +211,6 @@ def load(path: str | Path, device: str | None = None) -> Model:
         BundleError: The bundle fails a check; its `id` says which.
         DeviceError: There is no such device or no compiler, or the device is too small.
     """
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
 
     return Model(read(path).program, device)

@@ -25,7 +25,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from tests.bundles import programs  # noqa: E402
-from tinyedge.export.bundle.files import write  # noqa: E402
+from tinyedge.export.bundle.writing import write  # noqa: E402
 
 EXPECTED = Path(__file__).with_name("expected.json")
 

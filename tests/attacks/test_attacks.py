@@ -13,8 +13,9 @@ from tests.attacks import make
 from tests.bundles import programs
 from tinyedge.core.errors import BundleError
 from tinyedge.export.bundle.check import check
-from tinyedge.export.bundle.files import read, write
 from tinyedge.export.bundle.manifest import decode
+from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.writing import write
 
 EXPECTED: dict[str, dict[str, str]] = json.loads(make.EXPECTED.read_text("ascii"))
 

@@ -39,7 +39,7 @@ from tinyedge.core.program.program import (
     evaluate,
 )
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.bundle.files import kernel_file
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench import gpu
 from tests.cuda.device import CompilingDevice
-from tinyedge.export.bundle.files import kernel_file
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.targets.cuda import compiler
 
 

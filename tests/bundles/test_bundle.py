@@ -16,9 +16,11 @@ from tests.bundles import programs
 from tinyedge.core.errors import InputError, InternalError
 from tinyedge.core.program.program import Launch, Program, evaluate
 from tinyedge.export.bundle import golden
-from tinyedge.export.bundle.check import SHARD_BYTES, evaluate_tokens
-from tinyedge.export.bundle.files import _expression, read, tokens, write
+from tinyedge.export.bundle.bounds import SHARD_BYTES
+from tinyedge.export.bundle.expressions import evaluate_tokens
 from tinyedge.export.bundle.manifest import decode, encode
+from tinyedge.export.bundle.reading import _expression, read
+from tinyedge.export.bundle.writing import tokens, write
 
 
 def comparable(program: Program) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from tests.export.hostile.build import floats, info, model, node
 from tinyedge import export_onnx, load
 from tinyedge.export.bundle import golden
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 SHAPE = (3, 16)
 RANDOM = np.random.default_rng(7)

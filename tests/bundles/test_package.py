@@ -13,7 +13,7 @@ import pytest
 
 from tests.bundles import programs
 from tinyedge.core.errors import InputError
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package import replace
 from tinyedge.export.package.package import write_bundle
 from tinyedge.export.package.replace import PARTIAL, STALE_SECONDS
@@ -367,7 +367,7 @@ import ctypes, itertools, os, sys
 from pathlib import Path
 from tests.bundles import programs
 from tinyedge.core.errors import InputError
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package.package import write_bundle
 from tinyedge.export.package.replace import remove_left
 
@@ -472,7 +472,7 @@ WRITERS = """
 import os, sys
 from pathlib import Path
 from tests.bundles import programs
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package.package import write_bundle
 
 place = Path(sys.argv[1])

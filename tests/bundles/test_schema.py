@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tinyedge.core.dtype import by_name
-from tinyedge.export.bundle import check, schema, tables
+from tinyedge.export.bundle import expressions, records, schema, tables
 
 
 def _names(file: str, start: str) -> list[str]:
@@ -25,7 +25,7 @@ def test_tables_are_fresh(path: Path) -> None:
 
 
 def test_readers_know_all_operators_and_features() -> None:
-    assert tuple(check._OPERATORS) == schema.OPERATORS
+    assert tuple(expressions.OPERATORS) == schema.OPERATORS
     assert _names("expressions.js", "const OPERATORS = {") == list(schema.OPERATORS)
     known = [name for name in schema.FEATURES if name != "images"]  # which are for qcom alone
     assert _names("check.js", "const FEATURES = {") == known
@@ -41,7 +41,7 @@ def test_a_field_is_in_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "SKIP(hue, AXIS)" in texts["tinyedge_schema.h"]
     assert "hue: AXIS" in texts["check.js"]
     assert "| hue | 0..7 | of nothing |" in texts["bundle.md"]
-    assert "hue" in check._record(changed, ()).members
+    assert "hue" in records._record(changed, ()).members
 
 
 def test_types_are_kept_as_types_of_their_kind() -> None:

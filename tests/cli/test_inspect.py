@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests import models
 from tests.export.hostile import info, ints, model, node
 from tinyedge import cli, load
-from tinyedge.export.bundle.files import read_manifest
+from tinyedge.export.bundle.reading import read_manifest
 
 Command = Callable[..., tuple[int, str, str]]
 

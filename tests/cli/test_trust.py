@@ -14,8 +14,8 @@ import pytest
 import tinyedge
 from tinyedge.cli import execute
 from tinyedge.cli.device import check_trust
-from tinyedge.export.bundle.files import read
 from tinyedge.export.bundle.manifest import encode
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package import trust
 
 

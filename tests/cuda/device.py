@@ -14,7 +14,7 @@ from tests.cuda.driver import FakeDriver
 from tests.cuda.shim import Shim
 from tinyedge.core.program.device import Range
 from tinyedge.core.program.program import Program
-from tinyedge.export.bundle.files import kernel_file
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

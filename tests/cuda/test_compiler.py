@@ -16,7 +16,7 @@ import tinyedge
 from tests import models
 from tests.realmodels import cases
 from tinyedge.core.errors import DeviceError, InputError, InternalError
-from tinyedge.export.bundle.files import read, read_manifest
+from tinyedge.export.bundle.reading import read, read_manifest
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.render import prelude
 

@@ -21,7 +21,8 @@ from tests.runtimes_c import build
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.program import Program
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.bundle.files import kernel_file, read
+from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.caps import LIMITATIONS
 

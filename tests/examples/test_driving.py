@@ -25,7 +25,7 @@ from tests.runtimes_c.library import STATES, Context, Library
 from tests.runtimes_c.test_models import ARM64, EMULATOR, needs_arm64
 from tinyedge.core.program.program import Launch, Program
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.browser import Browser
 
 KERNELS = 123  # of openpilot's model, as tinygrad compiles it

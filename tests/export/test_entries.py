@@ -21,7 +21,7 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Slice
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package.c_bundle import header
 from tinyedge.export.package.web import types
 from tinyedge.export.verify.verify import verify

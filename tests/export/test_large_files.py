@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.measured import processor_seconds, within
 from tinyedge import load
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 GIB = 1 << 30
 ROW = 1024  # floats

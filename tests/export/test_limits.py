@@ -16,7 +16,7 @@ from tinyedge.choices import choose_options
 from tinyedge.core.errors import ModelError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 
 def _saved(folder: Path, source: object) -> Path:

@@ -18,7 +18,7 @@ from tests.runtimes_c import build
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 
 @pytest.mark.parametrize("iteration", range(ROLES))

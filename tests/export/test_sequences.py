@@ -15,7 +15,7 @@ from tests.imported import import_model
 from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.verify import verify
 
 X = np.arange(12, dtype=np.float32).reshape(2, 6)

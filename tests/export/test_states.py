@@ -24,7 +24,7 @@ from tinyedge.core.program.program import Slice, Symbol
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.states import Update, parse_update
 from tinyedge.export.verify.verify import verify
 

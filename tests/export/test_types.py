@@ -21,7 +21,7 @@ from tinyedge.core.errors import InputError, ModelError, RunError
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.onnx.reader import CODES
 from tinyedge.export.verify import verify
 

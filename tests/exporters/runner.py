@@ -27,7 +27,7 @@ from tests.exporters.recipes import Array
 from tinyedge.core.errors import TinyedgeError
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".cache" / "exporters"

@@ -11,7 +11,7 @@ import pytest
 from tests.realmodels import cases
 from tests.realmodels.inputs import Arrays
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify import browser as browsers
 
 # (bundle, inputs of each run) -> (outputs of each run, what the runtime counted)

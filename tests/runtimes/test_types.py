@@ -10,7 +10,7 @@ import pytest
 import tinyedge
 from tests import stored
 from tinyedge.core import dtype as dt
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.browser import Browser, runtime_source
 
 pytestmark = pytest.mark.browser

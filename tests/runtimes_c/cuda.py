@@ -15,8 +15,9 @@ from tests.cuda.shim import Shim
 from tests.runtimes_c import build
 from tests.runtimes_c.library import Create, Cuda, Library
 from tinyedge.core.program.program import Program
-from tinyedge.export.bundle.files import kernel_file, read
 from tinyedge.export.bundle.golden import Golden
+from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.export.package.c_bundle import runtime_files
 from tinyedge.export.package.package import write_bundle
 from tinyedge.targets.cuda import compiler

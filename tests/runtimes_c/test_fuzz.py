@@ -17,8 +17,8 @@ from tests.attacks import make
 from tests.bundles import programs as bundles
 from tests.runtimes_c import build
 from tests.targets import programs
-from tinyedge.export.bundle.files import write
 from tinyedge.export.bundle.manifest import encode
+from tinyedge.export.bundle.writing import write
 
 FLAGS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 

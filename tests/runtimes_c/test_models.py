@@ -23,7 +23,7 @@ from tests.targets import programs
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package import c_bundle
 from tinyedge.targets.cpu import compiler
 

@@ -20,7 +20,7 @@ from tests.runtimes_c.test_resources import Memory
 from tests.runtimes_c.test_runtime import same
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 FAST = ("pnet", "magika")
 TOLERANCES = {"fp16": cases.HALF_TOLERANCE, "fp32": cases.TOLERANCE}

@@ -16,8 +16,9 @@ from tests.bundles import programs
 from tests.runtimes_c import build
 from tinyedge.core.errors import BundleError
 from tinyedge.export.bundle.check import check
-from tinyedge.export.bundle.files import read, write
 from tinyedge.export.bundle.manifest import decode
+from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.writing import write
 
 VERDICTS = Path(__file__).with_name("verdicts.mjs")
 

@@ -17,7 +17,7 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.package.c_bundle import header
 from tinyedge.goldens import make_goldens
 

@@ -15,7 +15,7 @@ from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import Context
 from tests.runtimes_c.test_models import build_bundle, run_files
 from tinyedge.core import dtype as dt
-from tinyedge.export.bundle.files import read
+from tinyedge.export.bundle.reading import read
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tinyedge.core.errors import DeviceError, InputError, InternalError
 from tinyedge.core.program.device import Range
 from tinyedge.core.program.program import Launch, Program
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import kernel_file
+from tinyedge.export.bundle.writing import kernel_file
 from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 

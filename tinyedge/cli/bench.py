@@ -41,7 +41,7 @@ def command(
     Inputs that are not given are generated. Latency is from inputs that were handed to the device
     to arrays on the host; the kernels' times are the device's own where it has a clock.
     """
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
 
     found = read(bundle)
     check_trust(found, trust)

@@ -20,7 +20,7 @@ from tinyedge.export.package.trust import is_known, record_place, remember
 from tinyedge.model import open_device
 
 if TYPE_CHECKING:
-    from tinyedge.export.bundle.files import Bundle
+    from tinyedge.export.bundle.reading import Bundle
 
 
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -201,7 +201,7 @@ def command(
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
-    from tinyedge.export.bundle.files import read_manifest
+    from tinyedge.export.bundle.reading import read_manifest
 
     manifest = read_manifest(place)
     facts = summary(manifest, place)

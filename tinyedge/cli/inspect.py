@@ -106,7 +106,7 @@ def command(
 
 
 def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
 
     bundle = read(path, weights=False)
     program = bundle.program

@@ -71,7 +71,7 @@ def command(
     An input is a file written by numpy.save; with a single input its name may be left out. States
     start from their initial values.
     """
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
 
     found = read(bundle)
     check_trust(found, trust)

@@ -16,7 +16,7 @@ from tinyedge.core.errors import InputError
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the default browser.")
 def command(bundle: Path, host: str, port: int, open_page: bool) -> int:
     """Serve the page that runs BUNDLE in the browser, on this machine only."""
-    from tinyedge.export.bundle.files import read_manifest
+    from tinyedge.export.bundle.reading import read_manifest
     from tinyedge.serve import serve
 
     target = read_manifest(bundle)["target"]

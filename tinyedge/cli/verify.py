@@ -13,7 +13,7 @@ from tinyedge.core.errors import InputError
 
 if TYPE_CHECKING:
     from tinyedge.core.program.program import Program
-    from tinyedge.export.bundle.files import Bundle
+    from tinyedge.export.bundle.reading import Bundle
     from tinyedge.export.verify.verify import Report
 
 
@@ -43,7 +43,7 @@ def command(
     """
     if browser and device is not None:
         raise click.UsageError("--device is for runs without --browser")
-    from tinyedge.export.bundle.files import read
+    from tinyedge.export.bundle.reading import read
     from tinyedge.export.verify.verify import verify
 
     found = read(bundle)

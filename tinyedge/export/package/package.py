@@ -15,9 +15,9 @@ from typing import Any, Union
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.program import Program
 from tinyedge.export.bundle.check import FILE_NAME, FORMAT
-from tinyedge.export.bundle.files import Progress, write
 from tinyedge.export.bundle.golden import Golden
 from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT
+from tinyedge.export.bundle.writing import Progress, write
 from tinyedge.export.package.replace import new_folder, put, remove_left
 from tinyedge.export.package.trust import remember
 from tinyedge.export.stamps import Files, stamp

@@ -16,7 +16,6 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.ports import decode, shape_of
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
-from tinyedge.export.bundle.files import read
 from tinyedge.export.bundle.golden import (
     FLOAT16_TOLERANCE,
     FLOAT32_TOLERANCE,
@@ -32,6 +31,7 @@ from tinyedge.export.bundle.golden import (
     has_fp16,
     play,
 )
+from tinyedge.export.bundle.reading import read
 
 Array = np.ndarray[Any, Any]
 

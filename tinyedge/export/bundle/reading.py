@@ -1,0 +1,369 @@
+"""Reading a bundle: the checks of bundle.md, then the program that the manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tinyedge.core.dtype import by_name
+from tinyedge.core.errors import BundleError
+from tinyedge.core.files import regular_file
+from tinyedge.core.program.program import (
+    Arena,
+    Binding,
+    Buffer,
+    Copy,
+    Entry,
+    Expression,
+    Image,
+    Kernel,
+    Launch,
+    Loop,
+    Port,
+    Program,
+    Slice,
+    State,
+    Step,
+    Symbol,
+    Weight,
+)
+from tinyedge.export.bundle import dtypes
+from tinyedge.export.bundle.check import (
+    check,
+)
+from tinyedge.export.bundle.golden import Golden, GoldenInput, GoldenOutput
+from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, refuse
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
+Record = Mapping[str, Any]
+
+LONG = 1024  # characters of a name, the most
+PIECE_BYTES = 2**20  # of a file, read and hashed at a time
+REPLACEMENTS = 8  # of a folder by exports while it is read, before that is an error
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A verified bundle: its manifest as decoded, and its Program.
+
+    What was read stays what was verified, whatever becomes of the files.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    program: Program
+    plan: str  # the SHA-256 of the manifest that was read
+    hashes: bool = True
+
+    def goldens(self) -> tuple[Golden, ...]:
+        """The stored cases, after verification of their files. Raises BundleError."""
+        files = _read_files(self.path, self.manifest, ("golden",), self.hashes)
+        return tuple(self._golden(record, files) for record in self.manifest["golden"])
+
+    def _golden(self, record: Record, files: Mapping[int, Array]) -> Golden:
+        program = self.program
+        entry = self.manifest["entries"][record["entry"]]
+        symbols = [symbol.name for symbol in program.symbols]
+        inputs = []
+        for index, item in zip(entry["inputs"], record["inputs"], strict=True):
+            stored = item["file"] != -1
+            data = _elements(files, item, program.inputs[index].dtype) if stored else None
+            inputs.append(GoldenInput(item["min"], item["max"], data))
+        outputs = []
+        for index, item in zip(entry["outputs"], record["outputs"], strict=True):
+            data = _elements(files, item, program.outputs[index].dtype)
+            outputs.append(GoldenOutput(item["stride"], data))
+        return Golden(
+            entry=entry["name"],
+            seed=record["seed"],
+            steps=record["steps"],
+            symbols=dict(zip(symbols, record["symbols"], strict=True)),
+            tolerance=record["tolerance"],
+            made=record["made"],
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+        )
+
+
+def read_manifest(path: str | Path) -> dict[str, Any]:
+    """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
+    return _whole(Path(path), lambda folder: _manifest(folder)[0])
+
+
+def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bundle:
+    """Verify a bundle and read its Program. Raises BundleError with an id of bundle.md.
+
+    hashes=False skips the files' hashes (for fuzzing only). weights=False verifies weights, but
+    keeps none. Golden files are neither needed nor touched.
+    """
+
+    def whole(folder: Path) -> Bundle:
+        manifest, plan = _manifest(folder)
+        files = _read_files(folder, manifest, ("kernels",), hashes)
+        files |= _read_files(folder, manifest, ("weights",), hashes, keep=weights)
+        return Bundle(folder, manifest, _program(manifest, files), plan, hashes)
+
+    return _whole(Path(path), whole)
+
+
+def _whole(path: Path, reader: Callable[[Path], T]) -> T:
+    """What a reader makes of a folder; once more where an export replaced the folder meanwhile."""
+    _check_folder(path)
+    for _ in range(REPLACEMENTS):
+        before = _identity(path)
+        try:
+            return reader(path)
+        except BundleError:
+            if _identity(path) == before:
+                raise
+    return reader(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """A folder's manifest, checked, and the SHA-256 of its bytes."""
+    content = _read_file(folder / MANIFEST, "bundle.manifest.missing", SIZE_LIMIT).tobytes()
+    manifest = decode(content)
+    check(manifest)
+    return manifest, hashlib.sha256(content).hexdigest()
+
+
+def _check_folder(path: Path) -> None:
+    """Raise BundleError unless there is a folder."""
+    if path.is_dir():
+        return
+    model = path.suffix == ".onnx"
+    exists = os.path.lexists(path)
+    kind = "an ONNX model is no bundle" if model else "it is no folder, so it is no bundle"
+    raise BundleError(
+        str(path),
+        kind if exists else "there is no such folder",
+        id="bundle.manifest.missing",
+        supported="a bundle: a folder with manifest.json in it",
+        next=f"tinyedge export {shlex.quote(str(path)) if model and exists else 'model.onnx'}",
+    )
+
+
+@contextmanager
+def _opened(path: Path, missing: str) -> Iterator[tuple[FileIO, int]]:
+    """A regular file and its size. Links, pipes and devices count as missing."""
+    try:
+        with regular_file(path) as (file, status):
+            yield file, status.st_size
+    except (OSError, ValueError) as error:
+        because = getattr(error, "strerror", None) or str(error)
+        raise refuse(missing, f"it cannot be read: {because}", str(path)) from error
+
+
+def _read_file(path: Path, missing: str, limit: int) -> Array:
+    """The bytes of a file, at most `limit`."""
+    with _opened(path, missing) as (file, size):
+        if size > limit:
+            because = f"it has {size} bytes, more than {limit}"
+            raise refuse("bundle.manifest.size", because, str(path))
+        return np.frombuffer(file.read(limit), np.uint8)
+
+
+def _read_files(
+    folder: Path, manifest: Record, kinds: tuple[str, ...], hashes: bool, *, keep: bool = True
+) -> dict[int, Array]:
+    """The bundle's files of some kinds by index, each verified; nothing unless they are kept.
+
+    They are copies, which a file that is overwritten or cut afterwards does not change: a mapped
+    file would.
+    """
+    found: dict[int, Array] = {}
+    for number, record in enumerate(manifest["files"]):
+        if not record["name"].startswith(kinds):
+            continue
+        path, bytes = folder / record["name"], record["bytes"]
+        content = np.empty(bytes if keep else min(bytes, PIECE_BYTES), np.uint8)
+        digest, done = hashlib.sha256(), 0
+        with _opened(path, "bundle.file.missing") as (file, size):
+            if size == bytes:
+                while done < bytes:
+                    part = content[done:] if keep else content[: bytes - done]
+                    count = file.readinto(part[:PIECE_BYTES].data)
+                    if not count:
+                        break
+                    digest.update(part[:count].data)
+                    done += count
+            else:
+                done = size
+        if done != bytes:
+            raise refuse("bundle.file.size", f"it has {done} bytes, not {bytes}", str(path))
+        if hashes and digest.hexdigest() != record["sha256"]:
+            raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
+        if keep:
+            content.flags.writeable = False
+            found[number] = content
+    return found
+
+
+def _slice(files: Mapping[int, Array], record: Record) -> Array:
+    end = record["offset"] + record["bytes"]
+    return files[record["file"]][record["offset"] : end]
+
+
+def _elements(files: Mapping[int, Array], record: Record, dtype: str) -> Array:
+    """Stored elements of a declared dtype. A bool that is neither 0 nor 1 reads as True."""
+    data = _slice(files, record)
+    if dtype == "bool":
+        truth: Array = data != 0
+        return truth
+    little = data.view(by_name(dtype).numpy.newbyteorder("<"))
+    values: Array = little.astype(by_name(dtype).numpy, copy=False)
+    return values
+
+
+def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
+    inputs = tuple(_port(record, manifest) for record in manifest["inputs"])
+    outputs = tuple(_port(record, manifest) for record in manifest["outputs"])
+    entries = []
+    for record in manifest["entries"]:
+        first, count = record["steps"]
+        entries.append(
+            Entry(
+                name=record["name"],
+                inputs=tuple(inputs[index].name for index in record["inputs"]),
+                outputs=tuple(outputs[index].name for index in record["outputs"]),
+                steps=_nest(manifest["steps"], first, first + count),
+                input_numbers=tuple(record["inputs"]),
+                output_numbers=tuple(record["outputs"]),
+            )
+        )
+    return Program(
+        target=manifest["target"],
+        symbols=tuple(Symbol(**record) for record in manifest["symbols"]),
+        inputs=inputs,
+        outputs=outputs,
+        states=tuple(_state(record) for record in manifest["states"]),
+        arenas=tuple(Arena(**record) for record in manifest["arenas"]),
+        buffers=tuple(Buffer(**record) for record in manifest["buffers"]),
+        weights=tuple(_weight(record, files) for record in manifest["weights"]),
+        kernels=tuple(_kernel(record, files) for record in manifest["kernels"]),
+        entries=tuple(entries),
+        images=tuple(Image(**record) for record in manifest.get("images", ())),
+        prelude=_text(manifest["prelude"], files),
+        requirements=manifest["requirements"],
+        options=manifest["options"],
+        binaries={
+            record["name"]: files[number].tobytes()
+            for number, record in enumerate(manifest["files"])
+            if record["name"].startswith("kernels-")
+        },
+    )
+
+
+def _shape(record: Record) -> tuple[Expression, ...]:
+    return tuple(_expression(size) for size in record["shape"])
+
+
+def _expression(value: int | Sequence[int | str]) -> Expression:
+    """An expression from its tokens, which were checked."""
+    if isinstance(value, int):
+        return value
+    stack: list[Expression] = []
+    for token in reversed(value):
+        if isinstance(token, str) and not token.startswith("$"):
+            first, second = stack.pop(), stack.pop()
+            stack.append((token, first, second))
+        else:
+            stack.append(token[1:] if isinstance(token, str) else token)
+    return stack[0]
+
+
+def _port(record: Record, manifest: Record) -> Port:
+    count: int = record["count"]
+    return Port(
+        name=record["name"],
+        dtype=dtypes.read(record["dtype"]),
+        shape=_shape(record),
+        storage=record["storage"],
+        buffer=record["buffer"],
+        slices=tuple(Slice(**part) for part in record["slices"]),
+        count=manifest["outputs"][count]["name"] if count != -1 else "",
+        count_axis=record["axis"],
+    )
+
+
+def _state(record: Record) -> State:
+    return State(**{**record, "dtype": dtypes.read(record["dtype"]), "shape": _shape(record)})
+
+
+def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
+    kept = all(segment["file"] in files for segment in record["segments"])
+    parts = [_slice(files, segment) for segment in record["segments"]] if kept else []
+    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else None
+    return Weight(
+        name=record["name"],
+        dtype=dtypes.read(record["dtype"]),
+        shape=tuple(record["shape"]),
+        storage=record["storage"],
+        content=data,
+        bytes=record["bytes"],
+    )
+
+
+def _text(record: Record, files: Mapping[int, Array]) -> str:
+    try:
+        return _slice(files, record).tobytes().decode("ascii")
+    except UnicodeDecodeError as error:
+        raise refuse("bundle.file.text", f"a kernel is not ASCII: {error}", "kernels") from error
+
+
+def _kernel(record: Record, files: Mapping[int, Array]) -> Kernel:
+    x, y, z = record["workgroup"]
+    return Kernel(
+        name=record["entry"],
+        source=_text(record, files),
+        workgroup=(x, y, z),
+        bindings=tuple(Binding(**binding) for binding in record["bindings"]),
+        moves=tuple(record["moves"]),
+        symbols=record["symbols"],
+    )
+
+
+def _nest(steps: Sequence[Record], first: int, end: int) -> tuple[Step, ...]:
+    nested: list[Step] = []
+    number = first
+    while number < end:
+        record = steps[number]
+        number += 1
+        if record["op"] == "launch":
+            x, y, z = (_expression(count) for count in record["counts"])
+            launch = Launch(
+                kernel=record["kernel"],
+                buffers=tuple(record["buffers"]),
+                counts=(x, y, z),
+                nodes=tuple(record["nodes"]),
+                flops=record["flops"],
+            )
+            nested.append(launch)
+        elif record["op"] == "copy":
+            fields = {name: value for name, value in record.items() if name != "op"}
+            nested.append(Copy(**{**fields, "bytes": _expression(record["bytes"])}))
+        else:
+            after = number + record["body"]
+            body = _nest(steps, number, after)
+            nested.append(Loop(record["condition"], record["bound"], body))
+            number = after
+    return tuple(nested)
