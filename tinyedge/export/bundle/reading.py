@@ -45,10 +45,8 @@ from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, refuse
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-Progress = Callable[[int, int], None]
 Record = Mapping[str, Any]
 
-LONG = 1024  # characters of a name, the most
 PIECE_BYTES = 2**20  # of a file, read and hashed at a time
 REPLACEMENTS = 8  # of a folder by exports while it is read, before that is an error
 

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import metadata
 from operator import index as integer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from tinyedge.export.bundle.golden import Golden, GoldenInput
 from tinyedge.export.bundle.manifest import MANIFEST, decode, encode
 
 Array = np.ndarray[Any, Any]
-T = TypeVar("T")
 Progress = Callable[[int, int], None]
 Record = Mapping[str, Any]
 
