@@ -42,8 +42,8 @@ and why not.
 * *Below a bound*, *counted*: a run computes how many there are, and memory is reserved for as many
   as the inputs allow or [`--bound`](sizes.md#numbers-that-only-a-run-knows) says.
 * Of one output one axis can be counted. A dynamic axis is refused, by the node's name, where it
-  must be equal to another size, have a least length (windows, negative pads), be computed in an iteration
-  of a loop, come from two branches of an `If`, or feed a state.
+  must be equal to another size, have a least length (windows, negative pads), be computed in an
+  iteration of a loop, come from two branches of an `If`, or feed a state.
 * Sequences and optionals are resolved at export: what they hold must be known then.
 * Strings and complex numbers are refused everywhere.
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from tinyedge.core.errors import ModelError
 from tinyedge.export.onnx import definitions
-from tinyedge.export.onnx.context import Call, Scope
+from tinyedge.export.onnx.context import Call, Scope, nested
 from tinyedge.export.onnx.ordering import Reads, duplicate, ordered
 from tinyedge.export.onnx.reader import Model, canonical_domain
-from tinyedge.export.onnx.registry import nested
 
 COPIED = 4096  # bytes of a function's node that count as much as a node
 

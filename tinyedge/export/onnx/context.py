@@ -18,6 +18,13 @@ from tinyedge.export.onnx.dynamic import DynamicSizes
 from tinyedge.export.onnx.known import ConstantPropagation
 from tinyedge.export.onnx.reader import Model
 
+LONG = 800  # characters
+
+
+def nested(name: str) -> str:
+    """What the names of nodes inside a node begin with; of a very long name its ends."""
+    return f"{name if len(name) <= LONG else name[: LONG // 2] + '...' + name[-LONG // 2 :]}/"
+
 
 class Scope:
     """The values of a graph by name; a subgraph also sees those around it."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Union, cast
+from typing import Union
 
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import Size, UOp, toposort
+from tinyedge.export.onnx.dim_names import ARITHMETIC, OPERATOR, addends_of, postfix_of, slope_of
 
 Dim = Union[int, str, None]  # fixed, named, or anonymous
 GREATEST = (1 << 31) - 1
@@ -207,17 +207,6 @@ def resolve(
 
 # Dims that are named as arithmetic on others.
 
-_OPERATOR = re.compile(r"(//|[+*()]|(?<=\s)-(?=\s))")  # a name may hold a minus: `batch-size`
-_PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "//": 2}
-_ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-}
-_OPERAND = re.compile(r"[0-9]{1,9}|[^\W\d]\w*")
-LONGEST = 64  # names, numbers and operators of one expression
-
 
 def _computed(
     names: Sequence[Sequence[str]], dims: Mapping[str, int | str]
@@ -229,54 +218,29 @@ def _computed(
     still others, or is given a size of its own by `dims`, is only a name.
     """
     present = dict.fromkeys(name for row in names for name in row if name)
-    plain = {name for name in present if len(_OPERATOR.split(name)) == 1}
+    plain = {name for name in present if len(OPERATOR.split(name)) == 1}
     known = plain | {key for key, value in dims.items() if _is_number(key, value)}
     found: dict[str, tuple[list[str], bool]] = {}
     for name in (name for name in present if name not in plain):
-        postfix = _postfix(name, plain)
-        addends = _addends(postfix)
+        postfix = postfix_of(name, plain)
+        addends = addends_of(postfix)
         if not addends or (name in dims and addends - plain):
             continue
         unknown = addends - known
-        solved = len(unknown) == 1 and bool(_slope(postfix, *unknown))
+        solved = len(unknown) == 1 and bool(slope_of(postfix, *unknown))
         if solved and addends & known:
             known |= unknown
         found[name] = postfix, solved or len(unknown) != 1
     return {
         name: postfix
         for name, (postfix, usable) in found.items()
-        if usable and not _addends(postfix) - known
+        if usable and not addends_of(postfix) - known
     }
 
 
 def _is_number(key: str, value: int | str) -> bool:
     bounds = parse_value(key, value)
     return bounds.low == bounds.high
-
-
-def _slope(postfix: Sequence[str], name: str) -> int | None:
-    """By how much an expression rises with a name; None where it is not always as much."""
-    stack: list[tuple[int | None, int | None]] = []  # the value if it is known, and the slope
-    for token in postfix:
-        if token not in _ARITHMETIC:
-            stack.append((int(token) if token.isdecimal() else None, int(token == name)))
-            continue
-        (b, by_b), (a, by_a) = stack.pop(), stack.pop()
-        both = None if a is None or b is None else cast(int, _ARITHMETIC[token](a, b))
-        if by_a == by_b == 0:
-            stack.append((both, 0))
-        elif by_a is None or by_b is None or token == "//":
-            stack.append((both, None))
-        elif token == "*":
-            factor, rise = (a, by_b) if by_a == 0 else (b, by_a)
-            stack.append((both, None if factor is None else factor * rise))
-        else:
-            stack.append((both, by_a + by_b if token == "+" else by_a - by_b))
-    return stack[0][1]
-
-
-def _addends(postfix: Sequence[str]) -> set[str]:
-    return {token for token in postfix if token not in _ARITHMETIC and not token.isdecimal()}
 
 
 Place = tuple[int, int]  # an input's position and an axis of it
@@ -292,61 +256,18 @@ def _places(
         for axis, name in enumerate(row):
             if name:
                 places.setdefault(name, []).append((position, axis))
-            for part in sorted(_addends(computed.get(name, ()))):
+            for part in sorted(addends_of(computed.get(name, ()))):
                 within.setdefault(part, []).append((position, axis))
     return {**places, **{name: where for name, where in within.items() if name not in places}}
-
-
-def _postfix(text: str, names: Collection[str]) -> list[str]:
-    """Integers, names and `+ - * // ( )` in postfix order (Dijkstra's shunting-yard algorithm).
-
-    Empty where the text is anything else, or divides by something that is no positive integer.
-    Other names than the given ones are words.
-    """
-    tokens = [token for part in _OPERATOR.split(text) if (token := part.strip())]
-    if len(tokens) > LONGEST:
-        return []
-    result: list[str] = []
-    waiting: list[str] = []
-    operand_next = True
-    for token in tokens:
-        is_operand = token not in _ARITHMETIC and token not in "()"
-        if operand_next != (is_operand or token == "("):
-            return []
-        if is_operand:
-            if token not in names and not _OPERAND.fullmatch(token):
-                return []
-            if waiting and waiting[-1] == "//" and not token.strip("0").isdecimal():
-                return []
-            result.append(token)
-            operand_next = False
-        elif token == "(":
-            if waiting and waiting[-1] == "//":
-                return []
-            waiting.append(token)
-        else:
-            least = 0 if token == ")" else _PRECEDENCE[token]
-            while waiting and _PRECEDENCE[waiting[-1]] >= max(least, 1):
-                result.append(waiting.pop())
-            if token == ")":
-                if not waiting:
-                    return []
-                waiting.pop()
-            else:
-                waiting.append(token)
-                operand_next = True
-    if operand_next or "(" in waiting:
-        return []
-    return result + waiting[::-1]
 
 
 def _evaluated(name: str, postfix: Sequence[str], sizes: Mapping[str, Size]) -> Size:
     """The size that a name stands for. Raises InputError where it can be below 0."""
     stack: list[Size] = []
     for token in postfix:
-        if token in _ARITHMETIC:
+        if token in ARITHMETIC:
             right = stack.pop()
-            stack.append(_ARITHMETIC[token](stack.pop(), right))
+            stack.append(ARITHMETIC[token](stack.pop(), right))
         else:
             stack.append(sizes[token] if token in sizes else int(token))
     low, high = bounds(stack[0])

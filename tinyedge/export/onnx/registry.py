@@ -28,7 +28,7 @@ from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.causes import next_step
-from tinyedge.export.onnx.context import Call, Context, Scope
+from tinyedge.export.onnx.context import Call, Context, Scope, nested
 from tinyedge.export.onnx.elements import Element
 from tinyedge.export.onnx.equality import show, too_small, unequal
 from tinyedge.export.onnx.known import element
@@ -92,14 +92,6 @@ def domains() -> list[str]:
 def names(domain: str = "") -> list[str]:
     """The registered operators of a domain, sorted."""
     return sorted(name for d, name in _OPERATORS if d == domain)
-
-
-def nested(name: str) -> str:
-    """What the names of nodes inside a node begin with; of a very long name its ends."""
-    return f"{name if len(name) <= LONG else name[: LONG // 2] + '...' + name[-LONG // 2 :]}/"
-
-
-LONG = 800  # characters
 
 
 class Refused:
