@@ -125,11 +125,11 @@ def test_a_store_writes_where_all_its_guards_hold() -> None:
     r = UOp(ops.RANGE, dt.index, (const(8, dt.index),), args.Range(0, "loop"))
     arg = KernelArg(0, (8,), row_major((8,)), written=True)
     param = UOp(ops.PARAM, dt.float32, (), arg)
-    below = ix.less(r, 6)
+    below = ix.lt(r, 6)
     store = access.store(param, const(1.0, dt.float32), (r,), below)
     assert store.arg and access.indices_of(store) == (r,) and access.guard_of(store) is below
     assert access.under(ix.TRUE, store) is access.store(param, store.src[1], (r,))
-    twice = access.also_under(ix.less(2, r), store)
+    twice = access.also_under(ix.lt(2, r), store)
     shifted = access.at(twice, (as_node(r - 1),))
     sink = UOp(ops.SINK, dt.index, (shifted,))
     check_kernel(sink)

@@ -224,12 +224,12 @@ def test_a_guarded_load_needs_no_select() -> None:
     from tinyedge.core.ir.uop import as_node
 
     r = UOp(ops.RANGE, dt.index, (as_node(8),), args.Range(0, "loop"))
-    inside = ix.less(r, 5)
+    inside = ix.lt(r, 5)
     param = UOp(ops.PARAM, dt.float32, (), 0)
     load = UOp(ops.LOAD, dt.float32, (param, r, inside), True)
     zero = const(0.0, dt.float32)
     assert simplify(UOp(ops.WHERE, dt.float32, (inside, load, zero))) is load
-    other = ix.less(r, 4)
+    other = ix.lt(r, 4)
     kept = UOp(ops.WHERE, dt.float32, (other, load, zero))
     assert simplify(kept) is kept
     one = UOp(ops.WHERE, dt.float32, (inside, load, const(1.0, dt.float32)))

@@ -61,7 +61,7 @@ def under(guard: UOp, access: UOp) -> UOp:
 
 def also_under(condition: UOp, access: UOp) -> UOp:
     """The same access under a condition besides its own."""
-    return under(ix.both(condition, guard_of(access)), access)
+    return under(ix.and_(condition, guard_of(access)), access)
 
 
 def in_order(node: UOp) -> tuple[UOp, ...]:

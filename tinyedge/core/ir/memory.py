@@ -178,7 +178,7 @@ def _gather_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange
     position = yield (positions, indices[axis : axis + rank], valid)
     at, inside = position_of(position, data.shape[axis])
     inner = (*indices[:axis], at, *indices[axis + rank :])
-    value = yield (data, inner, ix.both(valid, inside))
+    value = yield (data, inner, ix.and_(valid, inside))
     return _select(inside, value, const(0, node.dtype))
 
 
@@ -200,9 +200,9 @@ def position_of(position: UOp, size: Size) -> tuple[UOp, UOp]:
     limit = as_node(size)
     at = simplify(UOp(ops.CAST, dt.index, (position,)))
     if position.dtype.bits < 64:
-        return at, ix.both(ix.at_most(0, at), ix.less(at, limit))
+        return at, ix.and_(ix.le(0, at), ix.lt(at, limit))
     end = simplify(UOp(ops.CAST, position.dtype, (limit,)))
-    return at, ix.both(  # compared as it is: the cast to an index may wrap
+    return at, ix.and_(  # compared as it is: the cast to an index may wrap
         simplify(UOp(ops.LE, dt.bool_, (const(0, position.dtype), position))),
         simplify(UOp(ops.LT, dt.bool_, (position, end))),
     )
@@ -223,13 +223,13 @@ def _assign_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange
     inner = []
     for index, span, size in zip(indices, node.arg, base.shape, strict=True):
         if span.start != 0:
-            conditions.append(ix.at_most(span.start, index))
+            conditions.append(ix.le(span.start, index))
         if span.end != size:
-            conditions.append(ix.less(index, span.end))
+            conditions.append(ix.lt(index, span.end))
         inner.append(as_node(index - span.start))
-    inside = ix.every(conditions)
-    new = yield (value, tuple(inner), ix.both(valid, inside))
-    old = yield (base, indices, ix.both(valid, _not(inside)))
+    inside = ix.all_of(conditions)
+    new = yield (value, tuple(inner), ix.and_(valid, inside))
+    old = yield (base, indices, ix.and_(valid, _not(inside)))
     return _select(inside, new, old)
 
 
@@ -283,9 +283,9 @@ def _updated(arg: None, base: Array, row: Array, position: Array) -> Array:
 
 def _update_row_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange) -> Element:
     base, row, position = node.src
-    here = ix.equal(indices[0], row_index(base, (yield (position, (), valid))))
-    new = yield (row, indices[1:], ix.both(valid, here))
-    old = yield (base, indices, ix.both(valid, _not(here)))
+    here = ix.eq(indices[0], row_index(base, (yield (position, (), valid))))
+    new = yield (row, indices[1:], ix.and_(valid, here))
+    old = yield (base, indices, ix.and_(valid, _not(here)))
     return _select(here, new, old)
 
 

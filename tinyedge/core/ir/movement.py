@@ -50,8 +50,8 @@ def read(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
         return source, ix.TRUE
     conditions: list[UOp] = []
     for index, size in zip(source, node.src[0].shape, strict=True):
-        conditions += (ix.at_most(0, index), ix.less(index, size))
-    return source, ix.every(conditions)
+        conditions += (ix.le(0, index), ix.lt(index, size))
+    return source, ix.all_of(conditions)
 
 
 def fills(row: Primitive) -> bool:

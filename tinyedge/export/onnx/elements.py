@@ -223,16 +223,16 @@ def _compare(a: Element, b: Element) -> tuple[UOp, UOp]:
 
 
 def _equal(a: Element, b: Element) -> bool:
-    return _decided(ix.equal(*_compare(a, b)))
+    return _decided(ix.eq(*_compare(a, b)))
 
 
 def _less(a: Element, b: Element) -> bool:
-    return _decided(ix.less(*_compare(a, b)))
+    return _decided(ix.lt(*_compare(a, b)))
 
 
 def _less_or_equal(a: Element, b: Element) -> bool:
     x, y = _compare(a, b)
-    return not _decided(ix.less(y, x))
+    return not _decided(ix.lt(y, x))
 
 
 def _not(a: Element) -> Element:

@@ -44,7 +44,7 @@ def _one_writer(sink: UOp) -> UOp:
     threads = [r for r in found if r.arg.kind == "threads"]
     if not threads or any(r.arg.kind == "lane" for r in found):
         return sink
-    first = ix.less(threads[0], 1)
+    first = ix.lt(threads[0], 1)
     return sink.replace(tuple(access.also_under(first, store) for store in sink.src))
 
 

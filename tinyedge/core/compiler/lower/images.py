@@ -21,7 +21,7 @@ def _freed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return None
     load = node.replace(src)
     conditions = _conjuncts(access.guard_of(load))
-    return access.under(ix.every(c for c in conditions if not _implied(c, *src[:2])), load)
+    return access.under(ix.all_of(c for c in conditions if not _implied(c, *src[:2])), load)
 
 
 def not_pixels(sink: UOp) -> set[int]:

@@ -102,7 +102,7 @@ class PadTo(Move):
         if divisor(size) % self.multiple == 0:
             raise IllegalMove(f"cannot pad range {self.range}: {self.multiple} divides it already")
         padded = make_range(ix.round_up(size, self.multiple), number, kind)
-        inside = ix.less(padded, size)
+        inside = ix.lt(padded, size)
         clamped = as_node(ix.minimum(padded, size - 1))
         if kind in REDUCE_KINDS:
             return mask_reductions(sink, target, padded, clamped, inside)
@@ -151,7 +151,7 @@ class Fill(Move):
         inside = filled if exact else as_node(ix.minimum(filled, size - 1))
         (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
         (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
-        real = ix.less(filled, size)
+        real = ix.lt(filled, size)
         value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
         return UOp(ops.SINK, dt.index, (store.replace((store.src[0], value, address)),))
 

@@ -34,7 +34,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
             continue
         number, kind = target.arg.number, target.arg.kind
         longer = make_range(most(size, counts), number, kind)
-        inside = ix.less(longer, size)
+        inside = ix.lt(longer, size)
         clamped = longer
         if not all(
             _has_room(node, target, longer) for node in toposort((sink,)) if node.op is ops.LOAD

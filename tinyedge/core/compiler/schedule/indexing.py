@@ -82,7 +82,7 @@ class Indexer:
             inner, inside = movement.read(node, indices)
             if inside is ix.FALSE:
                 return const(0, node.dtype)
-            moved: UOp = yield (node.src[0], inner, ix.both(valid, inside))
+            moved: UOp = yield (node.src[0], inner, ix.and_(valid, inside))
             if inside is ix.TRUE:
                 return moved
             return simplify(UOp(ops.WHERE, node.dtype, (inside, moved, const(0, node.dtype))))

@@ -162,6 +162,6 @@ def _updates(
     if share is not ix.ZERO:
         each = ix.ceildiv(size, shares)
         start = share * each
-        own = ix.both(ix.at_most(start, at), ix.less(at, start + each))
-        inside = ix.both(own, inside)
+        own = ix.and_(ix.le(start, at), ix.lt(at, start + each))
+        inside = ix.and_(own, inside)
     return access.store(param, value, address, inside)

@@ -80,7 +80,7 @@ def _where(node: UOp) -> UOp:
 
 
 def _conjunction(bindings: Bindings) -> UOp:
-    condition = ix.both(bindings["a"], bindings["b"])
+    condition = ix.and_(bindings["a"], bindings["b"])
     return simplify(UOp(ops.WHERE, bindings["x"].dtype, (condition, bindings["x"], bindings["y"])))
 
 

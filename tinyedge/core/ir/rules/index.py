@@ -207,7 +207,7 @@ def _maximum(a: UOp, b: UOp) -> UOp:
 # Comparisons and conditions.
 
 
-def less(a: Size, b: Size) -> UOp:
+def lt(a: Size, b: Size) -> UOp:
     """a < b, as a constant where it can be proved or refuted."""
     difference = added(terms(b), scaled(terms(a), -1))
     if proves_nonnegative(added(difference, {(): -1})):
@@ -217,12 +217,12 @@ def less(a: Size, b: Size) -> UOp:
     return UOp(ops.LT, dt.bool_, (as_node(a), as_node(b)))
 
 
-def at_most(a: Size, b: Size) -> UOp:
+def le(a: Size, b: Size) -> UOp:
     """a <= b, as a constant where it can be proved or refuted."""
-    return less(a, b + 1)
+    return lt(a, b + 1)
 
 
-def equal(a: Size, b: Size) -> UOp:
+def eq(a: Size, b: Size) -> UOp:
     """a == b, as a constant where it can be proved or refuted."""
     one, other = as_node(a), as_node(b)
     if one is other:
@@ -233,7 +233,7 @@ def equal(a: Size, b: Size) -> UOp:
     return UOp(ops.EQ, dt.bool_, (one, other))
 
 
-def both(a: UOp, b: UOp) -> UOp:
+def and_(a: UOp, b: UOp) -> UOp:
     """a and b, with constants folded."""
     if a is FALSE or b is FALSE:
         return FALSE
@@ -242,11 +242,11 @@ def both(a: UOp, b: UOp) -> UOp:
     return a if b is TRUE else UOp(ops.AND, dt.bool_, (a, b))
 
 
-def every(conditions: Iterable[UOp]) -> UOp:
+def all_of(conditions: Iterable[UOp]) -> UOp:
     """The conjunction of the conditions."""
     result = TRUE
     for condition in conditions:
-        result = both(result, condition)
+        result = and_(result, condition)
     return result
 
 
@@ -270,7 +270,7 @@ _RULES = {
     **ARITHMETIC,
     ops.MIN: _minimum,
     ops.MAX: _maximum,
-    ops.LT: less,
-    ops.LE: at_most,
-    ops.EQ: equal,
+    ops.LT: lt,
+    ops.LE: le,
+    ops.EQ: eq,
 }
