@@ -103,7 +103,7 @@ def sound_everything(m: Manifest) -> None:
 
 @manifest("plain")
 def sound_expression_of_255_tokens(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["max"] * 127 + [1] * 128
+    m["steps"][0]["grid"][0] = ["max"] * 127 + [1] * 128
 
 
 @manifest("plain")
@@ -525,17 +525,17 @@ def no_entry(m: Manifest) -> None:
 
 @manifest("plain")
 def two_counts(m: Manifest) -> None:
-    m["steps"][0]["counts"] = [1, 1]
+    m["steps"][0]["grid"] = [1, 1]
 
 
 @manifest("plain")
 def expression_of_256_tokens(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["max"] * 127 + [1] * 129
+    m["steps"][0]["grid"][0] = ["max"] * 127 + [1] * 129
 
 
 @manifest("plain")
 def expression_of_expressions(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["add", ["add", 1, 1], 1]
+    m["steps"][0]["grid"][0] = ["add", ["add", 1, 1], 1]
 
 
 # --- names and indices -------------------------------------------------------------------------
@@ -656,52 +656,52 @@ def unlisted_feature(m: Manifest) -> None:
 
 @manifest("plain")
 def expression_bomb(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["mul"] * 100 + [2] * 101
+    m["steps"][0]["grid"][0] = ["mul"] * 100 + [2] * 101
 
 
 @manifest("plain")
 def expression_overflow_inside(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["mod", "mul", 94906267, 94906267, 8]
+    m["steps"][0]["grid"][0] = ["mod", "mul", 94906267, 94906267, 8]
 
 
 @manifest("plain")
 def unknown_symbol(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["$H"]
+    m["steps"][0]["grid"][0] = ["$H"]
 
 
 @manifest("plain")
 def unknown_operator(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["pow", 2, 2]
+    m["steps"][0]["grid"][0] = ["pow", 2, 2]
 
 
 @manifest("plain")
 def inherited_operator(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["toString", 2, 2]
+    m["steps"][0]["grid"][0] = ["toString", 2, 2]
 
 
 @manifest("plain")
 def missing_operand(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["add", 1]
+    m["steps"][0]["grid"][0] = ["add", 1]
 
 
 @manifest("plain")
 def left_over_operand(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["add", 1, 1, 1]
+    m["steps"][0]["grid"][0] = ["add", 1, 1, 1]
 
 
 @manifest("plain")
 def division_by_zero(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["floordiv", 1, 0]
+    m["steps"][0]["grid"][0] = ["floordiv", 1, 0]
 
 
 @manifest("plain")
 def division_by_minus_1(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["mod", 1, -1]
+    m["steps"][0]["grid"][0] = ["mod", 1, -1]
 
 
 @manifest("everything")
 def division_by_zero_at_the_minimum(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["ceildiv", 1, "$mul"]
+    m["steps"][0]["grid"][0] = ["ceildiv", 1, "$mul"]
 
 
 # --- ranges ------------------------------------------------------------------------------------
@@ -784,7 +784,7 @@ def negative_extent(m: Manifest) -> None:
 
 @manifest("plain")
 def negative_count(m: Manifest) -> None:
-    m["steps"][0]["counts"][0] = ["sub", 0, 1]
+    m["steps"][0]["grid"][0] = ["sub", 0, 1]
 
 
 @manifest("everything")

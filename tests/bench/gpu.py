@@ -176,7 +176,7 @@ class Side:
         for step in program.entries[0].steps:
             assert isinstance(step, Launch)
             ranges = [self._places[buffer] for buffer in step.buffers]
-            x, y, z = (evaluate(count, {}) for count in step.counts)
+            x, y, z = (evaluate(count, {}) for count in step.grid)
             commands.append(Dispatch(device.bind(kernels[step.kernel], ranges, None), (x, y, z)))
         self.launches = len(commands)
         self._recording = device.record(commands)

@@ -62,7 +62,7 @@ def kernel(name: str, number: int, bindings: int) -> Manifest:
 
 def launch(buffers: list[int], size: Any = 1) -> Manifest:
     return {
-        **{"op": "launch", "kernel": 0, "buffers": buffers, "counts": [size, 1, 1]},
+        **{"op": "launch", "kernel": 0, "buffers": buffers, "grid": [size, 1, 1]},
         **{"flops": 0, "nodes": []},
     }
 

@@ -55,7 +55,7 @@ class FakeDevice:
         for command in recording:
             if isinstance(command, Dispatch):
                 function, buffers, table = command.bound
-                function(command.counts, *buffers, *([] if table is None else [table]))
+                function(command.grid, *buffers, *([] if table is None else [table]))
             else:
                 _view(command.destination)[:] = _view(command.source)
 

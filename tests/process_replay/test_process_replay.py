@@ -75,15 +75,15 @@ def test_a_new_first_kernel_changes_no_other(made: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("field", "heading"),
-    [("offset", "c: memory plan"), ("counts", "c: schedule"), ("format", "c: manifest")],
+    [("offset", "c: memory plan"), ("grid", "c: schedule"), ("format", "c: manifest")],
 )
 def test_a_changed_plan(made: dict[str, Any], field: str, heading: str) -> None:
     head = copy.deepcopy(made)
     manifest = head["manifest"]
     if field == "offset":
         manifest["buffers"][-1]["offset"] += 256
-    elif field == "counts":
-        next(step for step in manifest["steps"] if "counts" in step)["counts"][0] += 1
+    elif field == "grid":
+        next(step for step in manifest["steps"] if "grid" in step)["grid"][0] += 1
     else:
         manifest["format"] = "other"
     assert headings(made, head) == [heading]

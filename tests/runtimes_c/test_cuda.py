@@ -514,7 +514,7 @@ def test_a_grid_beyond_the_devices(discrete: FakeCuda, tmp_path: Path) -> None:
     launch, copy = entry.steps
     assert isinstance(launch, Launch)
     for most, id in ((2, ""), (1, "device.counts")):
-        steps = (replace(launch, counts=("N", ("sub", 65537, ("mul", "N", most)), 1)), copy)
+        steps = (replace(launch, grid=("N", ("sub", 65537, ("mul", "N", most)), 1)), copy)
         wide = replace(
             program, symbols=(Symbol("N", 1, 1),), entries=(replace(entry, steps=steps),)
         )

@@ -162,7 +162,7 @@ def _run(bundle: Path, program: Path, seed: int, accepted: int) -> int:
 
 
 def _counts(manifest: Any) -> None:
-    manifest["steps"][0]["counts"] = [4096, 1, 1]
+    manifest["steps"][0]["grid"] = [4096, 1, 1]
 
 
 def _no_symbols(manifest: Any) -> None:

@@ -50,7 +50,7 @@ def launches(bundle: Path) -> list[dict[str, Any]]:
     for step in manifest["steps"][first:last]:
         if step["op"] != "launch":
             continue
-        key = (step["kernel"], *step["counts"])
+        key = (step["kernel"], *step["grid"])
         if key in found:
             found[key]["times"] += 1
             continue
@@ -58,7 +58,7 @@ def launches(bundle: Path) -> list[dict[str, Any]]:
         kernel = cl.Kernel(program, record["entry"])
         kernel.set_args(*(buffers[index] for index in step["buffers"]))
         workgroup = record["workgroup"]
-        threads = [count * size for count, size in zip(step["counts"], workgroup, strict=True)]
+        threads = [count * size for count, size in zip(step["grid"], workgroup, strict=True)]
 
         def run(count: int, kernel: Any = kernel, shape: Any = (threads, workgroup)) -> float:
             def enqueue() -> None:
@@ -72,7 +72,7 @@ def launches(bundle: Path) -> list[dict[str, Any]]:
         count = max(2, min(2000, round(SECONDS / max(run(2), 1e-6))))
         found[key] = {
             "kernel": record["entry"],
-            "counts": step["counts"],
+            "counts": step["grid"],
             "workgroup": workgroup,
             "times": 1,
             "cpu": min(run(count) for _ in range(SAMPLES)),
@@ -94,7 +94,7 @@ def show(rows: Sequence[dict[str, Any]], top: int) -> None:
     for row in sorted(rows, key=lambda row: -row["cpu"] * row["times"])[:top]:
         seconds = row["cpu"] * row["times"]
         rate = f"{row['flops'] / row['cpu'] / 1e9:.1f}" if row["flops"] else "-"
-        counts = "x".join(map(str, row["counts"]))
+        counts = "x".join(map(str, row["grid"]))
         threads = "x".join(map(str, row["workgroup"]))
         print(
             f"{seconds * 1e3:9.3f} {100 * seconds / total:5.1f}% {row['times']:>5} "

@@ -308,7 +308,7 @@ class _Assembler:
 
     def _counts(self, kernel: CompiledKernel) -> tuple[Any, Any, Any]:
         assert kernel.text is not None
-        counts = [expression(size) for size in kernel.text.geometry.counts]
+        counts = [expression(size) for size in kernel.text.geometry.grid]
         while len(counts) < 3:
             counts.append(1)
         return counts[0], counts[1], counts[2]

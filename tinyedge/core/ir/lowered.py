@@ -23,12 +23,12 @@ class Linear:
 
 @dataclass(frozen=True)
 class Geometry:
-    """counts: workgroups along each dimension. workgroup: threads along x, y, z.
+    """grid: workgroups along each dimension. workgroup: threads along x, y, z.
 
     positions: every grid and local range with its value as an expression of the thread's position.
     """
 
-    counts: tuple[Size, ...]
+    grid: tuple[Size, ...]
     workgroup: tuple[int, int, int]
     positions: tuple[tuple[UOp, UOp], ...]
 

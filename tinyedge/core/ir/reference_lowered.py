@@ -54,7 +54,7 @@ class _Machine:
         self.geometry = geometry
         self.buffers = buffers
         self.symbols = symbols
-        self.counts = [size_value(count, symbols) for count in geometry.counts]
+        self.counts = [size_value(count, symbols) for count in geometry.grid]
         groups = math.prod(self.counts)
         if groups * geometry.threads > LIMIT:
             raise ValueError(f"{groups * geometry.threads} threads are too many for the reference")

@@ -51,10 +51,10 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Dispatch:
-    """Run a bound kernel over `counts` workgroups. `flops` is an estimate of its work."""
+    """Run a bound kernel over a `grid` of workgroups. `flops` is an estimate of its work."""
 
     bound: Any
-    counts: tuple[int, int, int]
+    grid: tuple[int, int, int]
     flops: int = 0
 
 

@@ -156,11 +156,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """Run `kernel` over `counts` workgroups with `buffers` bound in order."""
+    """Run `kernel` over a `grid` of workgroups with `buffers` bound in order."""
 
     kernel: int
     buffers: tuple[int, ...]
-    counts: tuple[Expression, Expression, Expression]
+    grid: tuple[Expression, Expression, Expression]
     nodes: tuple[str, ...] = ()  # names of the model's nodes that it computes
     flops: int = 0  # its arithmetic operations, an estimate, at the symbols' maxima
 

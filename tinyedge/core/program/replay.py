@@ -318,7 +318,7 @@ class Replay:
 
     def _command(self, step: Launch | Copy, named: Mapping[str, int]) -> Command:
         if isinstance(step, Launch):
-            x, y, z = (evaluate(count, named) for count in step.counts)
+            x, y, z = (evaluate(count, named) for count in step.grid)
             return Dispatch(self._bound[id(step)], (x, y, z), step.flops)
         bytes = evaluate(step.bytes, named)
         source, destination = self._ranges[step.source], self._ranges[step.destination]
@@ -459,4 +459,4 @@ def _by_name(ports: Mapping[int, Port]) -> dict[str, Port]:
 def _amount(step: Launch | Copy, named: Mapping[str, int]) -> int:
     if isinstance(step, Copy):
         return evaluate(step.bytes, named)
-    return min(evaluate(count, named) for count in step.counts)
+    return min(evaluate(count, named) for count in step.grid)

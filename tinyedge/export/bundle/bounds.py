@@ -145,7 +145,7 @@ def _step_bounds(manifest: Record, sizes: Sequence[Sizes], need: _Need) -> None:
             written = {index for index, access in pairs if access == "read_write"}
             need(weights.isdisjoint(written), f"{where} writes a weight")
             for size in sizes:
-                for count in step["counts"]:
+                for count in step["grid"]:
                     need(0 <= size(count) < 2**31, f"{where}: its counts")
         elif step["op"] == "copy":
             need(buffers[step["destination"]]["arena"] != -1, f"{where} writes a weight")

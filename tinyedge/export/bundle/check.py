@@ -192,7 +192,7 @@ def _expressions(manifest: Record) -> Iterator[Any]:
             yield from port["shape"]
     for step in manifest["steps"]:
         if step["op"] == "launch":
-            yield from step["counts"]
+            yield from step["grid"]
         elif step["op"] == "copy":
             yield step["bytes"]
 
@@ -348,7 +348,7 @@ def _requirements(manifest: Record, sizes: Sequence[Sizes]) -> None:
             continue
         where = f"steps[{number}]"
         for size in sizes:
-            for count in step["counts"]:
+            for count in step["grid"]:
                 need(size(count), "workgroups", where)
         need(max(map(bytes.__getitem__, step["buffers"])), "binding_bytes", where)
         pairs = zip(step["buffers"], accesses[step["kernel"]], strict=True)
@@ -382,6 +382,6 @@ def requirements(manifest: Record) -> dict[str, int]:
         if step["op"] == "launch":
             bound = (buffers[index]["bytes"] for index in step["buffers"])
             least["binding_bytes"] = max(least["binding_bytes"], *bound)
-            counts = (size(count) for size in sizes for count in step["counts"])
+            counts = (size(count) for size in sizes for count in step["grid"])
             least["workgroups"] = max(least["workgroups"], *counts)
     return least

@@ -347,11 +347,11 @@ def _nest(steps: Sequence[Record], first: int, end: int) -> tuple[Step, ...]:
         record = steps[number]
         number += 1
         if record["op"] == "launch":
-            x, y, z = (_expression(count) for count in record["counts"])
+            x, y, z = (_expression(count) for count in record["grid"])
             launch = Launch(
                 kernel=record["kernel"],
                 buffers=tuple(record["buffers"]),
-                counts=(x, y, z),
+                grid=(x, y, z),
                 nodes=tuple(record["nodes"]),
                 flops=record["flops"],
             )

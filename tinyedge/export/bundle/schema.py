@@ -287,7 +287,7 @@ STEPS = {  # in the order of C's te_op
                 Array("BOUND", INDEX, BINDINGS, total="BOUND"),
                 keep="step_record.first_buffer",
             ),
-            Field("counts", Array("COUNTS", EXPRESSION, 3, 3), keep="step_record.sizes"),
+            Field("grid", Array("GRID", EXPRESSION, 3, 3), keep="step_record.sizes"),
             Field("flops", INT, keep="step_record.flops"),
             Field("nodes", Array("NODES", TEXT, 1024), keep="step_record.nodes"),
         ),

@@ -421,7 +421,7 @@ def _flatten(steps: Sequence[Step]) -> list[dict[str, Any]]:
                     "op": "launch",
                     "kernel": step.kernel,
                     "buffers": list(step.buffers),
-                    "counts": [tokens(count) for count in step.counts],
+                    "grid": [tokens(count) for count in step.grid],
                     "nodes": list(step.nodes),
                     "flops": integer(step.flops),
                 }

@@ -182,7 +182,7 @@ class CpuDevice:
             to = ctypes.c_void_p(destination.memory.address + destination.offset)
             origin = ctypes.c_void_p(source.memory.address + source.offset)
             return partial(ctypes.memmove, to, origin, command.source.bytes)
-        x, y, z = command.counts
+        x, y, z = command.grid
         bound: _Bound = command.bound
         if (y, z) != (1, 1) or not 0 <= x < 2**31:
             raise InternalError(

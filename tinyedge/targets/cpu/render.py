@@ -178,7 +178,7 @@ def render(kernel: LoweredKernel) -> str:
         name = f"b{argument.param.arg.slot}"
         pointer = f"{qualifier}{printer.type(dtype)} *restrict {name}"
         lines.append(f"    {pointer} = buffers[{argument.param.arg.slot}];")
-    count = as_node(kernel.geometry.counts[0])
+    count = as_node(kernel.geometry.grid[0])
     printer.name_sizes(count)
     groups = printer.strip_parens(count)
     lines.extend(printer.lines)

@@ -270,7 +270,7 @@ class CudaDevice:
             bound: _Bound = command.bound
             kernel = bound.kernel
             arguments = ctypes.addressof(bound.pointers)
-            shape = (*command.counts, *kernel.workgroup)
+            shape = (*command.grid, *kernel.workgroup)
             shared = 0
             self._call(
                 "cuLaunchKernel", kernel.function, *shape, shared, self._stream, arguments, 0
@@ -460,9 +460,9 @@ def _capability(driver: Driver, handle: Any) -> tuple[int, int]:
 
 def _check_counts(command: Command) -> None:
     if isinstance(command, Dispatch):
-        if any(count > most for count, most in zip(command.counts, GRID, strict=True)):
+        if any(count > most for count, most in zip(command.grid, GRID, strict=True)):
             raise InternalError(
                 f"kernel {command.bound.kernel.name!r}",
-                f"a launch of {command.counts} workgroups is above {GRID}",
+                f"a launch of {command.grid} workgroups is above {GRID}",
                 id="device.counts",
             )

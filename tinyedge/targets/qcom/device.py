@@ -244,7 +244,7 @@ class OpenclDevice:
         if not isinstance(command, Dispatch):
             return self._copy(command)
         bound: _Bound = command.bound
-        counts, workgroup = command.counts, bound.kernel.workgroup
+        counts, workgroup = command.grid, bound.kernel.workgroup
         threads = tuple(count * size for count, size in zip(counts, workgroup, strict=True))
         if max(threads) >= 2**31:
             raise InternalError(

@@ -177,10 +177,10 @@ class WebgpuDevice:
         inside = 0
         for command in commands:
             if isinstance(command, Dispatch):
-                if max(command.counts) > self._workgroups:
+                if max(command.grid) > self._workgroups:
                     raise InternalError(
                         f"kernel {command.bound.kernel.name!r}",
-                        f"a launch of {command.counts} workgroups is above {self._workgroups}",
+                        f"a launch of {command.grid} workgroups is above {self._workgroups}",
                         id="device.counts",
                     )
             elif command.source.memory is command.destination.memory:
@@ -203,7 +203,7 @@ class WebgpuDevice:
                         pipeline = bound.kernel.pipeline
                         current.set_pipeline(pipeline)
                     current.set_bind_group(0, bound.group)
-                    current.dispatch_workgroups(*command.counts)
+                    current.dispatch_workgroups(*command.grid)
                 else:
                     if current is not None:
                         current.end()
@@ -257,7 +257,7 @@ class WebgpuDevice:
                 if isinstance(command, Dispatch):
                     current.set_pipeline(command.bound.kernel.pipeline)
                     current.set_bind_group(0, command.bound.group)
-                    current.dispatch_workgroups(*command.counts)
+                    current.dispatch_workgroups(*command.grid)
                 current.end()
             encoder.resolve_query_set(queries, 0, count, ticks, 0)
             self._device.queue.submit([encoder.finish()])

@@ -96,7 +96,7 @@ const RANGE = record({file: INDEX, offset: NUMBER, bytes: NUMBER});
 const SLICE = record({name: NAME, axis: AXIS, start: NUMBER, size: NUMBER});
 const PORT = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, slices: list(SLICE, 256), count: INDEX, axis: AXIS}));
 const STATE = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, initial: INDEX, update: oneOf("replace", "shift"), axis: AXIS}));
-const STEPS = {launch: record({op: ANY_TEXT, kernel: INDEX, buffers: list(INDEX, 64), counts: list(EXPRESSION, 3, 3), flops: NUMBER, nodes: list(ANY_TEXT, 1024)}), copy: record({op: ANY_TEXT, source: INDEX, source_offset: NUMBER, destination: INDEX, destination_offset: NUMBER, bytes: EXPRESSION}), loop: record({op: ANY_TEXT, condition: INDEX, bound: STEP_SIZE, body: NUMBER})};
+const STEPS = {launch: record({op: ANY_TEXT, kernel: INDEX, buffers: list(INDEX, 64), grid: list(EXPRESSION, 3, 3), flops: NUMBER, nodes: list(ANY_TEXT, 1024)}), copy: record({op: ANY_TEXT, source: INDEX, source_offset: NUMBER, destination: INDEX, destination_offset: NUMBER, bytes: EXPRESSION}), loop: record({op: ANY_TEXT, condition: INDEX, bound: STEP_SIZE, body: NUMBER})};
 const ROOT = record({format: ANY_TEXT, version: NUMBER, features: list(SHORT_TEXT, 64), tool: SHORT_TEXT, target: text(0, 32), options: FREE, requirements: record({bindings: NUMBER, binding_bytes: NUMBER, buffer_bytes: NUMBER, invocations: NUMBER, workgroups: NUMBER, workgroup_bytes: NUMBER}, true), peak_bytes: NUMBER, symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: STEP_SIZE}), 32), inputs: list(plain(PORT), 1024), outputs: list(PORT, 1024), states: list(STATE, 1024), entries: list(record({name: NAME, inputs: list(INDEX, 1024), outputs: list(INDEX, 1024), steps: list(NUMBER, 2, 2)}), 64, 1), arenas: list(record({bytes: int(0, 1099511627776)}), 64), buffers: list(record({arena: INDEX, weight: INDEX, offset: NUMBER, bytes: NUMBER}), 262144), weights: list(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(NUMBER, 8), bytes: NUMBER, segments: list(RANGE, 4096, 1)}), 65536), prelude: RANGE, kernels: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, entry: matches(/^(?=[A-Za-z_][A-Za-z0-9_]*$).{1,128}$/), workgroup: list(int(1, 65536), 3, 3), bindings: list(record({access: oneOf("read", "read_write"), dtype: matches(/^(?=[a-z0-9_]*$).{1,32}$/)}), 64, 1), moves: list(FREE, 256), symbols: oneOf(true, false)}), 16384), steps: list(STEP, 262144), golden: list(record({entry: INDEX, seed: int(0, 4294967295), steps: int(1, 1024), symbols: list(SIZE, 32), tolerance: NUMBER, made: ANY_TEXT, inputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, min: GOLDEN_BOUND, max: GOLDEN_BOUND}), 1024), outputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, stride: int(1)}), 1024)}), 64), files: list(record({name: ANY_TEXT, bytes: NUMBER, sha256: matches(/^(?=[0-9a-f]*$).{64}$/)}), 4096)});
 // records end
 
@@ -230,7 +230,7 @@ export function evaluateAll(m, sizes, id) {
     outputs: shapes(m.outputs),
     states: shapes(m.states),
     steps: m.steps.map((step, i) =>
-      all(step.counts ?? (step.op === "copy" ? [step.bytes] : []), `steps[${i}]`),
+      all(step.grid ?? (step.op === "copy" ? [step.bytes] : []), `steps[${i}]`),
     ),
   };
 }

@@ -190,7 +190,7 @@ typedef struct te_step_record {
     te_op op;
     int32_t kernel, source, destination, condition;
     uint32_t first_buffer, buffers;
-    uint32_t sizes[3]; /* expressions: a launch's counts, a copy's bytes */
+    uint32_t sizes[3]; /* expressions: a launch's grid, a copy's bytes */
     int64_t source_offset, destination_offset;
     int64_t body; /* steps of a loop */
     int64_t bound, flops;

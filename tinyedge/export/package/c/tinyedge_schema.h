@@ -4,14 +4,14 @@
 /* Every key, in one piece of memory: tables hold places in it, small and without a linker. */
 #define KEYS(X) \
     X(access) X(arena) X(arenas) X(axis) X(binding_bytes) X(bindings) X(body) X(bound) X(buffer) \
-    X(buffer_bytes) X(buffers) X(bytes) X(condition) X(count) X(counts) X(destination) \
-    X(destination_offset) X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops) \
-    X(format) X(golden) X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs) \
-    X(invocations) X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset) \
-    X(op) X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(seed) \
-    X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) X(states) \
-    X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) X(update) \
-    X(version) X(weight) X(weights) X(width) X(workgroup) X(workgroup_bytes) X(workgroups) \
+    X(buffer_bytes) X(buffers) X(bytes) X(condition) X(count) X(destination) X(destination_offset) \
+    X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops) X(format) X(golden) X(grid) \
+    X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs) X(invocations) \
+    X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset) X(op) \
+    X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(seed) X(segments) \
+    X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) X(states) X(step) \
+    X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) X(update) X(version) \
+    X(weight) X(weights) X(width) X(workgroup) X(workgroup_bytes) X(workgroups) \
 
 typedef struct keys {
     KEYS(FIELD_OF)
@@ -22,11 +22,11 @@ typedef enum type {
     NUMBER, IMAGE_LIMIT, INDEX, POSITIVE, SIZE, STEP_SIZE, AXIS, ARENA_SIZE, IMAGE_SIDE, SIDE,
     SEED, REPEATS, GOLDEN_BOUND, ANY_TEXT, SHORT_TEXT, TARGET_TEXT, NAME, TYPE_WORD, IDENTIFIER,
     SHA256, FLAG, IMAGE_DTYPE, UPDATE, ACCESS, DTYPE, DECLARED, EXPRESSION, STEP, SHAPE, SLICES,
-    PORTS, RANGE_OF_STEPS, WEIGHT_SHAPE, SEGMENTS, WORKGROUP, BINDINGS, MOVES, BOUND, COUNTS,
-    NODES, GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, FEATURES, SYMBOLS, INPUTS, OUTPUTS,
-    STATES, ENTRIES, ARENAS, BUFFERS, IMAGES, WEIGHTS, KERNELS, STEPS, GOLDENS, FILES, FREE,
-    SYMBOL, SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING, KERNEL,
-    GOLDEN_INPUT, GOLDEN_OUTPUT, GOLDEN, FILE_, LAUNCH, COPY, LOOP, REQUIREMENTS, ROOT,
+    PORTS, RANGE_OF_STEPS, WEIGHT_SHAPE, SEGMENTS, WORKGROUP, BINDINGS, MOVES, BOUND, GRID, NODES,
+    GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, FEATURES, SYMBOLS, INPUTS, OUTPUTS, STATES,
+    ENTRIES, ARENAS, BUFFERS, IMAGES, WEIGHTS, KERNELS, STEPS, GOLDENS, FILES, FREE, SYMBOL,
+    SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING, KERNEL, GOLDEN_INPUT,
+    GOLDEN_OUTPUT, GOLDEN, FILE_, LAUNCH, COPY, LOOP, REQUIREMENTS, ROOT,
 } type;
 
 static const char features[][8] = {
@@ -76,7 +76,7 @@ static const rule rules[FREE - ANY_TEXT] = {
     RULE(BINDINGS, 1, 64, BINDING, TE_N_BINDINGS),
     RULE(MOVES, 0, 256, FREE, 0),
     RULE(BOUND, 0, 64, INDEX, TE_N_BOUND),
-    RULE(COUNTS, 3, 3, EXPRESSION, 0),
+    RULE(GRID, 3, 3, EXPRESSION, 0),
     RULE(NODES, 0, 1024, ANY_TEXT, 0),
     RULE(GOLDEN_SYMBOLS, 0, 32, SIZE, TE_N_GOLDEN_SYMBOLS),
     RULE(GOLDEN_INPUTS, 0, 1024, GOLDEN_INPUT, TE_N_GOLDEN_INPUTS),
@@ -160,8 +160,8 @@ static const member members[] = {
     AS(file_record, bytes, NUMBER, bytes), AS(file_record, name, ANY_TEXT, name),
     AS(file_record, sha256, SHA256, sha256),
     {HEAD, LAUNCH, 0},
-    AS(step_record, buffers, BOUND, first_buffer), AS(step_record, counts, COUNTS, sizes),
-    AS(step_record, flops, NUMBER, flops), AS(step_record, kernel, INDEX, kernel),
+    AS(step_record, buffers, BOUND, first_buffer), AS(step_record, flops, NUMBER, flops),
+    AS(step_record, grid, GRID, sizes), AS(step_record, kernel, INDEX, kernel),
     AS(step_record, nodes, NODES, nodes), SKIP(op, ANY_TEXT),
     {HEAD, COPY, 0},
     AS(step_record, bytes, EXPRESSION, sizes), AS(step_record, destination, INDEX, destination),
