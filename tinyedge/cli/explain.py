@@ -139,7 +139,7 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
         linear = kernel.text.linear
         _say_all(statements_text(linear.statements, linear.values))
         shape = kernel.text.geometry
-        say(f"workgroup {shape.workgroup}, counts {say_node(shape.grid)}")
+        say(f"workgroup {shape.workgroup}, grid {say_node(shape.grid)}")
     else:
         say_text(kernel.source)
 
@@ -151,10 +151,10 @@ def _print_steps(state: Compilation) -> None:
     for entry in program.entries:
         for number, step in enumerate(entry.steps):
             if isinstance(step, Launch):
-                counts = " x ".join(say_size(count) for count in step.grid)
+                grid = " x ".join(say_size(count) for count in step.grid)
                 name = program.kernels[step.kernel].name
                 buffers = ", ".join(map(str, step.buffers))
-                rows.append((number, name, counts, buffers, ", ".join(step.nodes)))
+                rows.append((number, name, grid, buffers, ", ".join(step.nodes)))
             else:
                 rows.append((number, type(step).__name__.lower(), "-", "-", "-"))
     table((">", "kernel", "workgroups", "buffers", "nodes"), rows)
