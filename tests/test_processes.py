@@ -16,7 +16,7 @@ import tinyedge
 from tinyedge import RunError, Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUP_REDUCE = 6
+THREADS = 6
 DRIVERS = ("webgpu", "qcom")  # targets whose device belongs to the process that opened it
 TARGETS = ("cpu", *DRIVERS)
 
@@ -39,7 +39,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with bundles NAME0, NAME1, .. of each target."""
     folder = tmp_path_factory.mktemp("bundles")
     for target in TARGETS:
-        for number in range(GROUP_REDUCE):
+        for number in range(THREADS):
             tinyedge.export_function(
                 layers(number),
                 {"x": np.zeros((16, 256), np.float32)},
@@ -71,7 +71,7 @@ def python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def together(work: Any, count: int = GROUP_REDUCE) -> list[BaseException]:
+def together(work: Any, count: int = THREADS) -> list[BaseException]:
     """Run work(0), work(1), .. in threads; what they raised."""
     raised: list[BaseException] = []
 
@@ -136,7 +136,7 @@ def test_loads_in_several_threads_of_a_hundred_processes(bundles: Path) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_threads_share_a_model(bundles: Path, target: str) -> None:
     """Each run gives the bits that it gives alone."""
-    inputs = np.random.default_rng(1).normal(size=(GROUP_REDUCE, 16, 256)).astype(np.float32)
+    inputs = np.random.default_rng(1).normal(size=(THREADS, 16, 256)).astype(np.float32)
     with tinyedge.load(bundles / f"{target}2") as model:
         alone = [model.run({"x": x})["output"] for x in inputs]
 
@@ -176,18 +176,18 @@ def test_a_model_is_closed_while_threads_run_it(bundles: Path, target: str) -> N
     x = np.ones((16, 256), np.float32)
     model = tinyedge.load(bundles / f"{target}0")
     alone = model.run({"x": x})["output"]
-    running = threading.Barrier(GROUP_REDUCE + 1)
+    running = threading.Barrier(THREADS + 1)
 
     def work(number: int) -> None:
         running.wait()
-        if number == GROUP_REDUCE:
+        if number == THREADS:
             model.close()
             return
         while True:
             np.testing.assert_array_equal(model.run({"x": x})["output"], alone)
 
-    raised = together(work, GROUP_REDUCE + 1)
-    assert [getattr(error, "id", error) for error in raised] == ["run.disposed"] * GROUP_REDUCE
+    raised = together(work, THREADS + 1)
+    assert [getattr(error, "id", error) for error in raised] == ["run.disposed"] * THREADS
     model.close()
 
 

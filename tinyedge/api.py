@@ -303,13 +303,16 @@ def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
 
     name: of the bundle, which names in C begin with.
     """
-    if program.target == "webgpu":
+    runtime = find_target(program.target).runtime
+    if runtime == "web":
         from tinyedge.export.package import web
 
         return web.runtime_files(program)
-    from tinyedge.export.package import c_bundle
+    if runtime == "c":
+        from tinyedge.export.package import c_bundle
 
-    return c_bundle.runtime_files(program, name) if program.target in c_bundle.BACKENDS else {}
+        return c_bundle.runtime_files(program, name)
+    return {}
 
 
 def _arrays(subject: str, files: Mapping[str, Any] | None, id: str) -> dict[str, Any]:

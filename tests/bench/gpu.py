@@ -44,7 +44,7 @@ from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda import device as cuda
 
 BY_HAND = Path(__file__).with_name("by_hand.cu")
-GROUP_REDUCE = 256
+THREADS = 256
 ROUNDS = 15
 SECONDS = 0.05  # of one round of a side
 AGREEMENT = 1e-4
@@ -85,7 +85,7 @@ def cases(scale: int = 1, columns: int = 4096) -> list[Case]:
             *(rows, columns, 0),
             lambda a, b: (a * 2.0 + b).relu(),
             ((rows, columns),) * 2,
-            (each // 4 // GROUP_REDUCE, 1, 1),
+            (each // 4 // THREADS, 1, 1),
             12 * each,
             3 * each,
         ),
@@ -134,10 +134,11 @@ def by_hand(case: Case) -> Program:
         buffers.append(Buffer(0, end, rows * columns * 4))
         end += -(-rows * columns * 4 // 256) * 256
     binding = Binding("read_write", "float32")
-    kernel = Kernel(case.name, sources[case.name], (GROUP_REDUCE, 1, 1), (binding,) * len(shapes))
+    kernel = Kernel(case.name, sources[case.name], (THREADS, 1, 1), (binding,) * len(shapes))
     ports = [Port(f"x{i}", "float32", s, "float32", i + 1) for i, s in enumerate(case.shapes)]
     return Program(
         target="cuda",
+        suffix="cu",
         symbols=(),
         inputs=tuple(ports),
         outputs=(Port("y", "float32", shapes[0], "float32", 0),),

@@ -46,6 +46,7 @@ def plain(weights: tuple[Weight, ...] = (weight("w", 16),)) -> Program:
     """y = scale(x, w), with fixed sizes and no feature."""
     return Program(
         target="webgpu",
+        suffix="wgsl",
         symbols=(),
         inputs=(Port("x", "float32", (4, 4), "float32", 0),),
         outputs=(Port("y", "float32", (4, 4), "float32", 1),),
@@ -78,6 +79,7 @@ def everything() -> Program:
     launch = Launch(1, (0, 1), (rows, 1, 1), ('node "1"\\', "жук 🐞"), 128)
     return Program(
         target="webgpu",
+        suffix="wgsl",
         symbols=(Symbol("batch size", 1, 65, 4), Symbol("mul", 0, 8)),
         inputs=(
             Port("input:0", "float32", ("batch size", 4), "float16", 0),
@@ -146,6 +148,7 @@ def pictures() -> Program:
     show = Launch(1, (5, 1), (1, 1, 1), ("Relu_0",), 64)
     return Program(
         target="qcom",
+        suffix="cl",
         symbols=(),
         inputs=(Port("x", "float32", (4, 4), "float32", 0),),
         outputs=(Port("y", "float32", (4, 4), "float32", 1),),

@@ -120,6 +120,7 @@ def wrong() -> Program:
     steps = (Launch(0, (0,), (1, 1, 1)), Launch(1, (0,), (1, 1, 1)))
     return Program(
         target="qcom",
+        suffix="cl",
         symbols=(),
         inputs=(),
         outputs=(Port("y", "float32", (16,), "float32", 0),),

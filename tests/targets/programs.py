@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinyedge.choices import find_target
 from tinyedge.core.program.program import (
     Arena,
     Binding,
@@ -121,6 +122,7 @@ def program(
 ) -> Program:
     return Program(
         target=target,
+        suffix=find_target(target).suffix,
         symbols=symbols,
         inputs=inputs,
         outputs=outputs,

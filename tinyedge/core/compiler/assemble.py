@@ -90,6 +90,7 @@ class _Assembler:
         )
         return program.Program(
             target=state.target.name,
+            suffix=state.target.suffix,
             symbols=symbols,
             inputs=tuple(
                 self._port(port, self.sharing.inputs[key]) for key, port in inputs.items()

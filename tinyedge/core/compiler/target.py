@@ -58,6 +58,9 @@ class Target:
     profiles: Mapping[str, Caps]
     render: Callable[[LoweredKernel], str]  # text of a kernel
     prelude: str  # text that goes before all kernels
+    suffix: str = "txt"  # of the file of kernels in a bundle
+    # what runs its bundles, and lies in them: "web" (JavaScript and a page), "c", or nothing
+    runtime: str = ""
     precision: str = "fp32"  # what is exported unless asked otherwise
     build: str = ""  # options of the device's compiler
     # what compiles kernels at export; None: devices compile their text

@@ -229,6 +229,7 @@ class Program:
     # source text (helper functions, typedefs) that goes before every kernel's source when it is
     # compiled alone, and once before all of them when they are compiled as one file
     prelude: str = ""
+    suffix: str = "txt"  # of that file's name: the language of the kernels
     requirements: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     # that file compiled for kinds of devices, by the name of the bundle's file

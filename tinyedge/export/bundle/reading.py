@@ -250,6 +250,7 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         )
     return Program(
         target=manifest["target"],
+        suffix=_suffix(manifest),
         symbols=tuple(Symbol(**record) for record in manifest["symbols"]),
         inputs=inputs,
         outputs=outputs,
@@ -269,6 +270,12 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
             if record["name"].startswith("kernels-")
         },
     )
+
+
+def _suffix(manifest: Record) -> str:
+    """That of the kernels' text: the prelude's file, in which they are too."""
+    name: str = manifest["files"][manifest["prelude"]["file"]]["name"]
+    return name.rpartition(".")[2]
 
 
 def _shape(record: Record) -> tuple[Expression, ...]:

@@ -35,8 +35,6 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]
 Record = Mapping[str, Any]
 
-# The language of a target's kernels, as the suffix of their file.
-SUFFIXES = {"webgpu": "wgsl", "qcom": "cl", "cuda": "cu", "cpu": "c"}
 LONG = 1024  # characters of a name, the most
 
 
@@ -60,7 +58,7 @@ def write(
     cases = [_golden_record(program, case, golden_files) for case in goldens]
     weights = [_weight_record(weight, weight_files) for weight in program.weights]
     text, prelude, kernels = _kernel_text(program)
-    kernel_name = "kernels." + SUFFIXES.get(program.target, "txt")
+    kernel_name = f"kernels.{program.suffix}"
     # Compiled kernels have a number in their name, which comes before the point of the text's.
     kernel_files = {**dict(sorted(program.binaries.items())), kernel_name: text}
     total = golden_files.total + weight_files.total + sum(map(len, kernel_files.values()))

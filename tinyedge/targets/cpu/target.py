@@ -11,4 +11,6 @@ TARGET = Target(
     profiles=PROFILES,
     render=render,
     prelude=prelude(),
+    suffix="c",
+    runtime="c",
 )

@@ -12,5 +12,7 @@ TARGET = Target(
     profiles=PROFILES,
     render=render,
     prelude=prelude(),
+    suffix="cu",
+    runtime="c",
     compiler=compiler,
 )

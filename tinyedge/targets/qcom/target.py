@@ -11,6 +11,8 @@ TARGET = Target(
     profiles=PROFILES,
     render=render,
     prelude=prelude(),
+    suffix="cl",
+    runtime="c",
     precision="fp16",
     build=BUILD,
 )

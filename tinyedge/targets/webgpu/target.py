@@ -11,5 +11,7 @@ TARGET = Target(
     profiles=PROFILES,
     render=render,
     prelude="",
+    suffix="wgsl",
+    runtime="web",
     isolated=True,
 )
