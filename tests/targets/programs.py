@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinyedge.choices import find_target
+from tinyedge.choices import TARGETS, find_target
 from tinyedge.core.program.program import (
     Arena,
     Binding,
@@ -122,7 +122,7 @@ def program(
 ) -> Program:
     return Program(
         target=target,
-        suffix=find_target(target).suffix,
+        suffix=find_target(target).suffix if target in TARGETS else "txt",
         symbols=symbols,
         inputs=inputs,
         outputs=outputs,
