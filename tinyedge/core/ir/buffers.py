@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 from tinyedge.core.dtype import DType
+from tinyedge.core.ir.movement import Indices, reshape_indices
 from tinyedge.core.ir.polynomial import Terms, build, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import product
-from tinyedge.core.ir.uop import Shape, Size, UOp
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node
 
 IMAGE_ROW = 2**20  # from one row of an image to the next in an address, more than any row has
 PIXEL = 4  # elements
@@ -141,16 +142,45 @@ class KernelArg:
         return self.layout.rows is not None
 
 
-@dataclass(frozen=True)
-class View:
-    """A step from a tensor's indices to those of the tensor it is a part of, or a one-to-one view
-    of.
-    """
+# Views: steps from a tensor's indices to those of a tensor that it is a part of, or a one-to-one
+# view of.
 
-    # "offset" (arg: added along each axis), "reshape" (arg: the two shapes) or "permute" (arg: the
-    # axes)
-    kind: str
-    arg: Any
+
+@dataclass(frozen=True)
+class Offset:
+    """A part that begins at `starts`."""
+
+    starts: tuple[Size, ...]
+
+    def indices(self, indices: Indices) -> Indices:
+        """Those of the other tensor."""
+        return tuple(as_node(i + start) for i, start in zip(indices, self.starts, strict=True))
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """A tensor of one shape that lies as one of another."""
+
+    shape: Shape
+    other: Shape
+
+    def indices(self, indices: Indices) -> Indices:
+        """Those of the other tensor."""
+        return reshape_indices(self.shape, self.other, indices)
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """A tensor whose axes lie in another order: axis `axes[n]` of it is axis n of the other."""
+
+    axes: tuple[int, ...]
+
+    def indices(self, indices: Indices) -> Indices:
+        """Those of the other tensor."""
+        return tuple(indices[axis] for axis in self.axes)
+
+
+View = Union[Offset, Reshaped, Permuted]
 
 
 @dataclass(eq=False)

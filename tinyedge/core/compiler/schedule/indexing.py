@@ -106,11 +106,5 @@ class Indexer:
 def placed_indices(place: Placement, indices: Indices) -> Indices:
     """Indices of the storage for indices of the tensor that lies there."""
     for view in place.views:
-        if view.kind == "offset":
-            pairs = zip(indices, view.arg, strict=True)
-            indices = tuple(as_node(i + o) for i, o in pairs)
-        elif view.kind == "reshape":
-            indices = movement.reshape_indices(view.arg[0], view.arg[1], indices)
-        else:
-            indices = tuple(indices[axis] for axis in view.arg)
+        indices = view.indices(indices)
     return indices

@@ -11,7 +11,7 @@ from tinyedge.core.compiler.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.compiler.schedule.loops import DraftLaunch, Step
 from tinyedge.core.compiler.schedule.placement import BodyGraph, Placer
 from tinyedge.core.ir import access, ops
-from tinyedge.core.ir.buffers import Placement, View
+from tinyedge.core.ir.buffers import Offset, Placement
 from tinyedge.core.ir.memory import position_of, row_index
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
@@ -35,7 +35,7 @@ class KernelWriter:
         """One assignment of a chain; nothing where its value lies in its region already."""
         base, views = self.placer.viewed(part.src[1])
         home = self.placed[top]
-        offset = View("offset", tuple(span.start for span in part.arg))
+        offset = Offset(tuple(span.start for span in part.arg))
         place = self.placed.get(base)
         if place is not None and place.storage is home.storage:
             if place.views == (*views, offset, *home.views):

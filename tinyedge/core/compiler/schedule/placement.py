@@ -8,7 +8,15 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.fuse import decide, is_source
 from tinyedge.core.compiler.schedule.launches import ScheduleOptions
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import Placement, TensorBuffer, View, row_major
+from tinyedge.core.ir.buffers import (
+    Offset,
+    Permuted,
+    Placement,
+    Reshaped,
+    TensorBuffer,
+    View,
+    row_major,
+)
 from tinyedge.core.ir.loops import outline
 from tinyedge.core.ir.memory import kernels_write
 from tinyedge.core.ir.packed import packed_bits
@@ -151,7 +159,7 @@ class Placer:
         for part in parts:
             base, views = self.viewed(part.src[1])
             if self._can_live(base):
-                offset = View("offset", tuple(span.start for span in part.arg))
+                offset = Offset(tuple(span.start for span in part.arg))
                 self.placed[base] = Placement(home.storage, (*views, offset, *home.views))
 
     def viewed(self, node: UOp) -> tuple[UOp, tuple[View, ...]]:
@@ -162,9 +170,9 @@ class Placer:
         while node.op in (ops.RESHAPE, ops.PERMUTE) and len(self.graph.users.get(node, ())) <= 1:
             source = node.src[0]
             if node.op is ops.RESHAPE:
-                views.append(View("reshape", (source.shape, node.shape)))
+                views.append(Reshaped(source.shape, node.shape))
             else:
-                views.append(View("permute", node.arg))
+                views.append(Permuted(node.arg))
             node = source
         return node, tuple(reversed(views))
 
