@@ -153,16 +153,10 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
     TE_INLINE m te_isnan_##f(f x) { return x != x; }                                                \
     TE_INLINE f te_abs_##f(f x) { return (f)((m)x & 0x7fffffff); }                                  \
     TE_INLINE m te_abs_##m(m x) { return te_select_##m(x < 0, (m)(0 - (u)x), x); }                  \
-    TE_INLINE f te_exp_##f(f x) { TE_EACH(f, lanes, expf(x[i])); }                                  \
-    TE_INLINE f te_log_##f(f x) { TE_EACH(f, lanes, logf(x[i])); }                                  \
     TE_INLINE f te_sqrt_##f(f x) { TE_EACH(f, lanes, sqrtf(x[i])); }                                \
-    TE_INLINE f te_sin_##f(f x) { TE_EACH(f, lanes, sinf(x[i])); }                                  \
-    TE_INLINE f te_cos_##f(f x) { TE_EACH(f, lanes, cosf(x[i])); }                                  \
-    TE_INLINE f te_tanh_##f(f x) { TE_EACH(f, lanes, tanhf(x[i])); }                                \
     TE_INLINE f te_floor_##f(f x) { TE_EACH(f, lanes, floorf(x[i])); }                              \
     TE_INLINE f te_trunc_##f(f x) { TE_EACH(f, lanes, truncf(x[i])); }                              \
     TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }                                \
-    TE_INLINE f te_pow_##f(f x, f z) { TE_EACH(f, lanes, powf(x[i], z[i])); }                       \
     TE_INLINE f te_fmod_##f(f x, f z) { TE_EACH(f, lanes, fmodf(x[i], z[i])); }                     \
     TE_INLINE m te_truncdiv_##m(m a, m b) { TE_EACH(m, lanes, te_truncdiv_i32(a[i], b[i])); }       \
     TE_INLINE m te_floordiv_##m(m a, m b) { TE_EACH(m, lanes, te_floordiv_i32(a[i], b[i])); }       \
@@ -194,6 +188,146 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
 TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
+
+/* Mathematics on vectors of float32: at most 2 units in the last place from the true value, and what
+   C's functions give for zeros, infinities, NaN and subnormal numbers. The polynomials are those of
+   Cephes (S. Moshier) for float32, and Taylor's where the arithmetic is in double. Where a processor's
+   vectors are short, a logarithm or a power is faster element by element. */
+#if defined(__AVX__) || defined(__ARM_NEON) || defined(__riscv_vector)
+#define TE_WIDE 1
+#else
+#define TE_WIDE 0
+#endif
+#define TE_MATHEMATICS(f, m, d, l, lanes)                                                           \
+    typedef double d __attribute__((vector_size(lanes * 8), may_alias));                            \
+    typedef int64_t l __attribute__((vector_size(lanes * 8), may_alias));                           \
+    TE_INLINE int te_any_##m(m c) {                                                                 \
+        uint64_t words[lanes / 2], any = 0;                                                         \
+        memcpy(words, &c, sizeof words);                                                            \
+        for (int i = 0; i < lanes / 2; i++) any |= words[i];                                        \
+        return any != 0;                                                                            \
+    }                                                                                               \
+    /* x * 2^k, for |k| below 254. */                                                               \
+    TE_INLINE f te_scale_##f(f x, m k) {                                                            \
+        const m half = k >> 1;                                                                      \
+        return x * (f)((half + 127) << 23) * (f)((k - half + 127) << 23);                           \
+    }                                                                                               \
+    /* The nearest integer of |x| < 2^22. */                                                        \
+    TE_INLINE f te_near_##f(f x) { return (x + 0x1.8p23f) - 0x1.8p23f; }                            \
+    TE_INLINE f te_exp_##f(f x) {                                                                   \
+        const f least = te_splat_##f(-104.0f), most = te_splat_##f(88.72283f);                      \
+        f y = te_select_##f(x < least, least, x);                                                   \
+        y = te_select_##f(x > most, most, y);                                                       \
+        const f k = te_near_##f(y * 1.44269504f);                                                   \
+        const f r = (y - k * 0.693359375f) - k * -2.12194440e-4f;                                   \
+        f p = 1.9875691500e-4f * r + 1.3981999507e-3f;                                              \
+        p = p * r + 8.3334519073e-3f;                                                               \
+        p = p * r + 4.1665795894e-2f;                                                               \
+        p = p * r + 1.6666665459e-1f;                                                               \
+        p = p * r + 5.0000001201e-1f;                                                               \
+        const f whole = te_select_##f(k == k, k, (f){0});                                           \
+        const f z = te_scale_##f(p * (r * r) + r + 1.0f, __builtin_convertvector(whole, m));        \
+        return te_select_##f(x > most, te_splat_##f(INFINITY), z);                                  \
+    }                                                                                               \
+    TE_INLINE f te_log_##f(f x) {                                                                   \
+        if (!TE_WIDE) { TE_EACH(f, lanes, logf(x[i])); }                                            \
+        const m tiny = x < 0x1p-126f;                                                               \
+        const f y = te_select_##f(tiny, x * 0x1p23f, x);                                            \
+        m e = (((m)y >> 23) & 255) - 126 - (tiny & 23);                                             \
+        f z = (f)(((m)y & 0x007fffff) | 0x3f000000);                                                \
+        const m low = z < 0.707106781186547524f;                                                    \
+        e += low;                                                                                   \
+        z = te_select_##f(low, z + z, z) - 1.0f;                                                    \
+        const f n = __builtin_convertvector(e, f), s = z * z;                                       \
+        f p = 7.0376836292e-2f * z - 1.1514610310e-1f;                                              \
+        p = p * z + 1.1676998740e-1f;                                                               \
+        p = p * z - 1.2420140846e-1f;                                                               \
+        p = p * z + 1.4249322787e-1f;                                                               \
+        p = p * z - 1.6668057665e-1f;                                                               \
+        p = p * z + 2.0000714765e-1f;                                                               \
+        p = p * z - 2.4999993993e-1f;                                                               \
+        p = p * z + 3.3333331174e-1f;                                                               \
+        f r = p * z * s - 2.12194440e-4f * n - 0.5f * s + z + 0.693359375f * n;                     \
+        r = te_select_##f(x == INFINITY, x, r);                                                     \
+        r = te_select_##f((x < 0.0f) | (x != x), te_splat_##f(NAN), r);                             \
+        return te_select_##f(x == 0.0f, te_splat_##f(-INFINITY), r);                                \
+    }                                                                                               \
+    TE_INLINE f te_tanh_##f(f x) {                                                                  \
+        const f size = te_abs_##f(x), z = x * x;                                                    \
+        const f large = 1.0f - 2.0f / (te_exp_##f(size + size) + 1.0f);                             \
+        f p = -5.70498872745e-3f * z + 2.06390887954e-2f;                                           \
+        p = p * z - 5.37397155531e-2f;                                                              \
+        p = p * z + 1.33314422036e-1f;                                                              \
+        p = p * z - 3.33332819422e-1f;                                                              \
+        const f y = te_select_##f(size < 0.625f, p * z * size + size, large);                       \
+        return (f)((m)y | ((m)x & INT32_MIN));                                                      \
+    }                                                                                               \
+    /* sin(x) of quarter 0, cos(x) of quarter 1; |x| below 2^20, in double. */                      \
+    TE_INLINE f te_wave_##f(f x, int64_t quarter) {                                                 \
+        const d y = __builtin_convertvector(x, d);                                                  \
+        const d k = (y * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52;                               \
+        const d r = (y - k * 0x1.921fb544p0) - k * 0x1.0b4611a626331p-34;                           \
+        const l q = __builtin_convertvector(k, l) + quarter;                                        \
+        const d s = r * r;                                                                          \
+        d a = s * (1.0 / 362880) - 1.0 / 5040;                                                      \
+        a = a * s + 1.0 / 120;                                                                      \
+        a = a * s - 1.0 / 6;                                                                        \
+        a = a * s * r + r;                                                                          \
+        d b = s * (-1.0 / 3628800) + 1.0 / 40320;                                                   \
+        b = b * s - 1.0 / 720;                                                                      \
+        b = b * s + 1.0 / 24;                                                                       \
+        b = b * s - 0.5;                                                                            \
+        b = b * s + 1.0;                                                                            \
+        const l odd = -(q & 1), sign = (q & 2) << 62;                                               \
+        const l bits = (odd & (l)b) | (~odd & (l)a);                                                \
+        return __builtin_convertvector((d)(bits ^ sign), f);                                        \
+    }                                                                                               \
+    TE_INLINE f te_sin_##f(f x) {                                                                   \
+        if (te_any_##m(~(te_abs_##f(x) < 0x1p20f))) { TE_EACH(f, lanes, sinf(x[i])); }              \
+        return te_select_##f(x == 0.0f, x, te_wave_##f(x, 0));                                      \
+    }                                                                                               \
+    TE_INLINE f te_cos_##f(f x) {                                                                   \
+        if (te_any_##m(~(te_abs_##f(x) < 0x1p20f))) { TE_EACH(f, lanes, cosf(x[i])); }              \
+        return te_wave_##f(x, 1);                                                                   \
+    }                                                                                               \
+    /* 2^(y log2 x) in double; what is not of finite numbers and x > 0 is C's. */                   \
+    TE_INLINE f te_pow_##f(f x, f w) {                                                              \
+        const m usual = (x > 0.0f) & (x < INFINITY) & (te_abs_##f(w) < INFINITY);                   \
+        if (!TE_WIDE || te_any_##m(~usual)) { TE_EACH(f, lanes, powf(x[i], w[i])); }                \
+        const d base = __builtin_convertvector(x, d);                                               \
+        l e = ((l)base >> 52) - 1022;                                                               \
+        d z = (d)(((l)base & 0x000fffffffffffff) | 0x3fe0000000000000);                             \
+        const l low = z < 0.707106781186547524;                                                     \
+        e += low;                                                                                   \
+        z = (d)((l)z + (low & 0x0010000000000000));                                                 \
+        const d s = (z - 1.0) / (z + 1.0), u = s * s;                                               \
+        d a = u * (1.0 / 15) + 1.0 / 13;                                                            \
+        a = a * u + 1.0 / 11;                                                                       \
+        a = a * u + 1.0 / 9;                                                                        \
+        a = a * u + 1.0 / 7;                                                                        \
+        a = a * u + 1.0 / 5;                                                                        \
+        a = a * u + 1.0 / 3;                                                                        \
+        a = (a * u * s + s) * 0x1.71547652b82fep1;                                                  \
+        d t = __builtin_convertvector(w, d) * (__builtin_convertvector(e, d) + a);                  \
+        const l high = t > 1000.0, deep = t < -1000.0;                                              \
+        t = (d)((high & (l)(t - t + 1000.0)) | (deep & (l)(t - t - 1000.0)) | (~(high | deep) & (l)t)); \
+        const d k = (t + 0x1.8p52) - 0x1.8p52, r = (t - k) * 0x1.62e42fefa39efp-1;                  \
+        d p = r * (1.0 / 3628800) + 1.0 / 362880;                                                   \
+        p = p * r + 1.0 / 40320;                                                                    \
+        p = p * r + 1.0 / 5040;                                                                     \
+        p = p * r + 1.0 / 720;                                                                      \
+        p = p * r + 1.0 / 120;                                                                      \
+        p = p * r + 1.0 / 24;                                                                       \
+        p = p * r + 1.0 / 6;                                                                        \
+        p = p * r + 0.5;                                                                            \
+        p = p * r + 1.0;                                                                            \
+        p = p * r + 1.0;                                                                            \
+        const d scale = (d)((__builtin_convertvector(k, l) + 1023) << 52);                          \
+        return __builtin_convertvector(p * scale, f);                                               \
+    }
+TE_MATHEMATICS(f32x2, i32x2, f64x2, i64x2, 2)
+TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
+TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
 
 /* Narrow elements on their way from and to memory. */
 #define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \

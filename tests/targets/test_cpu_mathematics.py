@@ -1,0 +1,91 @@
+"""exp, log, tanh, sin, cos and pow in vectors of the cpu target: exact to 2 ulps, at edges as C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinyedge.choices import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
+
+ULPS = 2
+EDGES = np.array(
+    [0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-39, 88.72283, 88.8, -103.9, -104, -150, 1,
+     -1, 3.4e38, -3.4e38, 0.625, -0.625, 2**20, 2**20 + 0.5, 1e30],
+    np.float32,
+)  # fmt: skip
+
+
+def _values() -> Any:
+    """Edges, numbers of every exponent, and many of the size that networks have."""
+    bits = np.arange(0, 2**32, 104729, np.uint64).astype(np.uint32)
+    near = np.random.default_rng(0).normal(0, 4, 16384).astype(np.float32)
+    values = np.concatenate([EDGES, bits.view(np.float32), near])
+    return values[: len(values) // 8 * 8]
+
+
+def _ran(make: Callable[..., Tensor], device: Device, *inputs: Any) -> Any:
+    names = [f"x{number}" for number in range(len(inputs))]
+    shape = inputs[0].shape
+    y = make(*(Tensor.input(name, shape, dt.float32) for name in names))
+    ports = tuple(Port(name, dt.float32, shape) for name in names)
+    graph = Graph(ports, (Port("y", dt.float32, shape, y.node),))
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None
+    assert any("te_" in kernel.source and "f32x8" in kernel.source for kernel in program.kernels)
+    with Replay(program, device) as replay:
+        return replay.run(dict(zip(names, inputs, strict=True)))["y"]
+
+
+def _assert_near(found: Any, wanted: Any) -> None:
+    """Within some units in the last place of the float64 results; the same NaN, infinity, zero."""
+    with np.errstate(over="ignore"):
+        rounded = wanted.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))
+    real = np.isfinite(rounded)
+    unit = np.spacing(np.abs(rounded[real])).astype(np.float64)
+    off = np.abs(found[real].astype(np.float64) - wanted[real]) / unit
+    assert off.max() <= ULPS, (off.max(), found[real][off.argmax()], wanted[real][off.argmax()])
+    infinite = np.isinf(rounded)
+    np.testing.assert_array_equal(found[infinite], rounded[infinite])
+    zero = rounded == 0
+    np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(rounded[zero]))
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
+    "exp": (Tensor.exp, np.exp),
+    "log": (Tensor.log, np.log),
+    "tanh": (Tensor.tanh, np.tanh),
+    "sin": (Tensor.sin, np.sin),
+    "cos": (Tensor.cos, np.cos),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_one_number(name: str, cpu_device: Device) -> None:
+    make, exact = FUNCTIONS[name]
+    x = _values()
+    with np.errstate(all="ignore"):
+        _assert_near(_ran(make, cpu_device, x), exact(x.astype(np.float64)))
+
+
+def test_powers(cpu_device: Device) -> None:
+    """Of every pair of edges, and of positive numbers whose power is a number."""
+    random = np.random.default_rng(1)
+    base = np.exp(random.normal(0, 3, 8192)).astype(np.float32)
+    power = random.normal(0, 8, 8192).astype(np.float32)
+    pairs = np.array(np.meshgrid(EDGES, EDGES)).reshape(2, -1)
+    x, y = (np.concatenate([a, b]) for a, b in zip((base, power), pairs, strict=True))
+    whole = len(x) // 8 * 8
+    x, y = x[:whole], y[:whole]
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.float64), y.astype(np.float64))
+        _assert_near(_ran(Tensor.__pow__, cpu_device, x, y), wanted)
