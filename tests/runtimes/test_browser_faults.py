@@ -43,7 +43,7 @@ const x = new Float32Array(64).fill(1);
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("faults")
-    for name in ("addition", "counter", "repeat", "symbolic"):
+    for name in ("addition", "counter", "repeat", "several", "symbolic"):
         program = getattr(programs, name)(TARGET)
         write_bundle(program, root / name, extras=runtime_files(program))
     return root
@@ -527,7 +527,7 @@ def test_an_abort_while_kernels_compile(page: Any) -> None:
         """
         const stop = new AbortController(), {signal} = stop;
         const onProgress = ({compiled}) => compiled && stop.abort(new Error("enough"));
-        return (await errorOf(() => load("/repeat/", {signal, onProgress}))).text;
+        return (await errorOf(() => load("/several/", {signal, onProgress}))).text;
         """,
     )
     assert got == "enough"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tinyedge.choices import TARGETS, find_target
@@ -165,6 +167,14 @@ def addition(target: str) -> Program:
         kernels=(kernel(target, "add", "wwrw", "b3[i] = b0[i] + b1[i] + b2[i];"),),
         entries=(Entry("main", ("a", "b:0"), ("c", "half"), (launch, Copy(2, 4, 512, 512, 0))),),
     )
+
+
+def several(target: str) -> Program:
+    """`addition` with more kernels, which no step uses: each is compiled apart."""
+    add = "b3[i] = b0[i] + b1[i] + b2[i];"
+    more = (kernel(target, f"add_{n}", "wwrw", add) for n in range(3))
+    program = addition(target)
+    return replace(program, kernels=(*program.kernels, *more))
 
 
 def symbolic(target: str) -> Program:
