@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tinyedge.core.dtype import by_name
+from tinyedge.core.program import program
 from tinyedge.export.bundle import expressions, records, schema, tables
 
 
@@ -26,6 +27,7 @@ def test_tables_are_fresh(path: Path) -> None:
 
 def test_readers_know_all_operators_and_features() -> None:
     assert tuple(expressions.OPERATORS) == schema.OPERATORS
+    assert set(program.EXPRESSION_OPERATORS) == set(schema.OPERATORS)
     assert _names("expressions.js", "const OPERATORS = {") == list(schema.OPERATORS)
     known = [name for name in schema.FEATURES if name != "images"]  # which are for qcom alone
     assert _names("check.js", "const FEATURES = {") == known

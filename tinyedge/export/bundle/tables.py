@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 
+from tinyedge.core.dtype import by_name
 from tinyedge.export.bundle import schema as s
 
 ROOT = Path(__file__).resolve().parents[3]
 C = "tinyedge/export/package/c/tinyedge_schema.h"
+C_TYPES = "tinyedge/export/package/c/tinyedge_types.h"
 CHECK_JS = "web/src/runtime/check.js"
 TYPES_JS = "web/src/runtime/types.js"
 DOCUMENT = "tinyedge/export/bundle/bundle.md"
@@ -24,6 +26,7 @@ def files() -> dict[Path, str]:
     """What the files should hold."""
     return {
         ROOT / C: c_tables(),
+        ROOT / C_TYPES: c_types(),
         ROOT / CHECK_JS: _between(CHECK_JS, "// records: ", "// records end", js_records()),
         ROOT / TYPES_JS: _between(TYPES_JS, "// storage: ", "// storage end", js_storage()),
         ROOT / DOCUMENT: _between(DOCUMENT, "<!-- fields: ", "<!-- fields end -->", fields_table()),
@@ -149,6 +152,19 @@ def c_tables() -> str:
         lines.append(f"    {{HEAD, {name}, 0}},")
         lines += _wrapped([f"{_member(field)}," for field in fields]) if fields else ()
     return "\n".join([*lines, "    {HEAD, FREE, 0},", "};", ""])
+
+
+_C_KINDS = {"b": "BIT", "i": "SIGNED", "u": "UNSIGNED", "f": "FLOAT"}
+
+
+def c_types() -> str:
+    """tinyedge_types.h: of each element type its name, bytes, kind, and what may hold it."""
+    lines = [f"/* Rows of element types, {MADE}. */"]
+    for name, kept in s.STORAGE.items():
+        dtype = by_name(name)
+        holders = " | ".join(f"1 << TE_{other.upper()}" for other in kept)
+        lines.append(f'{{"{name}", {dtype.itemsize}, {_C_KINDS[dtype.kind]}, {holders}}},')
+    return "\n".join([*lines, ""])
 
 
 def _longest(names: Iterable[Sized]) -> int:

@@ -90,7 +90,7 @@ static te_status enable(cuda *device, CUgraphExec executable, node *node, bool e
     return TE_OK;
 }
 
-/* The graph of the launches and copies from `first` on, up to the next piece or branch. */
+/* The graph of the launches and copies from `first` on, up to the next piece or loop. */
 static te_status make_piece(const te_model *model, cuda *device, uint32_t first, te_error *error) {
     node *piece = &device->nodes[first];
     uint32_t end = first;

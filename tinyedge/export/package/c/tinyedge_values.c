@@ -25,18 +25,7 @@ static const struct {
     uint16_t holders; /* the storage types that may hold it, as bits */
 } types[] = {
     {"", 0, 0, 0},
-    {"bool", 1, BIT, 1 << TE_BOOL | 1 << TE_UINT8 | 1 << TE_INT32 | 1 << TE_UINT32},
-    {"int8", 1, SIGNED, 1 << TE_INT8 | 1 << TE_INT16 | 1 << TE_INT32},
-    {"int16", 2, SIGNED, 1 << TE_INT16 | 1 << TE_INT32},
-    {"int32", 4, SIGNED, 1 << TE_INT32},
-    {"int64", 8, SIGNED, 1 << TE_INT64 | 1 << TE_INT32},
-    {"uint8", 1, UNSIGNED, 1 << TE_UINT8 | 1 << TE_UINT16 | 1 << TE_UINT32 | 1 << TE_INT32},
-    {"uint16", 2, UNSIGNED, 1 << TE_UINT16 | 1 << TE_UINT32 | 1 << TE_INT32},
-    {"uint32", 4, UNSIGNED, 1 << TE_UINT32},
-    {"uint64", 8, UNSIGNED, 1 << TE_UINT64 | 1 << TE_UINT32},
-    {"float16", 2, FLOAT, 1 << TE_FLOAT16 | 1 << TE_FLOAT32},
-    {"float32", 4, FLOAT, 1 << TE_FLOAT32 | 1 << TE_FLOAT16},
-    {"float64", 8, FLOAT, 1 << TE_FLOAT64 | 1 << TE_FLOAT32 | 1 << TE_FLOAT16},
+#include "tinyedge_types.h"
 };
 
 static bool known(te_dtype dtype) { return (unsigned)dtype <= TE_FLOAT64; }
