@@ -391,7 +391,8 @@ ROOT = Record(
         ),
         Field("tool", SHORT_TEXT, "maker and its version"),
         Field(
-            "target", TARGET_TEXT, "`webgpu`, `qcom`, `cuda`, `cpu` of `[a-z][a-z0-9]{0,31}`",
+            "target", TARGET_TEXT,
+            "`webgpu`, `qcom`, `cuda`, `cpu` so far; a runtime refuses what it does not serve",
             "model.target",
         ),
         Field("options", FREE, "what the bundle was exported with"),
