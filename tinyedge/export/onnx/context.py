@@ -57,10 +57,8 @@ class Call:
     prefix: str
     functions: frozenset[str] = frozenset()  # those being inlined around it
     in_loop_body: bool = False  # whether it is one iteration of a loop that is not unrolled
-    conditional: bool = False
-    # how many loops lie around it of which only a run knows the number of iterations. perhaps:
-    # whether it is a branch that only a run chooses.
-    iterations: int = 0
+    conditional: bool = False  # whether it is a branch that only a run chooses
+    iterations: int = 0  # loops around it of which only a run knows the number of iterations
 
 
 class Context(Protocol):

@@ -94,7 +94,7 @@ class OpenclPrinter(Printer):
     def shared_type(self, dtype: DType) -> str:
         """The element type of workgroup memory, of as many bytes as `dtype` has."""
         if dtype.name == "float16":
-            raise ValueError("no spelling for halves in workgroup memory")
+            raise ValueError("no spelling for fp16 in workgroup memory")
         return self.type(dtype)
 
     def load_text(self, node: UOp, operands: list[str]) -> str:

@@ -253,9 +253,9 @@ def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     for axis, size in enumerate(shape):
         span = (kernel[axis] - 1) * dilations[axis] + 1
         room = size + pads[axis][0] + pads[axis][1] - span
-        iterations = room // strides[axis]
-        left = room - iterations * strides[axis]
-        counts.append(iterations + 1)
+        steps = room // strides[axis]
+        left = room - steps * strides[axis]
+        counts.append(steps + 1)
         around.append((-pads[axis][0], left - pads[axis][1]))
     node.check_table(taps * taps)
     weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)

@@ -118,9 +118,9 @@ def _bordered(node: Node, place: Tensor, size: Number, border: str, align: bool)
     elif span == 0:
         return place * 0.0
     offset = (place - low).abs()
-    iterations = (offset / span).floor()
-    rest = offset - iterations * span
-    odd = iterations - (iterations * 0.5).floor() * 2.0
+    rounds = (offset / span).floor()
+    rest = offset - rounds * span
+    odd = rounds - (rounds * 0.5).floor() * 2.0
     back = odd.eq(1.0).where(span - rest, rest) + low
     return back.clip(0.0, size - 1.0)
 
