@@ -338,3 +338,13 @@ def test_a_product_of_halves_is_summed_without_it(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(terms.cast(dt.float32).sum(1).numpy(), want, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(terms.sum(1).numpy(), want, rtol=2.0**-10, atol=1e-6)
     assert asked == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((2, 3, 4), {}), ((2, 4, 3, 3), {"strides": (1,)}), ((2, 4, 3, 3), {"pads": [(1, 1)]})],
+)
+def test_a_convolution_of_other_ranks_says_what_of_what(shape: Any, options: Any) -> None:
+    x, weight = Tensor.input("x", (1, 4, 8, 8), dt.float32), Tensor(np.ones(shape, np.float32))
+    with pytest.raises(ValueError, match=r"conv of \[1, 4, 8, 8\] with"):
+        x.conv(weight, **options)

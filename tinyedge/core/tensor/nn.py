@@ -75,7 +75,11 @@ def conv(
     spatial = x.ndim - 2
     strides = tuple(strides) or (1,) * spatial
     dilations = tuple(dilations) or (1,) * spatial
-    padded = x.pad([(0, 0), (0, 0), *(tuple(pads) or ((0, 0),) * spatial)])
+    pads = tuple(pads) or ((0, 0),) * spatial
+    message = f"conv of {list(x.shape)} with {list(weight.shape)}, {groups} groups"
+    if spatial < 0 or weight.ndim != x.ndim or {*map(len, (strides, dilations, pads))} != {spatial}:
+        raise ValueError(f"{message}, strides {strides}, dilations {dilations}, pads {pads}")
+    padded = x.pad([(0, 0), (0, 0), *pads])
     batch, channels = x.shape[:2]
     kernel = [fixed(size) for size in weight.shape[2:]]
     windows = _windows(padded, kernel, strides, dilations)
@@ -83,7 +87,6 @@ def conv(
     per_group = channels // groups
     filters = weight.shape[0] // groups
     if per_group != weight.shape[1]:
-        message = f"conv of {list(x.shape)} with {list(weight.shape)}, {groups} groups"
         raise UnequalSizes(message, (per_group, weight.shape[1]))
     left = windows.reshape((batch, groups, 1, per_group, *out, *kernel))
     right = weight.reshape((1, groups, filters, per_group, *(1,) * spatial, *kernel))
