@@ -19,6 +19,7 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.package.package import write_bundle
+from tinyedge.model import TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tinyedge"
@@ -67,7 +68,11 @@ LIBRARIES = {
 }
 
 # The words of targets, none of which the compiler core may know.
-TARGET_WORDS = re.compile(r"webgpu|wgsl|wgpu|opencl|qcom|adreno|cuda|nvrtc|onnx", re.IGNORECASE)
+# "cpu" is no such word: what the compiler makes for no device in particular runs there.
+TARGET_WORDS = re.compile(
+    "|".join(({*TARGETS} - {"cpu"}) | {"wgsl", "wgpu", "opencl", "adreno", "nvrtc", "onnx"}),
+    re.IGNORECASE,
+)
 
 
 def part_of(path: Path) -> str:

@@ -66,7 +66,7 @@ def check_options(target: str, options: Options) -> None:
             f"the {target} target keeps no fp16 values in memory",
             id="option.precision",
             supported="fp32",
-            next="leave --precision out, or export for webgpu, qcom or cuda",
+            next=f"leave --precision out, or export for one of {_keeping_fp16()}",
         )
     compiler = find_target(target).compiler
     if compiler is not None and options.architectures:
@@ -78,6 +78,11 @@ def check_options(target: str, options: Options) -> None:
             id="option.arch",
             next="leave --arch out, or export for cuda",
         )
+
+
+def _keeping_fp16() -> str:
+    """The targets that keep fp16 values in memory, whatever the device."""
+    return ", ".join(t for t in TARGETS if find_target(t).profiles["default"].fp16_storage)
 
 
 def _choose(option: str, value: str, choices: Collection[str]) -> None:

@@ -15,8 +15,8 @@ from tinyedge.core.compiler.options import Options
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.model import TARGETS
 
-TARGETS = ("webgpu", "qcom", "cuda", "cpu")
 PROFILES = [(t, p) for t in TARGETS for p in find_target(t).profiles]
 
 

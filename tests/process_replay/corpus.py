@@ -22,10 +22,10 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests import models
+from tinyedge.model import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache" / "process_replay" / "models"
-TARGETS = ("webgpu", "qcom", "cuda", "cpu")
 FLOAT = TensorProto.FLOAT
 Shape = Sequence[int | str]
 

@@ -94,10 +94,10 @@ def command(
             program = replay.program  # without the weights, which are on the device
             times = []
             free = free_sizes(program, chosen, symbols)
-            for iteration in range(repeat):
+            for repetition in range(repeat):
                 replay.reset()
                 for step in range(steps):
-                    progress.report("running", iteration * steps + step, repeat * steps)
+                    progress.report("running", repetition * steps + step, repeat * steps)
                     given = inputs_of_step(program, chosen, arrays, step, steps)
                     if missing:
                         given = generated_inputs(program, chosen, symbols, seed, step) | given

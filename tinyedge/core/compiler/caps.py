@@ -34,8 +34,6 @@ class Caps:
     threads: int = 1  # most threads a workgroup; 1 where there are none
     grid: tuple[int, ...] = (2**31 - 1,)  # most workgroups along each dimension
     shared: int = 0  # bytes of workgroup memory
-    # threads that run together and can exchange values in registers, a power of two; 1: each has
-    # its own alone
     # threads that run together and exchange values in registers, a power of two; 1: each is alone
     subgroup: int = 1
     bindings: int = 31  # most buffers a kernel

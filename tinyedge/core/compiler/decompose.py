@@ -31,13 +31,13 @@ WRAPPING = (
 
 
 def retype(
-    roots: tuple[UOp, ...], types: Mapping[str, str], halves: Collection[str] = ()
+    roots: tuple[UOp, ...], types: Mapping[str, str], fp16_of: Collection[str] = ()
 ) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one that computes with other element types.
 
     types: by name, what a type is computed as. Narrow integers computed in wider ones wrap as they
     would; 64-bit constants that do not fit 32 bits raise InputError. A stored type becomes its
-    carrier, the change between them nothing, and a cast from or to it arithmetic. halves: kinds of
+    carrier, the change between them nothing, and a cast from or to it arithmetic. fp16_of: kinds of
     source that stay float16 in memory and are converted where they are read.
     """
     types = {**{d.name: types.get(d.storage_type, d.storage_type) for d in dt.STORED}, **types}
@@ -45,7 +45,7 @@ def retype(
     sources: dict[ops.TensorSource, ops.TensorSource] = {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg.source.kind in halves:
+        if node.op is ops.BUFFER and node.dtype is dt.float16 and node.arg.source.kind in fp16_of:
             return cast(node, _target(node.dtype, types))
         if node.op is ops.CAST and (node.dtype.storage_type or node.src[0].dtype.storage_type):
             arithmetic = formats.convert(Tensor(node.src[0]), node.dtype).node
@@ -115,7 +115,7 @@ def _same_bits(node: UOp, source: UOp, types: Mapping[str, str]) -> UOp:
 
 
 def _half_bits(source: UOp, old: DType, new: DType, computed: DType) -> UOp:
-    """A bitcast between float16 and an integer, where a half is computed as a wider float."""
+    """A bitcast between float16 and an integer, where fp16 is computed as a wider float."""
     if new is dt.float16:
         codes = Tensor(source).cast(dt.uint32) & dt.uint16.limits[1]
         return formats.half_of(codes).cast(computed).node
@@ -180,7 +180,7 @@ def _wrapped(node: UOp, old: DType, new: DType) -> UOp:
 
 
 def narrowed(node: UOp, native: bool) -> UOp:
-    """The values of a float tensor as fp16: what only moves values moves halves instead.
+    """The values of a float tensor as fp16: what only moves values moves these instead.
 
     native: conversions make what is too large infinite; others saturate and must not see it.
     """
@@ -191,8 +191,8 @@ def narrowed(node: UOp, native: bool) -> UOp:
         if n.op is ops.CAST and n.src[0].dtype is dt.float16:
             return n.src[0]
         if moved:
-            halves = dict(zip(_moved(n), moved, strict=True))
-            return UOp(n.op, dt.float16, tuple(halves.get(s, s) for s in n.src), n.arg)
+            as_fp16 = dict(zip(_moved(n), moved, strict=True))
+            return UOp(n.op, dt.float16, tuple(as_fp16.get(s, s) for s in n.src), n.arg)
         return cast(n if native else _without_large(n), dt.float16)
 
     return bottom_up((node,), change, operands=_moved)[node]

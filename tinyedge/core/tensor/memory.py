@@ -17,7 +17,7 @@ from tinyedge.core.tensor.elementwise import Elementwise
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MANY_TURNS = 2048  # of a loop: beyond it the program holds one iteration and counts
+MANY_ITERATIONS = 2048  # of a loop: beyond it the program holds one iteration and counts
 
 
 class Memory(Elementwise):
@@ -173,7 +173,7 @@ class Memory(Elementwise):
             raise ValueError(
                 "the first value of a loop without a number of iterations is a bool scalar"
             )
-        if trips is not None and not (isinstance(trips, int) and trips <= MANY_TURNS):
+        if trips is not None and not (isinstance(trips, int) and trips <= MANY_ITERATIONS):
             count = cls.from_size(trips, dt.int32)
             counter = [count > 0, cls(0, dt.int32)]
             _, number = extra = cls.carried(counter, len(first))

@@ -313,15 +313,15 @@ def compare(
     return Comparison(output, False, error, because)
 
 
-def _numbers(halves: Array) -> Array:
+def _numbers(codes: Array) -> Array:
     """The numbers of bfloat16's codes, the upper halves of float32."""
-    numbers: Array = (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    numbers: Array = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return numbers
 
 
 def has_fp16(program: Program) -> bool:
     """Whether numbers of a program's outputs may differ by as much as fp16: they are fp16, or
-    its model is one of halves, which may round to them on the way.
+    its model is one of fp16, which may round to them on the way.
     """
     return any(port.dtype in ("bfloat16", "float16") for port in program.outputs) or any(
         weight.dtype == "float16" for weight in program.weights

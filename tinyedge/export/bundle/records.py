@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +168,8 @@ _SPECIAL: Mapping[str, _Shape] = {
 }
 
 
-def _shape(kind: schema.Kind, features: Collection[str]) -> _Shape:
-    """What checks a value of a kind, in a manifest with these features."""
+def _shape(kind: schema.Kind, images: bool) -> _Shape:
+    """What checks a value of a kind; images: in a manifest that has some."""
     if isinstance(kind, schema.Integer):
         return _Integer(kind.least, kind.most)
     if isinstance(kind, schema.Text):
@@ -177,22 +177,21 @@ def _shape(kind: schema.Kind, features: Collection[str]) -> _Shape:
     if isinstance(kind, schema.Choice):
         return _Choice(kind.values)
     if isinstance(kind, schema.Array):
-        return _Array(_shape(kind.item, features), kind.most, kind.least)
+        return _Array(_shape(kind.item, images), kind.most, kind.least)
     if isinstance(kind, schema.Record):
-        return _record(kind, features)
+        return _record(kind, images)
     if kind is schema.STEP:
-        return _Step({op: _record(record, features) for op, record in schema.STEPS.items()})
+        return _Step({op: _record(record, images) for op, record in schema.STEPS.items()})
     return _SPECIAL[kind.name]
 
 
-def _record(record: schema.Record, features: Collection[str]) -> _Object:
-    fields = (f for f in record.fields if not f.feature or f.feature in features)
-    members = {field.key: _shape(field.kind, features) for field in fields}
+def _record(record: schema.Record, images: bool) -> _Object:
+    members = {f.key: _shape(f.kind, images) for f in record.fields if images or not f.images}
     return _Object(members, record.open, _RULES[record.rule])
 
 
-_MANIFEST = _record(schema.ROOT, ())
-_WITH_IMAGES = _record(schema.ROOT, ("images",))
+_MANIFEST = _record(schema.ROOT, images=False)
+_WITH_IMAGES = _record(schema.ROOT, images=True)
 
 
 def check_records(manifest: Record) -> None:

@@ -2,7 +2,9 @@
 
 `python -m tinyedge.export.bundle.tables` writes, from these rows, the tables of the readers in
 JavaScript and C and those of the document; Python's checker reads the rows themselves. A field is
-added here, and where a runtime uses it.
+added here, where the exporter writes it (writing.py), and where a runtime uses it; then
+`npm --prefix web run build` makes the file of JavaScript that bundles carry, and a case of what it
+must not hold goes to tests/bundles/attacks.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ class Field:
     # what it means, for bundle.md; of fields within a root key mostly said there
     says: str = ""
     keep: str = ""  # where C keeps it: `record.member`, a number's place, ""; it is checked anyway
-    feature: str = ""  # the feature with which it is there, and without which it is not
+    # there with the feature `images`, and only then; the reader in JavaScript knows no images
+    images: bool = False
 
 
 INT = Integer("NUMBER")
@@ -364,8 +367,8 @@ REQUIREMENTS = Record(
         Field("bindings", INT, "most storage bindings in a launch", "TE_BINDINGS"),
         Field("binding_bytes", INT, "largest bound buffer", "TE_BINDING_BYTES"),
         Field("buffer_bytes", INT, "largest arena or weight", "TE_BUFFER_BYTES"),
-        Field("image_height", IMAGE_LIMIT, "most pixels", "TE_IMAGE_HEIGHT", "images"),
-        Field("image_width", IMAGE_LIMIT, "most pixels", "TE_IMAGE_WIDTH", "images"),
+        Field("image_height", IMAGE_LIMIT, "most pixels", "TE_IMAGE_HEIGHT", images=True),
+        Field("image_width", IMAGE_LIMIT, "most pixels", "TE_IMAGE_WIDTH", images=True),
         Field("invocations", INT, "most threads in a workgroup", "TE_INVOCATIONS"),
         Field("workgroups", INT, "largest count in one dimension", "TE_WORKGROUPS"),
         Field("workgroup_bytes", INT, "most shared memory", "TE_WORKGROUP_BYTES"),
@@ -426,7 +429,7 @@ ROOT = Record(
             "images", _all("IMAGES", IMAGE, 262144),
             "only and always with the feature `images`: the buffers that kernels use as images, "
             "see below",
-            feature="images",
+            images=True,
         ),
         Field("weights", _all("WEIGHTS", WEIGHT, 65536), "file: index into files"),
         Field("prelude", RANGE, "file: index into files", "model.prelude"),

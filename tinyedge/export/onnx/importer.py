@@ -201,7 +201,7 @@ class Importer:
         """Store the inputs that the caller gives values; the names that no input has."""
         constants = self.options.constants
         inputs = (*self.model.proto.graph.input, *self.left.inputs)
-        known = {value.name for value in inputs}
+        known = dict.fromkeys(value.name for value in inputs)  # in the model's order
         unknown = [name for name in constants if name not in known]
         if unknown and not self.options.allow_unused:
             raise no_constant(unknown[0], known)

@@ -26,11 +26,11 @@ Array = Any
 
 MADE = "cpu, unoptimized, double, kept as fp16"
 
-# The difference between halves and floats, of the greatest output, of which a user is told.
+# The difference between fp16 and fp32, of the greatest output, of which a user is told.
 NOTABLE = 0.01
 
 # A device rounds other values than the reference does and errs as much by itself: the tolerance is
-# this many times what halves make, but never so much that zeros would pass.
+# this many times what fp16 makes, but never so much that zeros would pass.
 MARGIN = 3
 MOST_TOLERANCE = MILLION // 2
 
@@ -51,18 +51,18 @@ def expecting(
     case: Golden,
     warn: Callable[[str], None],
 ) -> Golden:
-    """The case with what fp16 gives, and a tolerance that halves allow.
+    """The case with what fp16 gives, and a tolerance that fp16 allows.
 
     From now on, the replay's weights are rounded. Warns where fp16 outputs are far from the outputs
     that the case has.
     """
-    halves = Fp16Run(compiled, replay)
-    kept = golden.expecting(program, replace(case, made=MADE), halves.run, replay.reset)
+    kept_fp16 = Fp16Run(compiled, replay)
+    kept = golden.expecting(program, replace(case, made=MADE), kept_fp16.run, replay.reset)
     differences = _differences(program, case, kept)
     worst = max((d.error for d in differences if np.isfinite(d.error)), default=0.0)
     tolerance = max(case.tolerance, min(round(MARGIN * worst * MILLION), MOST_TOLERANCE))
     if notable := [d for d in differences if d.error > NOTABLE]:
-        warn(_warning(case.entry, notable, halves.cut))
+        warn(_warning(case.entry, notable, kept_fp16.cut))
     return replace(kept, tolerance=tolerance)
 
 
@@ -131,13 +131,13 @@ class Fp16Run:
         device = self.replay.device
         (content,) = device.read([range])
         values = content.view(np.float32)
-        halves = np.clip(values, -LARGEST_FP16, LARGEST_FP16)
-        halves[np.isinf(values)] = values[np.isinf(values)]
+        clipped = np.clip(values, -LARGEST_FP16, LARGEST_FP16)
+        clipped[np.isinf(values)] = values[np.isinf(values)]
         if name:
-            beyond = np.isfinite(values) & (values != halves)
+            beyond = np.isfinite(values) & (values != clipped)
             greatest = float(np.max(np.abs(values), where=beyond, initial=0.0))
             if greatest:
                 self.cut[name] = max(greatest, self.cut.get(name, 0.0))
         with np.errstate(invalid="ignore"):  # of what nothing wrote
-            rounded = halves.astype(np.float16).astype(np.float32)
+            rounded = clipped.astype(np.float16).astype(np.float32)
         device.upload(range, rounded.view(np.uint8))

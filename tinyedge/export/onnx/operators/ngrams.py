@@ -135,8 +135,8 @@ def _spread(node: Node, values: Tensor, columns: list[int], width: int) -> Tenso
     for number, column in enumerate(columns):
         sources[column].append(number)
     result: Tensor | None = None
-    for iteration in range(max(len(s) for s in sources)):
-        at = np.array([s[iteration] if iteration < len(s) else -1 for s in sources], np.int32)
+    for step in range(max(len(s) for s in sources)):
+        at = np.array([s[step] if step < len(s) else -1 for s in sources], np.int32)
         part = values.gather(1, node.constant(at))
         result = part if result is None else result + part
     assert result is not None

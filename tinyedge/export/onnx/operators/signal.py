@@ -22,8 +22,8 @@ def _waves(node: Node, rows: Size, columns: Size, length: Size, x: Tensor) -> tu
     """cos and sin of 2 pi n k / length, [rows, columns]; n k is reduced as an integer."""
     if isinstance(rows, int) and isinstance(columns, int) and isinstance(length, int):
         node.check_table(rows * columns)
-        iterations = np.outer(np.arange(rows), np.arange(columns)) % length
-        angle = 2 * np.pi * iterations / length
+        turns = np.outer(np.arange(rows), np.arange(columns)) % length
+        angle = 2 * np.pi * turns / length
         kind = x.dtype.numpy
         return node.constant(np.cos(angle).astype(kind)), node.constant(np.sin(angle).astype(kind))
     if maximum(rows) * maximum(columns) > dt.int32.limits[1]:

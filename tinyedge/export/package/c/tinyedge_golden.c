@@ -109,7 +109,7 @@ typedef struct test {
     const te_entry_record *entry;
     unsigned char *inputs;  /* of all inputs, one after the other */
     unsigned char *outputs; /* the same of outputs */
-    char (*hashes)[65];     /* of each output in the first iteration */
+    char (*hashes)[65];     /* of each output in the first run */
 } test;
 
 static int64_t round_up(int64_t bytes) { return (bytes + TE_LINE - 1) / TE_LINE * TE_LINE; }
@@ -171,7 +171,7 @@ static te_status expected_length(const test *test, const te_port_record *port, i
     return TE_OK;
 }
 
-static te_status check_output(test *test, uint32_t position, int iteration, int64_t *at) {
+static te_status check_output(test *test, uint32_t position, int run, int64_t *at) {
     const te_model *model = test->model;
     te_error *error = test->error;
     const te_port_record *port = port_of(test, TE_OUTPUTS, position);
@@ -196,7 +196,7 @@ static te_status check_output(test *test, uint32_t position, int iteration, int6
     te_sha256_start(&hash);
     te_sha256_add(&hash, actual, (size_t)valid * te_dtype_bytes(port->dtype));
     te_sha256_end(&hash, digits);
-    if (iteration == 0) {
+    if (run == 0) {
         memcpy(test->hashes[position], digits, sizeof digits);
         return TE_OK;
     }
@@ -223,14 +223,14 @@ static te_status run_case(test *test) {
         te_set_symbol(test->context, (int)i,
                       model->golden_symbols[test->golden->first_symbol + i]);
     }
-    for (int iteration = 0; iteration < 2; iteration++) {
+    for (int run = 0; run < 2; run++) {
         te_reset(test->context);
         for (uint32_t step = 0; step < (uint32_t)test->golden->steps; step++) {
             TE_TRY(run_step(test, step));
         }
         int64_t at = 0;
         for (uint32_t i = 0; i < test->entry->outputs; i++) {
-            TE_TRY(check_output(test, i, iteration, &at));
+            TE_TRY(check_output(test, i, run, &at));
         }
     }
     test->report.cases++;
