@@ -21,6 +21,7 @@ from tinyedge.core.compiler.optimize.moves import (
     IllegalMove,
     Move,
     PadTo,
+    Reorder,
     Split,
     To,
     from_record,
@@ -62,6 +63,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
             (
                 Split(number, factor, max(numbers(sink)) + 1),
                 PadTo(number, factor),
+                Reorder(number, max(numbers(sink)) + 1),
                 To(number, generator.choice(KINDS)),
                 To(number, generator.choice(KINDS)),
             )
@@ -197,6 +199,8 @@ def test_illegal_moves_say_why() -> None:
         (sink, To(outer, "vector"), "6 lanes"),
         (sink, To(inner, "unroll"), "100 copies"),
         (grid, To(outer, "local"), "it is grid"),
+        (sink, Reorder(inner, free), "it is reduce"),
+        (sink, Reorder(outer, inner), "is not the greatest"),
     ]:
         try:
             move.apply(kernel, caps)
@@ -256,7 +260,7 @@ def test_vectors_of_narrow_integers() -> None:
 
 
 def test_records() -> None:
-    for move in (Split(3, 4, 7), PadTo(0, 16), Fill(2, 4), To(1, "local")):
+    for move in (Split(3, 4, 7), Reorder(2, 9), PadTo(0, 16), Fill(2, 4), To(1, "local")):
         record = move.record()
         assert record["move"] in MOVES
         assert from_record(json.loads(json.dumps(record))) == move

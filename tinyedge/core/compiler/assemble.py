@@ -409,6 +409,9 @@ def stored_array(storage: TensorBuffer) -> Array:
     ordered = data.transpose(layout.order) if data.ndim else data
     extra = [(0, -size % pad) for size, pad in zip(ordered.shape, layout.pads, strict=True)]
     padded = np.pad(ordered, extra) if any(after for _, after in extra) else ordered
+    if layout.panel:
+        panels = padded.reshape(*padded.shape[:-1], -1, layout.panel)
+        padded = np.moveaxis(panels, -2, 0)
     if storage.bits:
         return pack(padded, storage.bits)
     if layout.rows is None:

@@ -41,6 +41,11 @@ class Caps:
     buffer_bytes: int = 2**31  # the largest allocation
     alignment: int = 256  # of a buffer's offset in an arena, bytes
     unaligned: bool = False  # vectors may be loaded from any element
+    # a scalar is loaded into all lanes of a vector as fast as a vector is
+    scalar_operands: bool = False
+    # elements of any type that are zero in memory, to be read in place of a buffer's where a guard
+    # is false; 0: a buffer has no pointer that may point elsewhere
+    zeros: int = 0
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller

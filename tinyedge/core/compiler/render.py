@@ -85,6 +85,10 @@ class Printer:
         """Where all threads of a workgroup wait for each other and for what they have stored."""
         raise NotImplementedError
 
+    def region(self, node: UOp, name: str) -> str:
+        """The declaration of a part of a buffer, or of zeros where there are none such."""
+        raise NotImplementedError
+
     def shuffle(self, node: UOp, value: str) -> str:
         """The value that another thread of the subgroup has."""
         raise NotImplementedError
@@ -220,6 +224,9 @@ class Printer:
             self.line(self._stored(node))
         elif op is ops.BARRIER:
             self.line(self.barrier())
+        elif op is ops.REGION:
+            self.names[node] = self._new_name("p")
+            self.line(self.region(node, self.names[node]))
         else:
             name = self.name(node)
             self.line(self.declare(node.dtype, name, self.strip_parens(node)))

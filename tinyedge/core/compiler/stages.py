@@ -13,6 +13,7 @@ from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.compiler.lower.linear import linearize
+from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.moves import IllegalMove
 from tinyedge.core.compiler.schedule.constants import fold_constants
@@ -168,6 +169,7 @@ def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
         sink = to_coordinates(sink)
     if not caps.unaligned:
         sink = one_type_per_buffer(sink, caps)
+    sink = open_regions(sink, caps)
     nodes = toposort((sink,))
     params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
     arguments = tuple(

@@ -111,3 +111,10 @@ class Shared:
 
     number: int  # among those of a kernel
     length: int  # elements, of the node's type
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Of a REGION."""
+
+    length: int  # elements

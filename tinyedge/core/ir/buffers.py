@@ -38,6 +38,9 @@ class Layout:
     # there reads as zero
     pads: tuple[int, ...]
     rows: Rows | None = None
+    # elements of a panel, of which the innermost axis has a whole number: a panel holds so many of
+    # that axis for all places along the others, and lies before the next panel; 0: there are none
+    panel: int = 0
 
     def stored(self, shape: Shape) -> Shape:
         """Sizes in memory, in memory's order."""
@@ -69,6 +72,14 @@ class Layout:
         address: Size = 0
         stride: Size = 1
         sizes = self.stored(shape)
+        if self.panel:
+            inner = indices[self.order[-1]]
+            address = inner // self.panel * (product(sizes[:-1]) * self.panel)
+            indices = tuple(
+                as_node(inner % self.panel) if axis == self.order[-1] else index
+                for axis, index in enumerate(indices)
+            )
+            sizes = (*sizes[:-1], self.panel)
         for place in range(len(sizes) - 1, -1, -1):
             if self.rows is not None and place == self.rows.axes - 1:
                 stride = IMAGE_ROW

@@ -196,6 +196,9 @@ VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per 
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
 ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: Accumulator
 SHARED = _row("shared", "kernel", 0)  # arg: Shared; loads and stores take it as a PARAM
+# arg: Region; src: param, start, guard: elements from the start on; zeros where the guard is false.
+# Loads take it as a PARAM.
+REGION = _row("region", "kernel", 3)
 # arg: bits; src: value: what the thread of the subgroup has whose number differs in these bits.
 SHUFFLE = _row("shuffle", "kernel", 1)
 # Matrices that subgroups hold: see fragments.py. src: buffer, place of the first element, stride

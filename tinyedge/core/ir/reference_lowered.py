@@ -171,6 +171,10 @@ class _Machine:
         if op is ops.SPECIAL:
             return self._special(node.arg.kind, node.arg.dimension)
         src = [values[s] for s in node.src]
+        if op is ops.REGION:  # its first place; -1: zeros
+            return np.where(src[2], src[1], -1)
+        if op is ops.LOAD and node.src[0].op is ops.REGION:
+            return self._load_region(node, src[0], src[1])
         if op is ops.LOAD:
             return self._load(node, src[1:], active)
         if op is ops.FRAGMENT_LOAD:
@@ -216,6 +220,19 @@ class _Machine:
         taken = self.buffers[param.arg.slot][np.where(inside, at, 0)]
         result[wanted] = np.where(inside, taken, np.zeros((), taken.dtype))
         return result
+
+    def _load_region(self, node: UOp, start: Array, offset: Array) -> Array:
+        region = node.src[0]
+        first, offset = (np.broadcast_to(a, self.threads.shape) for a in (start, offset))
+        if offset.min() < 0 or offset.max() + node.dtype.lanes > region.arg.length:
+            raise ValueError(f"a load outside of its region: {node!r}")
+        there = first >= 0
+        at, inside = self._elements(region.src[0], node.dtype, [first + offset])
+        wide = there[:, None] if node.dtype.lanes > 1 else there
+        if not (inside | ~wide).all():
+            raise ValueError(f"a load outside of its buffer: {node!r}")
+        taken = self.buffers[region.src[0].arg.slot][np.where(inside & wide, at, 0)]
+        return np.where(wide, taken, np.zeros((), taken.dtype))
 
     def _fragment(self, node: UOp, operands: list[Array]) -> tuple[Array, Array]:
         """The memory of a fragment that is loaded or stored, and the places of its elements."""

@@ -19,6 +19,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, fragments, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.sharing import Accesses, stranger
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -88,6 +89,10 @@ def _check_node(node: UOp, linear: Linear) -> None:
         raise _fail(node, "a guard is a condition")
     if node.op is ops.SHARED and (node.dtype.kind == "b" or node.arg.length < 1):
         raise _fail(node, "workgroup memory holds numbers, at least one")
+    if node.op is ops.REGION:
+        _check_region(node)
+    if node.op in access.ACCESSES and node.src[0].op is ops.REGION:
+        _check_region_load(node)
     if node.op not in access.ACCESSES or node.src[0].op is not ops.SHARED:
         return
     value = node if node.op is ops.LOAD else node.src[1]
@@ -95,6 +100,23 @@ def _check_node(node: UOp, linear: Linear) -> None:
     guarded = node.op is ops.LOAD and node.arg
     if value.dtype is not node.src[0].dtype or places != [dt.index] or guarded:
         raise _fail(node, "workgroup memory is taken by whole elements, at one index")
+
+
+def _check_region(node: UOp) -> None:
+    param, start, guard = node.src
+    if param.op is not ops.PARAM or param.dtype is not node.dtype or param.arg.is_image:
+        raise _fail(node, "a region is a part of a buffer, with its type")
+    if start.dtype is not dt.index or guard.dtype is not dt.bool_ or node.arg.length < 1:
+        raise _fail(node, "a region has a first place, a condition and elements")
+
+
+def _check_region_load(node: UOp) -> None:
+    region = node.src[0]
+    if node.op is ops.STORE or node.arg or [n.dtype for n in node.src[1:]] != [dt.index]:
+        raise _fail(node, "a region is read at one index, under no condition of the load's own")
+    low, high = bounds(node.src[1])
+    if low < 0 or high + node.dtype.lanes > region.arg.length:
+        raise _fail(node, f"a load at {low}..{high} of a region of {region.arg.length}")
 
 
 def _check_fragments(nodes: Sequence[UOp]) -> None:

@@ -181,6 +181,8 @@ class _Writer:
             return f"b{node.arg.slot}", FUNCTION
         if op is ops.SHARED:
             return f"shared{node.arg.number}", FUNCTION
+        if op is ops.REGION:
+            return self._region(node), FUNCTION
         if op is ops.ACCUMULATOR:
             return f"acc{node.arg.number}", FUNCTION
         if op is ops.LOAD:
@@ -207,6 +209,10 @@ class _Writer:
             return f"{node.arg.kind}{node.arg.dimension}", FUNCTION
         argument = _argument(node)
         return f"{op.name}({', '.join([*words, argument] if argument else words)})", FUNCTION
+
+    def _region(self, node: UOp) -> str:
+        param, start, guard = map(self.write, node.src)
+        return f"{param}[{start}.. if {guard}]"
 
     def _load(self, node: UOp) -> str:
         guard = f" if {self.write(access.guard_of(node))}" if node.arg else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinyedge.core.compiler.caps import Caps, TypeCaps
 
 TYPES = {
@@ -12,15 +14,24 @@ TYPES = {
     "float16": TypeCaps(computed="float32", vectors="memory"),
 }
 
+DEFAULT = Caps(
+    types=TYPES,
+    vector=8,
+    grid=(2**31 - 1,),
+    unaligned=True,
+    scalar_operands=True,
+    zeros=4096,
+    max_vector_registers=16,
+    alignment=256,
+)
+# By the lanes of a vector and the registers that tiles fill. All run everywhere, as the C compiler
+# makes short vectors of long ones. "default" is for x86 with AVX2.
 PROFILES = {
-    "default": Caps(
-        types=TYPES,
-        vector=8,
-        grid=(2**31 - 1,),
-        unaligned=True,
-        max_vector_registers=16,
-        alignment=256,
-    )
+    "default": DEFAULT,
+    "sse": replace(DEFAULT, vector=4),
+    # 32, and one more as a product takes its scalar from memory
+    "avx512": replace(DEFAULT, vector=16, max_vector_registers=33),
+    "neon": replace(DEFAULT, vector=4, max_vector_registers=32),
 }
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.

@@ -10,6 +10,9 @@
 
 #define TE_INLINE static inline __attribute__((unused, always_inline))
 
+/* What is read where there is nothing: 4096 elements of any type (Caps.zeros). */
+static char te_zeros[4096 * 8] __attribute__((unused, aligned(64)));
+
 /* How many steps a symbolic size is above its offset, never beyond what the kernel was compiled
    for. */
 TE_INLINE int32_t te_size(int64_t value, int64_t offset, int64_t step, int32_t least,
@@ -188,6 +191,36 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
 TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
+TE_VECTOR(f32x16, i32x16, u32x16, 16)
+
+/* A product added to a sum, rounded once where the processor does that. */
+#if defined(__clang__)
+#define TE_FMA(f, lanes)                                                                            \
+    TE_INLINE f te_fma_##f(f a, f b, f c) {                                                         \
+        _Pragma("clang fp contract(fast)") return a * b + c;                                        \
+    }
+#elif defined(__FP_FAST_FMAF)
+#define TE_FMA(f, lanes)                                                                            \
+    TE_INLINE f te_fma_##f(f a, f b, f c) { TE_EACH(f, lanes, __builtin_fmaf(a[i], b[i], c[i])); }
+#else
+#define TE_FMA(f, lanes)                                                                            \
+    TE_INLINE f te_fma_##f(f a, f b, f c) { return a * b + c; }
+#endif
+TE_FMA(f32x2, 2)
+#if defined(__FMA__) && !defined(__clang__)
+TE_INLINE f32x4 te_fma_f32x4(f32x4 a, f32x4 b, f32x4 c) { return __builtin_ia32_vfmaddps(a, b, c); }
+TE_INLINE f32x8 te_fma_f32x8(f32x8 a, f32x8 b, f32x8 c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+#else
+TE_FMA(f32x4, 4)
+TE_FMA(f32x8, 8)
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+TE_INLINE f32x16 te_fma_f32x16(f32x16 a, f32x16 b, f32x16 c) {
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4); /* all lanes, rounded as usual */
+}
+#else
+TE_FMA(f32x16, 16)
+#endif
 
 /* Mathematics on vectors of float32: at most 2 units in the last place from the true value, and what
    C's functions give for zeros, infinities, NaN and subnormal numbers. The polynomials are those of
@@ -328,6 +361,7 @@ TE_VECTOR(f32x8, i32x8, u32x8, 8)
 TE_MATHEMATICS(f32x2, i32x2, f64x2, i64x2, 2)
 TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
 TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
+TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
 
 /* Narrow elements on their way from and to memory. */
 #define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \
@@ -358,6 +392,7 @@ TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
 TE_NARROWS(2)
 TE_NARROWS(4)
 TE_NARROWS(8)
+TE_NARROWS(16)
 
 /* Halves, likewise. */
 #ifdef __FLT16_MANT_DIG__
@@ -379,4 +414,5 @@ TE_NARROWS(8)
 TE_HALVES(f16x2, f32x2, i32x2, u32x2, 2)
 TE_HALVES(f16x4, f32x4, i32x4, u32x4, 4)
 TE_HALVES(f16x8, f32x8, i32x8, u32x8, 8)
+TE_HALVES(f16x16, f32x16, i32x16, u32x16, 16)
 #endif

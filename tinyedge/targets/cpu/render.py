@@ -64,8 +64,15 @@ class CPrinter(Printer):
     def special(self, kind: str, dimension: int) -> str:
         return "group" if kind == "group" else "0"
 
+    def region(self, node: UOp, name: str) -> str:
+        param, start, guard = node.src
+        place = f"b{param.arg.slot} + {self.expression(start)}"
+        chosen = f"{self.expression(guard)} ? {place} : (const void *)te_zeros"
+        return f"const {self.type(node.dtype)} *const {name} = {chosen};"
+
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        name = f"b{node.src[0].arg.slot}"
+        memory = node.src[0]
+        name = self.names[memory] if memory.op is ops.REGION else f"b{memory.arg.slot}"
         if node.dtype.lanes == 1:
             text = f"{name}[{strip_parens(operands[0])}]"
         else:
@@ -84,6 +91,15 @@ class CPrinter(Printer):
         if value.dtype.lanes == 1:
             return f"{name}[{self.strip_parens(address)}] = {text};"
         return f"te_store_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
+
+    def _set(self, node: UOp) -> None:
+        accumulator, part = node.src
+        if not (_adds_product(node) and self.known(part) is None):
+            super()._set(node)
+            return
+        factors = ", ".join(self.strip_parens(factor) for factor in part.src)
+        name = self.names[accumulator]
+        self.line(f"{name} = te_fma_{short(node.dtype)}({factors}, {name});")
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -149,6 +165,12 @@ class CPrinter(Printer):
             operands = [f"({unsigned}){operand}" for operand in operands]
             return f"(({self.type(dtype)}){super().operation(node, operands)})"
         return super().operation(node, operands)
+
+
+def _adds_product(node: UOp) -> bool:
+    """Whether a SET adds a product to a sum of vectors of float32."""
+    product = node.arg is ops.ADD and node.src[1].op is ops.MUL
+    return product and node.dtype.lanes > 1 and node.dtype.scalar is dt.float32
 
 
 def _may_wrap(node: UOp) -> bool:

@@ -201,7 +201,7 @@ def extract(value: UOp, lane: int) -> UOp:
 def _group_loads(sink: UOp, caps: Caps) -> UOp:
     """Scalar loads at consecutive addresses become lanes of one vector load."""
     width = caps.vector
-    if width < 2:
+    if width < 2 or caps.scalar_operands:
         return sink
     groups: dict[tuple[UOp, ...], dict[int, UOp]] = {}
     for node in toposort((sink,)):

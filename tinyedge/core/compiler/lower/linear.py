@@ -20,6 +20,7 @@ from tinyedge.core.ir.uop import UOp, as_node, toposort
 Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
 SERIAL = ("loop", "serial", "reduce")
+NAMED = (ops.GROUP_REDUCE, ops.REGION)
 INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR)
 
 
@@ -195,7 +196,7 @@ class _Linearizer:
         if node.op is ops.STORE:
             if node in self.stores:
                 self._append(self._path(node), node)
-        elif node.op is ops.GROUP_REDUCE or (self.uses.get(node, 0) > 1 and not _inline(node)):
+        elif node.op in NAMED or (self.uses.get(node, 0) > 1 and not _inline(node)):
             self._append(self._path(node), node)
 
     def _append(self, path: Path, node: UOp) -> None:

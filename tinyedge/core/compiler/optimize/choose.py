@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Move, PadTo, To, find, ranges
+from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor, terms
@@ -16,16 +17,11 @@ from tinyedge.core.ir.uop import UOp, as_size, toposort
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
-UNROLL = 4  # steps of a sum in one iteration of its loop
+MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
-TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
-LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
-
-
-Roles = Mapping[str, tuple[int, ...]]
 
 
 def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
@@ -60,6 +56,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     kernel = MovedKernel(sink, caps)
     reductions = _reductions(sink)
     vector = _contiguous(sink)
+    if contraction is not None and caps.scalar_operands:
+        vector = _filter_columns(sink, contraction, vector)
     _fill(kernel, vector)
     columns = _columns(kernel.sink) if reductions else []
     if columns or len(reductions) > 1:
@@ -68,10 +66,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     along = vector
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         vector = _vectorize(kernel, vector)
+    sums = 1
     if contraction is not None:
-        _tile(kernel, contraction, along, vector)
+        sums = tile(kernel, contraction, along, vector)
     if len(reductions) == 1:
-        _unroll(kernel)
+        _unroll(kernel, sums)
         _share_long_reduction(kernel)
     lanes = 1
     for number in kernel.left("threads"):
@@ -200,6 +199,20 @@ def _contiguous(sink: UOp) -> int | None:
     return None
 
 
+def _filter_columns(sink: UOp, contraction: Roles, contiguous: int | None) -> int | None:
+    """The range along which to compute vectors: the columns along which a weight is contiguous,
+    even if their results are not, as each is stored once but loaded for every step of the sum.
+    """
+    if contiguous in contraction["columns"]:
+        return contiguous
+    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].arg.weight]
+    for r in ranges(sink):
+        if r.arg.number in contraction["columns"]:
+            if any(terms(load.src[1]).get((r,), 0) == 1 for load in loads):
+                return int(r.arg.number)
+    return contiguous
+
+
 def _fill(kernel: MovedKernel, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
@@ -228,80 +241,16 @@ def _vectorize(kernel: MovedKernel, vector: int) -> int | None:
     return vector
 
 
-def _tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None) -> None:
-    """Copies in registers along the rows or the columns, whichever the vectors do not lie along.
-
-    The copies share what the other operand loads. along: the range of which the vectors are a part,
-    vector: the one over whole vectors that is left of it.
+def _unroll(kernel: MovedKernel, sums: int) -> None:
+    """Unroll the innermost reduction range: along it one vector load serves several steps. A tile
+    of many sums does enough in one step.
     """
-    vectors = any(r.arg.kind == "vector" for r in ranges(kernel.sink))
-    if along in contraction["columns"]:
-        sides = [contraction["rows"]]
-    elif along in contraction["rows"]:
-        sides = [contraction["columns"]]
-    else:
-        sides = [contraction["rows"], contraction["columns"]]
-    candidates = [
-        r
-        for r in ranges(kernel.sink)
-        if r.arg.kind == "loop"
-        and r.arg.number != vector
-        and any(r.arg.number in side for side in sides)
-    ]
-    if not candidates:
-        return
-    r = max(candidates, key=lambda c: (kernel.extent(c.arg.number), -c.arg.number))
-    number = r.arg.number
-    total = 1
-    for n in kernel.left("loop"):
-        total *= kernel.extent(n)
-    columns = kernel.extent(vector) if vector is not None and vectors else 1
-    rows, across = _tile_size(kernel.extent(number), columns, total, kernel.caps)
-    _upcast(kernel, number, rows)
-    if vector is not None:
-        _upcast(kernel, vector, across)
-
-
-def _upcast(kernel: MovedKernel, number: int, count: int) -> None:
-    """Copies of a range's steps in registers; rounds the range up where that is needed."""
-    if count < 2:
-        return
-    if divisor(kernel.size(number)) % count and not kernel.attempt(PadTo(number, count)):
-        return
-    if kernel.is_exactly(number, count):
-        kernel.to(number, "upcast")
-    else:
-        _, inner = kernel.split(number, count)
-        kernel.to(inner, "upcast")
-
-
-def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
-    """Rows and vectors of a tile: a larger one shares more loads, but must not leave the device
-    idle.
-
-    A tile of a rows and b vectors of width w does a*b*w products for a + b*w loads of vectors, in
-    about a*b + a + b registers.
-    """
-    best, best_cost = (1, 1), float("inf")
-    for rows, across in TILES:
-        if rows * across + rows + across > caps.max_vector_registers or columns % across:
-            continue
-        waste = -(-extent // rows) * rows / extent
-        loads = (rows + UNROLL * across) / (UNROLL * rows * across)
-        threads = total * waste / (rows * across)
-        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) if caps.threads > 1 else 1.0
-        cost = waste * (1 + LOAD_COST * loads) * idle**0.25
-        if cost < best_cost:
-            best, best_cost = (rows, across), cost
-    return best
-
-
-def _unroll(kernel: MovedKernel) -> None:
-    """Unroll the innermost reduction range: along it one vector load serves several steps."""
     reduction = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
     inner = reduction.src[-1]
     number = inner.arg.number
     size = inner.src[0]
+    if sums >= MANY_SUMS and (size.op is not ops.CONST or size.arg > UNROLL):
+        return
     if size.op is not ops.CONST:
         step = UNROLL if divisor(size) % UNROLL == 0 else 1
     else:

@@ -28,7 +28,7 @@ from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_threads
-from tinyedge.core.ir.uop import UOp, as_node, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, as_size, const, toposort
 
 
 class IllegalMove(Exception):
@@ -82,6 +82,28 @@ class Split(Move):
         whole = as_node(outer * self.factor + inner)
         pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
         return replace_ranges(sink, {target: (whole, pieces)})
+
+
+@dataclass(frozen=True)
+class Reorder(Move):
+    """for r in 0..n: for s in 0..m  ->  for s in 0..m: for r in 0..n.
+
+    Ranges of a kind are nested in the order of their numbers. The range gets the number `number`,
+    greater than all others: of its kind it becomes the innermost, the one that changes fastest.
+    """
+
+    number: int
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        if target.arg.kind != "loop":
+            why = f"it is {target.arg.kind}"
+            raise IllegalMove(f"cannot move range {self.range} inwards: {why}")
+        if self.number <= max(numbers(sink)):
+            why = f"number {self.number} is not the greatest"
+            raise IllegalMove(f"cannot move range {self.range} inwards: {why}")
+        moved = make_range(as_size(target.src[0]), self.number, "loop")
+        return replace_ranges(sink, {target: (moved, (moved,))})
 
 
 @dataclass(frozen=True)
@@ -267,7 +289,8 @@ class To(Move):
             )
 
 
-MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in (Split, PadTo, Fill, To)}
+KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Fill, To)
+MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 
 
 def from_record(record: Mapping[str, Any]) -> Move:

@@ -26,6 +26,7 @@ from tinyedge.core.compiler.schedule.layout import (
     Contraction,
     classify,
     image_rows,
+    in_panels,
     output_layout,
     weight_layout,
 )
@@ -152,11 +153,13 @@ class Former:
         wanted: dict[int, set[Layout | None]] = {}
         for node in toposort((sink,)):
             if node.op is ops.LOAD and node.src[0].arg.weight:
-                layout = weight_layout(node, store, order, self.options.caps.vector)
+                layout = weight_layout(node, store, order, self.options.caps)
                 wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
         chosen_storages = list(storages)
         for slot, layouts in wanted.items():
             chosen = layouts.pop() if len(layouts) == 1 else None
+            if chosen is not None and _is_filter(sink, slot):
+                sink, chosen = in_panels(sink, chosen, self.options.caps)
             if chosen is not None:
                 chosen = self._as_image(chosen_storages[slot], chosen, None)
                 chosen_storages[slot] = self._weight(chosen_storages[slot], chosen)
@@ -236,6 +239,11 @@ class Former:
         if key not in self.weights:
             self.weights[key] = replace(storage, layout=layout)
         return self.weights[key]
+
+
+def _is_filter(sink: UOp, slot: int) -> bool:
+    contraction = classify(sink)
+    return contraction is not None and contraction.filter.src[0].arg.slot == slot
 
 
 # Models repeat their layers: what depends on a kernel alone is found once.

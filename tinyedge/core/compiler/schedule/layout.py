@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.tiles import panel_vectors
+from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Shape, UOp, as_size, toposort
+from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
 
 MOST_WASTE = 2.0  # memory of an image against what is in it
 SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
@@ -111,13 +113,9 @@ def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
 def _vector_axis(shape: Shape, store: UOp) -> int | None:
     """The axis along which the kernel should compute vectors."""
     indices = access.indices_of(store)
-    contraction = classify(UOp(ops.SINK, dt.index, (store,)))
-    if contraction is not None and contraction.filter.src[0].arg.weight:
-        wide = contraction.columns or contraction.batch
-        best = max(wide, key=lambda r: maximum(as_size(r.src[0])), default=None)
-        axis = _axis_of(indices, best)
-        if axis is not None:
-            return axis
+    axis = _axis_of(indices, _widest_column(store))
+    if axis is not None:
+        return axis
     loads = [n for n in toposort((store.src[1],)) if n.op is ops.LOAD and not n.src[0].arg.weight]
     loads.sort(key=lambda n: -maximum(product(n.src[0].arg.shape)))
     for load in loads:
@@ -130,6 +128,15 @@ def _vector_axis(shape: Shape, store: UOp) -> int | None:
             if axis is not None:
                 return axis
     return None
+
+
+def _widest_column(store: UOp) -> UOp | None:
+    """The longest range of a contraction's columns, or batch, where its filter is a weight."""
+    contraction = classify(UOp(ops.SINK, dt.index, (store,)))
+    if contraction is None or not contraction.filter.src[0].arg.weight:
+        return None
+    wide = contraction.columns or contraction.batch
+    return max(wide, key=lambda r: maximum(as_size(r.src[0])), default=None)
 
 
 def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
@@ -169,12 +176,13 @@ def image_rows(shape: Shape, layout: Layout, caps: Caps, axes: int | None) -> Ro
 
 
 def weight_layout(
-    load: UOp, store: UOp, reduce_order: tuple[UOp, ...], width: int
+    load: UOp, store: UOp, reduce_order: tuple[UOp, ...], caps: Caps
 ) -> Layout | None:
     """The order in which a kernel reads a weight; None where it is not read axis by axis.
 
     Reduced ranges lie outside in the order of their loops, then output ranges; the one along which
-    the output's vectors lie is innermost. It and the innermost reduced one are rounded up.
+    the output's vectors lie is innermost. It is rounded up, and so is the innermost reduced one
+    where vectors are loaded along it.
     """
     param = load.src[0].arg
     shape = param.shape
@@ -187,6 +195,9 @@ def weight_layout(
             return None
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
+    rounded = target.layout.room > 1
+    if caps.scalar_operands and (column := _widest_column(store)) in axes:
+        vector, rounded = column, True
     reduced = [r for r in reduce_order if r in axes]
     outputs = [r for r in sorted(axes, key=lambda r: r.arg.number) if r not in reduced]
     if vector in axes and vector in outputs:
@@ -197,8 +208,29 @@ def weight_layout(
     singles = [axis for axis in range(len(shape)) if axis not in axes.values()]
     order = (*singles, *(axes[r] for r in ranges))
     pads = [1] * len(order)
-    if ranges and ranges[-1] is vector and target.layout.pads[-1] > 1:
-        pads[-1] = width
-        if reduced:
-            pads[-2] = width
+    if ranges and ranges[-1] is vector and rounded:
+        pads[-1] = caps.vector
+        if reduced and not caps.scalar_operands:
+            pads[-2] = caps.vector
     return Layout(tuple(order), tuple(pads))
+
+
+def in_panels(sink: UOp, layout: Layout, caps: Caps) -> tuple[UOp, Layout]:
+    """A kernel and its filter's layout, with the columns in panels as wide as a tile where it has
+    more: the tile reads one panel from its first element to its last.
+    """
+    contraction = classify(sink)
+    if not caps.scalar_operands or contraction is None or layout.pads[-1] != caps.vector:
+        return sink, layout
+    columns = contraction.filter.src[1 + layout.order[-1]]
+    size = as_size(columns.src[0]) if columns in contraction.columns else 0
+    if not isinstance(size, int) or not size or size % caps.vector:
+        return sink, layout
+    panel = panel_vectors(size // caps.vector, caps) * caps.vector
+    if panel == size:
+        return sink, layout
+    number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
+    outer = make_range(size // panel, number, columns.arg.kind)
+    inner = make_range(panel, number + 1, columns.arg.kind)
+    whole = as_node(outer * panel + inner)
+    return replace_ranges(sink, {columns: (whole, (outer, inner))}), replace(layout, panel=panel)

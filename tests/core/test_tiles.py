@@ -1,0 +1,162 @@
+"""Contractions on processors: tiles in registers, panels of filters, and no test in inner loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, graph, reference, run
+from tests.core.profile import examples
+from tinyedge.core.compiler.assemble import stored_array
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.optimize.tiles import panel_vectors
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference_kernel import run_kernel
+from tinyedge.core.ir.reference_lowered import run_lowered
+from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+PROFILES = tuple(find_target("cpu").profiles)
+# Of networks for pictures: channels, filters, side of the picture, of the filter, step, groups.
+CONVOLUTIONS = {
+    "resnet 56": (64, 64, 56, 3, 1, 1),
+    "resnet 28, by 2": (64, 128, 56, 3, 2, 1),
+    "resnet 7": (512, 512, 7, 3, 1, 1),
+    "pointwise": (96, 24, 14, 1, 1, 1),
+    "five by five": (32, 48, 20, 5, 1, 1),
+    "grouped": (32, 64, 14, 3, 1, 4),
+}
+RNG = np.random.default_rng(3)
+
+
+def convolution(channels: int, filters: int, side: int, kernel: int, step: int, groups: int) -> Any:
+    """The output of two convolutions, of which the first writes as the second reads; the inputs."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32))
+    first = Tensor.weight("v", RNG.normal(size=(channels, channels, 1, 1)).astype(np.float32))
+    shape = (filters, channels // groups, kernel, kernel)
+    weight = Tensor.weight("w", RNG.normal(size=shape).astype(np.float32))
+    pad = kernel // 2
+    y = x.conv(first).conv(
+        weight, strides=(step, step), pads=((pad, pad), (pad, pad)), groups=groups
+    )
+    return {"y": y.relu()}, inputs
+
+
+def compiled_for(profile: str, *model: Any) -> Compilation:
+    return compiled(*model, find_target("cpu"), Options(profile=profile))
+
+
+def inner_loads(state: Compilation) -> Iterator[UOp]:
+    """The loads that depend on the innermost range of a sum, in the order of the kernels."""
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        loops: list[UOp] = []
+        for node in kernel.text.linear.statements:
+            if node.op is ops.BEGIN:
+                loops.append(node.src[0])
+            elif node.op is ops.END:
+                loops.pop()
+            elif loops and loops[-1].arg.kind == "reduce":
+                for load in toposort((node,)):
+                    if load.op is ops.LOAD and loops[-1] in load.ranges:
+                        yield load
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_no_test_in_an_inner_loop(name: str, profile: str) -> None:
+    loads = list(inner_loads(compiled_for(profile, *convolution(*CONVOLUTIONS[name]))))
+    assert loads and not any(load.arg for load in loads)
+    if CONVOLUTIONS[name][3] > 1:
+        assert any(load.src[0].op is ops.REGION for load in loads)
+
+
+@pytest.mark.parametrize(
+    "profile, sums", [("default", 8), ("sse", 8), ("avx512", 28), ("neon", 16)]
+)
+def test_tiles_fill_the_registers(profile: str, sums: int) -> None:
+    """As many sums as leave room for what a step loads, and as divide 56 rows best."""
+    caps = find_target("cpu").caps(profile)
+    state = compiled_for(profile, *convolution(*CONVOLUTIONS["resnet 56"]))
+    kernel = list(state.kernels.values())[-1]
+    assert kernel.text is not None
+    found = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
+    assert len(found) == sums and {n.dtype.lanes for n in found} == {caps.vector}
+    assert len(found) < caps.max_vector_registers
+
+
+def test_a_panel_holds_a_tile_of_columns() -> None:
+    """The filter of a tile lies together: K x 64 elements, then those of the next 64 columns."""
+    weights = np.arange(6 * 128, dtype=np.float32).reshape(6, 128)
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(28, 6)).astype(np.float32))
+    state = compiled_for("avx512", {"y": x @ Tensor.weight("w", weights)}, inputs)
+    (storage,) = (s for s in state.launches[0].storages if s.role == "weight")
+    assert storage.layout.panel == 64
+    expected = np.concatenate([weights[:, :64].reshape(-1), weights[:, 64:].reshape(-1)])
+    np.testing.assert_array_equal(stored_array(storage).reshape(-1), expected)
+    assert [panel_vectors(n, find_target("cpu").caps("avx512")) for n in (1, 2, 5, 8)] == [
+        1,
+        2,
+        5,
+        4,
+    ]
+
+
+shapes = st.tuples(
+    st.sampled_from((1, 3, 4, 16, 20, 32)),
+    st.sampled_from((1, 5, 16, 32, 48, 96, 100)),
+    st.integers(1, 17),
+    st.sampled_from((1, 2, 3, 5)),
+    st.integers(1, 2),
+    st.sampled_from((1, 1, 2, 4)),
+)
+
+
+@given(shapes, st.sampled_from(PROFILES))
+@examples(60)
+def test_statements_mean_what_the_kernel_means(shape: Any, profile: str) -> None:
+    """Under the chosen moves, regions of zeros and panels included."""
+    channels, filters, side, kernel, step, groups = shape
+    if channels % groups or filters % groups or kernel > side:
+        groups, kernel = 1, min(kernel, side)
+    outputs, inputs = convolution(channels, filters, side, kernel, step, groups)
+    options = Options(profile=profile)
+    state = compile_graph(graph(outputs, inputs), find_target("cpu"), options, stop_after="lower")
+    memory: dict[int, Array] = {}
+    for launch in state.launches:
+        for storage in launch.storages:
+            if storage.role == "weight":
+                first = stored_array(storage)
+            else:
+                shape_in_memory = storage.layout.stored(storage.shape)
+                first = np.zeros([int(size) for size in shape_in_memory], np.float32)
+                if storage.role == "input":
+                    first = inputs.arrays[storage.name]
+            memory.setdefault(id(storage), first.reshape(-1).astype(np.float32))
+        buffers = [memory[id(storage)] for storage in launch.storages]
+        again = [buffer.copy() for buffer in buffers]
+        run_kernel(launch.sink, buffers)
+        text = state.kernels[launch.sink].text
+        assert text is not None
+        run_lowered(text.linear, text.geometry, again)
+        for expected, result in zip(buffers, again, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_every_profile_agrees(name: str, profile: str, cpu_device: Device) -> None:
+    outputs, inputs = convolution(*CONVOLUTIONS[name])
+    got = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
+    assert_agreement(got, reference(outputs, inputs))

@@ -1,0 +1,139 @@
+"""Tiles of contractions: which outputs one thread computes together, in registers.
+
+A tile of a rows and b vectors of width w does a*b*w products and sums a step, for which it loads a
+values of one operand and b vectors of the other; its sums, and what it loads, fill registers. Where
+a scalar is an operand as a vector is, a step takes one value of each row at a time; elsewhere the
+values of a row are loaded as vectors along the summed range, for UNROLL steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.moved import MovedKernel
+from tinyedge.core.compiler.optimize.moves import PadTo, Reorder, numbers
+from tinyedge.core.ir.polynomial import divisor
+
+UNROLL = 4  # steps of a sum in one iteration of its loop
+LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
+# rows and vectors of tiles, where there are threads
+TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
+MOST_ROWS = 14
+MANY_ROWS = 5040  # a multiple of all of a tile's
+MOST_VECTORS = 8
+
+Roles = Mapping[str, tuple[int, ...]]
+
+
+def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None) -> int:
+    """Copies in registers along the rows or the columns, whichever the vectors do not lie along,
+    and along the vectors. The copies share what the other operand loads.
+
+    along: the range of which the vectors are a part, vector: the one over whole vectors that is
+    left of it. Gives the number of sums in the tile.
+    """
+    vectors = vector is not None and bool(kernel.left("vector"))
+    columns = kernel.extent(vector) if vector is not None and vectors else 1
+    total = 1
+    for n in kernel.left("loop"):
+        total *= kernel.extent(n)
+    best = None
+    for number in _across(kernel, contraction, along, vector):
+        extent = kernel.extent(number)
+        cost, rows, across = _tile_size(extent, columns, total, kernel.caps)
+        rank = (cost, -number) if kernel.caps.scalar_operands else (-extent, number)
+        if best is None or rank < best[0]:
+            best = rank, number, rows, across
+    if best is None:
+        return 1
+    _, number, rows, across = best
+    _upcast(kernel, number, rows)  # the outer copies: a row's value serves all vectors at once
+    panels = vector
+    if vector is not None and vectors:
+        panels = _upcast(kernel, vector, across)
+    if kernel.caps.scalar_operands and along in contraction["columns"]:
+        _inside(kernel, {*contraction["columns"], panels})
+    return rows * across
+
+
+def _across(
+    kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None
+) -> Iterable[int]:
+    """The ranges along which rows of a tile may lie."""
+    if along in contraction["columns"]:
+        sides = [contraction["rows"]]
+    elif along in contraction["rows"]:
+        sides = [contraction["columns"]]
+    else:
+        sides = [contraction["rows"], contraction["columns"]]
+    return [n for n in kernel.left("loop") if n != vector and any(n in side for side in sides)]
+
+
+def _upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
+    """Copies of a range's steps in registers; rounds the range up where that is needed. Gives the
+    number of the range over copies that is left, if one is.
+    """
+    if count < 2:
+        return number
+    if divisor(kernel.size(number)) % count and not kernel.attempt(PadTo(number, count)):
+        return number
+    if kernel.is_exactly(number, count):
+        kernel.to(_innermost(kernel, number), "upcast")
+        return None
+    outer, inner = kernel.split(number, count)
+    kernel.to(inner, "upcast")
+    return outer
+
+
+def _inside(kernel: MovedKernel, columns: Collection[int | None]) -> None:
+    """All other ranges inside of those over columns: the filter of a tile's columns is used for
+    all rows before that of the next.
+    """
+    for number in kernel.left("loop"):
+        if number not in columns:
+            _innermost(kernel, number)
+
+
+def _innermost(kernel: MovedKernel, number: int) -> int:
+    """Give a range the greatest number; gives that number."""
+    if not kernel.caps.scalar_operands:
+        return number
+    new = max(numbers(kernel.sink)) + 1
+    kernel.do(Reorder(number, new))
+    return new
+
+
+def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[float, int, int]:
+    """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
+    device idle.
+    """
+    best, best_cost = (1, 1), float("inf")
+    for rows, across in _tiles(caps):
+        if columns % across:
+            continue
+        waste = -(-extent // rows) * rows / extent
+        steps = 1 if caps.scalar_operands else UNROLL
+        loads = (rows + steps * across) / (steps * rows * across)
+        threads = total * waste / (rows * across)
+        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) if caps.threads > 1 else 1.0
+        cost = waste * (1 + LOAD_COST * loads) * idle**0.25
+        if cost < best_cost:
+            best, best_cost = (rows, across), cost
+    return best_cost, *best
+
+
+def panel_vectors(columns: int, caps: Caps) -> int:
+    """How many vectors of a filter's columns lie together, where it has `columns` of them: as many
+    as tiles of many rows are wide.
+    """
+    return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps)[2]
+
+
+def _tiles(caps: Caps) -> Iterable[tuple[int, int]]:
+    """Rows and vectors of the tiles that fit a device's registers."""
+    most = caps.max_vector_registers
+    if not caps.scalar_operands:
+        return [(a, b) for a, b in TILES if a * b + a + b <= most]
+    sizes = ((a, b) for b in range(1, MOST_VECTORS + 1) for a in range(1, MOST_ROWS + 1))
+    return [(a, b) for a, b in sizes if a * b + b + 1 <= most]
