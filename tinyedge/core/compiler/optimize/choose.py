@@ -56,9 +56,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     kernel = MovedKernel(sink, caps)
     reductions = _reductions(sink)
     vector = _contiguous(sink)
-    if contraction is not None and caps.scalar_operands:
-        vector = _filter_columns(sink, contraction, vector)
     _fill(kernel, vector)
+    if contraction is not None and caps.scalar_operands:
+        vector = _filter_columns(kernel.sink, contraction, vector)
     columns = _columns(kernel.sink) if reductions else []
     if columns or len(reductions) > 1:
         _rows(kernel, columns, vector)
