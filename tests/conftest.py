@@ -11,6 +11,7 @@ import pytest
 from tinyedge.core.errors import DeviceError
 from tinyedge.core.program.device import Device
 from tinyedge.export.verify.browser import Browser, open_browser
+from tinyedge.model import TARGETS
 
 SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
 FIRST = "mechanisms"  # of groups of models, the one that has each mechanism once
@@ -130,7 +131,7 @@ def browser() -> Iterator[Browser]:
     opened.close()
 
 
-@pytest.fixture(params=["cpu", "webgpu", "qcom", "cuda"])
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> str:
     """The name of each target in turn."""
     return str(request.param)

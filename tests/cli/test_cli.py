@@ -30,6 +30,7 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle import golden
 from tinyedge.export.package.package import write_bundle
+from tinyedge.model import TARGETS
 from tinyedge.targets.cpu import device as cpu
 from tinyedge.targets.cuda import device as cuda
 from tinyedge.targets.webgpu import device as webgpu
@@ -512,7 +513,7 @@ def test_run_steps(tinyedge: Command, tmp_path: Path) -> None:
 # On a real model: the smallest one.
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_the_way_of_a_model(
     tinyedge: Command, target: str, kernel_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from tinyedge.core.compiler.schedule.packing import pack
 from tinyedge.core.ir.packed import FEWEST, WIDTHS, packed_bits
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.model import TARGETS
 
 RNG = np.random.default_rng(5)
 
@@ -75,7 +76,7 @@ def test_kernels_unpack(target: str, device: Device) -> None:
     assert_agreement(got, reference(outputs, inputs))
 
 
-@pytest.mark.parametrize("name", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_memory_holds_few_bits(name: str) -> None:
     """Weights of 4 bits with a scale for 32 of them: half a byte each, and one kernel."""
     inputs = Inputs()

@@ -26,6 +26,7 @@ from tinyedge.core.ir.uop import UOp, as_node
 from tinyedge.core.program.program import Program
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.model import TARGETS
 
 CAPS = find_target("cpu").caps()
 
@@ -85,7 +86,7 @@ def _graph(x: Tensor) -> Tensor:
     return repeated.sum(1) - _apply(REPEAT, x, 3)[:, 0]
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_primitive_defined_here_compiles(target: str) -> None:
     x = Tensor.input("x", (4, 7), dt.float32)
     y = _graph(x)
@@ -135,7 +136,7 @@ define_memory(
 )
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_primitive_of_memory_defined_here_compiles(target: str) -> None:
     x, at = Tensor.input("x", (4, 7), dt.float32), Tensor.input("at", (3,), dt.int32)
     y = Tensor(UOp(NEAREST, dt.float32, (x.node, (at + 1).node))) * 2

@@ -14,6 +14,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.model import TARGETS
 
 WEIGHTS = np.array([1, 2**40, 3], np.int64)
 
@@ -28,7 +29,7 @@ WEIGHTS = np.array([1, 2**40, 3], np.int64)
     ],
     ids=["complement", "constant", "unsigned constant", "weights"],
 )
-@pytest.mark.parametrize("name", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_what_a_narrower_type_cannot_hold(
     dtype: DType, function: Callable[[Tensor], Tensor], name: str
 ) -> None:

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from tests.measured import processor_seconds, within
 from tinyedge import load
+from tinyedge.model import TARGETS
 
 SECONDS = 60  # for 20,000 nodes
 LAYER = ("MatMul", "Add", "Relu", "Softmax")
@@ -94,6 +95,6 @@ def test_a_chain_is_exported(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_20_000_nodes_are_exported(target: str, tmp_path: Path) -> None:
     _exported(tmp_path, 20_000, target)

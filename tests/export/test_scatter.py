@@ -20,6 +20,7 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.model import TARGETS
 
 Array = np.ndarray[Any, Any]
 COMBINED = {
@@ -118,7 +119,7 @@ def test_sums_of_halves_are_rounded_once(target: str, device: Device, tmp_path: 
     assert y.tolist() == [2112, 1]
 
 
-@pytest.mark.parametrize("name", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("reduction", ROWS)
 @pytest.mark.parametrize("lines", [False, True], ids=["rows", "lines"])
 def test_work_grows_with_updates_and_places(name: str, reduction: str, lines: bool) -> None:

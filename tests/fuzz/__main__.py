@@ -14,6 +14,7 @@ from tests.fuzz.recipes import generate
 from tests.fuzz.runner import failures
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
+from tinyedge.model import TARGETS
 
 
 def opened(target: str) -> Device:
@@ -28,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="graphs to try (default: 500)")
     parser.add_argument("--seed", type=int, default=1000, help="the first graph's seed")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "webgpu", "qcom", "cuda"))
+    parser.add_argument("--target", default="cpu", choices=TARGETS)
     parser.add_argument("--plain", action="store_true", help="without optimization only")
     parser.add_argument("--together", type=int, default=10, help="graphs in one program")
     parser.add_argument("--stop", type=int, default=10, help="stop after so many failures")

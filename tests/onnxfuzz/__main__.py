@@ -14,6 +14,7 @@ from tests.onnxfuzz.makers import MAKERS
 from tests.onnxfuzz.runner import seconds
 from tests.onnxfuzz.session import Tally, session
 from tinyedge.core.compiler.options import Options
+from tinyedge.model import TARGETS
 
 
 def main() -> int:
@@ -23,7 +24,7 @@ def main() -> int:
     parser.add_argument(
         "--target",
         default="cpu",
-        choices=("cpu", "webgpu", "qcom", "cuda", "none"),
+        choices=(*TARGETS, "none"),
         help="what compiles and runs them; none: by the reference evaluator only",
     )
     parser.add_argument("--operators", default="", help="of these alone: Conv,Resize")
