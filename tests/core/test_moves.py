@@ -21,6 +21,7 @@ from tinyedge.core.compiler.optimize.moves import (
     IllegalMove,
     Move,
     PadTo,
+    Peel,
     Reorder,
     Split,
     To,
@@ -64,6 +65,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 Split(number, factor, max(numbers(sink)) + 1),
                 PadTo(number, factor),
                 Reorder(number, max(numbers(sink)) + 1),
+                Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
                 To(number, generator.choice(KINDS)),
                 To(number, generator.choice(KINDS)),
             )
@@ -260,7 +262,10 @@ def test_vectors_of_narrow_integers() -> None:
 
 
 def test_records() -> None:
-    for move in (Split(3, 4, 7), Reorder(2, 9), PadTo(0, 16), Fill(2, 4), To(1, "local")):
+    for move in (
+        *(Split(3, 4, 7), Reorder(2, 9), PadTo(0, 16), Peel(2, 8, 5, overlap=True), Fill(2, 4)),
+        To(1, "local"),
+    ):
         record = move.record()
         assert record["move"] in MOVES
         assert from_record(json.loads(json.dumps(record))) == move

@@ -23,21 +23,30 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     }
 }
 
-// k1: to range=0 kind=vector; split range=1 factor=4 outer=2; to range=3 kind=unroll
+// k1: peel range=1 multiple=32 rest=2 overlap=False; split range=1 factor=32 outer=3; to range=4 kind=lanes; split range=2 factor=8 outer=5; to range=6 kind=lanes; to range=0 kind=grid
 void k1(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
     const float *restrict b1 = buffers[1];
-    if (end > 1) end = 1;
+    if (end > 8) end = 8;
     for (int32_t group = begin; group < end; group++) {
+        const int32_t g0 = group;
+        const int32_t i0 = g0 * 144;
         f32x8 acc0 = te_splat_f32x8(0.0f);
-        for (int32_t r2 = 0; r2 < 36; r2++) {
-            const int32_t i0 = r2 * 4;
-            acc0 = acc0 + (f32x8){b1[i0], b1[i0 + 144], b1[i0 + 288], b1[i0 + 432], b1[i0 + 576], b1[i0 + 720], b1[i0 + 864], b1[i0 + 1008]};
-            acc0 = acc0 + (f32x8){b1[i0 + 1], b1[i0 + 145], b1[i0 + 289], b1[i0 + 433], b1[i0 + 577], b1[i0 + 721], b1[i0 + 865], b1[i0 + 1009]};
-            acc0 = acc0 + (f32x8){b1[i0 + 2], b1[i0 + 146], b1[i0 + 290], b1[i0 + 434], b1[i0 + 578], b1[i0 + 722], b1[i0 + 866], b1[i0 + 1010]};
-            acc0 = acc0 + (f32x8){b1[i0 + 3], b1[i0 + 147], b1[i0 + 291], b1[i0 + 435], b1[i0 + 579], b1[i0 + 723], b1[i0 + 867], b1[i0 + 1011]};
+        f32x8 acc1 = te_splat_f32x8(0.0f);
+        f32x8 acc2 = te_splat_f32x8(0.0f);
+        f32x8 acc3 = te_splat_f32x8(0.0f);
+        for (int32_t r3 = 0; r3 < 4; r3++) {
+            const int32_t i1 = i0 + (r3 * 32);
+            acc0 = acc0 + te_load_f32x8(b1 + i1);
+            acc1 = acc1 + te_load_f32x8(b1 + (i1 + 8));
+            acc2 = acc2 + te_load_f32x8(b1 + (i1 + 16));
+            acc3 = acc3 + te_load_f32x8(b1 + (i1 + 24));
         }
-        te_store_f32x8(b0 + 0, acc0 / te_splat_f32x8(144.0f));
+        f32x8 acc4 = te_splat_f32x8(0.0f);
+        for (int32_t r5 = 0; r5 < 2; r5++) {
+            acc4 = acc4 + te_load_f32x8(b1 + ((i0 + (r5 * 8)) + 128));
+        }
+        b0[g0] = te_lanes_add_f32x8(((acc0 + acc1) + (acc2 + acc3)) + acc4) / 144.0f;
     }
 }

@@ -365,7 +365,22 @@ class Printer:
             return self.vector(node, operands)
         if op is ops.LANE:
             return self.lane(node, operands[0])
+        if op is ops.REDUCE_LANES:
+            return self.reduce_lanes(node, operands[0])
         return self.operation(node, operands)
+
+    def reduce_lanes(self, node: UOp, value: str) -> str:
+        """The lanes of a vector combined, the first half with the second, until one is left."""
+        vector = node.src[0]
+        name = self.once(vector.dtype, value)
+        lanes = range(vector.dtype.lanes)
+        texts = [self.lane(UOp(ops.LANE, node.dtype, (vector,), i), name) for i in lanes]
+        step = UOp(node.arg, node.dtype, (UOp(ops.LANE, node.dtype, (vector,), 0),) * 2)
+        while len(texts) > 1:
+            half = len(texts) // 2
+            pairs = zip(texts[:half], texts[half:], strict=True)
+            texts = [self.operation(step, list(pair)) for pair in pairs]
+        return texts[0]
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         raise NotImplementedError

@@ -205,6 +205,9 @@ SHUFFLE = _row("shuffle", "kernel", 1)
 # from row to row; arg: whether rows and columns are exchanged.
 FRAGMENT_LOAD = _row("fragment_load", "kernel", 3)
 FRAGMENT_MULTIPLY = _row("fragment_multiply", "kernel", 3)  # src: a, b, c: the matrix c + a @ b
+REDUCE_LANES = _row(
+    "reduce_lanes", "kernel", 1
+)  # arg: Primitive; src: a vector: its lanes, halves with halves, until one is left
 GROUP_REDUCE = _row(
     "group_reduce", "kernel", -1
 )  # arg: Primitive; src: value, thread range: reduce over threads

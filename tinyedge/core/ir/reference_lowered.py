@@ -192,6 +192,8 @@ class _Machine:
             return np.stack(lanes, axis=-1)
         if op is ops.LANE:
             return src[0][..., node.arg]
+        if op is ops.REDUCE_LANES:
+            return _over_lanes(node, src[0])
         return _apply(op, src, node.dtype)
 
     def _special(self, kind: str, dimension: int) -> Array:
@@ -278,6 +280,14 @@ class _Machine:
             first, inside = first[:, None] + np.arange(dtype.lanes), inside[:, None]
         size = len(self.buffers[param.arg.slot])
         return first, inside & (first >= 0) & (first < size)
+
+
+def _over_lanes(node: UOp, value: Array) -> Array:
+    """The lanes of vectors combined, the first half with the second, until one is left."""
+    while value.shape[-1] > 1:
+        half = value.shape[-1] // 2
+        value = _apply(node.arg, [value[..., :half], value[..., half:]], node.dtype)
+    return value[..., 0]
 
 
 def _apply(op: ops.Primitive, src: list[Array], dtype: DType) -> Array:

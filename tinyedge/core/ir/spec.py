@@ -25,7 +25,7 @@ TENSOR_GROUPS = (
 )
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
-REDUCE_KINDS = ("reduce", "unroll", "threads")
+REDUCE_KINDS = ("reduce", "unroll", "threads", "lanes")
 
 
 def _fail(stage: str, node: UOp, rule: str) -> InternalError:
@@ -87,6 +87,14 @@ def same_threads(reduction: UOp) -> set[UOp]:
     return own | {r for r in reduction.ranges if own and r.arg.kind in ("lane", "threads")}
 
 
+def same_lanes(reduction: UOp) -> set[UOp]:
+    """The ranges that a reduction along the lanes of vectors has of lanes: more than one is wrong,
+    because a value has one dimension of lanes.
+    """
+    own = {r for r in reduction.src[1:] if r.arg.kind == "lanes"}
+    return own | {r for r in reduction.ranges if own and r.arg.kind in ("lanes", "vector")}
+
+
 def check_kernel(sink: UOp) -> None:
     """The grammar of kernels, before and after moves."""
     if sink.op is not ops.SINK:
@@ -104,6 +112,8 @@ def check_kernel(sink: UOp) -> None:
                 bound[r] = node
             if len(same_threads(node)) > 1:
                 raise _fail("kernel", node, "a reduction over threads depends on them twice")
+            if len(same_lanes(node)) > 1:
+                raise _fail("kernel", node, "a reduction along lanes depends on lanes twice")
         elif op is ops.LOAD:
             if node.src[0].op is not ops.PARAM or node.src[1].dtype is not dt.index:
                 raise _fail("kernel", node, "a load is of a parameter at an index")

@@ -85,6 +85,10 @@ def _check_statements(linear: Linear) -> None:
 def _check_node(node: UOp, linear: Linear) -> None:
     if node.op is ops.GROUP_REDUCE and node not in linear.values:
         raise _fail(node, "a reduction over threads is left")
+    if node.op is ops.REDUCE_LANES:
+        vector = node.src[0].dtype
+        if vector.lanes < 2 or vector.scalar is not node.dtype or node.arg.identity is None:
+            raise _fail(node, "the lanes of a vector are combined to one of them")
     if node.op in access.ACCESSES and node.arg and node.src[-1].dtype is not dt.bool_:
         raise _fail(node, "a guard is a condition")
     if node.op is ops.SHARED and (node.dtype.kind == "b" or node.arg.length < 1):

@@ -193,6 +193,9 @@ class _Writer:
             return f"{name}({ranges}: {self.write(src[0])})", FUNCTION
         if self.flat and node.dtype is dt.index and op in (ops.ADD, ops.MUL):
             return self._polynomial(node)
+        if op is ops.REDUCE_LANES:
+            name = REDUCTIONS.get(node.arg.name, node.arg.name)
+            return f"{name}(lanes of {self.write(src[0])})", FUNCTION
         if op.name in INFIX:
             sign, precedence = INFIX[op.name]
             left, right = self.write(src[0], precedence), self.write(src[1], precedence + 1)

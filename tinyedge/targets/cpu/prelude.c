@@ -193,6 +193,48 @@ TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
 TE_VECTOR(f32x16, i32x16, u32x16, 16)
 
+/* The lanes of a vector combined, the first half with the second, until one is left. */
+#define TE_LANES(op, two, four, eight, t, type)                                                     \
+    TE_INLINE type te_lanes_##op##_##t##x2(t##x2 x) { return two(x, ((t##x2){x[1], x[0]}))[0]; }    \
+    TE_INLINE type te_lanes_##op##_##t##x4(t##x4 x) {                                               \
+        const t##x4 y = four(x, ((t##x4){x[2], x[3], x[0], x[1]}));                                 \
+        return four(y, ((t##x4){y[1], y[0], y[3], y[2]}))[0];                                       \
+    }                                                                                               \
+    TE_INLINE type te_lanes_##op##_##t##x8(t##x8 x) {                                               \
+        const t##x4 low = {x[0], x[1], x[2], x[3]}, high = {x[4], x[5], x[6], x[7]};                \
+        return te_lanes_##op##_##t##x4(four(low, high));                                            \
+    }                                                                                               \
+    TE_INLINE type te_lanes_##op##_##t##x16(t##x16 x) {                                             \
+        const t##x8 low = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]};                         \
+        const t##x8 high = {x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15]};                  \
+        return te_lanes_##op##_##t##x8(eight(low, high));                                           \
+    }
+#define TE_SUM(a, b) ((a) + (b))
+#define TE_PRODUCT(a, b) ((a) * (b))
+TE_LANES(add, TE_SUM, TE_SUM, TE_SUM, f32, float)
+TE_LANES(mul, TE_PRODUCT, TE_PRODUCT, TE_PRODUCT, f32, float)
+TE_LANES(add, TE_SUM, TE_SUM, TE_SUM, u32, uint32_t)
+TE_LANES(mul, TE_PRODUCT, TE_PRODUCT, TE_PRODUCT, u32, uint32_t)
+TE_LANES(max, te_max_f32x2, te_max_f32x4, te_max_f32x8, f32, float)
+TE_LANES(min, te_min_f32x2, te_min_f32x4, te_min_f32x8, f32, float)
+TE_LANES(max, te_max_i32x2, te_max_i32x4, te_max_i32x8, i32, int32_t)
+TE_LANES(min, te_min_i32x2, te_min_i32x4, te_min_i32x8, i32, int32_t)
+TE_LANES(max, te_max_u32x2, te_max_u32x4, te_max_u32x8, u32, uint32_t)
+TE_LANES(min, te_min_u32x2, te_min_u32x4, te_min_u32x8, u32, uint32_t)
+/* Signed sums and products wrap. */
+#define TE_LANES_WRAPPING(op, lanes)                                                                \
+    TE_INLINE int32_t te_lanes_##op##_i32x##lanes(i32x##lanes x) {                                  \
+        return (int32_t)te_lanes_##op##_u32x##lanes((u32x##lanes)x);                                \
+    }
+TE_LANES_WRAPPING(add, 2)
+TE_LANES_WRAPPING(add, 4)
+TE_LANES_WRAPPING(add, 8)
+TE_LANES_WRAPPING(add, 16)
+TE_LANES_WRAPPING(mul, 2)
+TE_LANES_WRAPPING(mul, 4)
+TE_LANES_WRAPPING(mul, 8)
+TE_LANES_WRAPPING(mul, 16)
+
 /* A product added to a sum, rounded once where the processor does that. */
 #if defined(__clang__)
 #define TE_FMA(f, lanes)                                                                            \

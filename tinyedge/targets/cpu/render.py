@@ -136,6 +136,9 @@ class CPrinter(Printer):
         text = f"{value}[{node.arg}]"
         return f"(-{text})" if node.dtype.kind == "b" else text
 
+    def reduce_lanes(self, node: UOp, value: str) -> str:
+        return f"te_lanes_{node.arg.name}_{short(node.src[0].dtype)}({strip_parens(value)})"
+
     def operation(self, node: UOp, operands: list[str]) -> str:
         op = node.op
         source = node.src[0].dtype

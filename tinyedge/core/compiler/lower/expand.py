@@ -33,6 +33,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     vector = next((r for r in kernel_ranges(sink) if r.arg.kind == "vector"), None)
     if vector is not None:
         sink = UOp(ops.SINK, dt.index, tuple(_vectorized(sink.src, vector, caps)))
+    sink = _along_lanes(sink, caps)
     return _group_loads(_one_writer(sink), caps)
 
 
@@ -60,7 +61,7 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return _simplified(node, src)
     copied = [r for r in src[1:] if r.arg.kind == "unroll"]
     threads = [r for r in src[1:] if r.arg.kind == "threads"]
-    serial = [r for r in src[1:] if r.arg.kind == "reduce"]
+    serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
     total: UOp | None = None
     for coordinate in _coordinates(copied):
         copy = SIMPLIFY.rewrite((src[0],), coordinate)[0]
@@ -134,6 +135,10 @@ class _Vectorizer:
                 result.append(access.store(param, self._wide(value), (base,), guard))
         return result
 
+    def wide(self, node: UOp) -> UOp:
+        """A value in vectors."""
+        return self._wide(bottom_up((node,), self._value, self.done)[node])
+
     def _scalar_stores(self, store: UOp, value: UOp) -> list[UOp]:
         stores = []
         for i in range(self.count):
@@ -193,6 +198,55 @@ def extract(value: UOp, lane: int) -> UOp:
     if value.op is ops.VECTOR:
         return value.src[lane] if len(value.src) > 1 else value.src[0]
     return UOp(ops.LANE, value.dtype.scalar, (value,), lane)
+
+
+# Reductions along lanes.
+
+
+def _along_lanes(sink: UOp, caps: Caps) -> UOp:
+    """Reductions over "lanes" ranges keep vectors of partial results, and combine their lanes at
+    the end.
+    """
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
+        if node.op is ops.REDUCE_LOOP and src[-1].arg.kind == "lanes":
+            return _in_lanes(node.replace(src), caps)
+        return _joined(_simplified(node, src))
+
+    return bottom_up((sink,), change)[sink] if _has_lanes(sink) else sink
+
+
+def _has_lanes(sink: UOp) -> bool:
+    return any(r.arg.kind == "lanes" for r in kernel_ranges(sink))
+
+
+def _in_lanes(reduction: UOp, caps: Caps) -> UOp:
+    """One vector of partial results for each whole vector of the range, which is the last."""
+    body, *serial, along = reduction.src
+    count = int(along.src[0].arg)
+    width = min(count, caps.vector)
+    lane = UOp(ops.RANGE, dt.index, (as_node(width),), along.arg)
+    vectors = _Vectorizer(lane, caps)
+    parts = []
+    for first in range(0, count, width):
+        (part,) = SIMPLIFY.rewrite((body,), {along: as_node(lane + first)})
+        wide = vectors.wide(part)
+        loop = UOp(ops.REDUCE_LOOP, wide.dtype, (wide, *serial), reduction.arg)
+        parts.append(loop if serial else wide)
+    while len(parts) > 1:
+        pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+        parts = [UOp(reduction.arg, p[0].dtype, tuple(p)) if len(p) > 1 else p[0] for p in pairs]
+    return UOp(ops.REDUCE_LANES, reduction.dtype, (parts[0],), reduction.arg)
+
+
+def _joined(node: UOp) -> UOp:
+    """What combines two reductions along lanes combines their vectors first."""
+    if len(node.src) != 2 or any(s.op is not ops.REDUCE_LANES for s in node.src):
+        return node
+    vectors = tuple(s.src[0] for s in node.src)
+    if any(s.arg is not node.op for s in node.src) or vectors[0].dtype is not vectors[1].dtype:
+        return node
+    return UOp(ops.REDUCE_LANES, node.dtype, (UOp(node.op, vectors[0].dtype, vectors),), node.op)
 
 
 # Loads.

@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Move, PadTo, To, find, ranges
+from tinyedge.core.compiler.optimize.reductions import (
+    has_lanes,
+    lay_along_lanes,
+    prefers_lanes,
+    runs_along,
+)
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
@@ -63,6 +69,10 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if columns or len(reductions) > 1:
         _rows(kernel, columns, vector)
         return kernel.sink, kernel.moves
+    lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
+    if lanes_pay and lay_along_lanes(kernel):
+        _distribute(kernel, WORKGROUP)
+        return kernel.sink, kernel.moves
     along = vector
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         vector = _vectorize(kernel, vector)
@@ -77,6 +87,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         lanes = kernel.extent(number)
     _distribute(kernel, WORKGROUP // lanes)
     return kernel.sink, kernel.moves
+
+
+def _is_matrix(contraction: Roles | None) -> bool:
+    """Whether a kernel is a product of matrices: both operands serve several results."""
+    return contraction is not None and bool(contraction["rows"] and contraction["columns"])
 
 
 def _lookups(sink: UOp) -> int:
@@ -132,8 +147,12 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     if column is not None and column == vector and lanes * 2 <= width:
         vector = _vectorize(kernel, column)
         column = vector if vector is not None else None
+    lay_along_lanes(kernel)
+    if vector is not None and vector not in columns and runs_along(kernel, vector):
+        _vectorize(kernel, vector)
     for i in range(len(_reductions(kernel.sink))):
-        _share_reduction(kernel, i, lanes)
+        if not has_lanes(_reductions(kernel.sink)[i]):
+            _share_reduction(kernel, i, lanes)
     if column is not None and any(r.arg.number == column for r in ranges(kernel.sink)):
         if kernel.extent(column) <= UNROLL and kernel.size(column).op is ops.CONST:
             kernel.to(column, "upcast")

@@ -6,6 +6,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moves import (
     IllegalMove,
     Move,
+    Peel,
     Split,
     To,
     find,
@@ -41,6 +42,12 @@ class MovedKernel:
         first = max(numbers(self.sink)) + 1
         self.do(Split(number, factor, first))
         return first, first + 1
+
+    def peel(self, number: int, multiple: int, *, overlap: bool = False) -> int:
+        """Peel off what is no multiple; gives its number."""
+        rest = max(numbers(self.sink)) + 1
+        self.do(Peel(number, multiple, rest, overlap))
+        return rest
 
     def to(self, number: int, kind: str) -> None:
         self.do(To(number, kind))

@@ -6,7 +6,9 @@ what those before wrote: no move changes it),
 "reduce" (a reduction's, serial), and what moves make of them: "grid" (workgroups), "local" (threads
 of a workgroup), "lane" (the threads that also share a reduction), "upcast" (copies in registers),
 "vector" (lanes of a vector), "unroll" (copies of a reduction's body), "threads" (a reduction's
-range given to threads, combined through workgroup memory). Ranges are named by number.
+range given to threads, combined through workgroup memory), "lanes" (a reduction's range along one
+or several vectors of partial results, whose lanes are combined at the end). Ranges are named by
+number.
 """
 
 from __future__ import annotations
@@ -19,16 +21,20 @@ from typing import Any
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.canonical import (
+    Rest,
     make_range,
     mask_reductions,
+    peel_reductions,
     replace_ranges,
 )
 from tinyedge.core.ir import access, args, ops
-from tinyedge.core.ir.polynomial import build, divisor, terms
+from tinyedge.core.ir.polynomial import bounds, build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_threads
-from tinyedge.core.ir.uop import UOp, as_node, as_size, const, toposort
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_lanes, same_threads
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
+
+MOST_PARTIAL = 8  # vectors of partial results that one reduction keeps
 
 
 class IllegalMove(Exception):
@@ -136,6 +142,49 @@ class PadTo(Move):
 
 
 @dataclass(frozen=True)
+class Peel(Move):
+    """reduce r in 0..n  ->  reduce r in 0..floor(n / multiple)*multiple, then rest in
+    0..n % multiple, r = floor(n / multiple)*multiple + rest; both results are combined.
+
+    The range keeps its number. That of what is left over is `rest`, which must be unused, and
+    other ranges of the second reduction get the numbers behind it. overlap: the rest is the last
+    `multiple` steps, r = n - multiple + rest, and those of them that are done already give the
+    neutral element.
+    """
+
+    multiple: int
+    rest: int
+    overlap: bool = False
+
+    def apply(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        size, whole = self._sizes(target, sink)
+        main = make_range(whole, self.range, "reduce")
+        if self.overlap:
+            rest = make_range(self.multiple, self.rest, "reduce")
+            place = as_node(size - self.multiple + rest)
+            new = ix.le(self.multiple - size % self.multiple, rest)
+        else:
+            rest = make_range(size % self.multiple, self.rest, "reduce")
+            place, new = as_node(whole + rest), ix.TRUE
+        return peel_reductions(sink, target, main, Rest(place, rest, new, self.rest))
+
+    def _sizes(self, target: UOp, sink: UOp) -> tuple[Size, Size]:
+        """Of the range, and of its part that ends at a multiple."""
+        number, kind, multiple = self.range, target.arg.kind, self.multiple
+        if kind != "reduce":
+            raise IllegalMove(f"cannot peel range {number}: it is {kind}")
+        if self.rest <= max(numbers(sink)):
+            raise IllegalMove(f"cannot peel range {number}: number {self.rest} is taken")
+        size = as_size(target.src[0])
+        if multiple < 2 or divisor(size) % multiple == 0:
+            raise IllegalMove(f"cannot peel range {number}: {multiple} divides it")
+        if bounds(size)[0 if self.overlap else 1] < multiple:
+            raise IllegalMove(f"cannot peel range {number}: it may be shorter than {multiple}")
+        return size, size // multiple * multiple
+
+
+@dataclass(frozen=True)
 class Fill(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is
     written or read.
@@ -239,11 +288,15 @@ class To(Move):
         if self.kind in ("lane", "threads") and any(len(same_threads(n)) > 1 for n in reductions):
             why = "a reduction over threads depends on another range of the same threads"
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
+        reductions = (node for node in toposort((moved,)) if node.op is ops.REDUCE_LOOP)
+        if self.kind in ("lanes", "vector") and any(len(same_lanes(n)) > 1 for n in reductions):
+            why = "a reduction along lanes depends on other lanes"
+            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
         return moved
 
     def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
         size = target.src[0]
-        if self.kind in ("upcast", "vector", "unroll", "local", "lane", "threads"):
+        if self.kind in ("upcast", "vector", "unroll", "local", "lane", "threads", "lanes"):
             if size.op is not ops.CONST:
                 raise IllegalMove(
                     f"cannot make range {self.range} {self.kind}: its size is symbolic"
@@ -259,8 +312,25 @@ class To(Move):
                 raise IllegalMove(f"cannot vectorize range {self.range}: one is vectorized already")
             if not all(_vector_width(node, caps) for node in toposort((sink,))):
                 raise IllegalMove(f"cannot vectorize range {self.range}: elements of another width")
+        if self.kind == "lanes":
+            self._check_lanes(target, sink, caps)
         if self.kind in ("local", "lane", "threads"):
             self._check_threads(target, sink, caps)
+
+    def _check_lanes(self, target: UOp, sink: UOp, caps: Caps) -> None:
+        """A part of a vector, or a few whole ones, of what is computed in vectors."""
+        size = target.src[0].arg
+        whole = size % caps.vector == 0 and size <= MOST_PARTIAL * caps.vector
+        if caps.vector < 2 or not (whole or (size in (2, 4, 8, 16) and size < caps.vector)):
+            raise IllegalMove(f"cannot lay range {self.range} along lanes: {size} of them")
+        for node in toposort((sink,)):
+            reduced = node.op is ops.REDUCE_LOOP and target in node.src[1:]
+            if (reduced and node.dtype is dt.bool_) or (
+                (reduced or target in node.ranges) and not _vector_width(node, caps)
+            ):
+                raise IllegalMove(
+                    f"cannot lay range {self.range} along lanes: elements of another width"
+                )
 
     def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
         """All lanes and reduction threads are the same threads; local ranges multiply them."""
@@ -289,7 +359,7 @@ class To(Move):
             )
 
 
-KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Fill, To)
+KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Fill, To)
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 
 

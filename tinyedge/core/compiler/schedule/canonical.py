@@ -5,7 +5,8 @@ order of memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import access, args, ops
@@ -257,3 +258,64 @@ def mask_reductions(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: U
         return node.replace((body, *left)) if left else body
 
     return bottom_up((sink,), masked)[sink]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The second part of a range that is reduced in two.
+
+    place: where in the whole range a step of it is. steps: its range, or the constant 0 for one
+    step. counts: where it has no neutral element. number: the first of the numbers that it takes.
+    """
+
+    place: UOp
+    steps: UOp
+    counts: UOp
+    number: int
+
+
+def peel_reductions(sink: UOp, target: UOp, main: UOp, rest: Rest) -> UOp:
+    """Reductions over a range run over two parts of it, the range `main` and the rest, and combine
+    both results. Whatever else is reduced in the second part has ranges of its own there.
+    """
+    others = dict(_with_numbers(_reduced_with(sink, target), rest.number + 1))
+
+    def peeled(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.REDUCE_LOOP or target not in node.src[1:]:
+            return None
+        node = node.replace(src)
+        first = _reduced_over(node, {target: (main, main)}, ix.TRUE)
+        second = _reduced_over(node, {target: (rest.place, rest.steps), **others}, rest.counts)
+        return UOp(node.arg, node.dtype, (first, second))
+
+    return bottom_up((sink,), peeled)[sink]
+
+
+def _reduced_with(sink: UOp, target: UOp) -> list[UOp]:
+    """The other ranges of reductions over a range, and those of reductions that depend on it."""
+    found = [
+        node
+        for node in toposort((sink,))
+        if node.op is ops.REDUCE_LOOP and (target in node.src[1:] or target in node.ranges)
+    ]
+    return list(dict.fromkeys(r for node in found for r in node.src[1:] if r is not target))
+
+
+def _with_numbers(found: Iterable[UOp], first: int) -> Iterator[tuple[UOp, tuple[UOp, UOp]]]:
+    """Each range with another one of its kind: in its place, and to reduce over."""
+    for number, r in enumerate(found, first):
+        new = UOp(ops.RANGE, dt.index, r.src, args.Range(number, r.arg.kind))
+        yield r, (new, new)
+
+
+def _reduced_over(reduction: UOp, changes: Mapping[UOp, tuple[UOp, UOp]], counts: UOp) -> UOp:
+    """A reduction with some ranges replaced, each by an expression and by what is reduced over
+    instead.
+    """
+    places = {r: place for r, (place, _) in changes.items()}
+    (body,) = SIMPLIFY.rewrite(reduction.src[:1], places)
+    neutral = const(ops.reduce_identity(reduction.arg, body.dtype), body.dtype)
+    body = simplify(UOp(ops.WHERE, body.dtype, (counts, body, neutral)))
+    changed = (changes[r][1] if r in changes else r for r in reduction.src[1:])
+    left = [r for r in changed if r.op is ops.RANGE]  # a range of one iteration is none
+    return reduction.replace((body, *left)) if left else body

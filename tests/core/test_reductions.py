@@ -1,0 +1,256 @@
+"""Reductions in vectors along what they sum: what they give, and which kernels have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.optimize.moves import IllegalMove, Peel, Split, To, numbers, ranges
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.errors import InternalError
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.lowered import Geometry, Linear
+from tinyedge.core.ir.reference_lowered import run_lowered
+from tinyedge.core.ir.rewrite import substitute
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.spec import check_kernel
+from tinyedge.core.ir.spec_lowered import check_lowered
+from tinyedge.core.ir.text import statements_text
+from tinyedge.core.ir.uop import UOp, const, toposort
+from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(11)
+SIZES = (1, 3, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 100, 257)
+Array = np.ndarray[Any, Any]
+
+
+def floats(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def kinds_of(tensor: Tensor, inputs: Inputs, target: str = "cpu") -> list[dict[str, int]]:
+    """Of every kernel, the sizes of its ranges by kind."""
+    state = compiled({"y": tensor}, inputs, find_target(target))
+    return [
+        {r.arg.kind: r.src[0].arg for r in ranges(kernel.moved)}
+        for kernel in state.kernels.values()
+    ]
+
+
+def agree(outputs: dict[str, Tensor], inputs: Inputs, device: Device) -> None:
+    program = compiled(outputs, inputs, find_target("cpu"), Options()).program
+    assert program is not None
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(program, device, inputs.arrays), expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_of_every_length(size: int, cpu_device: Device) -> None:
+    """Whole vectors, what is left over, and rows shorter than a vector."""
+    inputs = Inputs()
+    x, near = inputs.new(floats(3, size)), inputs.new(1 + 0.01 * floats(3, size))
+    wide = inputs.new(floats(3, 2, size))
+    whole = inputs.new(RNG.integers(-(2**30), 2**30, (3, size), np.int32))
+    centered = x - x.mean(-1, keepdims=True)
+    outputs = {
+        "sum": x.sum(-1),
+        "most": x.max(-1),
+        "least": x.min(-1),
+        "product": near.prod(-1),
+        "softmax": x.softmax(-1),
+        "norm": centered / ((centered * centered).mean(-1, keepdims=True) + 1e-5).sqrt(),
+        "both": wide.sum((1, 2)),  # an outer range that is reduced as well
+        "logarithm": (x - x.max(-1, keepdims=True)).exp().sum(-1).log(),
+        "integers": whole.sum(-1),  # wraps
+        "natural": whole.cast(dt.uint32).max(-1),
+        "narrow": whole.cast(dt.int8).cast(dt.int32).sum(-1),
+        "where": x.argmax(-1),
+        "dot": (x * near).sum(),
+    }
+    agree(outputs, inputs, cpu_device)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])
+@pytest.mark.parametrize("size", [24, 77])
+def test_special_values_in_every_lane(value: float, size: int, cpu_device: Device) -> None:
+    """One in each place: those that the last vector takes a second time count once."""
+    x = np.full((size, size), -1.0, np.float32)
+    np.fill_diagonal(x, value)
+    inputs = Inputs()
+    rows = inputs.new(x)
+    flat = inputs.new(np.full((2, size), value, np.float32))
+    outputs = {
+        "sum": rows.sum(-1),
+        "most": rows.max(-1),
+        "least": rows.min(-1),
+        "softmax": rows.softmax(-1),
+        "only": flat.max(-1),
+        "same": flat.softmax(-1),
+    }
+    agree(outputs, inputs, cpu_device)
+
+
+def test_open_sizes(cpu_device: Device) -> None:
+    """A size that may be shorter than a vector, and one that may not."""
+    for least in (1, 8):
+        n = symbol("N", least, 90)
+        x = Tensor.input("x", (2, n), dt.float32)
+        outputs = {"sum": x.sum(-1), "most": x.max(-1), "softmax": x.softmax(-1)}
+        ports = tuple(Port(name, y.dtype, y.shape, y.node) for name, y in outputs.items())
+        compiled_graph = compile_graph(
+            Graph((Port("x", dt.float32, x.shape),), ports), find_target("cpu"), Options()
+        )
+        made = [str(move) for k in compiled_graph.kernels.values() for move in k.moves]
+        assert any("lanes" in move for move in made)
+        program = compiled_graph.program
+        assert program is not None
+        with Replay(program, cpu_device, poison=True) as ready:
+            for size in (least, 8, 9, 31, 32, 33, 64, 77, 90):
+                inputs = Inputs()
+                inputs.new(floats(2, size), "x", x.shape)
+                actual = ready.run(inputs.arrays, symbols={"N": size})
+                assert_agreement(actual, reference(outputs, inputs, {"N": size}))
+
+
+def test_a_long_sum_is_nearer_to_the_true_one(cpu_device: Device) -> None:
+    """One running total of so many numbers is off by about 1e-4 of them, partial ones by less."""
+    values = RNG.random(2**20, np.float32)
+    inputs = Inputs()
+    outputs = {"sum": inputs.new(values).sum()}
+    program = compiled(outputs, inputs, find_target("cpu")).program
+    assert program is not None
+    result = replay(program, cpu_device, inputs.arrays)["sum"]
+    true = values.astype(np.float64).sum()
+    running = np.cumsum(values, dtype=np.float32)[-1]
+    assert abs(float(result) - true) < 0.1 * abs(float(running) - true)
+
+
+LANES: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "row": (lambda x: x.sum(-1), (5, 256)),
+    "whole": (lambda x: x.max(), (4096,)),
+    "channels of an image": (lambda x: x.mean((2, 3)), (1, 16, 7, 7)),
+    "dot": (lambda x: (x * x).sum(), (4096,)),
+}
+OUTPUTS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "columns": (lambda x: x.sum(0), (256, 64)),
+    "pixels of an image": (lambda x: x.mean((1, 2)), (1, 7, 7, 64)),
+    "softmax of columns": (lambda x: x.softmax(0), (32, 64)),
+    "short rows": (lambda x: x.sum(-1), (64, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_vectors_lie_along_what_is_summed(name: str) -> None:
+    function, shape = LANES[name]
+    inputs = Inputs()
+    (kinds,) = kinds_of(function(inputs.new(floats(*shape))), inputs)
+    assert kinds["lanes"] % 8 == 0 and "vector" not in kinds
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_vectors_lie_along_what_is_written(name: str) -> None:
+    function, shape = OUTPUTS[name]
+    inputs = Inputs()
+    (kinds,) = kinds_of(function(inputs.new(floats(*shape))), inputs)
+    assert kinds["vector"] == 8 and "lanes" not in kinds
+
+
+def test_rows_have_both() -> None:
+    """Softmax is reduced along lanes and written in vectors; where threads share a row, by them."""
+    inputs = Inputs()
+    y = inputs.new(floats(5, 256)).softmax(-1)
+    (kinds,) = kinds_of(y, inputs)
+    assert kinds["vector"] == 8 and kinds["lanes"] >= 16
+    for target in ("webgpu", "cuda", "qcom"):
+        for kinds in kinds_of(y, inputs, target):
+            assert "lanes" not in kinds
+
+
+def kernel_of(tensor: Tensor, inputs: Inputs, target: str = "cpu") -> Any:
+    state = compiled({"y": tensor}, inputs, find_target(target))
+    (launch,) = state.launches
+    return launch.sink, state.caps
+
+
+def test_illegal_moves_say_why() -> None:
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(6, 100)).sum(1), inputs)
+    (outer,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "loop")
+    (inner,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "reduce")
+    free = max(numbers(sink)) + 1
+    split = Split(inner, 4, free).apply(sink, caps)
+    twice = Split(free, 5, free + 2).apply(split, caps)
+    long, _ = kernel_of(inputs.new(floats(2, 40)).cast(dt.int64).sum(1), inputs)
+    (whole,) = (r.arg.number for r in ranges(long) if r.arg.kind == "reduce")
+    for kernel, move, text in [
+        (sink, To(outer, "lanes"), "it is loop"),
+        (sink, To(inner, "lanes"), "100 of them"),
+        (long, To(whole, "lanes"), "elements of another width"),
+        (sink, Peel(outer, 8, free), "it is loop"),
+        (sink, Peel(inner, 4, free), "4 divides it"),
+        (sink, Peel(inner, 8, inner), "is taken"),
+        (sink, Peel(inner, 128, free), "shorter than 128"),
+        (To(free + 1, "lanes").apply(twice, caps), To(free + 3, "lanes"), "5 of them"),
+    ]:
+        with pytest.raises(IllegalMove, match=text):
+            move.apply(kernel, caps)
+
+
+def test_lanes_of_lanes() -> None:
+    """A value has one dimension of lanes: neither another reduction's nor the output's beside."""
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(8, 8, 8)).sum((0, 2)), inputs)
+    output, *reduced = sorted(ranges(sink), key=lambda r: str(r.arg.kind))
+    first, second = (r.arg.number for r in reduced)
+    along = To(second, "lanes").apply(sink, caps)
+    for kernel, move in [
+        (along, To(first, "lanes")),
+        (along, To(output.arg.number, "vector")),
+        (To(output.arg.number, "vector").apply(sink, caps), To(second, "lanes")),
+    ]:
+        with pytest.raises(IllegalMove, match="depends on other lanes"):
+            move.apply(kernel, caps)
+    both = {r: UOp(ops.RANGE, dt.index, r.src, args.Range(r.arg.number, "lanes")) for r in reduced}
+    with pytest.raises(InternalError, match="depends on lanes twice"):
+        check_kernel(substitute((sink,), both)[0])
+
+
+def test_what_is_peeled_has_ranges_of_its_own() -> None:
+    """Two loops over one range would be nested in one another."""
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(6, 3, 5)).permute((1, 0, 2)).sum((1, 2)), inputs)
+    inner = next(n.src[-1] for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP)
+    peeled = Peel(inner.arg.number, 2, 7).apply(sink, caps)
+    loops = [n.src[1:] for n in toposort((peeled,)) if n.op is ops.REDUCE_LOOP]
+    assert [len(own) for own in loops] == [2, 1] and not set(loops[0]) & set(loops[1])
+    assert sorted(r.arg.number for own in loops for r in own) == [1, 2, 8]
+
+
+VECTOR = UOp(
+    ops.VECTOR, dt.float32.vector(4), tuple(const(float(i), dt.float32) for i in (5, 1, 7, 2))
+)
+ONE = Geometry((1, 1, 1), (1, 1, 1), ())
+
+
+def test_the_lanes_of_a_vector() -> None:
+    """Their grammar, their text, and the order in which they are combined."""
+    most = UOp(ops.REDUCE_LANES, dt.float32, (VECTOR,), ops.MAX)
+    check_lowered(Linear([most]), ONE)
+    run_lowered(Linear([most]), ONE, [])
+    assert list(statements_text([most], {})) == ["v0 = max(lanes of float32x4(5, 1, 7, 2))"]
+    for wrong in (
+        UOp(ops.REDUCE_LANES, dt.float32, (const(1.0, dt.float32),), ops.ADD),
+        UOp(ops.REDUCE_LANES, dt.int32, (VECTOR,), ops.ADD),
+        UOp(ops.REDUCE_LANES, dt.float32, (VECTOR,), ops.SUB),
+    ):
+        with pytest.raises(InternalError, match="the lanes of a vector are combined"):
+            check_lowered(Linear([wrong]), ONE)

@@ -1,0 +1,121 @@
+"""Reductions in vectors along what they sum, where no threads share them.
+
+    sum of x[r], r in 0..n  ->  for v in 0..n/32: s[0..31] += x[32*v + 0..31]; the sum of s[0..31]
+
+Several vectors of partial results hide how long an addition takes. Of what is left of n, the last
+vector overlaps the one before.
+"""
+
+from __future__ import annotations
+
+from tinyedge.core.compiler.optimize.moved import MovedKernel
+from tinyedge.core.compiler.optimize.moves import To, find, ranges
+from tinyedge.core.ir import access, ops
+from tinyedge.core.ir.polynomial import bounds, divisor, terms
+from tinyedge.core.ir.uop import UOp, as_size, toposort
+
+CHEAP = 4  # operations a step up to which its latency is that of the addition
+LEAST = 8  # lanes, of a vector or of a part of one, that are worth it
+PARTIAL = (4, 2)  # vectors of partial results, of cheap steps and of others
+
+
+def reductions(sink: UOp) -> list[UOp]:
+    return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
+
+
+def prefers_lanes(kernel: MovedKernel, vector: int | None) -> bool:
+    """Whether vectors lie better along what a kernel sums than along its output range `vector`:
+    nothing that is summed lies in memory along that.
+    """
+    if not _has_vectors_alone(kernel):
+        return False
+    bodies = [node.src[0] for node in reductions(kernel.sink)]
+    if vector is not None and _runs(bodies, find(kernel.sink, vector))[0]:
+        return False
+    return any(_contiguous(kernel, r) for r in _innermost(kernel))
+
+
+def runs_along(kernel: MovedKernel, vector: int) -> bool:
+    """Whether all reductions read consecutive elements along an output range."""
+    if not _has_vectors_alone(kernel):
+        return False
+    bodies = [node.src[0] for node in reductions(kernel.sink)]
+    consecutive, others = _runs(bodies, find(kernel.sink, vector))
+    return consecutive > 0 and others == 0
+
+
+def lay_along_lanes(kernel: MovedKernel) -> bool:
+    """The innermost range of every reduction in vectors, where all that it reads along it are
+    consecutive elements. Gives whether there is one.
+    """
+    if not _has_vectors_alone(kernel):
+        return False
+    for r in _innermost(kernel):
+        if r in ranges(kernel.sink) and _contiguous(kernel, r):
+            before = kernel.sink, list(kernel.moves)
+            if not _in_vectors(kernel, r.arg.number):
+                kernel.sink, kernel.moves = before
+    return bool(kernel.left("lanes"))
+
+
+def has_lanes(reduction: UOp) -> bool:
+    return any(r.arg.kind == "lanes" for r in reduction.src[1:])
+
+
+def _has_vectors_alone(kernel: MovedKernel) -> bool:
+    return kernel.caps.threads == 1 and kernel.caps.vector > 1
+
+
+def _innermost(kernel: MovedKernel) -> list[UOp]:
+    return list(dict.fromkeys(node.src[-1] for node in reductions(kernel.sink)))
+
+
+def _contiguous(kernel: MovedKernel, r: UOp) -> bool:
+    bodies = [n.src[0] for n in reductions(kernel.sink) if r in n.src[1:]]
+    consecutive, others = _runs(bodies, r)
+    return consecutive > 0 and others == 0
+
+
+def _runs(roots: list[UOp], r: UOp) -> tuple[int, int]:
+    """How many loads take consecutive elements along a range, and how many others depend on it."""
+    loads = [n for n in toposort(roots) if n.op is ops.LOAD and r in n.ranges]
+    runs = [terms(n.src[1]).get((r,), 0) == 1 and r not in access.guard_of(n).ranges for n in loads]
+    return sum(runs), len(runs) - sum(runs)
+
+
+def _in_vectors(kernel: MovedKernel, number: int) -> bool:
+    """Whether the whole range was laid along lanes; what an open size leaves over is not."""
+    size = as_size(kernel.size(number))
+    least, greatest = bounds(size)
+    width = kernel.caps.vector
+    while width > max(LEAST, greatest):
+        width //= 2
+    if greatest < width:
+        return False
+    rest = []
+    if divisor(size) % width:
+        overlap = least >= width
+        last = kernel.peel(number, width, overlap=overlap)
+        rest += [last] if overlap else []
+    count = width * _partial(kernel, number, int(greatest) // width)
+    if divisor(kernel.size(number)) % count:
+        rest.append(kernel.peel(number, count))
+    return all(_to_lanes(kernel, n, count if n == number else width) for n in (number, *rest))
+
+
+def _partial(kernel: MovedKernel, number: int, vectors: int) -> int:
+    """How many vectors of partial results, of a range of so many vectors."""
+    r = find(kernel.sink, number)
+    bodies = [n.src[0] for n in reductions(kernel.sink) if r in n.src[1:]]
+    cost = sum(n.op.cost for n in toposort(bodies) if n.op.elementwise and r in n.ranges)
+    most = PARTIAL[0] if cost <= CHEAP else PARTIAL[1]
+    while most > 1 and vectors < 2 * most:
+        most //= 2
+    return most
+
+
+def _to_lanes(kernel: MovedKernel, number: int, count: int) -> bool:
+    if kernel.is_exactly(number, count):
+        return kernel.attempt(To(number, "lanes"))
+    _, inner = kernel.split(number, count)
+    return kernel.attempt(To(inner, "lanes"))
