@@ -68,6 +68,10 @@ PRECISION = click.option(
     help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
 )
 
+PROFILE = click.option(
+    "--profile", metavar="NAME", help="The devices to compile for. Default: all of the target."
+)
+
 
 def split_dims(dims: Sequence[str]) -> dict[str, str]:
     """`NAME=SIZE` arguments."""

@@ -18,6 +18,7 @@ from tinyedge.cli.arguments import (
     LIMITS,
     OUTPUTS,
     PRECISION,
+    PROFILE,
     numbers,
     split_constants,
     split_dims,
@@ -52,6 +53,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
+@PROFILE
 def command(
     model: Path,
     target: str,
@@ -65,6 +67,7 @@ def command(
     outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
+    profile: str | None,
 ) -> int:
     """Print what MODEL, an ONNX file, has become after any stage of the compiler.
 
@@ -80,7 +83,13 @@ def command(
         split_constants(constants),
         split_limits(limits, allow_links),
     )
-    options = choose_options(target, precision, optimize=not no_optimize, limits=importing.limits)
+    options = choose_options(
+        target,
+        precision,
+        optimize=not no_optimize,
+        profile=profile or "default",
+        limits=importing.limits,
+    )
     with stages() as progress:
         progress.report("compiling")
         state = compile_model(model, target, options, importing, stop_after=stop_after)

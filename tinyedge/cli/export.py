@@ -19,6 +19,7 @@ from tinyedge.cli.arguments import (
     LIMITS,
     OUTPUTS,
     PRECISION,
+    PROFILE,
     numbers,
     split_constants,
     split_dims,
@@ -58,7 +59,7 @@ from tinyedge.model import TARGETS
 @KEEP_GOING
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
-@click.option("--profile", metavar="NAME", help="The devices to compile for. Default: all.")
+@PROFILE
 @click.option(
     "--arch",
     metavar="SM,..",

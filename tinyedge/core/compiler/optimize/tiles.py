@@ -53,7 +53,7 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     if vector is not None and vectors:
         panels = _upcast(kernel, vector, across)
     if kernel.caps.scalar_operands and along in contraction["columns"]:
-        _inside(kernel, {*contraction["columns"], panels})
+        _inside(kernel, {*contraction["batch"], *contraction["columns"], panels})
     return rows * across
 
 
@@ -86,12 +86,12 @@ def _upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
     return outer
 
 
-def _inside(kernel: MovedKernel, columns: Collection[int | None]) -> None:
-    """All other ranges inside of those over columns: the filter of a tile's columns is used for
-    all rows before that of the next.
+def _inside(kernel: MovedKernel, outside: Collection[int | None]) -> None:
+    """All other ranges inside of those over batch and columns: the filter of a tile's columns is
+    used for all rows before that of the next.
     """
     for number in kernel.left("loop"):
-        if number not in columns:
+        if number not in outside:
             _innermost(kernel, number)
 
 

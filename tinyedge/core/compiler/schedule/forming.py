@@ -6,7 +6,7 @@ deduplication needs no key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
 from tinyedge.core.compiler.schedule.layout import (
     Contraction,
     classify,
+    column_axis,
     image_rows,
     in_panels,
     output_layout,
@@ -69,6 +70,8 @@ class Draft:
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
     contraction: Mapping[str, tuple[int, ...]] | None = None
+    # the tensor whose elements this kernel's vectors are made of, and the axis along which they lie
+    along: tuple[TensorBuffer, int] | None = None
 
 
 class Former:
@@ -77,6 +80,7 @@ class Former:
     def __init__(self, options: ScheduleOptions) -> None:
         self.options = options
         self.refusals = Refusals()
+        self.innermost: dict[UOp, int] = {}  # the axis that a tensor's readers want innermost
         self.counts: dict[str, TensorBuffer] = {}  # where the values of dynamic symbols lie
         self.drafts: list[Draft] = []
         # a weight's layouts, each of which is stored once
@@ -91,9 +95,30 @@ class Former:
         """Form those kernels anew that read or write tensors that are refused now."""
         refused = refusals.nodes - self.refusals.nodes
         self.refusals = refusals
+        self._form_again(refused)
+
+    def settle(self) -> None:
+        """Form those kernels anew that write tensors whose readers want another axis innermost, and
+        those readers.
+        """
+        wanted: dict[TensorBuffer, set[int]] = {}
+        for draft in self.drafts:
+            if draft.along is not None:
+                wanted.setdefault(draft.along[0], set()).add(draft.along[1])
+        decided = {d.output for d in self.drafts if d.undecided is not None}
+        for storage, axes in wanted.items():
+            if len(axes) > 1 or storage not in decided or storage.node is None:
+                continue
+            (axis,) = axes
+            if isinstance(storage.shape[axis], int) and storage.layout.order[-1] != axis:
+                self.innermost[storage.node] = axis
+        self._form_again(frozenset(self.innermost))
+
+    def _form_again(self, nodes: Collection[UOp]) -> None:
+        """Form those kernels anew that read or write these tensors."""
         changed: set[TensorBuffer] = set()
         for draft in self.drafts:  # what writes a buffer first comes before what reads it
-            if not any(s.node in refused or s in changed for s in draft.storages):
+            if not any(s.node in nodes or s in changed for s in draft.storages):
                 continue
             before = draft.output.dtype, draft.output.layout
             if draft.undecided is not None:
@@ -116,6 +141,7 @@ class Former:
         if draft.undecided is not None:
             self._decide(draft.undecided, sink, indexer.storages)
         sink, storages = self._with_weights(sink, indexer.storages)
+        draft.along = self._filter_axis(sink, storages)
         sink, contraction = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:
@@ -133,7 +159,11 @@ class Former:
         dynamic = any(is_dynamic(size, self.counts) for size in output.shape)
         if not dynamic:
             output.layout = output_layout(
-                output.shape, sink.src[0], caps.vector, undecided.in_parts
+                output.shape,
+                sink.src[0],
+                caps,
+                undecided.in_parts,
+                None if output.node is None else self.innermost.get(output.node),
             )
         if self._as_fp16(output, undecided) and not _summarizes(sink, storages):
             output.dtype = dt.float32 if self.options.fp64_reference else dt.float16
@@ -141,6 +171,16 @@ class Former:
         if not dynamic:
             axes = max(1, len(output.shape) - 2)
             output.layout = self._as_image(output, output.layout, axes)
+
+    def _filter_axis(
+        self, sink: UOp, storages: Sequence[TensorBuffer]
+    ) -> tuple[TensorBuffer, int] | None:
+        """The filter of a product of two activations, and the axis of its columns."""
+        contraction = classify(sink) if self.options.caps.scalar_operands else None
+        if contraction is None or contraction.filter.src[0].arg.weight:
+            return None
+        axis = column_axis(contraction)
+        return None if axis is None else (storages[contraction.filter.src[0].arg.slot], axis)
 
     def _with_weights(
         self, sink: UOp, storages: Sequence[TensorBuffer]

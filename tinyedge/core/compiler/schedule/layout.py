@@ -16,6 +16,7 @@ from tinyedge.core.compiler.optimize.tiles import panel_vectors
 from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
+from tinyedge.core.ir.polynomial import terms
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
 
@@ -93,27 +94,30 @@ def _shares_axis(load: UOp, r: UOp) -> bool:
     return False
 
 
-def output_layout(shape: Shape, store: UOp, width: int, exact: bool) -> Layout:
-    """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded
-    up.
+def output_layout(
+    shape: Shape, store: UOp, caps: Caps, exact: bool, axis: int | None = None
+) -> Layout:
+    """The layout of what a kernel writes. exact: it is written in parts, so nothing is rounded up.
+    axis: the one that is innermost; None: the one along which the kernel computes vectors.
     """
     default = row_major(shape)
     if len(shape) < 2:
         return default
-    axis = _vector_axis(shape, store)
+    if axis is None:
+        axis = _vector_axis(shape, store, caps)
     if axis is None:
         return default
     size = shape[axis]
     whole = store.src[2 + axis].op is ops.RANGE
     if exact or not whole or not isinstance(size, int) or size < SMALL_AXIS:
         return innermost(shape, axis, 1)
-    return innermost(shape, axis, width)
+    return innermost(shape, axis, caps.vector)
 
 
-def _vector_axis(shape: Shape, store: UOp) -> int | None:
+def _vector_axis(shape: Shape, store: UOp, caps: Caps) -> int | None:
     """The axis along which the kernel should compute vectors."""
     indices = access.indices_of(store)
-    axis = _axis_of(indices, _widest_column(store))
+    axis = _axis_of(indices, _widest_column(store, caps))
     if axis is not None:
         return axis
     loads = [n for n in toposort((store.src[1],)) if n.op is ops.LOAD and not n.src[0].arg.weight]
@@ -130,13 +134,29 @@ def _vector_axis(shape: Shape, store: UOp) -> int | None:
     return None
 
 
-def _widest_column(store: UOp) -> UOp | None:
-    """The longest range of a contraction's columns, or batch, where its filter is a weight."""
+def _widest_column(store: UOp, caps: Caps) -> UOp | None:
+    """The longest range of a contraction's columns, or batch, where its filter is a weight or may
+    be laid out for it.
+    """
     contraction = classify(UOp(ops.SINK, dt.index, (store,)))
-    if contraction is None or not contraction.filter.src[0].arg.weight:
+    if contraction is None:
         return None
-    wide = contraction.columns or contraction.batch
-    return max(wide, key=lambda r: maximum(as_size(r.src[0])), default=None)
+    if not contraction.filter.src[0].arg.weight:
+        return _longest(contraction.columns) if caps.scalar_operands else None
+    return _longest(contraction.columns or contraction.batch)
+
+
+def _longest(ranges: tuple[UOp, ...]) -> UOp | None:
+    return max(ranges, key=lambda r: maximum(as_size(r.src[0])), default=None)
+
+
+def column_axis(contraction: Contraction) -> int | None:
+    """The axis of a contraction's filter along which its longest range of columns runs."""
+    column = _longest(contraction.columns)
+    for axis, index in enumerate(access.indices_of(contraction.filter)):
+        if column is not None and terms(index).get((column,), 0) == 1:
+            return axis
+    return None
 
 
 def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
@@ -196,7 +216,7 @@ def weight_layout(
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
     rounded = target.layout.room > 1
-    if caps.scalar_operands and (column := _widest_column(store)) in axes:
+    if caps.scalar_operands and (column := _widest_column(store, caps)) in axes:
         vector, rounded = column, True
     reduced = [r for r in reduce_order if r in axes]
     outputs = [r for r in sorted(axes, key=lambda r: r.arg.number) if r not in reduced]

@@ -55,6 +55,7 @@ def schedule(
     for symbol, name in (counts or {}).items():
         body.former.counts[symbol] = body.placer.outputs[body.graph.outputs[name]]
     steps = body.run()
+    body.former.settle()
     return Schedule(launches(steps), body.placer.inputs, body.outputs, steps, body.former)
 
 
