@@ -35,11 +35,14 @@ CONVOLUTIONS = {
     "five by five": (32, 48, 20, 5, 1, 1),
     "grouped": (32, 64, 14, 3, 1, 4),
 }
+DEPTHWISE = {"3x3, by 2": (96, 96, 28, 3, 2, 96), "5x5": (48, 48, 14, 5, 1, 48)}
 RNG = np.random.default_rng(3)
 
 
 def convolution(channels: int, filters: int, side: int, kernel: int, step: int, groups: int) -> Any:
-    """The output of two convolutions, of which the first writes as the second reads; the inputs."""
+    """The output of convolutions, of which each writes as the next one reads; the inputs. The
+    second is as described.
+    """
     inputs = Inputs()
     x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32))
     first = Tensor.weight("v", RNG.normal(size=(channels, channels, 1, 1)).astype(np.float32))
@@ -49,7 +52,10 @@ def convolution(channels: int, filters: int, side: int, kernel: int, step: int, 
     y = x.conv(first).conv(
         weight, strides=(step, step), pads=((pad, pad), (pad, pad)), groups=groups
     )
-    return {"y": y.relu()}, inputs
+    last = Tensor.weight(
+        "l", RNG.normal(size=(filters, filters, 1, 1)).astype(np.float32) / filters
+    )
+    return {"y": y.relu().conv(last)}, inputs
 
 
 def compiled_for(profile: str, *model: Any) -> Compilation:
@@ -81,6 +87,44 @@ def test_no_test_in_an_inner_loop(name: str, profile: str) -> None:
         assert any(load.src[0].op is ops.REGION for load in loads)
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise_loads_are_under_no_condition(name: str, profile: str) -> None:
+    """Rows of a tile share what their windows share; a region is chosen for many loads at once."""
+    state = compiled_for(profile, *convolution(*DEPTHWISE[name]))
+    kernel = list(state.kernels.values())[1]
+    assert kernel.text is not None
+    nodes = toposort(kernel.text.linear.statements)
+    loads = [n for n in nodes if n.op is ops.LOAD and n.src[0].op is ops.REGION]
+    regions = [n for n in nodes if n.op is ops.REGION]
+    assert loads and not any(n.arg and n.dtype.lanes > 1 for n in nodes if n.op is ops.LOAD)
+    assert len(regions) * 2 < len(loads)
+    sums = [n for n in nodes if n.op is ops.MUL and n.dtype.lanes > 1]
+    assert len(loads) < len(sums)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_keys_lie_as_scores_read_them(profile: str, cpu_device: Device) -> None:
+    """softmax(q k^T) v with keys from a product of their own: tokens are innermost in the keys and
+    the scores, features in the values.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(70, 48)).astype(np.float32))
+    weights = [RNG.normal(size=(48, 48)).astype(np.float32) / 7 for _ in range(3)]
+    q, k, v = (
+        (x @ Tensor.weight(f"w{n}", w)).reshape((70, 3, 16)).permute((1, 0, 2))
+        for n, w in enumerate(weights)
+    )
+    scores = (q @ k.permute((0, 2, 1)) * 0.25).softmax(-1)
+    outputs = {"y": (scores @ v).relu()}
+    state = compiled_for(profile, outputs, inputs)
+    products = [launch for launch in state.launches if launch.contraction is not None]
+    lies = [(s.shape, s.layout.order[-1]) for s in (launch.storages[0] for launch in products)]
+    assert sorted(lies[:-1]) == [((3, 70, 70), 2), ((70, 48), 0), ((70, 48), 1), ((70, 48), 1)]
+    got = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
+    assert_agreement(got, reference(outputs, inputs))
+
+
 @pytest.mark.parametrize(
     "profile, sums", [("default", 8), ("sse", 8), ("avx512", 28), ("neon", 16)]
 )
@@ -88,7 +132,7 @@ def test_tiles_fill_the_registers(profile: str, sums: int) -> None:
     """As many sums as leave room for what a step loads, and as divide 56 rows best."""
     caps = find_target("cpu").caps(profile)
     state = compiled_for(profile, *convolution(*CONVOLUTIONS["resnet 56"]))
-    kernel = list(state.kernels.values())[-1]
+    kernel = list(state.kernels.values())[1]
     assert kernel.text is not None
     found = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
     assert len(found) == sums and {n.dtype.lanes for n in found} == {caps.vector}
@@ -155,8 +199,8 @@ def test_statements_mean_what_the_kernel_means(shape: Any, profile: str) -> None
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, *DEPTHWISE])
 def test_every_profile_agrees(name: str, profile: str, cpu_device: Device) -> None:
-    outputs, inputs = convolution(*CONVOLUTIONS[name])
+    outputs, inputs = convolution(*(CONVOLUTIONS | DEPTHWISE)[name])
     got = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
     assert_agreement(got, reference(outputs, inputs))

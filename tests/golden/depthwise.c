@@ -14,20 +14,19 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
             const int32_t i3 = r1 * 2;
             f32x8 acc0 = te_splat_f32x8(0.0f);
             for (int32_t r3 = 0; r3 < 3; r3++) {
-                const int32_t i4 = i2 + (r3 * 15);
-                const int32_t i5 = i3 + r3;
-                const int32_t v0 = (0 < i5) & ((i5 + (-1)) < 15);
-                const float x0 = v0 ? b1[i4 + (-14)] : 0;
-                const float x1 = v0 ? b1[i4 + (-12)] : 0;
-                const float x2 = v0 ? b1[i4 + (-10)] : 0;
-                const float x3 = v0 ? b1[i4 + (-8)] : 0;
-                const float x4 = v0 ? b1[i4 + (-6)] : 0;
-                const float x5 = v0 ? b1[i4 + (-4)] : 0;
-                const float x6 = v0 ? b1[i4 + (-2)] : 0;
-                const int32_t i6 = g0 + (r3 * 48);
-                acc0 = te_fma_f32x8((f32x8){0.0f, x0, x1, x2, x3, x4, x5, x6}, te_splat_f32x8(b2[i6]), acc0);
-                acc0 = te_fma_f32x8((f32x8){v0 ? b1[i4 + (-15)] : 0, v0 ? b1[i4 + (-13)] : 0, v0 ? b1[i4 + (-11)] : 0, v0 ? b1[i4 + (-9)] : 0, v0 ? b1[i4 + (-7)] : 0, v0 ? b1[i4 + (-5)] : 0, v0 ? b1[i4 + (-3)] : 0, v0 ? b1[i4 + (-1)] : 0}, te_splat_f32x8(b2[i6 + 16]), acc0);
-                acc0 = te_fma_f32x8((f32x8){x0, x1, x2, x3, x4, x5, x6, 0.0f}, te_splat_f32x8(b2[i6 + 32]), acc0);
+                const int32_t i4 = i3 + r3;
+                const float *const p0 = ((0 < i4) & ((i4 + (-1)) < 15)) ? b1 + ((i2 + (r3 * 15)) + (-15)) : (const void *)te_zeros;
+                const float x0 = p0[1];
+                const float x1 = p0[3];
+                const float x2 = p0[5];
+                const float x3 = p0[7];
+                const float x4 = p0[9];
+                const float x5 = p0[11];
+                const float x6 = p0[13];
+                const int32_t i5 = g0 + (r3 * 48);
+                acc0 = te_fma_f32x8((f32x8){0.0f, x0, x1, x2, x3, x4, x5, x6}, te_splat_f32x8(b2[i5]), acc0);
+                acc0 = te_fma_f32x8((f32x8){p0[0], p0[2], p0[4], p0[6], p0[8], p0[10], p0[12], p0[14]}, te_splat_f32x8(b2[i5 + 16]), acc0);
+                acc0 = te_fma_f32x8((f32x8){x0, x1, x2, x3, x4, x5, x6, 0.0f}, te_splat_f32x8(b2[i5 + 32]), acc0);
             }
             te_store_f32x8(b0 + (i1 + (r1 * 8)), acc0);
         }

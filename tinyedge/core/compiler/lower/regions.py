@@ -1,5 +1,4 @@
-"""Loads whose guard does not change in the innermost loop read a region: a part of a buffer, or
-zeros.
+"""Guarded loads read a region: a part of a buffer, or zeros.
 
 The border of a convolution's data is where guards are. Whether one holds is known before the loop
 over the channels: there the region is chosen, and the loop reads it without a test. Loads at places
@@ -22,7 +21,7 @@ from tinyedge.core.ir.uop import UOp, as_node, as_size, toposort
 class _Region:
     """The loads of a loop under one guard whose places differ by constants alone."""
 
-    step: int  # how far apart the places of two iterations are
+    step: int  # how far apart the places of two iterations are; 0: it is of one iteration
     iterations: int  # at most
     loads: dict[UOp, int] = field(default_factory=dict)  # each with its constant
 
@@ -50,28 +49,33 @@ def open_regions(sink: UOp, caps: Caps) -> UOp:
     found: Found = {}
     for node in toposort((sink,)):
         if node.op is ops.REDUCE_LOOP:
-            _collect(node, found)
+            _collect(node.src[0], node.src[-1], found)
+    _collect(sink, None, found)
     mapping: dict[UOp, UOp] = {}
     for key, region in found.items():
-        if region.length <= caps.zeros:
+        if region.length <= caps.zeros and (region.step or len(region.loads) > 1):
             mapping.update(_read(*key, region))
     return substitute((sink,), mapping)[0] if mapping else sink
 
 
-def _collect(reduction: UOp, found: Found) -> None:
-    """The guarded loads of a reduction's innermost loop."""
-    inner = reduction.src[-1]
-    iterations = max(1, maximum(as_size(inner.src[0])))
-    for node in toposort((reduction.src[0],), stop=lambda n: n.op is ops.REDUCE_LOOP):
-        if node.op is not ops.LOAD or not node.arg or inner in access.guard_of(node).ranges:
+def _collect(root: UOp, inner: UOp | None, found: Found) -> None:
+    """The guarded loads of a reduction's innermost loop; outside of reductions, the vectors."""
+    iterations = 1 if inner is None else max(1, maximum(as_size(inner.src[0])))
+    for node in toposort((root,), stop=lambda n: n.op is ops.REDUCE_LOOP):
+        if node.op is not ops.LOAD or not node.arg or node.src[0].op is not ops.PARAM:
             continue
-        polynomial = dict(terms(node.src[1]))
-        constant, step = polynomial.pop((), 0), polynomial.pop((inner,), 0)
-        rest = as_node(build(polynomial))
-        if step < 1 or inner in rest.ranges or node.src[0].op is not ops.PARAM:
+        guard, polynomial = access.guard_of(node), dict(terms(node.src[1]))
+        constant, step = polynomial.pop((), 0), 0
+        if inner is None and node.dtype.lanes == 1:
             continue
-        key = (node.src[0], access.guard_of(node), rest, as_node(inner * step))
-        found.setdefault(key, _Region(step, iterations)).loads[node] = constant
+        if inner is not None and inner not in guard.ranges:
+            step = polynomial.pop((inner,), 0)
+            if step < 1 or inner in as_node(build(polynomial)).ranges:
+                continue
+        moves = as_node(0) if inner is None else as_node(inner * step)
+        key = (node.src[0], guard, as_node(build(polynomial)), moves)
+        region = found.setdefault(key, _Region(step, iterations if step else 1))
+        region.loads[node] = constant
 
 
 def _read(param: UOp, guard: UOp, rest: UOp, moves: UOp, region: _Region) -> dict[UOp, UOp]:

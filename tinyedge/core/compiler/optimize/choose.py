@@ -24,6 +24,7 @@ PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
+MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
@@ -81,6 +82,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         sums = tile(kernel, contraction, along, vector)
     if len(reductions) == 1:
         _unroll(kernel, sums)
+        if contraction is not None and along in contraction["batch"]:
+            _unroll_window(kernel, sums)
         _share_long_reduction(kernel)
     lanes = 1
     for number in kernel.left("threads"):
@@ -283,6 +286,21 @@ def _unroll(kernel: MovedKernel, sums: int) -> None:
     if step > 1:
         _, last = kernel.split(number, step)
         kernel.attempt(To(last, "unroll"))
+
+
+def _unroll_window(kernel: MovedKernel, sums: int) -> None:
+    """A filter for each channel is small: all of its steps in a row use each value that is loaded
+    as often as windows overlap.
+    """
+    if not kernel.caps.scalar_operands:
+        return
+    copies = sums
+    for number in kernel.left("unroll"):
+        copies *= kernel.extent(number)
+    for number in reversed(kernel.left("reduce")):
+        copies *= kernel.extent(number)
+        if copies <= MOST_COPIES:
+            kernel.attempt(To(number, "unroll"))
 
 
 def _distribute(kernel: MovedKernel, threads: int, keep: Sequence[int] = ()) -> None:

@@ -34,6 +34,8 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     left of it. Gives the number of sums in the tile.
     """
     vectors = vector is not None and bool(kernel.left("vector"))
+    if kernel.caps.scalar_operands and along in contraction["batch"]:
+        vectors = False  # each vector has a filter of its own
     columns = kernel.extent(vector) if vector is not None and vectors else 1
     total = 1
     for n in kernel.left("loop"):
