@@ -273,7 +273,7 @@ TE_FMA(f32x16, 16)
 #else
 #define TE_WIDE 0
 #endif
-#define TE_MATHEMATICS(f, m, d, l, lanes)                                                           \
+#define TE_MATHEMATICS(f, m, u, d, l, lanes)                                                        \
     typedef double d __attribute__((vector_size(lanes * 8), may_alias));                            \
     typedef int64_t l __attribute__((vector_size(lanes * 8), may_alias));                           \
     TE_INLINE int te_any_##m(m c) {                                                                 \
@@ -285,24 +285,23 @@ TE_FMA(f32x16, 16)
     /* x * 2^k, for |k| below 254. */                                                               \
     TE_INLINE f te_scale_##f(f x, m k) {                                                            \
         const m half = k >> 1;                                                                      \
-        return x * (f)((half + 127) << 23) * (f)((k - half + 127) << 23);                           \
+        return x * (f)((u)(half + 127) << 23) * (f)((u)(k - half + 127) << 23);                     \
     }                                                                                               \
-    /* The nearest integer of |x| < 2^22. */                                                        \
-    TE_INLINE f te_near_##f(f x) { return (x + 0x1.8p23f) - 0x1.8p23f; }                            \
+    /* Beyond the range of floats whatever comes out is replaced at the end. */                     \
     TE_INLINE f te_exp_##f(f x) {                                                                   \
-        const f least = te_splat_##f(-104.0f), most = te_splat_##f(88.72283f);                      \
-        f y = te_select_##f(x < least, least, x);                                                   \
-        y = te_select_##f(x > most, most, y);                                                       \
-        const f k = te_near_##f(y * 1.44269504f);                                                   \
-        const f r = (y - k * 0.693359375f) - k * -2.12194440e-4f;                                   \
-        f p = 1.9875691500e-4f * r + 1.3981999507e-3f;                                              \
-        p = p * r + 8.3334519073e-3f;                                                               \
-        p = p * r + 4.1665795894e-2f;                                                               \
-        p = p * r + 1.6666665459e-1f;                                                               \
-        p = p * r + 5.0000001201e-1f;                                                               \
-        const f whole = te_select_##f(k == k, k, (f){0});                                           \
-        const f z = te_scale_##f(p * (r * r) + r + 1.0f, __builtin_convertvector(whole, m));        \
-        return te_select_##f(x > most, te_splat_##f(INFINITY), z);                                  \
+        const f t = te_fma_##f(x, te_splat_##f(1.44269504f), te_splat_##f(0x1.8p23f));              \
+        const f k = t - 0x1.8p23f;                                                                  \
+        f r = te_fma_##f(k, te_splat_##f(-0.693359375f), x);                                        \
+        r = te_fma_##f(k, te_splat_##f(2.12194440e-4f), r);                                         \
+        f p = te_fma_##f(te_splat_##f(1.9875691500e-4f), r, te_splat_##f(1.3981999507e-3f));        \
+        p = te_fma_##f(p, r, te_splat_##f(8.3334519073e-3f));                                       \
+        p = te_fma_##f(p, r, te_splat_##f(4.1665795894e-2f));                                       \
+        p = te_fma_##f(p, r, te_splat_##f(1.6666665459e-1f));                                       \
+        p = te_fma_##f(p, r, te_splat_##f(5.0000001201e-1f));                                       \
+        const m n = (m)((u)t - 0x4b400000u); /* k, from the low bits of 1.5 * 2^23 + k */           \
+        f y = te_scale_##f(te_fma_##f(p, r * r, r) + 1.0f, n);                                      \
+        y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), y);                                \
+        return (f)((m)y & ~(x < -104.0f));                                                          \
     }                                                                                               \
     TE_INLINE f te_log_##f(f x) {                                                                   \
         if (!TE_WIDE) { TE_EACH(f, lanes, logf(x[i])); }                                            \
@@ -400,10 +399,10 @@ TE_FMA(f32x16, 16)
         const d scale = (d)((__builtin_convertvector(k, l) + 1023) << 52);                          \
         return __builtin_convertvector(p * scale, f);                                               \
     }
-TE_MATHEMATICS(f32x2, i32x2, f64x2, i64x2, 2)
-TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
-TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
-TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
+TE_MATHEMATICS(f32x2, i32x2, u32x2, f64x2, i64x2, 2)
+TE_MATHEMATICS(f32x4, i32x4, u32x4, f64x4, i64x4, 4)
+TE_MATHEMATICS(f32x8, i32x8, u32x8, f64x8, i64x8, 8)
+TE_MATHEMATICS(f32x16, i32x16, u32x16, f64x16, i64x16, 16)
 
 /* Narrow elements on their way from and to memory. */
 #define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \
