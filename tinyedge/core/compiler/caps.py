@@ -50,6 +50,8 @@ class Caps:
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096
+    # elements from which a reduction to few is worth a second launch
+    long_reduction: int = 2**15
     # most pixels along a side of an image (four fp32 or fp16 values a pixel, zeros outside); 0:
     # there are no images
     image: int = 0

@@ -18,6 +18,7 @@ from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.moves import IllegalMove
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
+from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
 from tinyedge.core.compiler.schedule.numbers import share_numbers
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
@@ -54,6 +55,10 @@ def form_kernels(state: Compilation) -> None:
     if done := split_weights(state.roots, options):
         for entry in state.entries:
             entry.follow(done)
+    if state.options.optimize:
+        if done := split_long_reductions(state.roots, state.caps):
+            for entry in state.entries:
+                entry.follow(done)
     for entry in state.entries:
         outputs = {str(number): root for number, root in enumerate(entry.roots)}
         counts = {name: str(number) for number, name in enumerate(entry.counts)}

@@ -22,6 +22,7 @@ DEFAULT = Caps(
     scalar_operands=True,
     zeros=4096,
     max_vector_registers=16,
+    long_reduction=2**18,
     alignment=256,
 )
 # By the lanes of a vector and the registers that tiles fill. All run everywhere, as the C compiler

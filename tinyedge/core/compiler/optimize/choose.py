@@ -28,6 +28,7 @@ MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for r
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
+PARTS = 16  # threads that share a reduction that is not that long
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 
 
@@ -119,8 +120,10 @@ def _share_long_reduction(kernel: MovedKernel) -> None:
         return
     number = max(serial, key=lambda n: (kernel.extent(n), -n))
     iterations = kernel.extent(number)
+    if outputs == 1 and PARTS <= iterations < 2 * WORKGROUP:
+        _share(kernel, number, PARTS, "threads")
     if iterations >= 2 * WORKGROUP:
-        _share(kernel, number, WORKGROUP if iterations >= 8 * WORKGROUP else 16, "threads")
+        _share(kernel, number, WORKGROUP if iterations >= 8 * WORKGROUP else PARTS, "threads")
 
 
 def _reductions(sink: UOp) -> list[UOp]:

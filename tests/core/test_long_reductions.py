@@ -1,0 +1,107 @@
+"""Reductions of very many elements to a few: two launches, the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(5)
+MANY = 2**18  # elements that are many for every target
+Function = Callable[[Tensor], Tensor]
+
+# What is reduced, and in how many launches.
+CASES: dict[str, tuple[Function, tuple[int, ...], int]] = {
+    "all": (lambda x: x.sum(), (MANY,), 2),
+    "rows": (lambda x: x.max(1), (3, MANY), 2),
+    "columns": (lambda x: x.sum(0), (MANY, 2), 2),
+    "neighboring axes": (lambda x: x.min((1, 2, 3)), (2, 4, 256, 260), 2),
+    "axes apart": (lambda x: x.sum((0, 2)), (2, 3, MANY), 2),
+    "no multiple": (lambda x: x.max(), (MANY + 77,), 3),
+    "a prime": (lambda x: x.sum() * 2.0, (300_007,), 3),
+    "what is computed": (lambda x: (x * 0.5).exp().sum(-1, keepdims=True), (1, MANY), 2),
+    "softmax": (lambda x: x.softmax(-1), (MANY,), 6),
+    "the place": (lambda x: x.argmax(0), (MANY,), 4),
+    "many results": (lambda x: x.sum(1), (600, 2048), 1),
+    "not so many": (lambda x: x.sum(), (8192,), 1),
+}
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, cpu_device: Device, webgpu_device: Device) -> None:
+    function, shape, launches = CASES[name]
+    inputs = Inputs()
+    outputs = {"y": function(inputs.new(floats(*shape)))}
+    expected = reference(outputs, inputs, fp64_reference=True)
+    for target, device in (("cpu", cpu_device), ("webgpu", webgpu_device)):
+        program = compiled(outputs, inputs, find_target(target)).program
+        assert program is not None
+        assert len(program.entries[0].steps) == launches
+        assert_agreement(replay(program, device, inputs.arrays), expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_special_values(value: float, cpu_device: Device) -> None:
+    """In the first block, in the last one, and behind it."""
+    for place in (0, MANY - 1, MANY + 70):
+        x = floats(MANY + 77)
+        x[place] = value
+        inputs = Inputs()
+        tensor = inputs.new(x)
+        outputs = {"most": tensor.max(), "least": tensor.min(), "sum": tensor.sum()}
+        program = compiled(outputs, inputs, find_target("cpu")).program
+        assert program is not None
+        actual = replay(program, cpu_device, inputs.arrays)
+        assert_agreement(actual, reference(outputs, inputs, fp64_reference=True))
+
+
+def test_integers_stay_exact(cpu_device: Device) -> None:
+    inputs = Inputs()
+    x = inputs.new(RNG.integers(-(2**31), 2**31 - 1, (MANY + 1,), np.int32))
+    outputs = {"sum": x.sum(), "most": x.max(), "least": x.cast(dt.uint32).min()}
+    program = compiled(outputs, inputs, find_target("cpu")).program
+    assert program is not None
+    actual = replay(program, cpu_device, inputs.arrays)
+    assert_agreement(actual, reference(outputs, inputs))
+
+
+def grids(tensor: Tensor, inputs: Inputs, target: str, **options: Any) -> list[int]:
+    program = compiled({"y": tensor}, inputs, find_target(target), Options(**options)).program
+    assert program is not None
+    return [step.grid[0] for step in program.entries[0].steps]  # type: ignore[union-attr]
+
+
+def test_workgroups() -> None:
+    """So many that threads keep busy, whose results one adds up."""
+    inputs = Inputs()
+    x = inputs.new(np.zeros(2**20, np.float32))
+    assert grids(x.sum(), inputs, "cpu") == [64, 1]
+    for target in ("webgpu", "cuda"):
+        assert grids(x.sum(), inputs, target) == [64, 1]  # each adds up four blocks
+    # no memory that threads share: each adds up four blocks of 1024, 64 threads a workgroup
+    assert grids(x.sum(), inputs, "qcom") == [4, 1]
+    assert grids(x.sum(), inputs, "cpu", optimize=False) == [1]
+    assert grids(x.sum(), inputs, "cpu", optimize=False, fp64_reference=True) == [1]
+
+
+def test_open_sizes_stay_as_they_are() -> None:
+    n = symbol("N", 1, 2**20)
+    x = Tensor.input("x", (n,), dt.float32)
+    graph = Graph((Port("x", dt.float32, x.shape),), (Port("y", dt.float32, (), x.sum().node),))
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None and len(program.entries[0].steps) == 1

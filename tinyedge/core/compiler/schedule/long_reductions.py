@@ -1,0 +1,122 @@
+"""Reductions of very many elements to a few, as two: one workgroup would do all of the work.
+
+    y[i] = sum of x[i, r], r in 0..n  ->  p[i, j] = sum of x[i, m*j + r], r in 0..m    for j in 0..b
+                                          y[i] = sum of p[i, j], j in 0..b
+
+The partial results p lie in memory. Elements behind the last whole block are a third reduction. The
+number of blocks depends on the sizes and on the device's facts alone, so that results do not depend
+on how many threads a run has.
+"""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, elementwise, toposort
+from tinyedge.core.tensor.tensor import Tensor
+
+WORKGROUP = 64  # threads that one workgroup has
+BLOCK = 1024  # elements that a block has at least
+WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
+
+
+def split_long_reductions(roots: tuple[UOp, ...], caps: Caps) -> dict[UOp, UOp]:
+    """Every node of the graph, mapped to one whose long reductions are two; nothing where there is
+    none. Reductions over open sizes stay as they are.
+    """
+    found = {n: _blocks(n, caps) for n in toposort(roots) if n.op is ops.REDUCE}
+    if not any(blocks > 1 for blocks in found.values()):
+        return {}
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        blocks = found.get(node, 1)
+        return _in_two(node.replace(src), blocks) if blocks > 1 else None
+
+    return bottom_up(roots, change)
+
+
+def _blocks(node: UOp, caps: Caps) -> int:
+    """How many parts of a reduction are computed beside each other; 1: it stays as it is."""
+    sizes = [node.src[0].shape[axis] for axis in node.arg.axes]
+    if not all(isinstance(size, int) for size in sizes) or prod(sizes) < caps.long_reduction:
+        return 1
+    results = max(1, maximum(product(node.shape)))
+    return _beside(max(_runs(node)), caps) // results
+
+
+def _beside(count: int, caps: Caps) -> int:
+    """Into how many blocks a device cuts the elements of one result. Where threads do not share a
+    reduction, one takes each block, and one all of their results: both are equally long.
+    """
+    if caps.threads > 1 and not caps.shared:
+        return isqrt(count)
+    each = caps.vector if caps.threads > 1 else 1  # blocks of a workgroup, in the lanes of vectors
+    return min(caps.threads_to_saturate // WORKGROUP * each, count // BLOCK)
+
+
+def _runs(node: UOp) -> list[int]:
+    """The lengths of the runs of neighboring axes that are reduced."""
+    lengths: list[int] = []
+    for axis in sorted(node.arg.axes):
+        size = node.src[0].shape[axis]
+        if axis - 1 in node.arg.axes:
+            lengths[-1] *= size
+        else:
+            lengths.append(size)
+    return lengths
+
+
+def _in_two(node: UOp, blocks: int) -> UOp:
+    """The reduction with its longest run of axes in blocks."""
+    whole, axes = _with_runs(node)
+    axis = max(axes, key=lambda a: maximum(whole.shape[a]))
+    count = maximum(whole.shape[axis])
+    length = _length(count, blocks)
+    blocks = count // length
+    lead, tail = whole.shape[:axis], whole.shape[axis + 1 :]
+    parts = _between(whole, axis, 0, blocks * length).reshape((*lead, blocks, length, *tail))
+    inner = [a + (a >= axis) for a in axes]
+    partial = Tensor(_reduce(parts, node, inner)).realize()
+    left = axis - sum(a < axis for a in axes)  # where the blocks are among what is not reduced
+    result = _reduce(partial, node, [left])
+    if blocks * length < count:
+        rest = _reduce(_between(whole, axis, blocks * length, count), node, axes)
+        result = elementwise(node.arg.op, result, rest)
+    return result
+
+
+def _length(count: int, blocks: int) -> int:
+    """Of a block: one that leaves nothing over, of a few more blocks or less; else as long."""
+    for parts in sorted(range(blocks // 2, 2 * blocks), key=lambda parts: abs(parts - blocks)):
+        if parts > 1 and count % (parts * WHOLE) == 0:
+            return count // parts
+    return count // blocks // WHOLE * WHOLE
+
+
+def _with_runs(node: UOp) -> tuple[Tensor, list[int]]:
+    """What is reduced, with each run of neighboring reduced axes as one, and which these are."""
+    shape: list[Size] = []
+    axes: list[int] = []
+    for axis, size in enumerate(node.src[0].shape):
+        if axis in node.arg.axes and axis - 1 in node.arg.axes:
+            shape[-1] *= size
+            continue
+        if axis in node.arg.axes:
+            axes.append(len(shape))
+        shape.append(size)
+    return Tensor(node.src[0]).reshape(shape), axes
+
+
+def _between(whole: Tensor, axis: int, start: int, end: int) -> Tensor:
+    """The part along an axis."""
+    key = (*(slice(None) for _ in range(axis)), slice(start, end))
+    return whole[key]
+
+
+def _reduce(x: Tensor, like: UOp, axes: list[int]) -> UOp:
+    """A reduction by the operation of another one."""
+    return UOp(ops.REDUCE, x.dtype, (x.node,), args.Reduce(like.arg.op, tuple(axes)))
