@@ -95,6 +95,10 @@ def test_workgroups() -> None:
         assert grids(x.sum(), inputs, target) == [64, 1]  # each adds up four blocks
     # no memory that threads share: each adds up four blocks of 1024, 64 threads a workgroup
     assert grids(x.sum(), inputs, "qcom") == [4, 1]
+    # 64 columns are one workgroup's: the rows are cut as those of one column
+    columns = inputs.new(np.zeros((MANY, 64), np.float32))
+    assert grids(columns.sum(0), inputs, "cpu") == [64, 1]
+    assert grids(columns.sum(0), inputs, "webgpu") == [64, 1]
     assert grids(x.sum(), inputs, "cpu", optimize=False) == [1]
     assert grids(x.sum(), inputs, "cpu", optimize=False, fp64_reference=True) == [1]
 

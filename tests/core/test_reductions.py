@@ -46,8 +46,10 @@ def kinds_of(tensor: Tensor, inputs: Inputs, target: str = "cpu") -> list[dict[s
     ]
 
 
-def agree(outputs: dict[str, Tensor], inputs: Inputs, device: Device) -> None:
-    program = compiled(outputs, inputs, find_target("cpu"), Options()).program
+def agree(
+    outputs: dict[str, Tensor], inputs: Inputs, device: Device, profile: str = "default"
+) -> None:
+    program = compiled(outputs, inputs, find_target("cpu"), Options(profile=profile)).program
     assert program is not None
     expected = reference(outputs, inputs, fp64_reference=True)
     assert_agreement(replay(program, device, inputs.arrays), expected)
@@ -134,6 +136,19 @@ def test_a_long_sum_is_nearer_to_the_true_one(cpu_device: Device) -> None:
     assert abs(float(result) - true) < 0.1 * abs(float(running) - true)
 
 
+@pytest.mark.parametrize("profile", ["sse", "avx512"])
+def test_shorter_and_longer_vectors(profile: str, cpu_device: Device) -> None:
+    """Rows of less than a vector too: of a half of one, where that has eight lanes."""
+    inputs = Inputs()
+    outputs = {}
+    for size in (6, 8, 13, 100):
+        x = inputs.new(floats(3, size))
+        outputs |= {f"sum{size}": x.sum(-1), f"softmax{size}": x.softmax(-1)}
+        outputs |= {f"columns{size}": inputs.new(floats(70, size)).sum(0)}
+    outputs["whole"] = inputs.new(RNG.integers(-9, 9, (3, 40), np.int32)).sum(-1)
+    agree(outputs, inputs, cpu_device, profile)
+
+
 LANES: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "row": (lambda x: x.sum(-1), (5, 256)),
     "whole": (lambda x: x.max(), (4096,)),
@@ -162,6 +177,16 @@ def test_vectors_lie_along_what_is_written(name: str) -> None:
     inputs = Inputs()
     (kinds,) = kinds_of(function(inputs.new(floats(*shape))), inputs)
     assert kinds["vector"] == 8 and "lanes" not in kinds
+
+
+def test_strides_take_whole_cache_lines() -> None:
+    """A long sum over rows is of eight vectors of columns at a time, a short one of a single one;
+    the vectors of fewer columns are fewer.
+    """
+    inputs = Inputs()
+    for shape, beside in (((256, 512), 8), ((256, 32), 4), ((256, 24), None), ((16, 512), None)):
+        (kinds,) = kinds_of(inputs.new(floats(*shape)).sum(0), inputs)
+        assert (kinds["vector"], kinds.get("upcast")) == (8, beside)
 
 
 def test_rows_have_both() -> None:

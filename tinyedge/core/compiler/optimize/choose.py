@@ -10,6 +10,7 @@ from tinyedge.core.compiler.optimize.moves import Fill, Move, PadTo, To, find, r
 from tinyedge.core.compiler.optimize.reductions import (
     has_lanes,
     lay_along_lanes,
+    lay_beside,
     prefers_lanes,
     runs_along,
 )
@@ -75,10 +76,12 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if lanes_pay and lay_along_lanes(kernel):
         _distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
-    along = vector
+    along, sums = vector, 1
+    beside = reductions and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         vector = _vectorize(kernel, vector)
-    sums = 1
+    if beside:
+        sums = lay_beside(kernel, vector)
     if contraction is not None:
         sums = tile(kernel, contraction, along, vector)
     if len(reductions) == 1:

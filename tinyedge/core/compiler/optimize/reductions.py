@@ -8,6 +8,8 @@ vector overlaps the one before.
 
 from __future__ import annotations
 
+from math import prod
+
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import To, find, ranges
 from tinyedge.core.ir import access, ops
@@ -15,6 +17,8 @@ from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 CHEAP = 4  # operations a step up to which its latency is that of the addition
+BESIDE = (8, 4, 2)  # vectors of an output range that are computed beside each other
+LONG = 64  # steps from which that pays
 LEAST = 8  # lanes, of a vector or of a part of one, that are worth it
 PARTIAL = (4, 2)  # vectors of partial results, of cheap steps and of others
 
@@ -42,6 +46,27 @@ def runs_along(kernel: MovedKernel, vector: int) -> bool:
     bodies = [node.src[0] for node in reductions(kernel.sink)]
     consecutive, others = _runs(bodies, find(kernel.sink, vector))
     return consecutive > 0 and others == 0
+
+
+def lay_beside(kernel: MovedKernel, vector: int | None) -> int:
+    """Some vectors of an output range beside each other, in registers: a long reduction in strides
+    takes whole cache lines at each, and waits for no addition. vector: the range over vectors.
+    Gives how many.
+    """
+    if vector is None or not _has_vectors_alone(kernel):
+        return 1
+    steps = min(
+        prod(kernel.extent(r.arg.number) for r in f.src[1:]) for f in reductions(kernel.sink)
+    )
+    count = next((c for c in BESIDE if divisor(kernel.size(vector)) % c == 0), 1)
+    if count == 1 or steps < LONG or not kernel.left("vector"):
+        return 1
+    if kernel.is_exactly(vector, count):
+        kernel.to(vector, "upcast")
+    else:
+        _, inner = kernel.split(vector, count)
+        kernel.to(inner, "upcast")
+    return count
 
 
 def lay_along_lanes(kernel: MovedKernel) -> bool:

@@ -21,6 +21,7 @@ from tinyedge.core.tensor.tensor import Tensor
 
 WORKGROUP = 64  # threads that one workgroup has
 BLOCK = 1024  # elements that a block has at least
+VECTORS = 8  # of columns that one workgroup takes beside each other, where it is one thread
 WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 
 
@@ -45,7 +46,17 @@ def _blocks(node: UOp, caps: Caps) -> int:
     if not all(isinstance(size, int) for size in sizes) or prod(sizes) < caps.long_reduction:
         return 1
     results = max(1, maximum(product(node.shape)))
-    return _beside(max(_runs(node)), caps) // results
+    workgroups = -(-results // _together(node, caps))
+    return _beside(max(_runs(node)), caps) // workgroups
+
+
+def _together(node: UOp, caps: Caps) -> int:
+    """How many results one workgroup has where they lie beside each other, as columns do whose rows
+    are added up: in the lanes of vectors, by threads or in several vectors.
+    """
+    columns = node.src[0].shape[max(node.arg.axes) + 1 :]
+    most = caps.vector * (WORKGROUP if caps.threads > 1 else VECTORS)
+    return min(max(1, maximum(product(columns))), most)
 
 
 def _beside(count: int, caps: Caps) -> int:
