@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.counters import kernel_counters, program_counters, workgroup_bytes
 from tinyedge.core.compiler.fp16 import stored_halves
 from tinyedge.core.compiler.schedule.forming import LARGEST_FP16
@@ -317,7 +318,8 @@ class _Assembler:
     def _kernel(self, kernel: CompiledKernel) -> program.Kernel:
         assert kernel.text is not None
         bindings = tuple(
-            program.Binding(_access(a), a.param.dtype.name) for a in kernel.text.arguments
+            program.Binding(_access(a, self.state.caps), a.param.dtype.name)
+            for a in kernel.text.arguments
         )
         return program.Kernel(
             kernel.name,
@@ -376,10 +378,11 @@ def _loops(launches: Sequence[ScheduledStep], start: int) -> Iterator[tuple[int,
         start += count
 
 
-def _access(argument: LoweredArg) -> Literal["read", "read_write"]:
-    """A buffer of an arena may be bound for both; an image is for one of them."""
-    reads = argument.weight or (argument.param.arg.is_image and not argument.written)
-    return "read" if reads else "read_write"
+def _access(argument: LoweredArg, caps: Caps) -> Literal["read", "read_write"]:
+    """How a buffer is bound; an image is for reading or for writing on all devices."""
+    in_arena = not argument.weight and not argument.param.arg.is_image
+    writes = argument.written or (in_arena and caps.arenas_bound_for_writing)
+    return "read_write" if writes else "read"
 
 
 def _memory_bytes(storage: TensorBuffer) -> Array:

@@ -46,6 +46,8 @@ class Caps:
     # elements of any type that are zero in memory, to be read in place of a buffer's where a guard
     # is false; 0: a buffer has no pointer that may point elsewhere
     zeros: int = 0
+    # kernels bind what lies in an arena for writing, also where they only read it
+    arenas_bound_for_writing: bool = False
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller

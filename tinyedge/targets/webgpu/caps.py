@@ -26,6 +26,7 @@ PROFILES = {
         binding_bytes=128 * 2**20,
         buffer_bytes=256 * 2**20,
         alignment=256,
+        arenas_bound_for_writing=True,
         typed_buffers=True,
         max_vector_registers=64,
     )
