@@ -26,7 +26,6 @@ from tinyedge.export.package.c_bundle import BACKENDS
 
 CODE_BYTES = 64 * 1024
 LIBRARIES = ("-pthread", "-lm", "-ldl")
-THREAD_SANITIZER = ("-fsanitize=thread", "-g", "-O1")
 
 
 class Memory:
@@ -120,15 +119,7 @@ def test_after_creation_no_allocation_and_no_file(tmp_path: Path, name: str) -> 
     folder = write(program, tmp_path / "bundle")
     program_file = with_kernels(tmp_path / "quiet", folder, "quiet.c", "-O1")
     answer = build.run(program_file, folder, 10_000)
-    assert answer == "0 allocations, 0 file accesses\n"
-
-
-@pytest.mark.skipif(not build.supports("clang", *THREAD_SANITIZER), reason="no thread sanitizer")
-def test_two_contexts_in_two_threads(tmp_path: Path) -> None:
-    folder = write(heavy(programs.addition("cpu")), tmp_path / "bundle")
-    flags = THREAD_SANITIZER
-    program = with_kernels(tmp_path / "threads", folder, "threads.c", *flags, compiler="clang")
-    assert build.run(program, folder, 100) == "agree\n"
+    assert answer == 2 * "0 allocations, 0 file accesses\n"  # without times, with them
 
 
 @pytest.mark.parametrize("threads", [1, 3])

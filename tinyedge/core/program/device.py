@@ -56,6 +56,8 @@ class Dispatch:
     bound: Any
     grid: tuple[int, int, int]
     flops: int = 0
+    # the workgroups for which `flops` is; 0: those of grid
+    most: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ piece of steps and set of sizes, so that a run with sizes seen before creates no
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ class Replay:
         self._blocks: dict[str, tuple[_Block, ...]] = {}
         self._recordings: dict[Sizes, dict[_Straight, Any]] = {}
         self._sizes: Sizes | None = None
+        self._greatest = {symbol.name: symbol.max for symbol in program.symbols}
         self._symbols: Range | None = None
         self._kernels: Sequence[Any] = ()
         self._ranges: list[Range] = []
@@ -319,7 +321,8 @@ class Replay:
     def _command(self, step: Launch | Copy, named: Mapping[str, int]) -> Command:
         if isinstance(step, Launch):
             x, y, z = (evaluate(count, named) for count in step.grid)
-            return Dispatch(self._bound[id(step)], (x, y, z), step.flops)
+            most = math.prod(evaluate(count, self._greatest) for count in step.grid)
+            return Dispatch(self._bound[id(step)], (x, y, z), step.flops, most)
         bytes = evaluate(step.bytes, named)
         source, destination = self._ranges[step.source], self._ranges[step.destination]
         return Transfer(

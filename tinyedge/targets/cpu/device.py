@@ -5,7 +5,7 @@ A kernel is
     void NAME(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end)
 
 and runs the workgroups begin..end of a one-dimensional grid. Workgroups are independent, so a large
-launch is divided among threads without changing its result.
+launch is divided among threads without changing its result; see threads.py.
 """
 
 from __future__ import annotations
@@ -15,26 +15,21 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program.device import Bytes, Command, DeviceInfo, Dispatch, Range
+from tinyedge.core.program.device import Bytes, Command, DeviceInfo, Dispatch, Range, Transfer
 from tinyedge.core.program.program import Kernel, Launch, Loop, Program, Step
 from tinyedge.targets.cpu import compiler as compilers
+from tinyedge.targets.cpu import threads as pools
 from tinyedge.targets.cpu.compiler import Compiler, Library, Unit
 
 ALIGNMENT = 64
-
-# A launch with less estimated work than this stays on one thread: waking another costs more.
-PARALLEL_FLOPS = 1_000_000
 
 # From this many kernels on, they are compiled as two files at the same time.
 PARALLEL_KERNELS = 8
@@ -68,7 +63,8 @@ class _Kernel:
     """A compiled kernel; keeps its library loaded."""
 
     name: str
-    function: Callable[..., None]
+    address: int | None
+    written: tuple[bool, ...]  # of its buffers
     library: Library
 
 
@@ -77,8 +73,10 @@ class _Bound:
     """A kernel and its arguments as C sees them. `memory` keeps them alive."""
 
     kernel: _Kernel
+    called: pools.Kernel
     buffers: ctypes.Array[ctypes.c_void_p]
-    symbols: ctypes.c_void_p
+    symbols: int | None
+    written: int  # bytes
     memory: tuple[Memory, ...]
 
 
@@ -103,8 +101,7 @@ class CpuDevice:
         self._guard = guard
         self._little_work = little_work
         self._memory: set[Memory] = set()
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0
+        self._pool: pools.Pool | None = None
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
         """Host memory aligned to a cache line."""
@@ -144,8 +141,9 @@ class CpuDevice:
                     "its source defines no such function",
                     id="device.kernel",
                 ) from None
-            function.restype = None
-            compiled.append(_Kernel(kernel.name, function, library))
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            written = tuple(binding.access == "read_write" for binding in kernel.bindings)
+            compiled.append(_Kernel(kernel.name, address, written, library))
         return compiled
 
     def _units(self, program: Program) -> list[Unit]:
@@ -166,22 +164,35 @@ class CpuDevice:
         """The argument arrays of a launch, made once."""
         addresses = [place.memory.address + place.offset for place in ranges]
         buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+        touched = [
+            pools.KernelBuffer(place.bytes, written)
+            for place, written in zip(ranges, kernel.written, strict=True)
+        ]
+        called = pools.Kernel(
+            kernel.name.encode(),
+            kernel.address,
+            (pools.KernelBuffer * len(touched))(*touched),
+            len(touched),
+        )
+        written = sum(buffer.bytes for buffer in touched if buffer.written)
         memory = tuple(place.memory for place in ranges)
         if symbols is None:
-            return _Bound(kernel, buffers, ctypes.c_void_p(None), memory)
-        table = ctypes.c_void_p(symbols.memory.address + symbols.offset)
-        return _Bound(kernel, buffers, table, (*memory, symbols.memory))
+            return _Bound(kernel, called, buffers, None, written, memory)
+        table = symbols.memory.address + symbols.offset
+        return _Bound(kernel, called, buffers, table, written, (*memory, symbols.memory))
 
-    def record(self, commands: Sequence[Command]) -> list[Callable[[], Any]]:
-        """The commands as calls without arguments."""
-        return [self._call(command) for command in commands]
+    def record(self, commands: Sequence[Command]) -> pools.Recording:
+        """The commands as C sees them, and which of them wait for which."""
+        made = [
+            self._launch(command) if isinstance(command, Dispatch) else self._copy(command)
+            for command in commands
+        ]
+        return pools.Recording(self._functions(), made, commands)
 
-    def _call(self, command: Command) -> Callable[[], Any]:
-        if not isinstance(command, Dispatch):
-            source, destination = command.source, command.destination
-            to = ctypes.c_void_p(destination.memory.address + destination.offset)
-            origin = ctypes.c_void_p(source.memory.address + source.offset)
-            return partial(ctypes.memmove, to, origin, command.source.bytes)
+    def _functions(self) -> pools.Functions:
+        return pools.functions(self._compiler, cached=self._cache is not None)
+
+    def _launch(self, command: Dispatch) -> pools.Command:
         x, y, z = command.grid
         bound: _Bound = command.bound
         if (y, z) != (1, 1) or not 0 <= x < 2**31:
@@ -190,42 +201,39 @@ class CpuDevice:
                 f"a launch of {(x, y, z)} workgroups; the cpu target has one dimension",
                 id="device.counts",
             )
-        parts = self._threads if command.flops >= PARALLEL_FLOPS else 1
-        parts = min(parts, x)
-        edges = [x * part // parts for part in range(parts + 1)]
-        calls = [
-            partial(
-                bound.kernel.function,
-                bound.buffers,
-                bound.symbols,
-                ctypes.c_int32(begin),
-                ctypes.c_int32(end),
-            )
-            for begin, end in pairwise(edges)
-        ]
-        return calls[0] if parts == 1 else partial(self._together, bound, calls)
+        return pools.Command(
+            ctypes.pointer(bound.called),
+            ctypes.cast(bound.buffers, ctypes.POINTER(ctypes.c_void_p)),
+            bound.symbols,
+            amount=x,
+            most=command.most or x,
+            work=command.flops + bound.written,
+        )
 
-    def _together(self, bound: _Bound, calls: Sequence[Callable[[], None]]) -> None:
-        """Run the parts of one launch at the same time, the first on this thread."""
-        if self._pool is None or self._pool_process != os.getpid():  # a fork copies no threads
-            self._pool = ThreadPoolExecutor(self._threads - 1, "tinyedge")
-            self._pool_process = os.getpid()
-        others = [self._pool.submit(call) for call in calls[1:]]
-        calls[0]()
-        for other in others:
-            other.result()
+    def _copy(self, command: Transfer) -> pools.Command:
+        ends = (command.destination, command.source)
+        addresses = (ctypes.c_void_p * 2)(*(end.memory.address + end.offset for end in ends))
+        bytes = command.source.bytes
+        return pools.Command(None, addresses, None, bytes, bytes, 2 * bytes)
 
-    def replay(self, recording: Sequence[Callable[[], Any]]) -> None:
+    def _running(self) -> pools.Pool:
+        """The threads of this process."""
+        if self._pool is None or self._pool.process != os.getpid():
+            count = min(self._threads, os.cpu_count() or 1)
+            self._pool = pools.Pool(self._functions(), count)
+        return self._pool
+
+    def replay(self, recording: pools.Recording) -> None:
         """Run a recording to its end."""
-        for call in recording:
-            call()
+        self._running().run(recording)
 
-    def profile(self, recording: Sequence[Callable[[], Any]]) -> list[float]:
+    def profile(self, recording: pools.Recording) -> list[float]:
         """Run a recording, timing each command by the host's clock."""
+        pool = self._running()
         seconds = []
-        for call in recording:
+        for number in range(len(recording.commands)):
             start = time.perf_counter()
-            call()
+            pool.run_one(recording, number)
             seconds.append(time.perf_counter() - start)
         return seconds
 
@@ -240,8 +248,8 @@ class CpuDevice:
 
     def close(self) -> None:
         """End the threads, forget the memory."""
-        if self._pool is not None and self._pool_process == os.getpid():
-            self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.close()
         self._pool = None
         self._memory.clear()
 
@@ -261,7 +269,8 @@ def open(
 
     device: its name; there is one. requirements: a program's; memory is all that it can lack.
     compiler: a command line such as "clang"; default: what the machine has, else the ziglang wheel.
-    optimization: compiler flags before the fixed ones. threads: default: the usable processors.
+    optimization: compiler flags before the fixed ones.
+    threads: default: the usable processors; more than there are processors are not started.
     cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
     guard: surround memory by a pattern and check it at every read.
     little_work: what a kernel does in a run, operations and numbers written, below which it is

@@ -331,7 +331,7 @@ typedef struct te_context_options {
     const te_backend *backend;
     bool profile;              /* keep times, see te_profile; on cuda te_submit then waits */
     const te_kernels *kernels; /* cpu */
-    int threads;               /* cpu: that many in all; 0 and 1 start none */
+    int threads;               /* cpu: in all, at most one a processor; 0 and 1 start none */
     te_opencl_options opencl;
     te_cuda_options cuda;
 } te_context_options;

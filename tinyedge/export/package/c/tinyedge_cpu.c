@@ -1,42 +1,21 @@
-/* The cpu backend: kernels are functions over host memory; large launches are divided among
-   threads. */
+/* The cpu backend: kernels are functions over host memory; threads share them. */
+#include "tinyedge_cpu.h"
 #include "tinyedge_internal.h"
 
 #include <string.h>
 
-#ifndef TINYEDGE_NO_THREADS
-#include <pthread.h>
-#endif
-
-/* A launch with less work than this stays on the calling thread: waking another costs more. */
-#define PARALLEL_FLOPS 1000000
 #define MOST_THREADS 256
-
-typedef struct job {
-    te_function *function;
-    void *const *buffers;
-    const int32_t *symbols;
-    int32_t groups;
-    int parts;
-} job;
 
 typedef struct cpu {
     unsigned char **arenas; /* as allocated */
     unsigned char **buffers;
     void **arguments; /* buffers of all launches, in the order of model->bound */
+    void *(*ends)[2]; /* of each step that is a copy: where to, where from */
     const te_kernel **kernels;
+    te_command *commands; /* of each step */
+    te_task *tasks;       /* of a straight piece: from its first step's number on */
+    te_pool *pool;
     int32_t symbols[TE_MAX_SYMBOLS];
-    int threads;
-#ifndef TINYEDGE_NO_THREADS
-    pthread_t *pool;
-    int started;
-    bool locks, stop;
-    pthread_mutex_t mutex;
-    pthread_cond_t begin, end;
-    job job;
-    uint64_t number; /* of the job */
-    int next, left;  /* the next worker's part; parts not done */
-#endif
 } cpu;
 
 static int thread_count(const te_context_options *options) {
@@ -56,12 +35,11 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
     to->arenas = te_place(block, &end, TOTAL(ARENAS), sizeof *to->arenas);
     to->buffers = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->buffers);
     to->arguments = te_place(block, &end, TOTAL(BOUND), sizeof *to->arguments);
+    to->ends = te_place(block, &end, TOTAL(STEPS), sizeof *to->ends);
     to->kernels = te_place(block, &end, TOTAL(KERNELS), sizeof *to->kernels);
-#ifndef TINYEDGE_NO_THREADS
-    to->pool = te_place(block, &end, (uint64_t)thread_count(options) - 1, sizeof *to->pool);
-#else
-    (void)options;
-#endif
+    to->commands = te_place(block, &end, TOTAL(STEPS), sizeof *to->commands);
+    to->tasks = te_place(block, &end, TOTAL(STEPS), sizeof *to->tasks);
+    to->pool = te_place(block, &end, 1, te_pool_bytes(thread_count(options)));
     return end;
 }
 
@@ -72,83 +50,6 @@ static void measure(const te_model *model, const te_context_options *options, te
         memory->arenas += (uint64_t)model->arenas[i] + TE_LINE;
     }
 }
-
-/* --- threads --------------------------------------------------------------------------------- */
-
-static void run_part(const job *job, int part) {
-    const int64_t begin = (int64_t)job->groups * part / job->parts;
-    const int64_t end = (int64_t)job->groups * (part + 1) / job->parts;
-    job->function(job->buffers, job->symbols, (int32_t)begin, (int32_t)end);
-}
-
-#ifndef TINYEDGE_NO_THREADS
-static void *worker(void *argument) {
-    cpu *device = argument;
-    uint64_t seen = 0;
-    pthread_mutex_lock(&device->mutex);
-    for (;;) {
-        while (!device->stop && (device->number == seen || device->next >= device->job.parts)) {
-            seen = device->number;
-            pthread_cond_wait(&device->begin, &device->mutex);
-        }
-        if (device->stop) break;
-        const job job = device->job;
-        const int part = device->next++;
-        pthread_mutex_unlock(&device->mutex);
-        run_part(&job, part);
-        pthread_mutex_lock(&device->mutex);
-        if (--device->left == 0) pthread_cond_signal(&device->end);
-    }
-    pthread_mutex_unlock(&device->mutex);
-    return NULL;
-}
-
-static void run_parts(cpu *device, const job *job) {
-    pthread_mutex_lock(&device->mutex);
-    device->job = *job;
-    device->number++;
-    device->next = 1; /* part 0 is this thread's */
-    device->left = job->parts - 1;
-    pthread_cond_broadcast(&device->begin);
-    pthread_mutex_unlock(&device->mutex);
-    run_part(job, 0);
-    pthread_mutex_lock(&device->mutex);
-    while (device->left) pthread_cond_wait(&device->end, &device->mutex);
-    pthread_mutex_unlock(&device->mutex);
-}
-
-static te_status start_threads(cpu *device, te_error *error) {
-    if (device->threads == 1) return TE_OK;
-    TE_NEED(!pthread_mutex_init(&device->mutex, NULL), TE_DEVICE_THREADS, "no mutex");
-    if (pthread_cond_init(&device->begin, NULL)) {
-        pthread_mutex_destroy(&device->mutex);
-        return te_fail(error, TE_DEVICE_THREADS, "no condition variable");
-    }
-    if (pthread_cond_init(&device->end, NULL)) {
-        pthread_cond_destroy(&device->begin);
-        pthread_mutex_destroy(&device->mutex);
-        return te_fail(error, TE_DEVICE_THREADS, "no condition variable");
-    }
-    device->locks = true;
-    for (; device->started < device->threads - 1; device->started++) {
-        TE_NEED(!pthread_create(&device->pool[device->started], NULL, worker, device),
-                TE_DEVICE_THREADS, "thread %d could not be started", device->started + 1);
-    }
-    return TE_OK;
-}
-
-static void stop_threads(cpu *device) {
-    if (!device->locks) return;
-    pthread_mutex_lock(&device->mutex);
-    device->stop = true;
-    pthread_cond_broadcast(&device->begin);
-    pthread_mutex_unlock(&device->mutex);
-    for (int i = 0; i < device->started; i++) pthread_join(device->pool[i], NULL);
-    pthread_cond_destroy(&device->end);
-    pthread_cond_destroy(&device->begin);
-    pthread_mutex_destroy(&device->mutex);
-}
-#endif
 
 /* --- creation -------------------------------------------------------------------------------- */
 
@@ -222,15 +123,62 @@ static te_status allocate(te_context *context, cpu *device, te_error *error) {
     return TE_OK;
 }
 
+/* What a step does, and how much of it at the greatest sizes. */
+static void make_command(const te_context *context, cpu *device, uint32_t number) {
+    const te_model *model = context->model;
+    const te_step_record *step = &model->steps[number];
+    te_command *command = &device->commands[number];
+    te_evaluate(model->tokens + step->sizes[0], context->symbols, &command->most);
+    command->symbols = device->symbols;
+    if (step->op == TE_COPY) {
+        command->buffers = device->ends[number];
+        device->ends[number][0] = device->buffers[step->destination] + step->destination_offset;
+        device->ends[number][1] = device->buffers[step->source] + step->source_offset;
+        command->work = 2 * command->most;
+        return;
+    }
+    command->kernel = device->kernels[step->kernel];
+    command->buffers = device->arguments + step->first_buffer;
+    command->work = step->flops;
+    for (uint32_t i = 0; i < step->buffers; i++) {
+        const te_kernel_buffer *buffer = &command->kernel->buffers[i];
+        if (buffer->written) command->work += buffer->bytes;
+    }
+}
+
+/* Steps [first, end) as they run: straight pieces, and between them blocks, at most 8 deep. */
+static void plan(const te_context *context, cpu *device, uint32_t first, uint32_t end) {
+    const te_step_record *steps = context->model->steps;
+    for (uint32_t number = first; number < end;) {
+        const uint32_t straight = number;
+        for (; number < end && steps[number].op <= TE_COPY; number++) {
+            make_command(context, device, number);
+        }
+        if (number > straight) {
+            te_plan_tasks(device->commands, straight, number, device->tasks + straight);
+            continue;
+        }
+        const uint32_t after = number + 1 + (uint32_t)steps[number].body;
+        plan(context, device, number + 1, after);
+        number = after;
+    }
+}
+
 static te_status create(te_context *context, te_error *error) {
+    const te_model *model = context->model;
     cpu *device = context->device;
-    lay_out(context->model, &context->options, device);
-    device->threads = thread_count(&context->options);
+    lay_out(model, &context->options, device);
     TE_TRY(find_kernels(context, device, error));
     TE_TRY(allocate(context, device, error));
-#ifndef TINYEDGE_NO_THREADS
-    TE_TRY(start_threads(device, error));
-#endif
+    for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
+        const te_entry_record *entry = &model->entries[i];
+        plan(context, device, (uint32_t)entry->first, (uint32_t)(entry->first + entry->count));
+    }
+    int threads = thread_count(&context->options);
+    /* More than there are processors would only get in each other's way. */
+    if (threads > te_processors()) threads = te_processors();
+    TE_NEED(te_pool_start(device->pool, threads), TE_DEVICE_THREADS,
+            "not all of %d threads could be started", threads);
     return TE_OK;
 }
 
@@ -238,9 +186,7 @@ static te_status create(te_context *context, te_error *error) {
 static void destroy(te_context *context) {
     const te_model *model = context->model;
     cpu *device = context->device;
-#ifndef TINYEDGE_NO_THREADS
-    stop_threads(device);
-#endif
+    te_pool_stop(device->pool);
     for (uint32_t i = 0; i < TOTAL(ARENAS); i++) te_release(&model->allocator, device->arenas[i]);
 }
 
@@ -289,49 +235,31 @@ static te_status resize(te_context *context, te_error *error) {
         const int64_t *sizes = context->sizes[i];
         const bool one = model->steps[i].op != TE_LAUNCH || (sizes[1] <= 1 && sizes[2] <= 1);
         TE_NEED(one, TE_DEVICE_COUNTS, "step %u: a grid of more than one dimension", i);
+        device->commands[i].amount = te_idle(context, i) ? 0 : sizes[0];
     }
     return TE_OK;
 }
 
-static void launch(te_context *context, uint32_t number) {
-    const te_step_record *step = &context->model->steps[number];
-    cpu *device = context->device;
-    job job = {.function = device->kernels[step->kernel]->function,
-               .buffers = device->arguments + step->first_buffer,
-               .symbols = device->symbols,
-               .groups = (int32_t)context->sizes[number][0],
-               .parts = 1};
-    if (step->flops >= PARALLEL_FLOPS) {
-        job.parts = device->threads < job.groups ? device->threads : job.groups;
-    }
-#ifndef TINYEDGE_NO_THREADS
-    if (job.parts > 1) {
-        run_parts(device, &job);
-        return;
-    }
-#endif
-    run_part(&job, 0);
-}
-
-static void copy(te_context *context, uint32_t number) {
-    const te_step_record *step = &context->model->steps[number];
-    cpu *device = context->device;
-    memcpy(device->buffers[step->destination] + step->destination_offset,
-           device->buffers[step->source] + step->source_offset,
-           (size_t)context->sizes[number][0]);
+/* One step by itself, with its time. */
+static void run_timed(te_context *context, uint32_t number) {
+    const cpu *device = context->device;
+    te_timing *timing = &context->timings[number];
+    const uint64_t start = te_clock();
+    te_task task = {.first = number, .end = number + 1, .parts = 1};
+    te_pool_run(device->pool, device->commands, &task, number + 1);
+    timing->runs++;
+    timing->nanoseconds += te_clock() - start;
 }
 
 static te_status run(te_context *context, uint32_t first, uint32_t end, te_error *error) {
+    cpu *device = context->device;
     (void)error;
+    if (!context->timings) {
+        te_pool_run(device->pool, device->commands, device->tasks + first, end);
+        return TE_OK;
+    }
     for (uint32_t number = first; number < end; number++) {
-        if (te_idle(context, number)) continue;
-        const uint64_t start = context->timings ? te_clock() : 0;
-        if (context->model->steps[number].op == TE_LAUNCH) launch(context, number);
-        else copy(context, number);
-        if (context->timings) {
-            context->timings[number].runs++;
-            context->timings[number].nanoseconds += te_clock() - start;
-        }
+        if (!te_idle(context, number)) run_timed(context, number);
     }
     return TE_OK;
 }
