@@ -17,6 +17,7 @@ help:
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
 	@echo "               for qcom: $(PYTHON) -m tests.bench.opencl, beside tinygrad on PoCL"
+	@echo "               for cpu: $(PYTHON) -m tests.study, beside hand-written C and others"
 	@echo "make check     only the checks: ruff, mypy, tsc"
 	@echo "make docs      build the documentation site: build/site/index.html"
 	@echo "make format    format the Python files"

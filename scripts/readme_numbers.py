@@ -1,7 +1,8 @@
 """Writes a page's tables of numbers: `python scripts/readme_numbers.py MEASURED.json`.
 
-MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README, or
-`python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md.
+MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README,
+`python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
+`python -m tests.study --json MEASURED.json` (and its `models` and `scale`), for docs/study.md.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ sys.path.insert(0, str(ROOT))
 
 from tests.bench import report  # noqa: E402
 from tests.bench.opencl import report as opencl_report  # noqa: E402
-
-BEGIN, END = "<!-- numbers -->\n", "<!-- /numbers -->\n"
+from tests.study import report as study_report  # noqa: E402
 
 
 def main(measured: Path) -> None:
     result = json.loads(measured.read_text(encoding="utf-8"))
-    if "chromium" in result:
+    name = "numbers"
+    if "study" in result:
+        page, table, name = ROOT / "docs/study.md", study_report.markdown(result), result["study"]
+    elif "chromium" in result:
         page, table = ROOT / "README.md", report.summary(result)
     else:
         page, table = ROOT / "docs" / "qcom.md", opencl_report.markdown(result)
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
     text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(before + BEGIN + table.strip() + "\n" + END + after, encoding="utf-8")
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    page.write_text(before + begin + table.strip() + "\n" + end + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from tests.bench import cases, flops, size, tiles
 from tests.bench.cases import Case
 from tests.bench.chromium import Chromium
 from tests.bench.server import Server, Site
-from tests.bench.side import PAGES, Effort, SideError, as_files, measure, middle
+from tests.bench.side import PAGES, Effort, as_files, measure, middle
+from tests.bench.worker import SideError
 
 PEER = Path(__file__).resolve().parent / "node_modules" / "onnxruntime-web"
 TOLERANCE = 1e-4

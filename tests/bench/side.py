@@ -15,6 +15,7 @@ import numpy as np
 from tests.bench.cases import Array
 from tests.bench.chromium import Chromium, Spent
 from tests.bench.server import Server
+from tests.bench.worker import SideError
 from tinyedge.export.verify.browser import decode
 
 PAGES = Path(__file__).resolve().parent / "pages"
@@ -41,10 +42,6 @@ class Effort:
     cpu: float = 3.0
     wall: float = 90.0
     block: float = 0.4
-
-
-class SideError(Exception):
-    """A side that gives no answer, with what it said."""
 
 
 def measure(

@@ -266,7 +266,7 @@ def suite_files(names: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def _driving() -> tuple[Path, dict[str, Any]]:
+def driving() -> tuple[Path, dict[str, Any]]:
     """The driving example with a narrow network: its model, and the options of its Makefile."""
     folder = FILES / "driving"
     script = ROOT / "examples" / "driving" / "model.py"
@@ -333,7 +333,7 @@ def cases(*, quick: bool) -> dict[str, Case]:
         turns = {n: (file, TARGETS[i % len(TARGETS)]) for i, (n, file) in enumerate(some)}
         return small | {f"onnx {n} {t}": Case(file, t) for n, (file, t) in turns.items()}
     real = models.paths(REAL)
-    drive, options = _driving()
+    drive, options = driving()
     for target in TARGETS:
         small |= {f"onnx {n} {target}": Case(f, target) for n, f in suite_files(SUITE).items()}
         small |= {f"{n} {target}": Case(real[n], target, REAL[n]) for n in REAL}

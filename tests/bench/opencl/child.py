@@ -6,16 +6,13 @@ to run, its answer has the first outputs; the others ask for facts, or what runs
 
 from __future__ import annotations
 
-import os
-import pickle
-import resource
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.bench.worker import measure, serve, spent
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -101,45 +98,27 @@ class C:
 RUNNERS = {"tinygrad": Tinygrad, "python": Python, "c": C}
 
 
-def spent() -> float:
-    """CPU seconds of this process so far, with those of compilers that it called."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+class _Side:
+    """Answers for one runner, which the first request names."""
 
+    def __init__(self) -> None:
+        self._runner: Any = None
+        self._arrays: Mapping[str, Array] = {}
 
-def measure(function: Callable[[], object], times: int) -> dict[str, float]:
-    """CPU and wall seconds of so many calls."""
-    cpu, wall = spent(), time.perf_counter()
-    for _ in range(times):
-        function()
-    return {"cpu": spent() - cpu, "wall": time.perf_counter() - wall}
-
-
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-
-    def answer(content: object) -> None:
-        pickle.dump(content, answers)
-        answers.flush()
-
-    try:
-        name, path, arrays = pickle.load(sys.stdin.buffer)
-        runner = RUNNERS[name](path)
-        outputs = runner.run(arrays)
-        answer({"cpu": spent(), "outputs": outputs})
-        while request := pickle.load(sys.stdin.buffer):
-            kind, times = request
-            if kind == "facts":
-                answer(runner.facts())
-            elif kind == "replay":
-                answer(measure(runner.replay, times))
-            else:
-                answer(measure(lambda: runner.run(arrays), times))
-    except Exception as error:
-        said = str(error).strip().splitlines()
-        answer({"error": " ".join([f"{type(error).__name__}:", *said[:2]])})
+    def __call__(self, request: Any) -> dict[str, Any]:
+        if self._runner is None:
+            name, path, self._arrays = request
+            self._runner = RUNNERS[name](path)
+            outputs = self._runner.run(self._arrays)
+            return {"cpu": spent(), "outputs": outputs}
+        kind, times = request
+        if kind == "facts":
+            facts: dict[str, Any] = self._runner.facts()
+            return facts
+        if kind == "replay":
+            return measure(self._runner.replay, times)
+        return measure(lambda: self._runner.run(self._arrays), times)
 
 
 if __name__ == "__main__":
-    main()
+    serve(_Side())

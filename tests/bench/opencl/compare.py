@@ -17,8 +17,9 @@ from tests.bench import cases
 from tests.bench.cases import CACHE, Array, Case
 from tests.bench.compare import export
 from tests.bench.opencl import peer
-from tests.bench.opencl.process import Child, SideError, caches, driver
+from tests.bench.opencl.process import Child, caches, driver
 from tests.bench.side import middle
+from tests.bench.worker import SideError
 from tinyedge.core.errors import TinyedgeError
 
 TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2}

@@ -24,7 +24,7 @@ import numpy as np
 
 from tests.bench import cases
 from tests.bench.opencl import process
-from tests.bench.opencl.child import measure
+from tests.bench.worker import measure
 from tinyedge.core.errors import TinyedgeError
 
 SECONDS = 0.06  # CPU time of a sample

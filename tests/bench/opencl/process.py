@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import pickle
-import selectors
-import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.bench.cases import CACHE, Array
 from tests.bench.opencl import peer
+from tests.bench.worker import SideError, Worker
 
 ROOT = Path(__file__).resolve().parents[3]
 VENDORS = Path("/etc/OpenCL/vendors")
-PATIENCE = 900.0  # seconds until a side must have answered
-
-
-class SideError(Exception):
-    """A side that gives no answer, with what it said."""
 
 
 def driver(name: str) -> dict[str, str]:
@@ -53,7 +44,7 @@ def caches(folder: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": str(folder / "pocl")}
 
 
-class Child:
+class Child(Worker):
     """A model or a bundle with its inputs. `first`: CPU seconds to the first outputs.
 
     runner: of child.RUNNERS. Raises SideError.
@@ -66,17 +57,11 @@ class Child:
         arrays: Mapping[str, Array],
         environment: Mapping[str, str],
     ) -> None:
-        self._said = tempfile.TemporaryFile()
         more = {"PYTHONPATH": os.pathsep.join([str(peer.FOLDER), str(ROOT)])}
         # tinygrad: its OpenCL backend, compiling in this process, so that its seconds are counted.
         more |= {"DEV": "CL", "PARALLEL": "0"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.bench.opencl.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={**os.environ, **more, **environment},
-        )
+        command = [sys.executable, "-W", "ignore", "-m", "tests.bench.opencl.child"]
+        super().__init__(command, {**more, **environment})
         try:
             answer = self.ask((runner, path, dict(arrays)))
         except SideError:
@@ -84,33 +69,3 @@ class Child:
             raise
         self.first: float = answer["cpu"]
         self.outputs: dict[str, Array] = answer["outputs"]
-
-    def ask(self, request: object) -> Any:
-        """Raises SideError."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
-            self._wait()
-            answer = pickle.load(self._process.stdout)
-        except (BrokenPipeError, EOFError):
-            status = self._process.wait()
-            self._said.seek(0)
-            said = self._said.read().decode(errors="replace").strip()[-200:]
-            raise SideError(f"the process ended with {status}: {said}") from None
-        if "error" in answer:
-            raise SideError(answer["error"])
-        return answer
-
-    def _wait(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            assert self._process.stdout is not None
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(PATIENCE):
-                self._process.kill()
-                raise SideError(f"nothing after {PATIENCE:.0f} s")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._said.close()

@@ -1,0 +1,111 @@
+"""`python -m tests.study`: generated kernels beside hand-written C and other libraries.
+
+    python -m tests.study                                   # operations, all sides (minutes)
+    python -m tests.study matmul softmax --sides hand tinyedge
+    python -m tests.study models resnet18 --threads 1       # models on one and two threads
+    python -m tests.study scale --json FILE --plots FOLDER
+
+Prints Markdown. What each figure means: docs/study.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.study import models, operate, operations, report, scale, sides
+from tests.study.sides import Effort
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    study = given.pop(0) if given[:1] and given[0] in STUDIES else "operations"
+    options = _parser(study).parse_args(given)
+    result = STUDIES[study](options)
+    if options.json:
+        text = json.dumps(result, indent=1) + "\n"
+        Path(options.json).write_text(text, encoding="utf-8")
+    if options.plots:
+        report.write_plots(result, Path(options.plots))
+    print(report.markdown(result))
+    return 0
+
+
+def _parser(study: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.study" + ("" if study == "operations" else f" {study}"),
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", metavar="FILE", help="write everything measured")
+    parser.add_argument("--plots", metavar="FOLDER", help="write plots as SVG files")
+    parser.add_argument("--rounds", type=int, default=3, help="blocks of runs a side (default 3)")
+    if study == "operations":
+        kinds = ", ".join(dict.fromkeys(case.kind for case in operations.cases().values()))
+        parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {kinds}; default: all")
+        _add_sides(parser, operations.SIDES, operations.SIDES)
+        parser.add_argument("--huge", action="store_true", help="also 100 million numbers")
+    elif study == "models":
+        names = ", ".join(models.ENTRIES)
+        parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
+        _add_sides(parser, models.SIDES, models.SIDES[:3])
+        parser.add_argument(
+            "--threads", type=int, nargs="+", default=[1, 2], help="default: 1, then 2"
+        )
+    else:
+        axes = ", ".join(scale.AXES)
+        parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"of {axes}; default: all")
+    return parser
+
+
+def _add_sides(
+    parser: argparse.ArgumentParser, names: Sequence[str], default: Sequence[str]
+) -> None:
+    parser.add_argument(
+        "--sides", nargs="+", choices=names, default=list(default), help="default: %(default)s"
+    )
+
+
+def _known(parser: argparse.ArgumentParser, given: Sequence[str], names: Sequence[str]) -> None:
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        parser.error(f"no such name: {', '.join(unknown)}; there are {', '.join(names)}")
+
+
+def _operations(options: argparse.Namespace) -> dict[str, Any]:
+    cases = operations.cases(huge=options.huge)
+    kinds = list(dict.fromkeys(case.kind for case in cases.values()))
+    _known(_parser("operations"), options.kinds, kinds)
+    wanted = options.kinds or kinds
+    chosen = {name: case for name, case in cases.items() if case.kind in wanted}
+    sides.install(options.sides)
+    effort = Effort(rounds=options.rounds)
+    return operate.measure(chosen, options.sides, effort, _say, split=not options.kinds)
+
+
+def _models(options: argparse.Namespace) -> dict[str, Any]:
+    _known(_parser("models"), options.models, list(models.ENTRIES))
+    sides.install(options.sides)
+    chosen = options.models or list(models.ENTRIES)
+    effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
+    return models.measure(chosen, options.sides, options.threads, effort, _say)
+
+
+def _scale(options: argparse.Namespace) -> dict[str, Any]:
+    _known(_parser("scale"), options.axes, list(scale.AXES))
+    return scale.measure(options.axes or list(scale.AXES), Effort(rounds=options.rounds), _say)
+
+
+STUDIES = {"operations": _operations, "models": _models, "scale": _scale}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

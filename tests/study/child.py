@@ -1,0 +1,285 @@
+"""The process of one side: `python -m tests.study.child`, driven by sides.Side.
+
+The first request of a task says what to run and is answered by its outputs; the others warm it up,
+or ask what runs take. It needs numpy, and what its side needs, nothing of tinyedge: torch has an
+environment of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.bench.worker import measure, serve
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a side is to run. Files, because other processes read them too."""
+
+    model: Path  # .onnx
+    bundle: Path  # what tinyedge made of it, built
+    inputs: Mapping[str, Path]  # .npy
+    threads: int
+    kind: str = ""  # of an operation
+    numbers: Mapping[str, int] | None = None
+    kernels: Path = Path()  # where hand-written kernels are kept
+
+    def arrays(self) -> Arrays:
+        return {name: np.load(file) for name, file in self.inputs.items()}
+
+
+class Tinyedge:
+    """The C runtime over the generated kernels; inputs and outputs are bound once."""
+
+    def __init__(self, task: Task) -> None:
+        import ctypes
+
+        from tests.runtimes_c.library import OUTPUTS, Context, Library, tensor
+
+        self._context = context = Context(Library(task.bundle), threads=task.threads)
+        context.bind(task.arrays())
+        self._outputs: Arrays = {}
+        for position in range(1024):
+            index = context.library.c.te_entry_port(context.model, 0, OUTPUTS, position)
+            if index < 0:
+                break
+            array = context.new(OUTPUTS, index)
+            context.check(
+                context.library.c.te_bind_output(
+                    context.context, index, ctypes.byref(tensor(array))
+                )
+            )
+            self._outputs[context.info(OUTPUTS, index).name.decode()] = array
+        self._run = context.library.c.te_run
+
+    def run(self) -> None:
+        status = self._run(self._context.context, 0)
+        if status:
+            self._context.check(status)
+
+    def outputs(self) -> Arrays:
+        return self._outputs
+
+    @staticmethod
+    def version() -> str:
+        return "this checkout, C runtime"
+
+
+class Hand:
+    """The hand-written kernel of an operation."""
+
+    def __init__(self, task: Task) -> None:
+        import onnx
+        from onnx import numpy_helper
+
+        from tests.study import hand
+
+        graph = onnx.load(task.model).graph
+        weights = [numpy_helper.to_array(tensor) for tensor in graph.initializer]
+        self._name = graph.output[0].name
+        arrays = list(task.arrays().values())
+        self._made = hand.Hand(task.kernels, task.kind, arrays, weights, task.numbers or {})
+        self.run = self._made.run
+
+    def outputs(self) -> Arrays:
+        return {self._name: self._made.result()}
+
+    @staticmethod
+    def version() -> str:
+        from tinyedge.targets.cpu.compiler import find
+
+        return find().version
+
+
+def _softmax(a: Array, out: Array) -> None:
+    np.subtract(a, a.max(-1, keepdims=True), out)
+    np.exp(out, out)
+    np.divide(out, out.sum(-1, keepdims=True), out)
+
+
+def _layer_norm(a: Array, scale: Array, shift: Array, out: Array) -> None:
+    np.subtract(a, a.mean(-1, keepdims=True), out)
+    variance = np.square(out).mean(-1, keepdims=True)
+    np.multiply(out, scale / np.sqrt(variance + np.float32(1e-12)), out)
+    np.add(out, shift, out)
+
+
+def _attention(q: Array, k: Array, v: Array, out: Array) -> None:
+    scores = q @ k.swapaxes(-1, -2)
+    np.multiply(scores, np.float32(q.shape[-1] ** -0.5), scores)
+    _softmax(scores, scores)
+    np.matmul(scores, v, out)
+
+
+def _multiply_add(a: Array, b: Array, c: Array, out: Array) -> None:
+    np.multiply(a, b, out)
+    np.add(out, c, out)
+
+
+NUMPY: Mapping[str, Callable[..., Any]] = {
+    "copy": lambda a, out: np.copyto(out, a),
+    "multiply-add": _multiply_add,
+    "sum": lambda a, out: np.sum(a, keepdims=True, out=out),
+    "softmax": _softmax,
+    "softmax of rows": _softmax,
+    "layer norm": _layer_norm,
+    "matmul": lambda a, w, out: np.matmul(a, w, out),
+    "attention": _attention,
+}
+
+
+class Numpy:
+    """numpy's functions, into arrays that were allocated before."""
+
+    def __init__(self, task: Task) -> None:
+        import onnx
+        from onnx import numpy_helper
+
+        graph = onnx.load(task.model).graph
+        given = [*task.arrays().values(), *map(numpy_helper.to_array, graph.initializer)]
+        port = graph.output[0]
+        self._out = np.empty([d.dim_value for d in port.type.tensor_type.shape.dim], np.float32)
+        self._name, self._given, self._function = port.name, given, NUMPY[task.kind]
+
+    def run(self) -> None:
+        self._function(*self._given, self._out)
+
+    def outputs(self) -> Arrays:
+        return {self._name: self._out}
+
+    @staticmethod
+    def version() -> str:
+        return np.__version__
+
+
+class Onnxruntime:
+    """Its CPU provider, inputs and outputs bound once."""
+
+    def __init__(self, task: Task) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = task.threads
+        options.inter_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(
+            str(task.model), options, providers=["CPUExecutionProvider"]
+        )
+        arrays = task.arrays()
+        names = [port.name for port in self._session.get_outputs()]
+        first = self._session.run(names, arrays)
+        self._results = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(value)
+            for name, value in zip(names, first, strict=True)
+        }
+        self._binding = self._session.io_binding()
+        for name, array in arrays.items():
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            self._binding.bind_ortvalue_input(name, value)
+        for name, value in self._results.items():
+            self._binding.bind_ortvalue_output(name, value)
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def outputs(self) -> Arrays:
+        return {name: value.numpy() for name, value in self._results.items()}
+
+    @staticmethod
+    def version() -> str:
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+
+class Torch:
+    """The graph in eager torch."""
+
+    def __init__(self, task: Task) -> None:
+        import torch
+
+        from tests.study.torch_graph import TorchGraph
+
+        torch.set_num_threads(task.threads)
+        self._graph = TorchGraph(task.model)
+        self._given = {name: torch.from_numpy(array) for name, array in task.arrays().items()}
+        self._results: dict[str, Any] = {}
+
+    def run(self) -> None:
+        self._results = self._graph.run(self._given)
+
+    def outputs(self) -> Arrays:
+        return {name: value.numpy() for name, value in self._results.items()}
+
+    @staticmethod
+    def version() -> str:
+        import torch
+
+        return str(torch.__version__)
+
+
+class Tinygrad:
+    """Its ONNX reader and TinyJit on its CPU device; what is measured is the replay."""
+
+    def __init__(self, task: Task) -> None:
+        from tests.bench.opencl.child import Tinygrad as Runner
+
+        self._runner, self._arrays = Runner(task.model), task.arrays()
+        for _ in range(3):  # TinyJit runs, captures, replays
+            self._results = self._runner.run(self._arrays)
+        self.run = self._runner.replay
+
+    def outputs(self) -> Arrays:
+        return self._results
+
+    @staticmethod
+    def version() -> str:
+        from importlib.metadata import version
+
+        return version("tinygrad")
+
+
+SIDES: Mapping[str, Callable[[Task], Any]] = {
+    side.__name__.lower(): side for side in (Tinyedge, Hand, Numpy, Onnxruntime, Torch, Tinygrad)
+}
+
+
+class _Answers:
+    """task: starts it, gives its outputs; warm: seconds of warm-ups; run: what runs take."""
+
+    def __init__(self) -> None:
+        self._side: Any = None
+
+    def __call__(self, request: Any) -> dict[str, Any]:
+        word, content = request
+        if word == "task":
+            self._side = None  # the memory of the one before it
+            name, task = content
+            self._side = SIDES[name](task)
+            self._side.run()
+            return {"outputs": self._side.outputs(), "version": self._side.version()}
+        if word == "warm":
+            return _warm(self._side.run, *content)
+        return measure(self._side.run, content)
+
+
+def _warm(run: Callable[[], Any], seconds: float, most: int) -> dict[str, float]:
+    """Runs until either is reached, at least one; what a run took, in CPU seconds."""
+    start, count, spent = time.perf_counter(), 0, 0.0
+    while count < most and (count == 0 or time.perf_counter() - start < seconds):
+        spent += measure(run, 1)["cpu"]
+        count += 1
+    return {"cpu": spent / count}
+
+
+if __name__ == "__main__":
+    serve(_Answers())

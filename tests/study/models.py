@@ -1,0 +1,132 @@
+"""Measures whole models: real ones, the onnx wheel's topologies, random weights, the example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tests.bench import cases as bench
+from tests.bench import flops
+from tests.process_replay import corpus
+from tests.realmodels import library, weights
+from tests.study import networks, sides
+from tests.study.child import Task
+from tests.study.sides import Effort, Say, Sides
+from tinyedge.core.errors import TinyedgeError
+
+SIDES = ("tinyedge", "onnxruntime", "torch", "tinygrad")
+Arrays = dict[str, bench.Array]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model at fixed sizes, with one set of inputs."""
+
+    load: Callable[[], Any]  # its file, or the model
+    feeds: Callable[[Path], Arrays]
+    size: str = ""
+    dims: Mapping[str, int | str] = field(default_factory=dict)
+
+
+def _real(case: bench.Case) -> Entry:
+    return Entry(
+        lambda: case.path,
+        lambda path: bench.inputs(case, bench.session(path)),
+        case.size,
+        dict(case.dims),
+    )
+
+
+def _known(name: str) -> Entry:
+    entry = library.ENTRIES[name]
+    return Entry(entry.load, lambda _: dict(library.feeds(name)[-1]), "", dict(entry.dims))
+
+
+def _drawn(path: Path) -> Arrays:
+    return networks.feeds(onnx.load(path))
+
+
+ENTRIES: dict[str, Entry] = {
+    **{name: Entry(make, _drawn) for name, make in networks.NETWORKS.items()},
+    **{name: _real(case) for name, case in bench.CASES.items()},
+    **{name: _known(name) for name in ("common", "slider", "smart_turn")},
+    **{f"light_{name}": _known(name) for name in weights.names()},
+    "driving": Entry(lambda: corpus.driving()[0], _drawn),
+}
+
+
+def measure(
+    chosen: Sequence[str], names: Sequence[str], threads: Sequence[int], effort: Effort, say: Say
+) -> dict[str, Any]:
+    """The report. names: the sides. A model that does not export has an error in place of times."""
+    rows: list[dict[str, Any]] = []
+    versions: dict[str, str] = {}
+    prepared = {name: _prepare(name, say) for name in chosen}
+    for count in threads:
+        with Sides(names, count) as running:
+            for name in chosen:
+                rows.append(_row(name, prepared[name], running, effort, say))
+            versions |= running.versions
+    return {
+        "study": "models",
+        "machine": sides.machine(),
+        "versions": versions,
+        "sides": list(names),
+        "threads": list(threads),
+        "rows": rows,
+    }
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model on the disk with its bundle, its inputs and the right outputs."""
+
+    task: Task
+    right: Arrays
+    flops: int
+    error: str = ""  # why there is no bundle
+
+
+def _prepare(name: str, say: Say) -> Prepared:
+    say(f"{name}: export")
+    entry = ENTRIES[name]
+    folder = sides.CACHE / "models" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = entry.load()
+    if not isinstance(path, Path):
+        onnx.save(path, folder / "model.onnx")
+        path = folder / "model.onnx"
+    arrays = entry.feeds(path)
+    right = bench.expected(bench.session(path), arrays)
+    bundle, error = folder / "model.tinyedge", ""
+    try:
+        sides.bundle(path, bundle, dims=dict(entry.dims))
+    except TinyedgeError as failed:
+        error = str(failed)
+    task = Task(path, bundle, sides.save(folder / "inputs", arrays), 1)
+    return Prepared(task, right, sum(flops.count(path, arrays).values()), error)
+
+
+def _row(name: str, prepared: Prepared, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
+    missing = ("tinyedge",) if prepared.error else ()
+    chosen = [side for side in running.names if side not in missing]
+    task = Task(**{**vars(prepared.task), "threads": running.threads})
+    found = sides.compare(
+        running,
+        chosen,
+        task,
+        prepared.right,
+        effort,
+        lambda side: say(f"{name}, {running.threads} threads: {side}"),
+    )
+    return {
+        "kind": name,
+        "size": ENTRIES[name].size,
+        "threads": running.threads,
+        "flops": prepared.flops,
+        "sides": {**{side: {"error": prepared.error} for side in missing}, **found},
+    }

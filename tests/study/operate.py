@@ -1,0 +1,95 @@
+"""Measures the operations: each on all sides in turn, beside the machine's two limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from tests.bench import cases as bench
+from tests.study import fits, hand, overhead, sides
+from tests.study.child import Task
+from tests.study.operations import Case
+from tests.study.sides import Effort, Say, Sides
+
+# Sizes through which t = a + b*n is laid: those that the second cache holds.
+FITTED = range(1_000, 100_001)
+
+
+def measure(
+    chosen: Mapping[str, Case], names: Sequence[str], effort: Effort, say: Say, *, split: bool
+) -> dict[str, Any]:
+    """The report. names: the sides. split: also where the time of a small run goes."""
+    with Sides(names) as running:
+        rows = [
+            _row(case, running, effort, lambda text, n=name: say(f"{n}: {text}"))
+            for name, case in chosen.items()
+        ]
+    result: dict[str, Any] = {
+        "study": "operations",
+        "machine": sides.machine(),
+        "versions": running.versions,
+        "fma": hand.fma_limit(sides.KERNELS),
+        "rows": rows,
+        "fits": fitted(rows),
+    }
+    if split:
+        result["overhead"] = overhead.measure(say)
+    return result
+
+
+def _row(case: Case, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
+    folder = sides.CACHE / "operations" / case.name.replace(" ", "-").replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / "operation.onnx"
+    onnx.save(case.make(), model)
+    arrays = case.arrays()
+    task = Task(
+        model,
+        sides.bundle(model, folder / "operation.tinyedge"),
+        sides.save(folder / "inputs", arrays),
+        running.threads,
+        case.kind,
+        case.numbers,
+        sides.KERNELS,
+    )
+    right = bench.expected(bench.session(model), arrays)
+    chosen = [side for side in running.names if side in case.sides]
+    found = sides.compare(running, chosen, task, right, effort, say)
+    return {
+        "kind": case.kind,
+        "size": case.size,
+        "flops": case.flops,
+        "bytes": case.bytes,
+        "bound": case.bound,
+        "sides": found,
+    }
+
+
+def fitted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """By kind and side a and b of t = a + b*n over rows of one size each, and the n at which the
+    side takes as long as tinyedge does.
+    """
+    points: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        count = _count(row["size"])
+        if row["bound"] == "memory" and count in FITTED:
+            for side, facts in row["sides"].items():
+                if "cpu" in facts:
+                    found = points.setdefault((row["kind"], side), {})
+                    found[count] = facts["cpu"]["median"]
+    lines = {key: fits.line(found) for key, found in points.items() if len(found) > 1}
+    made = []
+    for (kind, side), line in lines.items():
+        ours = lines.get((kind, "tinyedge"))
+        meets = line.meets(ours) if ours is not None and side != "tinyedge" else None
+        made.append({"kind": kind, "side": side, "a": line.a, "b": line.b, "equal": meets})
+    return made
+
+
+def _count(size: str) -> int:
+    """10K as 10000; 0 for what is no single number."""
+    units = {"K": 1_000, "M": 1_000_000}
+    number, unit = (size[:-1], units[size[-1]]) if size[-1:] in units else (size, 1)
+    return round(float(number) * unit) if number.replace(".", "").isdigit() else 0

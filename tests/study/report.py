@@ -1,0 +1,393 @@
+"""What was measured as Markdown tables, and as plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.report import MISSING, Table, as_markdown
+from tests.study import fits
+from tests.study.operations import SIDES
+from tests.study.plot import Series, svg
+
+Result = Mapping[str, Any]
+
+
+def markdown(result: Result) -> str:
+    tables, notes = {"operations": _operations, "models": _models, "scale": _scale}[
+        result["study"]
+    ](result)
+    return as_markdown(tables, [*notes, _machine(result)])
+
+
+def plots(result: Result) -> dict[str, str]:
+    """SVG files by name."""
+    if result["study"] == "operations":
+        made = {"roofline.svg": _roofline(result)}
+        for kind in dict.fromkeys(fit["kind"] for fit in result["fits"]):
+            made[f"{kind.replace(' ', '-')}.svg"] = _against_size(result, kind)
+        return made
+    if result["study"] == "scale":
+        return {
+            "scale-run.svg": _scaled(result, "run"),
+            "scale-export.svg": _scaled(result, "export"),
+        }
+    return {"models.svg": _model_roofline(result)}
+
+
+def write_plots(result: Result, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in plots(result).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def digits(value: float) -> str:
+    """Three significant digits."""
+    if value == 0:
+        return "0"
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def time(seconds: float) -> str:
+    """With its unit: ns, us, ms or s."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return f"{digits(seconds / scale)} {unit}"
+    return f"{digits(seconds * 1e9)} ns"
+
+
+def median(sides: Result, name: str, clock: str = "cpu") -> float | None:
+    found = sides.get(name, {}).get(clock)
+    return None if found is None else float(found["median"])
+
+
+def _spread(facts: Result, clock: str = "cpu") -> str:
+    found = facts[clock]
+    ends = "-".join(digits(found[end] * 1e3) for end in ("least", "greatest"))
+    return f"{digits(found['median'] * 1e3)} ({ends})"
+
+
+def _ratio(a: float | None, b: float | None) -> str:
+    return MISSING if a is None or not b else f"{a / b:.2f}x"
+
+
+def _milliseconds(sides: Result, name: str) -> str:
+    found = median(sides, name)
+    return MISSING if found is None else digits(found * 1e3)
+
+
+def _off(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.0e}"
+
+
+def _machine(result: Result) -> str:
+    facts = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return (
+        f"{facts['processor']}, {facts['processors']} processors, vectors of {facts['vectors']} "
+        f"floats. {versions}."
+    )
+
+
+def _failures(rows: Sequence[Result]) -> list[str]:
+    notes = []
+    for row in rows:
+        for side, facts in row["sides"].items():
+            name = f"{row['kind']} {row['size']}, {side}"
+            if "error" in facts:
+                notes.append(f"{name}: {facts['error'][:200]}")
+            elif facts["off"] > 1e-4:
+                notes.append(f"{name}: off by {facts['off']:.1e} from onnxruntime")
+    return notes
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def bandwidth(row: Result, side: str) -> float | None:
+    """Bytes a second that a side moves at least."""
+    found = median(row["sides"], side)
+    return None if found is None else row["bytes"] / found
+
+
+def copies(rows: Sequence[Result]) -> list[tuple[int, float]]:
+    """Bytes moved and bytes a second of the copies by hand: what memory of each size gives."""
+    return [
+        (row["bytes"], rate)
+        for row in rows
+        if row["kind"] == "copy" and (rate := bandwidth(row, "hand")) is not None
+    ]
+
+
+def copy_rate(rows: Sequence[Result], bytes: int) -> float | None:
+    """Bytes a second of the copy whose traffic is nearest."""
+    measured = copies(rows)
+    if not measured:
+        return None
+    return min(measured, key=lambda pair: max(pair[0], bytes) / max(1, min(pair[0], bytes)))[1]
+
+
+def _operations(result: Result) -> tuple[list[Table], list[str]]:
+    rows = result["rows"]
+    memory, arithmetic = (
+        [row for row in rows if row["bound"] == bound] for bound in ("memory", "arithmetic")
+    )
+    tables = [
+        (
+            "Bound by memory: CPU ms a run",
+            _headings("GB/s", "of copy"),
+            [_moved(r, rows) for r in memory],
+        ),
+        (
+            "Bound by arithmetic: CPU ms a run",
+            _headings("GFLOP/s", "of the FMA limit"),
+            [_computed(row, result["fma"]) for row in arithmetic],
+        ),
+        _fits(result["fits"]),
+    ]
+    if "overhead" in result:
+        tables.append(_overhead(result["overhead"]))
+    notes = [
+        f"FMA limit: {result['fma'] / 1e9:.0f} GFLOP/s on one thread, of multiplies and adds in "
+        "registers. tinyedge: the C runtime. CPU time on one thread, medians of blocks of runs in "
+        "turn after warm-ups, (least-greatest).",
+    ]
+    return [table for table in tables if table[2]], [*notes, *_failures(rows)]
+
+
+def _headings(rate: str, limit: str) -> list[str]:
+    return ["operation", *SIDES, "of hand", "of onnxruntime", rate, f"{limit}", f"by hand, {limit}"]
+
+
+def _common(row: Result) -> list[str]:
+    sides = row["sides"]
+    ours = sides.get("tinyedge", {})
+    return [
+        f"{row['kind']} {row['size']}",
+        *(
+            _spread(ours) if side == "tinyedge" and "cpu" in ours else _milliseconds(sides, side)
+            for side in SIDES
+        ),
+        _ratio(median(sides, "tinyedge"), median(sides, "hand")),
+        _ratio(median(sides, "tinyedge"), median(sides, "onnxruntime")),
+    ]
+
+
+def _moved(row: Result, rows: Sequence[Result]) -> list[str]:
+    limit = copy_rate(rows, row["bytes"])
+    rates = [bandwidth(row, side) for side in ("tinyedge", "hand")]
+    shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
+    return [*_common(row), shown, *(_ratio(rate, limit) for rate in rates)]
+
+
+def _computed(row: Result, limit: float) -> list[str]:
+    found = [median(row["sides"], side) for side in ("tinyedge", "hand")]
+    rates = [None if seconds is None else row["flops"] / seconds for seconds in found]
+    shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
+    return [*_common(row), shown, *(_ratio(rate, limit) for rate in rates)]
+
+
+def _fits(found: Sequence[Result]) -> Table:
+    headings = ["operation", "side", "a", "b", "as long as tinyedge at n ="]
+    rows = [
+        [
+            fit["kind"],
+            fit["side"],
+            time(fit["a"]),
+            f"{time(fit['b'] * 1000)} for 1000",
+            MISSING if fit["equal"] is None else digits(fit["equal"]),
+        ]
+        for fit in found
+    ]
+    return "t = a + bn, from 1K to 100K numbers", headings, rows
+
+
+def _overhead(found: Result) -> Table:
+    rows = [
+        ["graph: import and compile, CPU", time(found["export"]["a"])],
+        ["graph: each node of a chain, CPU", time(found["export"]["b"])],
+        *([name, time(facts["median"])] for name, facts in found["steps"].items()),
+        ["run: without launches", time(found["launch"]["a"])],
+        ["run: each launch, with its product of 16 by 16x16", time(found["launch"]["b"])],
+        ["run: a second thread woken and waited for, a launch", time(max(0.0, found["wake"]))],
+    ]
+    return "Where the time of a small run goes", ["step", "time"], rows
+
+
+def _roofline(result: Result) -> str:
+    """GFLOP/s over FLOPs a byte, below what memory and the FMA unit give."""
+    rows = [row for row in result["rows"] if row["flops"]]
+    limit = result["fma"]
+    reach = [row["flops"] / row["bytes"] for row in rows]
+    roofs = []
+    for name, rates in _roofs(result["rows"]).items():
+        edge = [min(reach) / 1.5, limit / rates, max(reach) * 1.5]
+        points = [(x, min(limit, x * rates) / 1e9) for x in edge]
+        roofs.append(Series(f"roof, {name}", points))
+    marks = []
+    for side in ("hand", "tinyedge", "onnxruntime"):
+        here = [row for row in rows if median(row["sides"], side) is not None]
+        points = [
+            (row["flops"] / row["bytes"], row["flops"] / (median(row["sides"], side) or 1) / 1e9)
+            for row in here
+        ]
+        labels = [f"{row['kind']} {row['size']}" for row in here]
+        marks.append(Series(side, points, joined=False, labels=labels))
+    return svg("Roofline, one thread", "FLOP a byte", "GFLOP/s", [*roofs, *marks])
+
+
+def _roofs(rows: Sequence[Result]) -> dict[str, float]:
+    """The fastest copy, and that of the most bytes."""
+    measured = copies(rows)
+    if not measured:
+        return {}
+    return {"a cache": max(rate for _, rate in measured), "memory": max(measured)[1]}
+
+
+def _against_size(result: Result, kind: str) -> str:
+    series = []
+    for side in SIDES:
+        points = [
+            (row["bytes"], seconds * 1e6)
+            for row in result["rows"]
+            if row["kind"] == kind and (seconds := median(row["sides"], side)) is not None
+        ]
+        if points:
+            series.append(Series(side, points))
+    return svg(kind, "bytes moved at least", "CPU us a run", series)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def _models(result: Result) -> tuple[list[Table], list[str]]:
+    tables = []
+    for threads in result["threads"]:
+        rows = [row for row in result["rows"] if row["threads"] == threads]
+        shown = [_model(row, result["sides"]) for row in rows]
+        ratios = [
+            ours / theirs
+            for row in rows
+            if (ours := median(row["sides"], "tinyedge", "wall"))
+            and (theirs := median(row["sides"], "onnxruntime", "wall"))
+        ]
+        if ratios:
+            mean = f"{fits.geometric_mean(ratios):.2f}x"
+            others = [""] * (len(_model_headings(result["sides"])) - 3)
+            shown.append(["geometric mean", "", mean, *others])
+        title = f"{threads} thread" + ("s" if threads > 1 else "")
+        tables.append((title, _model_headings(result["sides"]), shown))
+    notes = [
+        "ms: by the clock, medians of blocks of runs in turn; CPU ms: of all threads. Ratios are "
+        "tinyedge over the other. GFLOP: of convolutions and products alone; off by: of the "
+        "greatest output, from onnxruntime.",
+    ]
+    return tables, [*notes, *_failures(result["rows"])]
+
+
+def _model_headings(sides: Sequence[str]) -> list[str]:
+    others = [side for side in sides if side not in ("tinyedge", "onnxruntime")]
+    return [
+        "model",
+        "ms: tinyedge / onnxruntime",
+        "ratio",
+        "CPU ms: tinyedge / onnxruntime",
+        *(part for side in others for part in (f"{side}, ms", "ratio")),
+        "GFLOP",
+        "GFLOP/s: tinyedge / onnxruntime",
+        "off by",
+    ]
+
+
+def _model(row: Result, names: Sequence[str]) -> list[str]:
+    sides = row["sides"]
+    pair = ("tinyedge", "onnxruntime")
+    walls = [median(sides, side, "wall") for side in pair]
+    cpus = [median(sides, side) for side in pair]
+    cells = [
+        f"{row['kind']} {row['size']}".strip(),
+        _pair(walls, 1e3),
+        _ratio(*walls),
+        _pair(cpus, 1e3),
+    ]
+    for side in names:
+        if side not in pair:
+            found = median(sides, side, "wall")
+            cells += [MISSING if found is None else digits(found * 1e3), _ratio(walls[0], found)]
+    rates = [None if seconds is None else row["flops"] / seconds for seconds in walls]
+    off = sides.get("tinyedge", {}).get("off")
+    return [*cells, digits(row["flops"] / 1e9), _pair(rates, 1e-9), _off(off)]
+
+
+def _pair(values: Sequence[float | None], scale: float) -> str:
+    return " / ".join(MISSING if value is None else digits(value * scale) for value in values)
+
+
+def _model_roofline(result: Result) -> str:
+    """Each model's rate against its work, on the first number of threads."""
+    series = []
+    for side in result["sides"]:
+        rows = [row for row in result["rows"] if row["threads"] == result["threads"][0]]
+        rows = [row for row in rows if median(row["sides"], side) is not None and row["flops"]]
+        points = [
+            (row["flops"] / 1e9, row["flops"] / (median(row["sides"], side, "wall") or 1) / 1e9)
+            for row in rows
+        ]
+        labels = [row["kind"] for row in rows]
+        if points:
+            series.append(Series(side, points, joined=False, labels=labels))
+    return svg("Models", "GFLOP a run", "GFLOP/s", series)
+
+
+# --- scale ----------------------------------------------------------------------------------------
+
+
+def _scale(result: Result) -> tuple[list[Table], list[str]]:
+    rows = [
+        [
+            row["axis"],
+            str(row["n"]),
+            str(row["nodes"]),
+            digits(row["flops"] / 1e9),
+            time(row["export"]),
+            time(row["run"]),
+            digits(row["flops"] / row["run"] / 1e9),
+            str(row["launches"]),
+            _off(row["off"]),
+        ]
+        for row in result["rows"]
+    ]
+    headings = [
+        "axis",
+        "n",
+        "nodes",
+        "GFLOP",
+        "export, CPU",
+        "run, CPU",
+        "GFLOP/s",
+        "launches",
+        "off by",
+    ]
+    slopes = [
+        [fit["axis"], fit["of"], f"{fit['power']:.2f}", fit["line"]] for fit in result["slopes"]
+    ]
+    return [
+        ("Growth", headings, rows),
+        ("Slopes", ["axis", "what", "grows as n to the power", "line"], slopes),
+    ], [
+        "tinyedge alone, one thread, the C runtime. Export: without a golden case, and without the "
+        "C compiler."
+    ]
+
+
+def _scaled(result: Result, what: str) -> str:
+    over = "flops" if what == "run" else "nodes"
+    series = []
+    for axis in dict.fromkeys(row["axis"] for row in result["rows"]):
+        points = [(row[over], row[what] * 1e3) for row in result["rows"] if row["axis"] == axis]
+        series.append(Series(axis, points))
+    return svg(f"{what} against {over}", over, "CPU ms", series)

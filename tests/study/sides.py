@@ -1,0 +1,214 @@
+"""The sides: a process each, what it needs installed, and measuring all of them in turn.
+
+torch comes from the environment in which tests/exporters write its files, tinygrad from the folder
+of tests/bench/opencl; both are made when they are first needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tinyedge
+from tests.bench import cases
+from tests.bench.opencl import peer
+from tests.bench.side import middle
+from tests.bench.worker import SideError, Worker
+from tests.study.child import Array, Task
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "study"
+KERNELS = CACHE / "kernels"
+TORCH = ROOT / ".cache" / "exporters" / "torch" / "bin" / "python"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """rounds: blocks of runs a side, in turn; block: CPU seconds of each. Before them warm-ups for
+    so many seconds, at most so many. patience: seconds until a side must have answered.
+    """
+
+    rounds: int = 3
+    block: float = 0.03
+    warm: float = 0.06
+    most_warm: int = 100
+    patience: float = 300.0
+
+
+def install(names: Iterable[str]) -> None:
+    """What these sides need and this machine lacks. Raises RuntimeError."""
+    if "tinygrad" in names:
+        peer.install()
+    if "torch" in names and not TORCH.exists():
+        done = subprocess.run([ROOT / "scripts" / "setup", "exporters", "torch"], check=False)
+        if done.returncode:
+            raise RuntimeError("scripts/setup could not install torch; see above")
+
+
+def environment(side: str, threads: int) -> dict[str, str]:
+    """The variables that a side's process gets: none may take more threads than it is given."""
+    folders = [str(ROOT), *([str(peer.FOLDER)] if side == "tinygrad" else [])]
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM_CPU_THREADS")
+    return {
+        "PYTHONPATH": os.pathsep.join(folders),
+        **dict.fromkeys(names, str(threads)),
+        # tinygrad: C by clang, compiled in this process
+        **({"DEV": "CPU", "PARALLEL": "0"} if side == "tinygrad" else {}),
+    }
+
+
+class Sides:
+    """Processes of sides by name, each started when it is first asked and again after it ended."""
+
+    def __init__(self, names: Iterable[str], threads: int = 1) -> None:
+        self.names, self.threads = tuple(names), threads
+        self.versions: dict[str, str] = {}
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Sides:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+    def ask(self, side: str, word: str, content: object, patience: float) -> Any:
+        """Raises SideError."""
+        worker = self._workers.get(side)
+        if worker is None or worker.ended:
+            if worker is not None:
+                worker.close()
+            python = str(TORCH) if side == "torch" else sys.executable
+            command = [python, "-W", "ignore", "-m", "tests.study.child"]
+            worker = Worker(command, environment(side, self.threads))
+            self._workers[side] = worker
+        return worker.ask((word, content), patience)
+
+    def start(self, side: str, task: Task, patience: float) -> dict[str, Array]:
+        """The side's outputs, of one run. Raises SideError."""
+        answer = self.ask(side, "task", (side, task), patience)
+        self.versions[side] = answer["version"]
+        outputs: dict[str, Array] = answer["outputs"]
+        return outputs
+
+
+def compare(
+    sides: Sides,
+    chosen: Iterable[str],
+    task: Task,
+    right: Mapping[str, Array],
+    effort: Effort,
+    say: Say,
+) -> dict[str, dict[str, Any]]:
+    """By side `cpu` and `wall`, seconds of a run (median, least, greatest), and `off`: of
+    max|a-b| / max|b| the greatest over the outputs; or `error`, where a side gives no answer.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for side in chosen:
+        say(side)
+        try:
+            outputs = sides.start(side, task, effort.patience)
+            found[side] = {"off": difference(outputs, right)}
+        except SideError as error:
+            found[side] = {"error": str(error)}
+    alive = [side for side, facts in found.items() if "error" not in facts]
+    for side, samples in _runs(sides, alive, effort).items():
+        found[side] |= samples
+    return found
+
+
+def difference(outputs: Mapping[str, Array], right: Mapping[str, Array]) -> float:
+    """Of max|a-b| / max|b| the greatest; infinity where an output is missing."""
+    return max(
+        cases.error(outputs[name], value) if name in outputs else float("inf")
+        for name, value in right.items()
+    )
+
+
+def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:
+    """What runs take: blocks in turn, each round begins with another side."""
+    counts, samples = {}, {}
+    for side in names:
+        warm = (effort.warm, effort.most_warm)
+        once = sides.ask(side, "warm", warm, effort.patience)["cpu"]
+        counts[side] = max(1, round(effort.block / max(once, 1e-7)))
+        samples[side] = {"cpu": [], "wall": []}
+    for turn in range(effort.rounds):
+        shift = turn % max(1, len(names))
+        for side in names[shift:] + names[:shift]:
+            spent = sides.ask(side, "run", counts[side], effort.patience)
+            for clock, values in samples[side].items():
+                values.append(spent[clock] / counts[side])
+    return {
+        side: {clock: middle(values) for clock, values in found.items()}
+        for side, found in samples.items()
+    }
+
+
+def save(folder: Path, arrays: Mapping[str, Array]) -> dict[str, Path]:
+    """The inputs as files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for number, (name, array) in enumerate(arrays.items()):
+        files[name] = folder / f"{number}.npy"
+        np.save(files[name], array)
+    return files
+
+
+def bundle(model: Path | str, out: Path, **options: Any) -> Path:
+    """What tinyedge makes of a model for the cpu, with its library built. Raises TinyedgeError and
+    RuntimeError.
+    """
+    tinyedge.export_onnx(
+        model, target="cpu", out=out, golden=False, force=True, warn=lambda _: None, **options
+    )
+    build(out)
+    return out
+
+
+def build(folder: Path) -> None:
+    """`make shared`, with the runtime's objects of the first bundle: it is the same in all."""
+    kept, made = CACHE / "runtime", folder / "build"
+    sources = [folder / "Makefile", *sorted((folder / "runtime").glob("*"))]
+    stamp = "".join(source.read_text("ascii") for source in sources)
+    same = kept.is_dir() and (kept / "stamp").read_text("ascii") == stamp
+    if same:
+        made.mkdir(exist_ok=True)
+        shutil.copy(kept / "flags", made)
+        for file in kept.glob("*.o"):
+            shutil.copy(file, made)
+    command = ["make", "-s", "-C", str(folder), "shared"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"make failed in {folder}: {done.stderr.strip()[-300:]}")
+    if not same:
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(made, kept, ignore=shutil.ignore_patterns("model.o", "*.so", "run"))
+        (kept / "stamp").write_text(stamp, encoding="ascii")
+
+
+def machine() -> dict[str, Any]:
+    """What everything was measured on."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    found = dict(
+        [part.strip() for part in line.split(":", 1)] for line in reversed(lines) if ":" in line
+    )
+    from tests.study import hand
+
+    return {
+        "processor": f"{found.get('model name', 'unknown')}, family {found.get('cpu family', '-')}"
+        f" model {found.get('model', '-')}",
+        "processors": os.cpu_count(),
+        "vectors": hand.lanes(),
+    }

@@ -1,0 +1,356 @@
+"""What the study measures is right: every side computes the same; it never asserts on a time."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.bench import cases as bench
+from tests.bench import flops
+from tests.bench.worker import SideError
+from tests.study import (
+    __main__,
+    fits,
+    hand,
+    models,
+    networks,
+    operate,
+    operations,
+    overhead,
+    plot,
+    report,
+    scale,
+    sides,
+)
+from tests.study.operations import Case
+from tests.study.sides import Effort
+
+QUICK = Effort(rounds=1, block=0.0, warm=0.0, most_warm=1)
+HERE = ("tinyedge", "hand", "numpy", "onnxruntime")  # the sides that need no other environment
+INSTALLED = (
+    *HERE,
+    *(("torch",) if sides.TORCH.exists() else ()),
+    *(("tinygrad",) if sides.peer.FOLDER.is_dir() else ()),
+)
+
+# Small ones of each kind, with what the kernels must get right beside whole tiles and vectors: rows
+# and columns that are left over, images narrower than a tile, a block of channels, odd counts.
+SMALL = {
+    case.name: case
+    for case in (
+        operations.elementwise("copy", 1003),
+        operations.elementwise("multiply-add", 1003),
+        operations.elementwise("multiply-add", 300_007),
+        operations.elementwise("sum", 1003),
+        operations.elementwise("softmax", 1003),
+        operations.softmax_rows(7_000),
+        operations.layer_norm(3, 96),
+        operations.matmul(70),
+        operations.matmul(275),
+        operations.convolution("conv 3x3", 14, 16, 40, 3),
+        operations.convolution("conv 3x3", 8, 256, 48, 3),
+        operations.convolution("conv 3x3", 6, 8, 24, 3),
+        operations.convolution("conv 1x1", 5, 24, 36, 1),
+        operations.convolution("first layer 7x7/2", 32, 3, 64, 7, 2),
+        operations.convolution("depthwise 3x3", 9, 32, 32, 3, depthwise=True),
+        operations.convolution("depthwise 3x3/2", 10, 48, 48, 3, 2, depthwise=True),
+        operations.attention(2, 37, 64),
+        operations.attention(1, 130, 32),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the study keeps, in a folder of this run."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sides, "CACHE", folder)
+        patch.setattr(sides, "KERNELS", folder / "kernels")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def measured(cache: Path) -> dict[str, Any]:
+    """All small operations on all sides that are installed."""
+    return operate.measure(SMALL, INSTALLED, QUICK, lambda _: None, split=False)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_all_sides_compute_the_same(name: str, measured: dict[str, Any]) -> None:
+    """As onnxruntime does, to what single precision leaves of sums in another order."""
+    case = SMALL[name]
+    (row,) = (r for r in measured["rows"] if f"{r['kind']} {r['size']}" == name)
+    assert set(row["sides"]) == {side for side in INSTALLED if side in case.sides}
+    assert not [facts["error"] for facts in row["sides"].values() if "error" in facts]
+    for side, facts in row["sides"].items():
+        assert facts["off"] < 2e-5, side
+        assert facts["cpu"]["least"] <= facts["cpu"]["median"] <= facts["cpu"]["greatest"]
+
+
+@pytest.mark.parametrize("tile", hand.tiles(), ids=str)
+def test_every_tile_computes_the_same(tile: tuple[int, int], cache: Path) -> None:
+    """The fastest is chosen by time, so each must be right where it can be taken."""
+    kernels = hand.compiled(cache / "kernels", tile)
+    tried = 0
+    for case in SMALL.values():
+        if case.kind not in hand.TILED:
+            continue
+        model = case.make()
+        weights = [onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
+        arrays = case.arrays()
+        try:
+            run, result = hand.KINDS[case.kind](
+                kernels, list(arrays.values()), weights, case.numbers
+            )
+        except ValueError:  # the tile is larger than the image
+            continue
+        run()
+        (right,) = bench.expected(bench.session(model.SerializeToString()), arrays).values()
+        assert bench.error(result(), right) < 2e-5, case.name
+        tried += 1
+    assert tried >= 5
+
+
+def test_a_long_softmax_by_hand(cache: Path) -> None:
+    """Beyond the caches it goes block by block: the greatest comes late, and the end is odd."""
+    count = (1 << 22) + 5003
+    x = np.linspace(-3, 3, count, dtype=np.float32)
+    out = hand.aligned(x.shape)
+    kernels = hand.compiled(cache / "kernels", hand.tiles()[0])
+    kernels("softmax", x, out, 1, count)()
+    right = np.exp(x.astype(np.float64) - 3)
+    right /= right.sum()
+    np.testing.assert_allclose(out, right, rtol=3e-5)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_work_and_traffic_are_those_of_the_graph(name: str, tmp_path: Path) -> None:
+    """FLOPs of contractions as tests/bench counts them; bytes of inputs, weights and outputs."""
+    case = SMALL[name]
+    model = case.make()
+    onnx.save(model, tmp_path / "m.onnx")
+    arrays = case.arrays()
+    counted = sum(flops.count(tmp_path / "m.onnx", arrays).values())
+    if counted:
+        assert case.flops == counted
+    moved = [*arrays.values(), *map(onnx.numpy_helper.to_array, model.graph.initializer)]
+    moved += bench.expected(bench.session(tmp_path / "m.onnx"), arrays).values()
+    assert case.bytes == sum(array.nbytes for array in moved)
+
+
+def test_a_side_that_fails_has_its_error(cache: Path, tmp_path: Path) -> None:
+    """The others are measured; the same process answers for the next task."""
+    case = SMALL["matmul 70"]
+    model = tmp_path / "m.onnx"
+    onnx.save(case.make(), model)
+    arrays = case.arrays()
+    files = sides.save(tmp_path, arrays)
+    right = bench.expected(bench.session(model), arrays)
+    broken = sides.Task(model, tmp_path, files, 1, "no such kind", {}, sides.KERNELS)
+    whole = sides.Task(model, tmp_path, files, 1, case.kind, case.numbers, sides.KERNELS)
+    with sides.Sides(("numpy", "onnxruntime")) as running:
+        found = sides.compare(running, running.names, broken, right, QUICK, lambda _: None)
+        assert "no such kind" in found["numpy"]["error"]
+        assert found["onnxruntime"]["off"] == 0
+        again = sides.compare(running, ["numpy"], whole, right, QUICK, lambda _: None)
+        assert again["numpy"]["off"] < 1e-5
+        with pytest.raises(SideError, match="no such side"):
+            running.start("no such side", whole, 60.0)
+
+
+def test_wrong_outputs_show() -> None:
+    right = {"y": np.array([1.0, 4.0], np.float32), "z": np.array([2.0], np.float32)}
+    assert sides.difference({**right, "y": np.array([1.0, 3.0], np.float32)}, right) == 0.25
+    assert math.isinf(sides.difference({"y": right["y"]}, right))
+
+
+def test_a_chain_has_a_launch_for_each_product(cache: Path) -> None:
+    """Else the slope over its length is not that of a launch."""
+    bundle = overhead._bundle(cache / "chain", overhead.chain(4))
+    steps = json.loads((bundle / "manifest.json").read_text("ascii"))["steps"]
+    assert [step["op"] for step in steps].count("launch") == 4
+
+
+def test_a_bundle_built_with_kept_objects_is_the_same_library(cache: Path) -> None:
+    """The second takes the runtime's objects from the first."""
+    first = overhead._bundle(cache / "first", overhead.chain(1))
+    kept = cache / "runtime"
+    assert (kept / "stamp").is_file() and not (kept / "model.o").exists()
+    second = overhead._bundle(cache / "second", overhead.chain(1))
+    libraries = [path / "build" / "libtinyedge.so" for path in (first, second)]
+    assert libraries[0].read_bytes() == libraries[1].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["gpt_step", "mobilenet_v2"])
+def test_networks_agree_on_all_sides(name: str, cache: Path) -> None:
+    names = [side for side in ("tinyedge", "onnxruntime", "torch") if side in INSTALLED]
+    result = models.measure([name], names, [1, 2], QUICK, lambda _: None)
+    assert [row["threads"] for row in result["rows"]] == [1, 2]
+    for row in result["rows"]:
+        assert {side: facts.get("error") for side, facts in row["sides"].items()} == dict.fromkeys(
+            names
+        )
+        assert max(facts["off"] for facts in row["sides"].values()) < 1e-4
+    text = report.markdown(result)
+    assert text.count("geometric mean") == 2
+
+
+@pytest.mark.parametrize(
+    "name, millions, parameters",
+    [
+        # of the papers and of torchvision: multiplies and adds (half the FLOPs), weights
+        ("mobilenet_v2", 300, 3.5),
+        ("resnet18", 1_814, 11.7),
+        ("resnet50", 4_089, 25.6),
+        ("efficientnet_b0", 385, 5.3),
+    ],
+)
+def test_networks_have_the_published_sizes(
+    name: str, millions: float, parameters: float, tmp_path: Path
+) -> None:
+    model = networks.NETWORKS[name]()
+    onnx.save(model, tmp_path / "m.onnx")
+    counted = sum(flops.count(tmp_path / "m.onnx", networks.feeds(model)).values())
+    assert counted / 2e6 == pytest.approx(millions, rel=0.01)
+    weights = sum(math.prod(tensor.dims) for tensor in model.graph.initializer)
+    assert weights / 1e6 == pytest.approx(parameters, rel=0.02)
+
+
+def test_growth_of_two_sizes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axis = scale.Axis((2, 4), lambda n: networks.plain(n, 8, 4))
+    monkeypatch.setattr(scale, "AXES", {"layers": axis})
+    result = scale.measure(["layers"], QUICK, lambda _: None)
+    first, second = result["rows"]
+    assert (first["nodes"], second["nodes"]) == (4, 8)
+    assert max(first["off"], second["off"]) < 1e-5
+    assert second["launches"] > first["launches"]
+    assert {slope["of"] for slope in result["slopes"]} == {
+        "export against nodes",
+        "run against flops",
+    }
+    assert "| layers | 4 | 8 |" in report.markdown(result)
+
+
+@pytest.mark.parametrize("a, b", [(3e-6, 2e-9), (0.0, 5e-9)])
+def test_a_line_is_found_again(a: float, b: float) -> None:
+    sizes = (1_000, 10_000, 1_000_000)
+    found = fits.line({n: a + b * n for n in sizes})
+    assert found.a == pytest.approx(a, abs=1e-12) and found.b == pytest.approx(b)
+    with pytest.raises(ValueError, match="two sizes"):
+        fits.line({1: 1.0})
+
+
+def test_lines_that_fall_short_of_zero_begin_there() -> None:
+    """Time that grows faster than n gives a negative a, which no run has."""
+    found = fits.line({1: 1.0, 2: 4.0, 4: 16.0})
+    assert found.a == 0 and found.b > 0
+
+
+def test_where_two_lines_meet() -> None:
+    slow, quick = fits.Line(10.0, 1.0), fits.Line(2.0, 3.0)
+    assert slow.meets(quick) == quick.meets(slow) == 4.0
+    assert fits.Line(1.0, 1.0).meets(fits.Line(2.0, 2.0)) is None
+
+
+def test_powers() -> None:
+    assert fits.power({n: 7.0 * n**1.5 for n in (2, 8, 64)}) == pytest.approx(1.5)
+    assert fits.geometric_mean([0.5, 8.0]) == pytest.approx(2.0)
+
+
+def test_fits_take_rows_of_one_size_bound_by_memory() -> None:
+    def row(kind: str, size: str, bound: str, ours: float, theirs: float) -> dict[str, Any]:
+        times = {"tinyedge": ours, "numpy": theirs}
+        found = {side: {"cpu": {"median": seconds}} for side, seconds in times.items()}
+        return {"kind": kind, "size": size, "bound": bound, "sides": found}
+
+    rows = [
+        row("sum", "1K", "memory", 2e-6, 4.5e-6),
+        row("sum", "10K", "memory", 11e-6, 9e-6),
+        row("sum", "10M", "memory", 1.0, 1.0),
+        row("matmul", "1024", "arithmetic", 1.0, 1.0),
+        row("matmul", "2048", "arithmetic", 8.0, 8.0),
+    ]
+    ours, theirs = operate.fitted(rows)
+    assert ours["kind"] == theirs["kind"] == "sum"
+    assert (ours["a"], ours["b"]) == pytest.approx((1e-6, 1e-9))
+    assert theirs["equal"] == pytest.approx(6_000)
+
+
+def _axis_labels(text: str) -> set[str]:
+    root = xml.etree.ElementTree.fromstring(text)
+    return {element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")}
+
+
+def test_plots_are_svg(measured: dict[str, Any], tmp_path: Path) -> None:
+    """Whole XML, a mark for each measurement, what the axes are; names are escaped."""
+    report.write_plots(measured, tmp_path)
+    text = (tmp_path / "roofline.svg").read_text("utf-8")
+    counted = sum(
+        "cpu" in row["sides"].get(side, {})
+        for row in measured["rows"]
+        for side in ("hand", "tinyedge", "onnxruntime")
+        if row["flops"]
+    )
+    assert text.count("<title>") == counted > 30
+    assert {"FLOP a byte", "GFLOP/s", "tinyedge", "roof, memory"} <= _axis_labels(text)
+    odd = plot.svg("a < b & c", "x", "y", [plot.Series("<s>", [(1, 1), (10, 5)])])
+    assert {"a < b & c", "<s>"} <= _axis_labels(odd)
+    with pytest.raises(ValueError, match="nothing to plot"):
+        plot.svg("empty", "x", "y", [])
+
+
+def test_a_logarithmic_axis() -> None:
+    axis = plot.Axis(1, 10_000, 100, 500)
+    assert [axis.at(value) for value in (1, 100, 10_000)] == pytest.approx([100, 300, 500])
+    assert axis.ticks() == [1, 10, 100, 1000, 10_000]
+    assert plot.Axis(3, 30, 0, 1).ticks() == [5, 10, 20]
+    assert [plot.shown(value) for value in (0.5, 20, 3e3, 1e7)] == ["0.5", "20", "3K", "10M"]
+
+
+def test_the_table_of_operations(measured: dict[str, Any]) -> None:
+    """Every case has a row, the machine's limit and the versions are named."""
+    text = report.markdown(measured)
+    for name in SMALL:
+        assert f"| {name} |" in text
+    assert "GFLOP/s on one thread" in text and "onnxruntime 1." in text
+    (row,) = (r for r in measured["rows"] if r["kind"] == "copy")
+    rate = report.bandwidth(row, "hand")
+    assert rate == row["bytes"] / row["sides"]["hand"]["cpu"]["median"]
+    assert report.copy_rate(measured["rows"], 1) == rate
+
+
+def test_numbers_as_text() -> None:
+    assert [report.digits(v) for v in (0, 0.012345, 12.345, 123456.7)] == [
+        *("0", "0.0123", "12.3", "123457"),
+    ]
+    assert [report.time(v) for v in (2.5, 0.0025, 2.5e-6, 2.5e-8)] == [
+        *("2.5 s", "2.5 ms", "2.5 us", "25 ns"),
+    ]
+
+
+def test_the_command_line(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """A table on standard output, the same in JSON; unknown names are refused with those known."""
+    small: Mapping[str, Case] = {name: SMALL[name] for name in ("sum 1.003K", "copy 1.003K")}
+    monkeypatch.setattr(operations, "cases", lambda **_: small)
+    file = tmp_path / "found.json"
+    words = ["sum", "--sides", "hand", "tinyedge", "--rounds", "1", "--json", str(file)]
+    assert __main__.main([*words, "--plots", str(tmp_path / "plots")]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads(file.read_text("utf-8"))
+    assert [row["kind"] for row in found["rows"]] == ["sum"]
+    assert printed.strip() == report.markdown(found).strip()
+    assert (tmp_path / "plots" / "roofline.svg").is_file()
+    with pytest.raises(SystemExit):
+        __main__.main(["no-such-kind"])
+    assert "there are copy, sum" in capsys.readouterr().err.replace("sum, copy", "copy, sum")
