@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.targets.cpu.device import open
 
 ULPS = 2
 EDGES = np.array(
@@ -75,6 +77,17 @@ def test_functions_of_one_number(name: str, cpu_device: Device) -> None:
     x = _values()
     with np.errstate(all="ignore"):
         _assert_near(_ran(make, cpu_device, x), exact(x.astype(np.float64)))
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh"])
+def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cache: Path) -> None:
+    """What fused products and scaling by a power of two become where there are none."""
+    make, exact = FUNCTIONS[name]
+    x = _values()
+    device = open(cache=kernel_cache, optimization=("-O2",))
+    with np.errstate(all="ignore"):
+        _assert_near(_ran(make, device, x), exact(x.astype(np.float64)))
+    device.close()
 
 
 def test_powers(cpu_device: Device) -> None:

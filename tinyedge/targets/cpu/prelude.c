@@ -264,6 +264,28 @@ TE_INLINE f32x16 te_fma_f32x16(f32x16 a, f32x16 b, f32x16 c) {
 TE_FMA(f32x16, 16)
 #endif
 
+/* x * 2^k, for t = 1.5 * 2^23 + k and |k| below 254, which the low bits of t have. */
+#define TE_SCALE(f, m, u)                                                                           \
+    TE_INLINE f te_scale_##f(f x, f t) {                                                            \
+        const m k = (m)((u)t - 0x4b400000u), half = k >> 1;                                         \
+        return x * (f)((u)(half + 127) << 23) * (f)((u)(k - half + 127) << 23);                     \
+    }
+#define TE_SCALE_BY(f, ...)                                                                         \
+    TE_INLINE f te_scale_##f(f x, f t) {                                                            \
+        const f k = t - 0x1.8p23f;                                                                  \
+        return __VA_ARGS__;                                                                         \
+    }
+TE_SCALE(f32x2, i32x2, u32x2)
+#if defined(__AVX512VL__) && !defined(__clang__)
+TE_SCALE_BY(f32x4, __builtin_ia32_scalefps128_mask(x, k, x, -1))
+TE_SCALE_BY(f32x8, __builtin_ia32_scalefps256_mask(x, k, x, -1))
+TE_SCALE_BY(f32x16, __builtin_ia32_scalefps512_mask(x, k, x, -1, 4))
+#else
+TE_SCALE(f32x4, i32x4, u32x4)
+TE_SCALE(f32x8, i32x8, u32x8)
+TE_SCALE(f32x16, i32x16, u32x16)
+#endif
+
 /* Mathematics on vectors of float32: at most 2 units in the last place from the true value, and what
    C's functions give for zeros, infinities, NaN and subnormal numbers. The polynomials are those of
    Cephes (S. Moshier) for float32, and Taylor's where the arithmetic is in double. Where a processor's
@@ -273,7 +295,7 @@ TE_FMA(f32x16, 16)
 #else
 #define TE_WIDE 0
 #endif
-#define TE_MATHEMATICS(f, m, u, d, l, lanes)                                                        \
+#define TE_MATHEMATICS(f, m, d, l, lanes)                                                           \
     typedef double d __attribute__((vector_size(lanes * 8), may_alias));                            \
     typedef int64_t l __attribute__((vector_size(lanes * 8), may_alias));                           \
     TE_INLINE int te_any_##m(m c) {                                                                 \
@@ -281,11 +303,6 @@ TE_FMA(f32x16, 16)
         memcpy(words, &c, sizeof words);                                                            \
         for (int i = 0; i < lanes / 2; i++) any |= words[i];                                        \
         return any != 0;                                                                            \
-    }                                                                                               \
-    /* x * 2^k, for |k| below 254. */                                                               \
-    TE_INLINE f te_scale_##f(f x, m k) {                                                            \
-        const m half = k >> 1;                                                                      \
-        return x * (f)((u)(half + 127) << 23) * (f)((u)(k - half + 127) << 23);                     \
     }                                                                                               \
     /* Beyond the range of floats whatever comes out is replaced at the end. */                     \
     TE_INLINE f te_exp_##f(f x) {                                                                   \
@@ -298,8 +315,7 @@ TE_FMA(f32x16, 16)
         p = te_fma_##f(p, r, te_splat_##f(4.1665795894e-2f));                                       \
         p = te_fma_##f(p, r, te_splat_##f(1.6666665459e-1f));                                       \
         p = te_fma_##f(p, r, te_splat_##f(5.0000001201e-1f));                                       \
-        const m n = (m)((u)t - 0x4b400000u); /* k, from the low bits of 1.5 * 2^23 + k */           \
-        f y = te_scale_##f(te_fma_##f(p, r * r, r) + 1.0f, n);                                      \
+        f y = te_scale_##f(te_fma_##f(p, r * r, r) + 1.0f, t);                                      \
         y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), y);                                \
         return (f)((m)y & ~(x < -104.0f));                                                          \
     }                                                                                               \
@@ -399,10 +415,10 @@ TE_FMA(f32x16, 16)
         const d scale = (d)((__builtin_convertvector(k, l) + 1023) << 52);                          \
         return __builtin_convertvector(p * scale, f);                                               \
     }
-TE_MATHEMATICS(f32x2, i32x2, u32x2, f64x2, i64x2, 2)
-TE_MATHEMATICS(f32x4, i32x4, u32x4, f64x4, i64x4, 4)
-TE_MATHEMATICS(f32x8, i32x8, u32x8, f64x8, i64x8, 8)
-TE_MATHEMATICS(f32x16, i32x16, u32x16, f64x16, i64x16, 16)
+TE_MATHEMATICS(f32x2, i32x2, f64x2, i64x2, 2)
+TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
+TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
+TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
 
 /* Narrow elements on their way from and to memory. */
 #define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \
