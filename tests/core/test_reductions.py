@@ -200,6 +200,19 @@ def test_rows_have_both() -> None:
             assert "lanes" not in kinds
 
 
+def test_a_short_row_is_in_registers() -> None:
+    """Of up to 16 vectors each exponential is computed once, for the sum and for the result."""
+    inputs = Inputs()
+    for size, exponentials, loops in ((64, 8, 0), (56, 7, 0), (128, 16, 0), (256, 3, 3)):
+        y = inputs.new(floats(5, size)).softmax(-1)
+        state = compiled({"y": y}, inputs, find_target("cpu"))
+        (kernel,) = state.kernels.values()
+        assert kernel.text is not None
+        statements = kernel.text.linear.statements
+        assert sum(n.op is ops.EXP for n in toposort(statements)) == exponentials
+        assert sum(n.op is ops.BEGIN for n in statements) == loops
+
+
 def kernel_of(tensor: Tensor, inputs: Inputs, target: str = "cpu") -> Any:
     state = compiled({"y": tensor}, inputs, find_target(target))
     (launch,) = state.launches

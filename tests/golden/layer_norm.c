@@ -1,4 +1,4 @@
-// k0: split range=1 factor=8 outer=4; to range=5 kind=vector; split range=2 factor=32 outer=6; to range=7 kind=lanes; split range=3 factor=32 outer=8; to range=9 kind=lanes; to range=0 kind=grid
+// k0: split range=1 factor=8 outer=4; to range=5 kind=vector; to range=2 kind=lanes; to range=3 kind=lanes; to range=4 kind=upcast; to range=0 kind=grid
 void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
@@ -8,38 +8,54 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     for (int32_t group = begin; group < end; group++) {
         const int32_t g0 = group;
         const int32_t i0 = g0 * 96;
-        f32x8 acc0 = te_splat_f32x8(0.0f);
-        f32x8 acc1 = te_splat_f32x8(0.0f);
-        f32x8 acc2 = te_splat_f32x8(0.0f);
-        f32x8 acc3 = te_splat_f32x8(0.0f);
-        for (int32_t r6 = 0; r6 < 3; r6++) {
-            const int32_t i1 = i0 + (r6 * 32);
-            acc0 = acc0 + te_load_f32x8(b1 + i1);
-            acc1 = acc1 + te_load_f32x8(b1 + (i1 + 8));
-            acc2 = acc2 + te_load_f32x8(b1 + (i1 + 16));
-            acc3 = acc3 + te_load_f32x8(b1 + (i1 + 24));
-        }
-        const f32x8 v0 = te_splat_f32x8(te_lanes_add_f32x8((acc0 + acc1) + (acc2 + acc3)) / 96.0f);
-        f32x8 acc4 = te_splat_f32x8(0.0f);
-        f32x8 acc5 = te_splat_f32x8(0.0f);
-        f32x8 acc6 = te_splat_f32x8(0.0f);
-        f32x8 acc7 = te_splat_f32x8(0.0f);
-        for (int32_t r8 = 0; r8 < 3; r8++) {
-            const int32_t i2 = i0 + (r8 * 32);
-            const f32x8 v1 = te_load_f32x8(b1 + i2) - v0;
-            acc4 = te_fma_f32x8(v1, v1, acc4);
-            const f32x8 v2 = te_load_f32x8(b1 + (i2 + 8)) - v0;
-            acc5 = te_fma_f32x8(v2, v2, acc5);
-            const f32x8 v3 = te_load_f32x8(b1 + (i2 + 16)) - v0;
-            acc6 = te_fma_f32x8(v3, v3, acc6);
-            const f32x8 v4 = te_load_f32x8(b1 + (i2 + 24)) - v0;
-            acc7 = te_fma_f32x8(v4, v4, acc7);
-        }
-        const f32x8 v5 = te_splat_f32x8(te_sqrt_f32((te_lanes_add_f32x8((acc4 + acc5) + (acc6 + acc7)) / 96.0f) + 1e-05f));
-        for (int32_t r4 = 0; r4 < 12; r4++) {
-            const int32_t i3 = r4 * 8;
-            const int32_t i4 = i0 + i3;
-            te_store_f32x8(b0 + i4, ((te_load_f32x8(b1 + i4) - v0) / v5) * te_load_f32x8(b2 + i3));
-        }
+        const f32x8 x0 = te_load_f32x8(b1 + i0);
+        const int32_t i1 = i0 + 8;
+        const f32x8 x1 = te_load_f32x8(b1 + i1);
+        const int32_t i2 = i0 + 16;
+        const f32x8 x2 = te_load_f32x8(b1 + i2);
+        const int32_t i3 = i0 + 24;
+        const f32x8 x3 = te_load_f32x8(b1 + i3);
+        const int32_t i4 = i0 + 32;
+        const f32x8 x4 = te_load_f32x8(b1 + i4);
+        const int32_t i5 = i0 + 40;
+        const f32x8 x5 = te_load_f32x8(b1 + i5);
+        const int32_t i6 = i0 + 48;
+        const f32x8 x6 = te_load_f32x8(b1 + i6);
+        const int32_t i7 = i0 + 56;
+        const f32x8 x7 = te_load_f32x8(b1 + i7);
+        const int32_t i8 = i0 + 64;
+        const f32x8 x8 = te_load_f32x8(b1 + i8);
+        const int32_t i9 = i0 + 72;
+        const f32x8 x9 = te_load_f32x8(b1 + i9);
+        const int32_t i10 = i0 + 80;
+        const f32x8 x10 = te_load_f32x8(b1 + i10);
+        const int32_t i11 = i0 + 88;
+        const f32x8 x11 = te_load_f32x8(b1 + i11);
+        const f32x8 v0 = te_splat_f32x8(te_lanes_add_f32x8((((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7))) + ((x8 + x9) + (x10 + x11))) / 96.0f);
+        const f32x8 v1 = x0 - v0;
+        const f32x8 v2 = x1 - v0;
+        const f32x8 v3 = x2 - v0;
+        const f32x8 v4 = x3 - v0;
+        const f32x8 v5 = x4 - v0;
+        const f32x8 v6 = x5 - v0;
+        const f32x8 v7 = x6 - v0;
+        const f32x8 v8 = x7 - v0;
+        const f32x8 v9 = x8 - v0;
+        const f32x8 v10 = x9 - v0;
+        const f32x8 v11 = x10 - v0;
+        const f32x8 v12 = x11 - v0;
+        const f32x8 v13 = te_splat_f32x8(te_sqrt_f32((te_lanes_add_f32x8(((((v1 * v1) + (v2 * v2)) + ((v3 * v3) + (v4 * v4))) + (((v5 * v5) + (v6 * v6)) + ((v7 * v7) + (v8 * v8)))) + (((v9 * v9) + (v10 * v10)) + ((v11 * v11) + (v12 * v12)))) / 96.0f) + 1e-05f));
+        te_store_f32x8(b0 + i0, (v1 / v13) * te_load_f32x8(b2 + 0));
+        te_store_f32x8(b0 + i1, (v2 / v13) * te_load_f32x8(b2 + 8));
+        te_store_f32x8(b0 + i2, (v3 / v13) * te_load_f32x8(b2 + 16));
+        te_store_f32x8(b0 + i3, (v4 / v13) * te_load_f32x8(b2 + 24));
+        te_store_f32x8(b0 + i4, (v5 / v13) * te_load_f32x8(b2 + 32));
+        te_store_f32x8(b0 + i5, (v6 / v13) * te_load_f32x8(b2 + 40));
+        te_store_f32x8(b0 + i6, (v7 / v13) * te_load_f32x8(b2 + 48));
+        te_store_f32x8(b0 + i7, (v8 / v13) * te_load_f32x8(b2 + 56));
+        te_store_f32x8(b0 + i8, (v9 / v13) * te_load_f32x8(b2 + 64));
+        te_store_f32x8(b0 + i9, (v10 / v13) * te_load_f32x8(b2 + 72));
+        te_store_f32x8(b0 + i10, (v11 / v13) * te_load_f32x8(b2 + 80));
+        te_store_f32x8(b0 + i11, (v12 / v13) * te_load_f32x8(b2 + 88));
     }
 }

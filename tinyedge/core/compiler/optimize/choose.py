@@ -8,6 +8,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Move, PadTo, To, find, ranges
 from tinyedge.core.compiler.optimize.reductions import (
+    copies_of_columns,
     has_lanes,
     lay_along_lanes,
     lay_beside,
@@ -163,7 +164,8 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
         if not has_lanes(_reductions(kernel.sink)[i]):
             _share_reduction(kernel, i, lanes)
     if column is not None and any(r.arg.number == column for r in ranges(kernel.sink)):
-        if kernel.extent(column) <= UNROLL and kernel.size(column).op is ops.CONST:
+        copies = copies_of_columns(kernel)
+        if kernel.extent(column) <= copies and kernel.size(column).op is ops.CONST:
             kernel.to(column, "upcast")
         elif lanes > 1:
             _share(kernel, column, lanes, "lane")

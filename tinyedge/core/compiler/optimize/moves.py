@@ -34,7 +34,7 @@ from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_lanes, same_threads
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
 
-MOST_PARTIAL = 8  # vectors of partial results that one reduction keeps
+MOST_PARTIAL = 16  # vectors of partial results that one reduction keeps
 
 
 class IllegalMove(Exception):

@@ -11,7 +11,8 @@ from __future__ import annotations
 from math import prod
 
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import To, find, ranges
+from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, To, find, ranges
+from tinyedge.core.compiler.optimize.tiles import UNROLL
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.uop import UOp, as_size, toposort
@@ -83,6 +84,13 @@ def lay_along_lanes(kernel: MovedKernel) -> bool:
     return bool(kernel.left("lanes"))
 
 
+def copies_of_columns(kernel: MovedKernel) -> int:
+    """How many vectors of a row's columns may be copies in registers: all that a short row has,
+    where its reductions have them too.
+    """
+    return MOST_PARTIAL if kernel.left("lanes") else UNROLL
+
+
 def has_lanes(reduction: UOp) -> bool:
     return any(r.arg.kind == "lanes" for r in reduction.src[1:])
 
@@ -129,7 +137,11 @@ def _in_vectors(kernel: MovedKernel, number: int) -> bool:
 
 
 def _partial(kernel: MovedKernel, number: int, vectors: int) -> int:
-    """How many vectors of partial results, of a range of so many vectors."""
+    """How many vectors of partial results, of a range of so many vectors. A short row's are all in
+    registers, with what is computed of them.
+    """
+    if vectors <= MOST_PARTIAL and kernel.size(number).op is ops.CONST:
+        return vectors
     r = find(kernel.sink, number)
     bodies = [n.src[0] for n in reductions(kernel.sink) if r in n.src[1:]]
     cost = sum(n.op.cost for n in toposort(bodies) if n.op.elementwise and r in n.ranges)
