@@ -16,6 +16,7 @@ from tinyedge.core.compiler.optimize.moves import PadTo, Reorder, numbers
 from tinyedge.core.ir.polynomial import divisor
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
+SUMS_IN_FLIGHT = 10  # of which a processor computes steps at once: with fewer it waits for them
 LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 # rows and vectors of tiles, where there are threads
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
@@ -118,8 +119,13 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[float
         steps = 1 if caps.scalar_operands else UNROLL
         loads = (rows + steps * across) / (steps * rows * across)
         threads = total * waste / (rows * across)
-        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) if caps.threads > 1 else 1.0
-        cost = waste * (1 + LOAD_COST * loads) * idle**0.25
+        if caps.scalar_operands:
+            idle = max(1.0, SUMS_IN_FLIGHT / (rows * across))
+        elif caps.threads > 1:
+            idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
+        else:
+            idle = 1.0
+        cost = waste * (1 + LOAD_COST * loads) * idle
         if cost < best_cost:
             best, best_cost = (rows, across), cost
     return best_cost, *best
