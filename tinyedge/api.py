@@ -54,6 +54,7 @@ def export_onnx(
     limits: Mapping[str, int] | None = None,
     precision: str | None = None,
     optimize: bool = True,
+    winograd: bool = True,
     profile: str = "default",
     arch: str | Sequence[str] | None = None,
     name: str | None = None,
@@ -83,6 +84,8 @@ def export_onnx(
         precision: "fp32", or "fp16" for weights and activations kept as fp16; default: the
             target's own, fp16 for qcom, fp32 for the others.
         optimize: Choose how each kernel computes; False makes the plain kernels of tests.
+        winograd: Compute convolutions of 3 x 3 by Winograd's method where that is faster, which
+            changes the last digits and takes more weights; False: as plain sums.
         profile: What is asked of a device, one of the target's; "default": what all of them have.
         arch: For cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
         name: What the names in the bundle's C files begin with; default: the bundle's own.
@@ -112,7 +115,13 @@ def export_onnx(
 
     importing = choose_import(dims, bounds, outputs, constants, limits)
     options = choose_options(
-        target, precision, optimize=optimize, profile=profile, arch=arch, limits=importing.limits
+        target,
+        precision,
+        optimize=optimize,
+        winograd=winograd,
+        profile=profile,
+        arch=arch,
+        limits=importing.limits,
     )
     place = Path(out) if out is not None else usual_place(path)
     named = (path, *(entries or {}).values(), *(golden_inputs or {}).values())
@@ -165,6 +174,7 @@ def export_function(
     out: str | Path = "function.tinyedge",
     precision: str | None = None,
     optimize: bool = True,
+    winograd: bool = True,
     profile: str = "default",
     arch: str | Sequence[str] | None = None,
     name: str | None = None,
@@ -198,7 +208,13 @@ def export_function(
 
     importing = choose_import(limits=limits)
     options = choose_options(
-        target, precision, optimize=optimize, profile=profile, arch=arch, limits=importing.limits
+        target,
+        precision,
+        optimize=optimize,
+        winograd=winograd,
+        profile=profile,
+        arch=arch,
+        limits=importing.limits,
     )
     first = _arrays("initial value of state", state_init, "state.file")
     source, assumed, record, _ = source_of(

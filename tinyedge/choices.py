@@ -35,6 +35,7 @@ def choose_options(
     precision: str | None = None,
     *,
     optimize: bool = True,
+    winograd: bool = True,
     profile: str = "default",
     arch: str | Sequence[str] | None = None,
     limits: Limits | None = None,
@@ -50,6 +51,7 @@ def choose_options(
         architectures=tuple(name.strip() for name in names),
         folded_work=allowed.folded_work,
         folded_growth=allowed.folded_growth,
+        winograd=winograd,
     )
     check_options(target, options)
     return options

@@ -417,6 +417,10 @@ def indexing(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     yield "gather_1_outside", data.gather(1, at), EXACT
     yield "gather_computed", data.gather(1, at * 2 - 3), EXACT
     yield "gather_of_computed", (data * 2.0).exp().gather(0, at), CLOSE
+    tiles = inputs.new(floats(3, 3, 4, 5, seed=14))
+    matrix = [[1.0, 0.0, -1.0], [0.5, 2.0, 0.0]]
+    yield "transform", tiles.transform(matrix), CLOSE
+    yield "transform_fused", (tiles.exp().transform(matrix) * 2.0).sum(3), CLOSE
     yield "gather_then_sum", data.gather(0, at).sum(0), CLOSE
     yield "gather_scalar", whole.gather(0, inputs.new(np.array(2, np.int32))), EXACT
     positions = inputs.new(np.array([[2, 0, 1], [1, 1, 1], [0, 2, 2], [2, 2, 0]], np.int32))

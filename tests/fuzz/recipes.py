@@ -108,6 +108,7 @@ BUILD: dict[str, Build] = {
     "gather": lambda t, p: t[0].gather(p, t[1]),
     "concat": lambda t, p: Tensor.concat(t, p),
     "assign": lambda t, p: t[0].assign(p, t[1]),
+    "transform": lambda t, p: t[0].transform(p),
     "realize": lambda t, p: t[0].realize(),
 }
 
@@ -504,6 +505,15 @@ class Generator:
         value = self.new(kind, tuple(end - start for start, end in region))
         self.add("assign", (n, value), region, self.exact[n], max(9.0, self.bound[n]))
 
+    def _transform(self) -> None:
+        rows, columns = self.random.randint(1, 4), self.random.randint(1, 4)
+        rest = self.shape()[:2]
+        n = self.new("f", (columns, columns, *rest))
+        row = (1.0, *(float(self.random.randint(-2, 2)) for _ in range(columns - 1)))
+        matrix = tuple(row[i % columns :] + row[: i % columns] for i in range(rows))
+        size = sum(map(abs, row))
+        self.add("transform", (n,), matrix, self.exact[n], self.bound[n] * size * size)
+
     def _realize(self) -> None:
         n = self.pick("fi")
         self.add("realize", (n,), None, self.exact[n], self.bound[n])
@@ -515,7 +525,7 @@ class Generator:
 CHOICES = {
     **{"unary": 10, "scalar": 4, "binary": 14, "compare": 3, "logic": 1, "where": 4, "cast": 3},
     **{"integer": 3, "movement": 22, "reduce": 8, "argmax": 1, "rows": 3, "matmul": 4, "conv": 4},
-    **{"pool": 2, "gather": 4, "concat": 6, "assign": 2, "realize": 1, "input": 2},
+    **{"pool": 2, "gather": 4, "concat": 6, "assign": 2, "transform": 1, "realize": 1, "input": 2},
 }
 
 

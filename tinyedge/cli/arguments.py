@@ -68,6 +68,12 @@ PRECISION = click.option(
     help="How floats are kept in memory. Default: fp16 for qcom, else fp32.",
 )
 
+NO_WINOGRAD = click.option(
+    "--no-winograd",
+    is_flag=True,
+    help="Convolutions as plain sums: slower, but smaller and with the same digits everywhere.",
+)
+
 PROFILE = click.option(
     "--profile", metavar="NAME", help="The devices to compile for. Default: all of the target."
 )

@@ -16,6 +16,7 @@ from tinyedge.cli.arguments import (
     CONSTANTS,
     DIMS,
     LIMITS,
+    NO_WINOGRAD,
     OUTPUTS,
     PRECISION,
     PROFILE,
@@ -53,6 +54,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @OUTPUTS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels.")
+@NO_WINOGRAD
 @PROFILE
 def command(
     model: Path,
@@ -67,6 +69,7 @@ def command(
     outputs: tuple[str, ...],
     precision: str | None,
     no_optimize: bool,
+    no_winograd: bool,
     profile: str | None,
 ) -> int:
     """Print what MODEL, an ONNX file, has become after any stage of the compiler.
@@ -87,6 +90,7 @@ def command(
         target,
         precision,
         optimize=not no_optimize,
+        winograd=not no_winograd,
         profile=profile or "default",
         limits=importing.limits,
     )

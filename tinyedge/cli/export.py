@@ -17,6 +17,7 @@ from tinyedge.cli.arguments import (
     DIMS,
     KEEP_GOING,
     LIMITS,
+    NO_WINOGRAD,
     OUTPUTS,
     PRECISION,
     PROFILE,
@@ -59,6 +60,7 @@ from tinyedge.model import TARGETS
 @KEEP_GOING
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
+@NO_WINOGRAD
 @PROFILE
 @click.option(
     "--arch",
@@ -137,6 +139,7 @@ def command(
     keep_going: bool,
     precision: str | None,
     no_optimize: bool,
+    no_winograd: bool,
     profile: str | None,
     arch: str | None,
     states: tuple[str, ...],
@@ -179,6 +182,7 @@ def command(
         "outputs": outputs or None,
         "precision": precision,
         "optimize": not no_optimize,
+        "winograd": not no_winograd,
         "arch": arch,
         "states": split_pairs(states, "--state", "INPUT=OUTPUT"),
         "state_init": split_pairs(state_init, "--state-init", "INPUT=FILE.npy"),
@@ -212,6 +216,8 @@ def command(
     if timing:
         rows = [(stage, seconds_of(seconds)) for stage, seconds in progress.times.items()]
         table(("stage", ">time"), [*rows, ("total", seconds_of(sum(progress.times.values())))])
+    if count := manifest["options"].get("winograd"):
+        say(f"{several(count, 'convolution')} by Winograd's method; --no-winograd: as plain sums")
     say(
         f"{place}: {several(facts['kernels'], 'kernel')}, {several(facts['launches'], 'launch')}, "
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"

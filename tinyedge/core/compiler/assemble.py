@@ -117,6 +117,7 @@ class _Assembler:
                 "precision": state.options.precision,
                 "profile": state.options.profile,
                 "counters": self._counters(kernels, entries),
+                **({"winograd": len(state.winograd)} if state.winograd else {}),
                 **({"build": state.target.build} if state.target.build else {}),
             },
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the
+    """optimize: choose schedule moves (False: the plainest legal ones). winograd: with these, and
+    in fp32, compute convolutions by Winograd's method where that pays. profile: which caps of the
     target.
 
     precision: "fp32", or "fp16" for activations and weights kept as fp16. fp64_reference: compute
@@ -25,3 +26,4 @@ class Options:
     architectures: tuple[str, ...] = ()
     folded_work: int = 1 << 28
     folded_growth: int = 2
+    winograd: bool = True

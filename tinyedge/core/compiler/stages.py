@@ -24,6 +24,7 @@ from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
+from tinyedge.core.compiler.winograd import with_winograd
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import maximum
@@ -37,6 +38,12 @@ def fold(state: Compilation) -> None:
     done = fold_constants(state.roots, state.options.folded_work, state.options.folded_growth)
     for entry in state.entries:
         entry.follow(done)
+    options = state.options
+    plain = not (options.optimize and options.winograd) or options.fp64_reference
+    if not plain and options.precision == "fp32":
+        done, state.winograd = with_winograd(state.roots)
+        for entry in state.entries:
+            entry.follow(done)
     check_tensor(state.roots)
 
 

@@ -56,6 +56,8 @@ class Compilation:
     program: Program | None = None
     # of reference values in "fp16", the buffers that hold in full what would be fp16
     rounded: frozenset[int] = frozenset()
+    # of each convolution by Winograd's method, how far it is from the plain sum, of the greatest
+    winograd: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property

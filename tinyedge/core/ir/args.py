@@ -66,6 +66,13 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Transform:
+    """Of a TRANSFORM: a matrix of constants by its rows; what it has zeros for is not read."""
+
+    matrix: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     """Of a SCATTER: how an update is combined with what is there; None: it replaces that."""
 

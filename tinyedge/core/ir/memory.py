@@ -349,6 +349,70 @@ def _scatter_moves(node: UOp) -> tuple[UOp, ...]:
     return (node.src[0], node.src[2]) if node.arg.op is None else ()
 
 
+# TRANSFORM.
+
+
+def _transform_shape(node: UOp) -> Shape:
+    rows = len(node.arg.matrix)
+    return (rows, rows, *node.src[0].shape[2:])
+
+
+def _transformed(transform: args.Transform, array: Array) -> Array:
+    matrix = np.asarray(transform.matrix, array.dtype)
+    with np.errstate(all="ignore"):
+        columns = _combinations(matrix, array)
+        return np.swapaxes(_combinations(matrix, np.swapaxes(columns, 0, 1)), 0, 1)
+
+
+def _combinations(matrix: Array, array: Array) -> Array:
+    """Each a sum of elements of the first axis, by the factors of a row that are not 0."""
+    sums = [sum(f * array[i] for i, f in enumerate(row) if f) for row in matrix]
+    return np.stack(sums).astype(array.dtype)
+
+
+def _transform_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange) -> Element:
+    """Which element it is chooses among the sums, which share theirs: copies in registers of all
+    elements compute each once.
+    """
+    matrix, (row, column, *rest) = node.arg.matrix, indices
+    places = range(len(matrix[0]))
+    data: list[list[UOp]] = [[] for _ in places]
+    for i in places:
+        for j in places:
+            data[i].append((yield (node.src[0], (as_node(i), as_node(j), *rest), valid)))
+    rows = [[_combination(factors, c) for c in zip(*data, strict=True)] for factors in matrix]
+    sums = [[_combination(factors, values) for factors in matrix] for values in rows]
+    return _numbered(row, [_numbered(column, values) for values in sums])
+
+
+def _combination(factors: Sequence[float], values: Sequence[UOp]) -> UOp:
+    total: UOp | None = None
+    for factor, value in zip(factors, values, strict=True):
+        if factor:
+            scaled = UOp(ops.MUL, value.dtype, (value, const(float(factor), value.dtype)))
+            term = value if factor == 1 else simplify(scaled)
+            total = term if total is None else simplify(UOp(ops.ADD, term.dtype, (total, term)))
+    assert total is not None
+    return total
+
+
+def _numbered(number: UOp, values: Sequence[UOp]) -> UOp:
+    """The value of that number."""
+    *others, result = values
+    for position, value in enumerate(others):
+        result = _select(ix.eq(number, position), value, result)
+    return result
+
+
+def _transform_wrong(node: UOp) -> str:
+    matrix, shape = node.arg.matrix, node.src[0].shape
+    if len({len(row) for row in matrix}) != 1 or not all(any(row) for row in matrix):
+        return "no matrix, or one with a row of zeros"
+    if not node.dtype.is_float or shape[:2] != (len(matrix[0]), len(matrix[0])):
+        return f"a matrix of {len(matrix[0])} columns for {node.dtype} of {shape}"
+    return ""
+
+
 # REALIZE.
 
 
@@ -386,6 +450,16 @@ define(
         wrong=_scatter_wrong,
         reads=_scatter_reads,
         moves=_scatter_moves,
+    ),
+)
+define(
+    ops.TRANSFORM,
+    Memory(
+        *(_transform_shape, _transformed, _transform_element),
+        bounds=lambda node, operands: None,
+        wrong=_transform_wrong,
+        static=True,
+        loads=4,  # more than is computed again where it is used
     ),
 )
 define(

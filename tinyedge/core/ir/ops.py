@@ -162,6 +162,8 @@ GATHER = _row("gather", "memory", 2)  # arg: axis; in numpy: take(data, indices,
 ASSIGN = _row(
     "assign", "memory", 2
 )  # arg: a Span for each axis; the base with that region replaced
+# arg: Transform; m @ in @ m^T over the first two axes, for each element of the others
+TRANSFORM = _row("transform", "memory", 1)
 REALIZE = _row("realize", "memory", 1)  # the same values, in memory
 UPDATE_ROW = _row(
     "update_row", "memory", 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.loops import LoopInfo
+from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
@@ -187,6 +188,19 @@ class Memory(Elementwise):
             cls(UOp(ops.LOOP_OUTPUT, value.dtype, (node,), args.LoopOutput(number, value.shape)))
             for number, value in enumerate(first)
         ]
+
+    def transform(self, matrix: Sequence[Sequence[float]]) -> Self:
+        """matrix @ self @ matrix^T over the first two axes, for each element of the others.
+
+        self [n, n, *S] of floats, matrix of m rows of n constants, no row of zeros: [m, m, *S].
+        Raises ValueError for anything else.
+        Elements that have a factor of 0 are not read: a NaN there has no effect.
+        """
+        rows = tuple(tuple(float(factor) for factor in row) for row in matrix)
+        node = UOp(ops.TRANSFORM, self.dtype, (self.node,), args.Transform(rows))
+        if wrong := MEMORY[ops.TRANSFORM].wrong(node):
+            raise ValueError(f"transform by {rows}: {wrong}")
+        return type(self)(node)
 
     def realize(self) -> Self:
         """The same values, kept in memory: a boundary for fusion."""

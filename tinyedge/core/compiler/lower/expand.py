@@ -64,7 +64,7 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
     serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
     total: UOp | None = None
     for coordinate in _coordinates(copied):
-        copy = SIMPLIFY.rewrite((src[0],), coordinate)[0]
+        copy = _at(src[0], coordinate)
         if total is not None:
             copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
         total = copy
@@ -97,8 +97,20 @@ def _copies(store: UOp) -> list[UOp]:
     upcast = sorted((r for r in store.ranges if r.arg.kind == "upcast"), key=lambda r: r.arg.number)
     if not upcast:
         return [store]
-    copies = (SIMPLIFY.rewrite((store,), place)[0] for place in _coordinates(upcast))
+    copies = (_at(store, place) for place in _coordinates(upcast))
     return [copy for copy in copies if access.guard_of(copy) is not ix.FALSE]
+
+
+def _at(root: UOp, place: dict[UOp, UOp]) -> UOp:
+    """An expression at a place, simplified; what is the same everywhere is not looked at."""
+
+    def operands(node: UOp) -> tuple[UOp, ...]:
+        return () if node.ranges.isdisjoint(place) else node.src
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
+        return _simplified(node, src) if src else node
+
+    return bottom_up((root,), change, dict(place), operands=operands)[root]
 
 
 # Vectors.
@@ -106,6 +118,15 @@ def _copies(store: UOp) -> list[UOp]:
 
 def _vectorized(stores: tuple[UOp, ...], lane: UOp, caps: Caps) -> list[UOp]:
     return _Vectorizer(lane, caps).run(stores)
+
+
+def _values(node: UOp) -> tuple[UOp, ...]:
+    """Operands that become vectors: places are taken lane by lane."""
+    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE):
+        return node.src[:1]
+    if node.op is ops.LOAD or any(source.dtype is dt.index for source in node.src):
+        return ()
+    return node.src
 
 
 class _Vectorizer:
@@ -127,7 +148,7 @@ class _Vectorizer:
                 continue
             param, original, address, *_ = store.src
             guard = access.guard_of(store)
-            value = bottom_up((original,), self._value, self.done)[original]
+            value = bottom_up((original,), self._value, self.done, operands=_values)[original]
             if self.lane in guard.ranges or not self._contiguous(address):
                 result.extend(self._scalar_stores(store, value))
             else:

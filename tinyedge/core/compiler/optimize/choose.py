@@ -27,6 +27,7 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
+MOST_CHOICES = 64  # of a thread's values, each computed in its own way
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
@@ -77,6 +78,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if lanes_pay and lay_along_lanes(kernel):
         _distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
+    if not reductions:
+        _select(kernel, vector)
     along, sums = vector, 1
     beside = reductions and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
@@ -100,6 +103,23 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
 def _is_matrix(contraction: Roles | None) -> bool:
     """Whether a kernel is a product of matrices: both operands serve several results."""
     return contraction is not None and bool(contraction["rows"] and contraction["columns"])
+
+
+def _select(kernel: MovedKernel, vector: int | None) -> None:
+    """Ranges that only choose among values, each by its number: copies in registers, of which each
+    computes its own value, and which share what they load.
+    """
+    chosen: dict[int, set[object]] = {}
+    for node in toposort((kernel.sink,)):
+        if node.op is ops.EQ and node.src[1].op is ops.CONST:
+            r = node.src[0].src[0] if node.src[0].op is ops.CAST else node.src[0]
+            if r.op is ops.RANGE and r.arg.kind == "loop" and r.arg.number != vector:
+                chosen.setdefault(r.arg.number, set()).add(node.src[1].arg)
+    copies = 1
+    for number, values in sorted(chosen.items()):
+        if len(values) >= kernel.extent(number) - 1 and copies * len(values) < MOST_CHOICES:
+            if kernel.attempt(To(number, "upcast")):
+                copies *= len(values) + 1
 
 
 def _lookups(sink: UOp) -> int:

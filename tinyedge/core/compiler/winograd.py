@@ -1,0 +1,229 @@
+"""Convolutions of 3 x 3 by Winograd's minimal filtering: fewer products, more sums.
+
+A tile of m x m outputs is A^T [(G g G^T) * (B^T d B)] A, for a filter g of 3 x 3 and n x n elements
+d of the input, n = m + 2: n*n products where the sum has 9*m*m. Summed over the channels, the
+products are n*n matrix products; the filters are transformed here, once. Source: Lavin and Gray,
+Fast Algorithms for Convolutional Neural Networks, 2016.
+
+The results differ from those of the plain sum in the last digits. How much depends on the filters:
+each convolution is tried on random data, and only transformed if no output is off by more than
+MOST_ERROR of the greatest. A NaN or an infinity reaches all outputs of its tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.ir import args, ops
+from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.uop import UOp
+from tinyedge.core.tensor.base import fixed
+from tinyedge.core.tensor.tensor import Tensor
+
+TAPS = 3
+# What a transform costs, in products of the sums: of an element, with its store and load; and to
+# load an element of the transformed filters.
+TRANSFORM = 12.0
+FILTER = 8.0
+LEAST_GAIN = 1.25
+MOST_ERROR = 1e-5  # the greatest difference from the plain sum, of the greatest output
+TRIED = 32  # tiles of random data, and filters, that the difference is measured on
+
+Array = Any
+Matrix = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """The matrices of a tile of `side` outputs: of the data, the filter and the products."""
+
+    side: int
+    data: Matrix  # B^T
+    filter: Matrix  # G
+    products: Matrix  # A^T
+
+    @property
+    def elements(self) -> int:
+        """Along a side of the input's tile."""
+        return self.side + TAPS - 1
+
+
+TRANSFORMS = (
+    Transform(
+        4,
+        [
+            [4, 0, -5, 0, 1, 0],
+            [0, -4, -4, 1, 1, 0],
+            [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0],
+            [0, 2, -1, -2, 1, 0],
+            [0, 4, 0, -5, 0, 1],
+        ],
+        [
+            [1 / 4, 0, 0],
+            [-1 / 6, -1 / 6, -1 / 6],
+            [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6],
+            [1 / 24, -1 / 12, 1 / 6],
+            [0, 0, 1],
+        ],
+        [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+    ),
+    Transform(
+        2,
+        [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+        [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]],
+        [[1, 1, 1, 0], [0, 1, -1, -1]],
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution of 3 x 3 by steps of 1: x [N, C, H + 2, W + 2], already padded, with filters
+    [M, C, 3, 3], of the shape [N, 1, M, H, W].
+    """
+
+    x: UOp
+    weight: UOp
+    batch: int
+    channels: int
+    filters: int
+    height: int
+    width: int
+
+
+def with_winograd(roots: tuple[UOp, ...]) -> tuple[dict[UOp, UOp], list[float]]:
+    """Every node, mapped to one in which convolutions are transformed where that pays; and of each
+    that is, the difference that was measured, of the greatest output.
+    """
+    errors: list[float] = []
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        found = _match(node.replace(src)) if node.op is ops.REDUCE else None
+        for transform in () if found is None else _worthwhile(found):
+            assert found is not None
+            given = found.weight.arg.source
+            error, filters = difference(given.data, transform), _filter_tiles(given.data, transform)
+            if error <= MOST_ERROR and np.isfinite(filters).all():
+                errors.append(error)
+                name = f"{given.name}.winograd{transform.side}"
+                return _transformed(found, transform, Tensor.weight(name, filters)).node
+        return None
+
+    return bottom_up(roots, change), errors
+
+
+def difference(filters: Array, transform: Transform) -> float:
+    """How far transformed results in float32 are from plain sums in float64, of the greatest, on
+    tiles of normally distributed data with some of the filters [M, C, 3, 3].
+    """
+    side, n = transform.side, transform.elements
+    some = np.asarray(filters)[:: max(1, len(filters) // TRIED)][:TRIED]
+    chosen = some.astype(np.float64)
+    data = np.random.default_rng(0).normal(size=(n, n, TRIED, chosen.shape[1])).astype(np.float32)
+    right = np.zeros((side, side, TRIED, len(chosen)))
+    before, after = (np.asarray(m, np.float32) for m in (transform.data, transform.products))
+    with np.errstate(all="ignore"):
+        for i in range(TAPS):
+            for j in range(TAPS):
+                right += data[i : i + side, j : j + side].astype(np.float64) @ chosen[:, :, i, j].T
+        products = _on_both_sides(before, data) @ _filter_tiles(some, transform).swapaxes(-1, -2)
+        off = np.abs(_on_both_sides(after, products) - right).max(initial=0)
+        greatest = np.abs(right).max(initial=0)
+        return float(off / greatest) if greatest else float(off > 0)
+
+
+def _on_both_sides(matrix: Array, array: Array) -> Array:
+    """matrix @ array @ matrix^T over the first two axes."""
+    return np.einsum("ai,ijtc,bj->abtc", matrix, array, matrix)
+
+
+def _filter_tiles(filters: Array, transform: Transform) -> Array:
+    """[n, n, M, C] of filters [M, C, 3, 3], computed in double precision."""
+    matrix = np.asarray(transform.filter)
+    data = np.asarray(filters, np.float64)
+    with np.errstate(all="ignore"):
+        return np.einsum("ai,mcij,bj->abmc", matrix, data, matrix).astype(np.float32)
+
+
+def _match(node: UOp) -> _Convolution | None:
+    """The convolution that a sum is, as `nn.conv` composes it."""
+    product = node.src[0]
+    if node.arg != args.Reduce(ops.ADD, (3, 6, 7)) or product.op is not ops.MUL:
+        return None
+    if node.dtype is not dt.float32 or not all(isinstance(size, int) for size in product.shape):
+        return None
+    batch, groups, filters, channels, height, width, rows, columns = map(fixed, product.shape)
+    if groups != 1 or (rows, columns) != (TAPS, TAPS):
+        return None
+    data, weight = map(_viewed, product.src)
+    shape = (filters, channels, TAPS, TAPS)
+    if weight.op is not ops.BUFFER or weight.arg.source.kind != "weight" or weight.shape != shape:
+        return None
+    if weight.arg.source.data is None or data.op is not ops.WINDOW:
+        return None
+    inner = data.src[0]
+    windows = [node.arg for node in (inner, data) if node.op is ops.WINDOW]
+    if windows != [args.Window(axis, TAPS, 1, 1) for axis in (2, 3)]:
+        return None
+    x = inner.src[0]
+    if x.shape != (batch, channels, height + TAPS - 1, width + TAPS - 1):
+        return None
+    return _Convolution(x, weight, batch, channels, filters, height, width)
+
+
+def _viewed(node: UOp) -> UOp:
+    """Below what adds axes of one element, or repeats them."""
+    while node.op in (ops.EXPAND, ops.RESHAPE) and _without_ones(node) is not None:
+        node = node.src[0]
+    return node
+
+
+def _without_ones(node: UOp) -> UOp | None:
+    if node.op is ops.EXPAND:
+        return node
+    sizes = [[size for size in each.shape if size != 1] for each in (node, node.src[0])]
+    return node if sizes[0] == sizes[1] else None
+
+
+def _worthwhile(found: _Convolution) -> list[Transform]:
+    """The transforms that cost less than the plain sum, the best one first."""
+    plain = _cost(found, TAPS * TAPS, found.height * found.width, 0)
+    costs = []
+    for transform in TRANSFORMS:
+        side = transform.side
+        if found.height % side == 0 and found.width % side == 0:
+            tiles = (found.height // side) * (found.width // side)
+            elements = transform.elements**2
+            moved = elements * tiles * (found.channels + found.filters)
+            cost = _cost(found, elements, tiles, moved)
+            if cost * LEAST_GAIN < plain:
+                costs.append((cost, transform))
+    return [transform for _, transform in sorted(costs, key=lambda each: each[0])]
+
+
+def _cost(found: _Convolution, products: int, places: int, moved: int) -> float:
+    """In products and sums: those of a matrix product, elements that are transformed, filters."""
+    filters = products * found.channels * found.filters
+    return found.batch * (filters * places + TRANSFORM * moved) + FILTER * filters
+
+
+def _transformed(found: _Convolution, transform: Transform, filters: Tensor) -> Tensor:
+    """[N, 1, M, H, W], of transformed filters [n, n, M, C]."""
+    side, n = transform.side, transform.elements
+    down, across = found.height // side, found.width // side
+    tiles = Tensor(found.x).window(2, n, side).window(3, n, side)  # [N, C, down, across, n, n]
+    data = tiles.permute((4, 5, 0, 1, 2, 3)).transform(transform.data).realize()
+    left = data.reshape((n, n, found.batch, 1, found.channels, down, across))
+    right = filters.reshape((n, n, 1, found.filters, found.channels, 1, 1))
+    right = right.expand((n, n, found.batch, *right.shape[3:]))
+    products = (left * right).sum(4).realize()  # [n, n, N, M, down, across]
+    sums = products.transform(transform.products)
+    shape = (found.batch, 1, found.filters, found.height, found.width)
+    return sums.permute((2, 3, 4, 0, 5, 1)).reshape(shape)
