@@ -176,23 +176,25 @@ class Onnxruntime:
         )
         arrays = task.arrays()
         names = [port.name for port in self._session.get_outputs()]
-        first = self._session.run(names, arrays)
-        self._results = {
-            name: onnxruntime.OrtValue.ortvalue_from_numpy(value)
-            for name, value in zip(names, first, strict=True)
-        }
+        first = dict(zip(names, self._session.run(names, arrays), strict=True))
         self._binding = self._session.io_binding()
         for name, array in arrays.items():
             value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
             self._binding.bind_ortvalue_input(name, value)
-        for name, value in self._results.items():
-            self._binding.bind_ortvalue_output(name, value)
+        for port in self._session.get_outputs():
+            array = first[port.name]
+            if len(port.shape) == array.ndim:
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+                self._binding.bind_ortvalue_output(port.name, value)
+            else:  # the model declares another rank than it has: such a binding is refused
+                self._binding.bind_output(port.name)
+        self._names = names
 
     def run(self) -> None:
         self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> Arrays:
-        return {name: value.numpy() for name, value in self._results.items()}
+        return dict(zip(self._names, self._binding.copy_outputs_to_cpu(), strict=True))
 
     @staticmethod
     def version() -> str:

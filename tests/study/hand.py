@@ -185,6 +185,8 @@ def _attention(
     k: Kernels, x: Sequence[Array], w: Sequence[Array], n: Mapping[str, int]
 ) -> Prepared:
     heads, length, width = n["heads"], n["length"], n["width"]
+    if length < k.rows:
+        raise ValueError("the tile has more rows than there are queries")
     padded, across = (-(-size // k.panel) * k.panel for size in (length, width))
     scratch = aligned((padded * width + length * across + 96 * length,))
     out = aligned(x[0].shape)

@@ -365,8 +365,8 @@ static void pack_transposed(const float *b, float *panels, long k, long n) {
     }
 }
 
-/* softmax(q kT / sqrt(width)) v, each [heads][length][width]. Blocks of rows, so that the scores
-   stay in the second cache. scratch: panels of k and v and ROWS rows of scores. */
+/* softmax(q kT / sqrt(width)) v, each [heads][length][width], length at least R. Blocks of rows, so
+   that the scores stay in the second cache. scratch: panels of k and v and ROWS rows of scores. */
 void attention(const float *q, const float *k, const float *v, float *out, float *scratch,
                long heads, long length, long width) {
     const long padded = (length + PANEL - 1) / PANEL * PANEL;
@@ -378,7 +378,7 @@ void attention(const float *q, const float *k, const float *v, float *out, float
         pack_transposed(k + at, keys, width, length);
         pack(v + at, values, length, width);
         for (long top = 0; top < length; top += ROWS) {
-            const long first = top + ROWS > length && length >= ROWS ? length - ROWS : top;
+            const long first = top + R > length ? length - R : top; /* a tile has R rows */
             const long rows = length - first < ROWS ? length - first : ROWS;
             product(q + at + first * width, keys, scores, rows, length, width);
             for (long i = 0; i < rows; i++) {

@@ -167,6 +167,15 @@ def test_a_side_that_fails_has_its_error(cache: Path, tmp_path: Path) -> None:
             running.start("no such side", whole, 60.0)
 
 
+def test_what_fails_is_said_once_for_each_reason() -> None:
+    bad = {"torch": {"error": "operator X"}, "tinyedge": {"off": 0.5}, "onnxruntime": {"off": 0.0}}
+    rows = [{"kind": kind, "size": "", "sides": bad} for kind in ("one", "two", "one")]
+    assert report._failures(rows) == [
+        "torch, one, two: operator X",
+        "tinyedge, one, two: off by 5.0e-01 from onnxruntime",
+    ]
+
+
 def test_wrong_outputs_show() -> None:
     right = {"y": np.array([1.0, 4.0], np.float32), "z": np.array([2.0], np.float32)}
     assert sides.difference({**right, "y": np.array([1.0, 3.0], np.float32)}, right) == 0.25
@@ -190,7 +199,7 @@ def test_a_bundle_built_with_kept_objects_is_the_same_library(cache: Path) -> No
     assert libraries[0].read_bytes() == libraries[1].read_bytes()
 
 
-@pytest.mark.parametrize("name", ["gpt_step", "mobilenet_v2"])
+@pytest.mark.parametrize("name", ["gpt_step", "mobilenet_v2", "rnet"])
 def test_networks_agree_on_all_sides(name: str, cache: Path) -> None:
     names = [side for side in ("tinyedge", "onnxruntime", "torch") if side in INSTALLED]
     result = models.measure([name], names, [1, 2], QUICK, lambda _: None)
