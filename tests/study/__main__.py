@@ -19,13 +19,18 @@ from typing import Any
 
 from tests.study import models, operate, operations, report, scale, sides
 from tests.study.sides import Effort
+from tinyedge.core.errors import TinyedgeError
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     study = given.pop(0) if given[:1] and given[0] in STUDIES else "operations"
     options = _parser(study).parse_args(given)
-    result = STUDIES[study](options)
+    try:
+        result = STUDIES[study](options)
+    except (TinyedgeError, RuntimeError) as error:
+        print(f"{error}\nSides are left out by --sides.", file=sys.stderr)
+        return 1
     if options.json:
         text = json.dumps(result, indent=1) + "\n"
         Path(options.json).write_text(text, encoding="utf-8")

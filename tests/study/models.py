@@ -16,7 +16,6 @@ from tests.realmodels import library, weights
 from tests.study import networks, sides
 from tests.study.child import Task
 from tests.study.sides import Effort, Say, Sides
-from tinyedge.core.errors import TinyedgeError
 
 SIDES = ("tinyedge", "onnxruntime", "torch", "tinygrad")
 Arrays = dict[str, bench.Array]
@@ -88,7 +87,7 @@ class Prepared:
     task: Task
     right: Arrays
     flops: int
-    error: str = ""  # why there is no bundle
+    refused: str  # why there is no bundle, or nothing
 
 
 def _prepare(name: str, say: Say) -> Prepared:
@@ -102,31 +101,27 @@ def _prepare(name: str, say: Say) -> Prepared:
         path = folder / "model.onnx"
     arrays = entry.feeds(path)
     right = bench.expected(bench.session(path), arrays)
-    bundle, error = folder / "model.tinyedge", ""
-    try:
-        sides.bundle(path, bundle, dims=dict(entry.dims))
-    except TinyedgeError as failed:
-        error = str(failed)
+    bundle = folder / "model.tinyedge"
+    refused = sides.refusal(path, bundle, dims=dict(entry.dims))
     task = Task(path, bundle, sides.save(folder / "inputs", arrays), 1)
-    return Prepared(task, right, sum(flops.count(path, arrays).values()), error)
+    return Prepared(task, right, sum(flops.count(path, arrays).values()), refused)
 
 
 def _row(name: str, prepared: Prepared, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
-    missing = ("tinyedge",) if prepared.error else ()
-    chosen = [side for side in running.names if side not in missing]
     task = Task(**{**vars(prepared.task), "threads": running.threads})
     found = sides.compare(
         running,
-        chosen,
+        running.names,
         task,
         prepared.right,
         effort,
         lambda side: say(f"{name}, {running.threads} threads: {side}"),
+        prepared.refused,
     )
     return {
         "kind": name,
         "size": ENTRIES[name].size,
         "threads": running.threads,
         "flops": prepared.flops,
-        "sides": {**{side: {"error": prepared.error} for side in missing}, **found},
+        "sides": found,
     }

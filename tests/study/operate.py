@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,10 +45,11 @@ def _row(case: Case, running: Sides, effort: Effort, say: Say) -> dict[str, Any]
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / "operation.onnx"
     onnx.save(case.make(), model)
-    arrays = case.arrays()
+    arrays, bundle = case.arrays(), folder / "operation.tinyedge"
+    refused = sides.refusal(model, bundle)
     task = Task(
         model,
-        sides.bundle(model, folder / "operation.tinyedge"),
+        bundle,
         sides.save(folder / "inputs", arrays),
         running.threads,
         case.kind,
@@ -56,7 +58,8 @@ def _row(case: Case, running: Sides, effort: Effort, say: Say) -> dict[str, Any]
     )
     right = bench.expected(bench.session(model), arrays)
     chosen = [side for side in running.names if side in case.sides]
-    found = sides.compare(running, chosen, task, right, effort, say)
+    found = sides.compare(running, chosen, task, right, effort, say, refused)
+    shutil.rmtree(folder / "inputs")  # up to gigabytes
     return {
         "kind": case.kind,
         "size": case.size,

@@ -23,6 +23,7 @@ from tests.bench.opencl import peer
 from tests.bench.side import middle
 from tests.bench.worker import SideError, Worker
 from tests.study.child import Array, Task
+from tinyedge.core.errors import TinyedgeError
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "study"
@@ -109,13 +110,19 @@ def compare(
     right: Mapping[str, Array],
     effort: Effort,
     say: Say,
+    refused: str = "",
 ) -> dict[str, dict[str, Any]]:
     """By side `cpu` and `wall`, seconds of a run (median, least, greatest), and `off`: of
     max|a-b| / max|b| the greatest over the outputs; or `error`, where a side gives no answer.
+
+    refused: why there is no bundle for tinyedge, if there is none.
     """
     found: dict[str, dict[str, Any]] = {}
     for side in chosen:
         say(side)
+        if side == "tinyedge" and refused:
+            found[side] = {"error": refused}
+            continue
         try:
             outputs = sides.start(side, task, effort.patience)
             found[side] = {"off": difference(outputs, right)}
@@ -174,6 +181,15 @@ def bundle(model: Path | str, out: Path, **options: Any) -> Path:
     )
     build(out)
     return out
+
+
+def refusal(model: Path | str, out: Path, **options: Any) -> str:
+    """Makes a `bundle`; why there is none, or nothing."""
+    try:
+        bundle(model, out, **options)
+    except (TinyedgeError, RuntimeError) as error:
+        return str(error)
+    return ""
 
 
 def build(folder: Path) -> None:

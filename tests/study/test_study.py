@@ -163,6 +163,10 @@ def test_a_side_that_fails_has_its_error(cache: Path, tmp_path: Path) -> None:
         assert found["onnxruntime"]["off"] == 0
         again = sides.compare(running, ["numpy"], whole, right, QUICK, lambda _: None)
         assert again["numpy"]["off"] < 1e-5
+        refused = sides.refusal(model, tmp_path / "m.tinyedge", dims={"nothing": 3})
+        assert "nothing" in refused
+        sole = sides.compare(running, ["tinyedge"], whole, right, QUICK, lambda _: None, refused)
+        assert sole == {"tinyedge": {"error": refused}}
         with pytest.raises(SideError, match="no such side"):
             running.start("no such side", whole, 60.0)
 
