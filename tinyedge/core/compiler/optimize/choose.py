@@ -13,6 +13,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     lay_along_lanes,
     lay_beside,
     prefers_lanes,
+    reductions,
     runs_along,
 )
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
@@ -65,30 +66,30 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     contraction: the kernel's ranges by role, where it holds a sum of products.
     """
     kernel = MovedKernel(sink, caps)
-    reductions = _reductions(sink)
+    found = reductions(sink)
     vector = _contiguous(sink)
     _fill(kernel, vector)
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector)
-    columns = _columns(kernel.sink) if reductions else []
-    if columns or len(reductions) > 1:
+    columns = _columns(kernel.sink) if found else []
+    if columns or len(found) > 1:
         _rows(kernel, columns, vector)
         return kernel.sink, kernel.moves
     lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
     if lanes_pay and lay_along_lanes(kernel):
         _distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
-    if not reductions:
+    if not found:
         _select(kernel, vector)
     along, sums = vector, 1
-    beside = reductions and contraction is None and along is not None and runs_along(kernel, along)
+    beside = found and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         vector = _vectorize(kernel, vector)
     if beside:
         sums = lay_beside(kernel, vector)
     if contraction is not None:
         sums = tile(kernel, contraction, along, vector)
-    if len(reductions) == 1:
+    if len(found) == 1:
         _unroll(kernel, sums)
         if contraction is not None and along in contraction["batch"]:
             _unroll_window(kernel, sums)
@@ -150,13 +151,9 @@ def _share_long_reduction(kernel: MovedKernel) -> None:
         _share(kernel, number, WORKGROUP if iterations >= 8 * WORKGROUP else PARTS, "threads")
 
 
-def _reductions(sink: UOp) -> list[UOp]:
-    return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
-
-
 def _columns(sink: UOp) -> list[int]:
     """Output ranges on which no reduction depends: along them each reduction's result is shared."""
-    used = frozenset().union(*(f.ranges for f in _reductions(sink)))
+    used = frozenset().union(*(f.ranges for f in reductions(sink)))
     return [r.arg.number for r in ranges(sink) if r.arg.kind == "loop" and r not in used]
 
 
@@ -167,7 +164,7 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     column = vector if vector in columns else (columns[-1] if columns else None)
     width = max(
         kernel.extent(column) if column is not None else 1,
-        max(_steps(f) for f in _reductions(kernel.sink)),
+        max(_steps(f) for f in reductions(kernel.sink)),
     )
     rows = 1
     for number in kernel.left("loop"):
@@ -180,8 +177,8 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     lay_along_lanes(kernel)
     if vector is not None and vector not in columns and runs_along(kernel, vector):
         _vectorize(kernel, vector)
-    for i in range(len(_reductions(kernel.sink))):
-        if not has_lanes(_reductions(kernel.sink)[i]):
+    for i in range(len(reductions(kernel.sink))):
+        if not has_lanes(reductions(kernel.sink)[i]):
             _share_reduction(kernel, i, lanes)
     if column is not None and any(r.arg.number == column for r in ranges(kernel.sink)):
         copies = copies_of_columns(kernel)
@@ -215,7 +212,7 @@ def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
     """The reduction's innermost range: a vector's worth in one iteration, the iterations dealt out
     to threads.
     """
-    reduction = _reductions(kernel.sink)[position]
+    reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     number = int(inner.arg.number)
     size = inner.src[0]

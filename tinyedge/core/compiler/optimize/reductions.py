@@ -25,6 +25,7 @@ PARTIAL = (4, 2)  # vectors of partial results, of cheap steps and of others
 
 
 def reductions(sink: UOp) -> list[UOp]:
+    """The reductions of a kernel, inner ones first."""
     return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
 
 
