@@ -50,7 +50,7 @@ static void make(te_command *commands, memory *to, uint32_t seed, const int32_t 
         to->bound[i][0] = to->words[one];
         to->bound[i][1] = to->words[other];
         commands[i] = (te_command){.kernel = copy ? NULL : &kernel, .buffers = to->bound[i],
-                                   .symbols = symbols, .work = draw(3) ? 1000000 : 1000};
+                                   .symbols = symbols, .flops = draw(3) ? 4000000 : 1000};
         commands[i].most = commands[i].amount =
             copy ? (int64_t)(WORDS * sizeof(uint32_t)) : WORDS / GROUP;
     }
@@ -70,7 +70,7 @@ static int run_small(te_pool *pool, memory *to, const int32_t *symbols) {
     te_command commands[COMMANDS];
     te_task tasks[COMMANDS];
     make(commands, to, 1, symbols);
-    for (int i = 0; i < COMMANDS; i++) commands[i].work = 1000;
+    for (int i = 0; i < COMMANDS; i++) commands[i].flops = 1000;
     const uint32_t before = pool->base + pool->tickets;
     te_plan_tasks(commands, 0, COMMANDS, tasks);
     te_pool_run(pool, commands, tasks, COMMANDS);

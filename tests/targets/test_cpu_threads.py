@@ -51,6 +51,11 @@ def functions() -> pools.Functions:
     return pools.functions(compilers.find(), cached=True)
 
 
+def flops_of(one: Step) -> int:
+    """The operations with which a step's work is as it says: a byte is worth four of them."""
+    return 4 * (one.work - sum(end - start for start, end in (*one.reads, *one.writes)))
+
+
 def recorded(steps: Sequence[Step]) -> pools.Recording:
     kept = []
     commands = []
@@ -69,7 +74,7 @@ def recorded(steps: Sequence[Step]) -> pools.Recording:
                 None,
                 one.groups,
                 one.most,
-                one.work,
+                flops_of(one),
             )
         )
     return pools.Recording(functions(), commands, kept)
@@ -176,6 +181,26 @@ def test_random_commands_wait_for_all_that_they_must(seed: int) -> None:
 )
 def test_parts(fields: dict[str, int], threads: int, expected: int) -> None:
     assert parts(step([0], 1, **fields), threads) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "flops", "expected"),
+    [
+        (0, 0, 4 * 65536, 2),  # a product of small matrices
+        (0, 65536, 0, 2),
+        (48 * 1024, 4, 16 * 1024, 1),  # a sum of 12 * 1024 numbers
+        (64 * 1024, 4, 16 * 1024, 2),  # of 16 * 1024
+        (2**30, 256, 64, 1),  # 64 rows of a large table
+    ],
+)
+def test_work(read: int, written: int, flops: int, expected: int) -> None:
+    touched = (pools.KernelBuffer * 2)((written, True), (read, False))
+    kernel = pools.Kernel(b"none", None, touched, 2)
+    places = (ctypes.c_void_p * 2)(2**20, 2**40)
+    command = pools.Command(ctypes.pointer(kernel), places, None, 1000, 1000, flops)
+    recording = pools.Recording(functions(), [command], (touched, kernel, places))
+    functions().divide(recording.commands, recording.tasks, recording.count, 2)
+    assert recording.tasks[0].parts == expected
 
 
 def test_a_network_waits_only_where_it_must() -> None:

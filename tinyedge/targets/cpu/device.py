@@ -76,7 +76,6 @@ class _Bound:
     called: pools.Kernel
     buffers: ctypes.Array[ctypes.c_void_p]
     symbols: int | None
-    written: int  # bytes
     memory: tuple[Memory, ...]
 
 
@@ -174,12 +173,11 @@ class CpuDevice:
             (pools.KernelBuffer * len(touched))(*touched),
             len(touched),
         )
-        written = sum(buffer.bytes for buffer in touched if buffer.written)
         memory = tuple(place.memory for place in ranges)
         if symbols is None:
-            return _Bound(kernel, called, buffers, None, written, memory)
+            return _Bound(kernel, called, buffers, None, memory)
         table = symbols.memory.address + symbols.offset
-        return _Bound(kernel, called, buffers, table, written, (*memory, symbols.memory))
+        return _Bound(kernel, called, buffers, table, (*memory, symbols.memory))
 
     def record(self, commands: Sequence[Command]) -> pools.Recording:
         """The commands as C sees them, and which of them wait for which."""
@@ -207,14 +205,14 @@ class CpuDevice:
             bound.symbols,
             amount=x,
             most=command.most or x,
-            work=command.flops + bound.written,
+            flops=command.flops,
         )
 
     def _copy(self, command: Transfer) -> pools.Command:
         ends = (command.destination, command.source)
         addresses = (ctypes.c_void_p * 2)(*(end.memory.address + end.offset for end in ends))
         bytes = command.source.bytes
-        return pools.Command(None, addresses, None, bytes, bytes, 2 * bytes)
+        return pools.Command(None, addresses, None, bytes, bytes)
 
     def _running(self) -> pools.Pool:
         """The threads of this process."""

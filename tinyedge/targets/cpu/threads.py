@@ -51,7 +51,7 @@ class Command(ctypes.Structure):
         ("symbols", ctypes.c_void_p),
         ("amount", ctypes.c_int64),  # workgroups or bytes
         ("most", ctypes.c_int64),  # the same at the greatest sizes
-        ("work", ctypes.c_int64),  # at these: operations and bytes written
+        ("flops", ctypes.c_int64),  # at these, an estimate
     )
 
 

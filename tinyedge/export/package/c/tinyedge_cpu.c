@@ -134,16 +134,11 @@ static void make_command(const te_context *context, cpu *device, uint32_t number
         command->buffers = device->ends[number];
         device->ends[number][0] = device->buffers[step->destination] + step->destination_offset;
         device->ends[number][1] = device->buffers[step->source] + step->source_offset;
-        command->work = 2 * command->most;
         return;
     }
     command->kernel = device->kernels[step->kernel];
     command->buffers = device->arguments + step->first_buffer;
-    command->work = step->flops;
-    for (uint32_t i = 0; i < step->buffers; i++) {
-        const te_kernel_buffer *buffer = &command->kernel->buffers[i];
-        if (buffer->written) command->work += buffer->bytes;
-    }
+    command->flops = step->flops;
 }
 
 /* Steps [first, end) as they run: straight pieces, and between them blocks, at most 8 deep. */

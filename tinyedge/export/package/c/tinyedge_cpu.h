@@ -18,7 +18,7 @@ typedef struct te_command {
     const int32_t *symbols;
     int64_t amount; /* workgroups, or bytes of a copy; 0 does nothing */
     int64_t most;   /* the same at the greatest sizes */
-    int64_t work;   /* at these: operations, and bytes that are written */
+    int64_t flops;  /* at these, an estimate */
 } te_command;
 
 /* What threads take, in this order: a command that may be divided into parts, or several small

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-/* Work of about 2 to 10 microseconds: a launch of less is not divided, and small launches that are
+/* Work is counted in bytes to and from memory. One takes about as long as so many operations. */
+#define FLOPS_PER_BYTE 4
+/* A few microseconds of work: a launch of less is not divided, and small launches that are
    independent of each other go to one thread until they have that much. */
 #define SHARED_WORK 65536
 #define PART_WORK (SHARED_WORK / 2)
@@ -27,6 +29,18 @@ static span span_of(const te_command *command, size_t number) {
     const int64_t bytes = kernel ? kernel->buffers[number].bytes : command->most;
     return (span){start, start + (uintptr_t)bytes,
                   kernel ? kernel->buffers[number].written : number == 0};
+}
+
+/* At the greatest sizes. A kernel may read little of a large buffer: a number for an operation. */
+static int64_t work_of(const te_command *command) {
+    int64_t read = 0, written = 0;
+    if (!command->kernel) return 2 * command->most;
+    for (size_t i = 0; i < command->kernel->count; i++) {
+        const te_kernel_buffer *buffer = &command->kernel->buffers[i];
+        *(buffer->written ? &written : &read) += buffer->bytes;
+    }
+    const int64_t most = command->flops * (int64_t)sizeof(float);
+    return written + (read < most ? read : most) + command->flops / FLOPS_PER_BYTE;
 }
 
 /* Whether the order of two commands matters: they touch the same bytes, and one writes them. */
@@ -60,40 +74,40 @@ static uint32_t tasks_until(const te_task *tasks, uint32_t count, uint32_t end) 
     return count;
 }
 
-/* Whether a small command is best run by the thread of the small ones before it, which have `work`:
-   it waits for one of them, or all are too little for a thread. */
-static bool joins(const te_command *commands, const te_task *task, int64_t work, uint32_t number) {
-    if (commands[task->first].work >= SHARED_WORK || commands[number].work >= SHARED_WORK) {
-        return false;
-    }
-    return work + commands[number].work < SHARED_WORK ||
+/* Whether a command is best run by the thread of the small ones before it: it waits for one of
+   them, or is too little for a thread, with them. work: its own; theirs: of the others. */
+static bool joins(const te_command *commands, const te_task *task, uint32_t number, int64_t work,
+                  int64_t theirs) {
+    if (work >= SHARED_WORK || work_of(&commands[task->first]) >= SHARED_WORK) return false;
+    return theirs + work < SHARED_WORK ||
            awaited(commands, task->first, number, number) > oldest(task->first, number);
 }
 
 uint32_t te_plan_tasks(const te_command *commands, uint32_t first, uint32_t end, te_task *tasks) {
     uint32_t count = 0;
-    int64_t work = 0;
+    int64_t together = 0;
     for (uint32_t i = first; i < end; i++) {
-        if (!count || !joins(commands, &tasks[count - 1], work, i)) {
+        const int64_t work = work_of(&commands[i]);
+        if (!count || !joins(commands, &tasks[count - 1], i, work, together)) {
             tasks[count++] = (te_task){.first = i, .parts = 1};
-            work = 0;
+            together = 0;
         }
         te_task *task = &tasks[count - 1];
         const uint32_t before = awaited(commands, first, task->first, i);
         const uint32_t after = tasks_until(tasks, count - 1, before);
         if (after > task->after) task->after = after;
         task->end = i + 1;
-        work += commands[i].work;
+        together += work;
     }
     return count;
 }
 
 static uint32_t parts_of(const te_command *command, int threads) {
     const double share = command->most ? (double)command->amount / (double)command->most : 0;
-    const double parts = share * (double)command->work / PART_WORK;
+    const double parts = share * (double)work_of(command) / PART_WORK;
     int64_t most = (int64_t)threads * PARTS_PER_THREAD;
     if (most > command->amount) most = command->amount;
-    if (command->work < SHARED_WORK || parts < 2 || most < 2) return 1;
+    if (parts < 2 || most < 2) return 1;
     return parts < (double)most ? (uint32_t)parts : (uint32_t)most;
 }
 
