@@ -21,6 +21,7 @@ import pytest
 from tests import models
 from tests.cuda.device import open as a_cuda_device
 from tests.cuda.shim import Shim
+from tests.process_replay import corpus
 from tests.targets import programs
 from tinyedge import cli
 from tinyedge.cli.output import bytes_of, plain, seconds_of
@@ -601,6 +602,22 @@ def test_a_file_that_is_no_model(tinyedge: Command, content: bytes, message: str
         code, _, err = tinyedge(*command)
         assert code == 1 and message in err and "Traceback" not in err
     assert list(Path().glob("*.tinyedge")) == []
+
+
+def test_counters_are_explained(tinyedge: Command, tmp_path: Path) -> None:
+    """A product of 32 x 64 by 64 x 48: what an iteration of its inner loop loads and computes."""
+    file = tmp_path / "product.onnx"
+    onnx.save(corpus.matmul(), file)
+    names = "kernel launches FLOP bytes FLOP a byte loads guards fused other integer registers"
+    for profile, counts in (("default", ("4 x 1, 3 x 8", 12)), ("avx512", ("8 x 1, 3 x 16", 24))):
+        given = ("explain", file, "-t", "cpu", "--profile", profile, "--counters")
+        code, out, _ = tinyedge(*given)
+        head, row = out.splitlines()[:2]
+        assert code == 0 and head.split() == names.split()
+        loads, fused = counts
+        assert loads in row and row.split(loads)[1].split()[:2] == ["0", str(fused)]
+    code, _, err = tinyedge("explain", file, "--counters", "--stop-after", "fuse")
+    assert code == 2 and "--counters" in err
 
 
 def test_open_sizes_are_explained(tinyedge: Command) -> None:

@@ -27,11 +27,12 @@ from tinyedge.cli.arguments import (
 )
 from tinyedge.cli.output import say, say_text, several, stages, table
 from tinyedge.core.compiler.compile import STAGES
+from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir.text import graph_text, kernel_text, statements_text
 from tinyedge.core.ir.text import say as say_node
 from tinyedge.core.program.ports import say as say_size
-from tinyedge.core.program.program import Launch
+from tinyedge.core.program.program import Launch, launches
 from tinyedge.export.options import choose_import
 from tinyedge.model import TARGETS
 
@@ -46,6 +47,7 @@ NAMES = tuple(name for name, _ in STAGES)
 @click.option("-t", "--target", type=click.Choice(TARGETS), default="webgpu", show_default=True)
 @click.option("--stop-after", type=click.Choice(NAMES), default=NAMES[-1], show_default=True)
 @click.option("--kernel", type=int, metavar="N", help="Only kernel N, as the stage leaves it.")
+@click.option("--counters", is_flag=True, help="A table of what each kernel does and moves.")
 @DIMS
 @BOUNDS
 @CONSTANTS
@@ -61,6 +63,7 @@ def command(
     target: str,
     stop_after: str,
     kernel: int | None,
+    counters: bool,
     dims: tuple[str, ...],
     bounds: tuple[str, ...],
     constants: tuple[str, ...],
@@ -79,6 +82,8 @@ def command(
     """
     if kernel is not None and stop_after in ("retype", "fold"):
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
+    if counters and (stop_after != NAMES[-1] or kernel is not None):
+        raise click.UsageError("--counters is for all kernels, when they are made")
     importing = choose_import(
         split_dims(dims),
         numbers(bounds, "--bound", "NODE=N"),
@@ -97,7 +102,9 @@ def command(
     with stages() as progress:
         progress.report("compiling")
         state = compile_model(model, target, options, importing, stop_after=stop_after)
-    if stop_after in ("retype", "fold"):
+    if counters:
+        _print_counters(state)
+    elif stop_after in ("retype", "fold"):
         _print_graph(state)
     elif kernel is not None:
         _print_kernel(state, kernel, stop_after)
@@ -155,6 +162,38 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
         say(f"workgroup {shape.workgroup}, grid {say_node(shape.grid)}")
     else:
         say_text(kernel.source)
+
+
+def _print_counters(state: Compilation) -> None:
+    """The innermost loops of each kernel, and its arithmetic against the bytes that it takes."""
+    program = state.program
+    assert program is not None
+    moved: dict[str, list[int]] = {}
+    for entry in program.entries:
+        for step in launches(entry.steps):
+            source = program.kernels[step.kernel].source
+            size = sum(program.buffers[number].bytes for number in set(step.buffers))
+            moved.setdefault(source, []).append(size)
+    rows = []
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        inner, sizes = inner_loops(kernel.text), moved.get(kernel.source, [0])
+        loads = ", ".join(f"{count} x {lanes}" for lanes, count in inner.loads.items())
+        intensity = kernel.flops / max(1, min(sizes))
+        rows.append(
+            (
+                *(kernel.name, len(sizes), kernel.flops, max(sizes), f"{intensity:.1f}"),
+                *(loads or "-", inner.guards, inner.fused, inner.flops, inner.integers),
+                inner.registers,
+            )
+        )
+    table(
+        (
+            *("kernel", ">launches", ">FLOP", ">bytes", ">FLOP a byte", "loads", ">guards"),
+            *(">fused", ">other", ">integer", ">registers"),
+        ),
+        rows,
+    )
 
 
 def _print_steps(state: Compilation) -> None:

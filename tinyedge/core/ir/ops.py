@@ -194,6 +194,8 @@ REDUCE_LOOP = _row(
 )  # arg: Primitive; src: value, ranges...: the reduction over the ranges
 STORE = _row("store", "kernel", -1)  # see access.py
 SINK = _row("sink", "kernel", -1)  # src: stores
+# a * b + c of a sum of products whose loops are gone, rounded once or twice
+FMA = _row("fma", "kernel", 3, numpy=_quiet(lambda a, b, c: a * b + c), c="({0} * {1} + {2})")
 VECTOR = _row("vector", "kernel", -1)  # src: one scalar (to repeat) or one per lane
 LANE = _row("lane", "kernel", 1)  # arg: which lane of a vector
 ACCUMULATOR = _row("accumulator", "kernel", 0)  # arg: Accumulator

@@ -144,6 +144,8 @@ class CPrinter(Printer):
         source = node.src[0].dtype
         if op is ops.NOT and source.kind == "b" and source.lanes == 1:
             return f"(!{operands[0]})"
+        if op is ops.FMA and source.lanes > 1:
+            return f"te_fma_{short(source)}({', '.join(map(strip_parens, operands))})"
         if op in HELPERS:
             inner = ", ".join(strip_parens(o) for o in operands)
             return f"te_{HELPERS[op]}_{short(source)}({inner})"

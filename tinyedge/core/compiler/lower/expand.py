@@ -66,11 +66,19 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
     for coordinate in _coordinates(copied):
         copy = _at(src[0], coordinate)
         if total is not None:
-            copy = simplify(UOp(node.arg, copy.dtype, (total, copy)))
+            copy = _combined(node, total, copy, alone=len(copied) == len(src) - 1)
         total = copy
     assert total is not None
     new = _reduced(node, total, serial)
     return UOp(ops.GROUP_REDUCE, node.dtype, (new, *threads), node.arg) if threads else new
+
+
+def _combined(reduction: UOp, total: UOp, copy: UOp, *, alone: bool) -> UOp:
+    """One more copy of a reduction's body. alone: no accumulator will hold the result."""
+    product = reduction.arg is ops.ADD and copy.op is ops.MUL and copy.dtype is dt.float32
+    if alone and product:
+        return UOp(ops.FMA, copy.dtype, (*copy.src, total))
+    return simplify(UOp(reduction.arg, copy.dtype, (total, copy)))
 
 
 _simplified = rebuilding(simplify)

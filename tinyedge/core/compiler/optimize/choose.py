@@ -296,7 +296,8 @@ def _unroll(kernel: MovedKernel, sums: int) -> None:
     inner = reduction.src[-1]
     number = inner.arg.number
     size = inner.src[0]
-    if sums >= MANY_SUMS and (size.op is not ops.CONST or size.arg > UNROLL):
+    many = kernel.caps.scalar_operands and sums >= MANY_SUMS
+    if many and (size.op is not ops.CONST or size.arg > UNROLL):
         return
     if size.op is not ops.CONST:
         step = UNROLL if divisor(size) % UNROLL == 0 else 1
