@@ -13,6 +13,7 @@ from tinyedge.core.program.program import Program
 from tinyedge.export.bundle.golden import Golden
 from tinyedge.export.package.c_bundle import runtime_files
 from tinyedge.export.package.package import write_bundle
+from tinyedge.targets.cpu.compiler import FLAGS as KERNEL_FLAGS
 
 Build = Callable[..., Library]
 
@@ -42,8 +43,10 @@ def library(tmp_path: Path, runtime: Path) -> Build:
         folder = write(program, tmp_path / f"bundle{len(list(tmp_path.iterdir()))}", goldens)
         (folder / "build").mkdir()
         out = folder / "build" / "libtinyedge.so"
-        flags = ("-O1", "-fPIC", "-shared", "-I", folder / "runtime", "-pthread", "-lm")
-        build.run(build.CC, "-o", out, folder / "model.c", runtime, *flags)
+        flags = ("-I", folder / "runtime", "-pthread", "-lm")
+        # As Python's device compiles them: a fused product and sum is rounded once.
+        kernels = ("-O1", "-march=native", *KERNEL_FLAGS)
+        build.run(build.CC, *kernels, "-o", out, folder / "model.c", runtime, *flags)
         return Library(folder)
 
     return make
