@@ -71,7 +71,7 @@ class Tinyedge:
 
     @staticmethod
     def version() -> str:
-        return "this checkout, C runtime"
+        return "of this checkout by its C runtime"
 
 
 class Hand:
@@ -181,16 +181,19 @@ class Onnxruntime:
         for name, array in arrays.items():
             value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
             self._binding.bind_ortvalue_input(name, value)
+        self._names, self._loose = names, []
         for port in self._session.get_outputs():
             array = first[port.name]
             if len(port.shape) == array.ndim:
                 value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
                 self._binding.bind_ortvalue_output(port.name, value)
-            else:  # the model declares another rank than it has: such a binding is refused
-                self._binding.bind_output(port.name)
-        self._names = names
+            else:
+                self._loose.append(port.name)
 
     def run(self) -> None:
+        for name in self._loose:
+            # declared with another rank than it has: the array of a run before would be refused
+            self._binding.bind_output(name)
         self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> Arrays:

@@ -91,7 +91,7 @@ def _machine(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return (
         f"{facts['processor']}, {facts['processors']} processors, vectors of {facts['vectors']} "
-        f"floats. {versions}."
+        f"floats. Commit {facts['commit']}. {versions}."
     )
 
 

@@ -129,8 +129,8 @@ def compare(
         except SideError as error:
             found[side] = {"error": str(error)}
     alive = [side for side, facts in found.items() if "error" not in facts]
-    for side, samples in _runs(sides, alive, effort).items():
-        found[side] |= samples
+    for side, facts in _runs(sides, alive, effort).items():
+        found[side] |= facts
     return found
 
 
@@ -144,21 +144,35 @@ def difference(outputs: Mapping[str, Array], right: Mapping[str, Array]) -> floa
 
 def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:
     """What runs take: blocks in turn, each round begins with another side."""
-    counts, samples = {}, {}
+    counts: dict[str, int] = {}
+    samples: dict[str, dict[str, list[float]]] = {side: {"cpu": [], "wall": []} for side in names}
+    failed: dict[str, dict[str, Any]] = {}
+
+    def ask(side: str, word: str, content: object) -> dict[str, float] | None:
+        """None once the side has failed."""
+        if side in failed:
+            return None
+        try:
+            answer: dict[str, float] = sides.ask(side, word, content, effort.patience)
+        except SideError as error:
+            failed[side] = {"error": str(error)}
+            return None
+        return answer
+
     for side in names:
-        warm = (effort.warm, effort.most_warm)
-        once = sides.ask(side, "warm", warm, effort.patience)["cpu"]
-        counts[side] = max(1, round(effort.block / max(once, 1e-7)))
-        samples[side] = {"cpu": [], "wall": []}
+        once = ask(side, "warm", (effort.warm, effort.most_warm))
+        counts[side] = max(1, round(effort.block / max(once["cpu"], 1e-7))) if once else 1
     for turn in range(effort.rounds):
         shift = turn % max(1, len(names))
         for side in names[shift:] + names[:shift]:
-            spent = sides.ask(side, "run", counts[side], effort.patience)
+            spent = ask(side, "run", counts[side])
             for clock, values in samples[side].items():
-                values.append(spent[clock] / counts[side])
-    return {
+                if spent is not None:
+                    values.append(spent[clock] / counts[side])
+    measured = {side: samples[side] for side in names if side not in failed}
+    return failed | {
         side: {clock: middle(values) for clock, values in found.items()}
-        for side, found in samples.items()
+        for side, found in measured.items()
     }
 
 
@@ -222,7 +236,10 @@ def machine() -> dict[str, Any]:
     )
     from tests.study import hand
 
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     return {
+        "commit": commit.stdout.strip() or "unknown",
         "processor": f"{found.get('model name', 'unknown')}, family {found.get('cpu family', '-')}"
         f" model {found.get('model', '-')}",
         "processors": os.cpu_count(),

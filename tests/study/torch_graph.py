@@ -127,7 +127,11 @@ def _max_pool(
     pads: Any = None,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
+    dilations: Any = None,
+    storage_order: int = 0,
 ) -> Any:
+    if set(dilations or [1]) != {1}:
+        raise NotImplementedError("MaxPool with dilations")
     more = {"ceil_mode": bool(ceil_mode)}
     low = float("-inf")
     return _pooled(F.max_pool2d, x, low, kernel_shape, strides, pads, auto_pad, more)
@@ -143,11 +147,16 @@ def _average_pool(
     ceil_mode: int = 0,
     count_include_pad: int = 0,
 ) -> Any:
-    uneven = pads is not None and list(pads[: len(pads) // 2]) != list(pads[len(pads) // 2 :])
-    if not count_include_pad and (uneven or auto_pad.startswith("SAME")):
-        raise NotImplementedError("AveragePool with different pads at the two ends")
     more = {"ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
-    return _pooled(F.avg_pool2d, x, 0.0, kernel_shape, strides, pads, auto_pad, more)
+
+    def average(image: Any) -> Any:
+        return _pooled(F.avg_pool2d, image, 0.0, kernel_shape, strides, pads, auto_pad, more)
+
+    if count_include_pad:
+        return average(x)
+    # where the two ends differ zeros are among what is averaged: the share of the rest is that of
+    # ones
+    return average(x) / average(torch.ones_like(x[:1, :1]))
 
 
 def _resize(
@@ -380,7 +389,7 @@ def _value(attribute: Any) -> Any:
 def _take(step: tuple[Any, list[str], Values, list[str]], values: Values) -> None:
     function, inputs, attributes, outputs = step
     result = function(*(values[name] for name in inputs), **attributes)
-    if len(outputs) == 1:
-        values[outputs[0]] = result
+    if isinstance(result, torch.Tensor):
+        values[outputs[0]] = result  # others are optional: Dropout's mask
     else:
         values.update(zip(outputs, result, strict=True))
