@@ -51,13 +51,13 @@ def digits(value: float) -> str:
     """Three significant digits."""
     if value == 0:
         return "0"
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def time(seconds: float) -> str:
-    """With its unit: ns, us, ms or s."""
+    """With its unit: ns, us, ms or s. A slope may be negative."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
+        if abs(seconds) >= scale:
             return f"{digits(seconds / scale)} {unit}"
     return f"{digits(seconds * 1e9)} ns"
 
@@ -91,7 +91,8 @@ def _machine(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return (
         f"{facts['processor']}, {facts['processors']} processors, vectors of {facts['vectors']} "
-        f"floats. Commit {facts['commit']}. {versions}."
+        f"floats, load average {digits(facts['load'])} at the end. tinyedge as of "
+        f"{facts['commit']}. {versions}."
     )
 
 
@@ -360,7 +361,6 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
             time(row["export"]),
             time(row["run"]),
             digits(row["flops"] / row["run"] / 1e9),
-            f"{row['wall'] / row['wall_of_two']:.2f}x",
             str(row["launches"]),
             _off(row["off"]),
         ]
@@ -384,8 +384,8 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
         ("Growth", headings, rows),
         ("Slopes", ["axis", "what", "grows as n to the power", "line"], slopes),
     ], [
-        "tinyedge alone, the C runtime on one thread. Two threads: how many times as fast they are "
-        "by the clock. Export: without a golden case, and without the C compiler."
+        "tinyedge alone, the C runtime on one thread. Export: without a golden case, and without "
+        "the C compiler."
     ]
 
 

@@ -236,12 +236,13 @@ def machine() -> dict[str, Any]:
     )
     from tests.study import hand
 
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    command = ["git", "log", "-1", "--format=%h", "--", "tinyedge"]
     commit = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     return {
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit.stdout.strip() or "unknown",  # the last one that changed tinyedge
         "processor": f"{found.get('model name', 'unknown')}, family {found.get('cpu family', '-')}"
         f" model {found.get('model', '-')}",
         "processors": os.cpu_count(),
         "vectors": hand.lanes(),
+        "load": os.getloadavg()[1],  # processes that wanted a processor in the last five minutes
     }

@@ -6,6 +6,7 @@ from weights alone is computed once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "LayerNormalization": _layer_norm,
     "LeakyRelu": lambda x, alpha=0.01: F.leaky_relu(x, alpha),
     "MatMul": torch.matmul,
+    "Max": lambda *x: functools.reduce(torch.maximum, x),
     "MaxPool": _max_pool,
     "Mul": torch.mul,
     "PRelu": lambda x, slope: torch.where(x < 0, x * slope, x),
