@@ -14,6 +14,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.export.limits import Limits
 from tinyedge.model import TARGETS
 
+GROWTH, WEB_GROWTH = 1.0, 0.25  # by transformed filters, of the weights' bytes
 PRECISIONS = ("fp32", "fp16")
 
 
@@ -51,10 +52,15 @@ def choose_options(
         architectures=tuple(name.strip() for name in names),
         folded_work=allowed.folded_work,
         folded_growth=allowed.folded_growth,
-        winograd=winograd,
+        winograd=_winograd_growth(find_target(target)) if winograd else 0.0,
     )
     check_options(target, options)
     return options
+
+
+def _winograd_growth(target: Target) -> float:
+    """How many times the weights' bytes transformed filters may add: pages wait for them."""
+    return WEB_GROWTH if target.runtime == "web" else GROWTH
 
 
 def check_options(target: str, options: Options) -> None:

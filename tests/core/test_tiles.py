@@ -60,7 +60,7 @@ def convolution(channels: int, filters: int, side: int, kernel: int, step: int, 
 
 def compiled_for(profile: str, *model: Any) -> Compilation:
     """As plain sums: Winograd's method has tests of its own."""
-    return compiled(*model, find_target("cpu"), Options(profile=profile, winograd=False))
+    return compiled(*model, find_target("cpu"), Options(profile=profile, winograd=0))
 
 
 def inner_loads(state: Compilation) -> Iterator[UOp]:
@@ -176,7 +176,7 @@ def test_statements_mean_what_the_kernel_means(shape: Any, profile: str) -> None
     if channels % groups or filters % groups or kernel > side:
         groups, kernel = 1, min(kernel, side)
     outputs, inputs = convolution(channels, filters, side, kernel, step, groups)
-    options = Options(profile=profile, winograd=False)
+    options = Options(profile=profile, winograd=0)
     state = compile_graph(graph(outputs, inputs), find_target("cpu"), options, stop_after="lower")
     memory: dict[int, Array] = {}
     for launch in state.launches:

@@ -59,9 +59,23 @@ def test_where_it_applies() -> None:
     assert transformed(*network(24, 28, strides=(2, 2))) == 1  # 12 x 14 is left for the second
     assert transformed(*network(24, 28, groups=2)) == 1
     assert transformed(*network(24, 28, dilations=(2, 2), pads=((2, 2), (2, 2)))) == 1
-    assert transformed(*network(24, 28), Options(winograd=False)) == 0
+    assert transformed(*network(24, 28), Options(winograd=0)) == 0
     assert transformed(*network(24, 28), Options(optimize=False)) == 0
     assert transformed(*network(24, 28), Options(fp64_reference=True)) == 0
+
+
+def test_filters_grow_by_so_much() -> None:
+    """Tiles of 4 x 4 outputs add 3 times the filters' bytes, tiles of 2 x 2 add 0.78 times."""
+    model = network(24, 28)
+    assert transformed(*model, Options(winograd=0.1)) == 0
+    sizes = {}
+    for growth in (0.5, 1.0, 3.1):
+        state = compiled(*model, find_target("cpu"), Options(winograd=growth))
+        nodes = [n for n in toposort(state.roots) if n.op is ops.TRANSFORM]
+        sizes[growth] = sorted(
+            n.shape[0] for n in nodes if n.shape[0] in (4, 6) and n.src[0].shape[0] == n.shape[0]
+        )
+    assert sizes == {0.5: [4], 1.0: [4, 4], 3.1: [6, 6]}
 
 
 def test_few_channels_are_plain_sums() -> None:

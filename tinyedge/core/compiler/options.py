@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """optimize: choose schedule moves (False: the plainest legal ones). winograd: with these, and
-    in fp32, compute convolutions by Winograd's method where that pays. profile: which caps of the
-    target.
+    """optimize: choose schedule moves (False: the plainest legal ones). profile: which caps of the
+    target. winograd: with these moves, and in fp32, convolutions are computed by Winograd's method
+    where that pays, as long as it adds at most so many times the bytes of the weights.
 
     precision: "fp32", or "fp16" for activations and weights kept as fp16. fp64_reference: compute
     float32 in double precision, for reference values; with "fp16", what would be fp16 is kept in
@@ -26,4 +26,4 @@ class Options:
     architectures: tuple[str, ...] = ()
     folded_work: int = 1 << 28
     folded_growth: int = 2
-    winograd: bool = True
+    winograd: float = 1.0

@@ -12,7 +12,7 @@ MOST_ERROR of the greatest. A NaN or an infinity reaches all outputs of its tile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -98,25 +98,62 @@ class _Convolution:
     width: int
 
 
-def with_winograd(roots: tuple[UOp, ...]) -> tuple[dict[UOp, UOp], list[float]]:
+@dataclass(frozen=True)
+class _Choice:
+    """A convolution's transform: the filters, their difference, and what it gains for its bytes."""
+
+    node: UOp
+    transform: Transform
+    filters: Array  # [n, n, M, C]
+    error: float
+    saved: float  # products and sums
+    added: int  # bytes
+
+
+def with_winograd(roots: tuple[UOp, ...], growth: float) -> tuple[dict[UOp, UOp], list[float]]:
     """Every node, mapped to one in which convolutions are transformed where that pays; and of each
     that is, the difference that was measured, of the greatest output.
+
+    growth: how many times the bytes of all weights the transformed filters may add. Those that save
+    most for their bytes come first.
     """
-    errors: list[float] = []
+    chosen = _chosen(toposort(roots), growth) if growth else {}
+    if not chosen:
+        return {node: node for node in toposort(roots)}, []
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        found = _match(node.replace(src)) if node.op is ops.REDUCE else None
-        for transform in () if found is None else _worthwhile(found):
-            assert found is not None
-            given = found.weight.arg.source
-            error, filters = difference(given.data, transform), _filter_tiles(given.data, transform)
-            if error <= MOST_ERROR and np.isfinite(filters).all():
-                errors.append(error)
-                name = f"{given.name}.winograd{transform.side}"
-                return _transformed(found, transform, Tensor.weight(name, filters)).node
-        return None
+        found = _match(node.replace(src)) if node in chosen else None
+        return None if found is None else _transformed(found, chosen[node]).node
 
-    return bottom_up(roots, change), errors
+    return bottom_up(roots, change), [choice.error for choice in chosen.values()]
+
+
+def _chosen(nodes: Sequence[UOp], growth: float) -> dict[UOp, _Choice]:
+    """The convolutions that are transformed."""
+    weights = (n for n in nodes if n.op is ops.BUFFER and n.arg.source.kind == "weight")
+    room = growth * sum(w.arg.source.data.nbytes for w in weights if w.arg.source.data is not None)
+    choices = [choice for node in nodes if node.op is ops.REDUCE for choice in _choices(node)]
+    taken: dict[UOp, _Choice] = {}
+    for choice in sorted(choices, key=lambda c: -c.saved / max(1, c.added)):
+        before = taken.get(choice.node)
+        added = choice.added - (before.added if before is not None else 0)
+        better = before is None or choice.saved > before.saved
+        if better and added <= room:
+            taken[choice.node] = choice
+            room -= added
+    return {node: taken[node] for node in nodes if node in taken}
+
+
+def _choices(node: UOp) -> Iterator[_Choice]:
+    """The transforms of a convolution that cost less than its plain sum, and are exact enough."""
+    found = _match(node)
+    for transform, saved in () if found is None else _worthwhile(found):
+        assert found is not None
+        data = found.weight.arg.source.data
+        filters, error = _filter_tiles(data, transform), difference(data, transform)
+        if error <= MOST_ERROR and np.isfinite(filters).all():
+            added = filters.nbytes - data.nbytes
+            yield _Choice(node, transform, filters, error, saved, added)
 
 
 def difference(filters: Array, transform: Transform) -> float:
@@ -192,10 +229,9 @@ def _without_ones(node: UOp) -> UOp | None:
     return node if sizes[0] == sizes[1] else None
 
 
-def _worthwhile(found: _Convolution) -> list[Transform]:
-    """The transforms that cost less than the plain sum, the best one first."""
+def _worthwhile(found: _Convolution) -> Iterator[tuple[Transform, float]]:
+    """The transforms that cost less than the plain sum, and by how much."""
     plain = _cost(found, TAPS * TAPS, found.height * found.width, 0)
-    costs = []
     for transform in TRANSFORMS:
         side = transform.side
         if found.height % side == 0 and found.width % side == 0:
@@ -204,8 +240,7 @@ def _worthwhile(found: _Convolution) -> list[Transform]:
             moved = elements * tiles * (found.channels + found.filters)
             cost = _cost(found, elements, tiles, moved)
             if cost * LEAST_GAIN < plain:
-                costs.append((cost, transform))
-    return [transform for _, transform in sorted(costs, key=lambda each: each[0])]
+                yield transform, plain - cost
 
 
 def _cost(found: _Convolution, products: int, places: int, moved: int) -> float:
@@ -214,14 +249,17 @@ def _cost(found: _Convolution, products: int, places: int, moved: int) -> float:
     return found.batch * (filters * places + TRANSFORM * moved) + FILTER * filters
 
 
-def _transformed(found: _Convolution, transform: Transform, filters: Tensor) -> Tensor:
-    """[N, 1, M, H, W], of transformed filters [n, n, M, C]."""
+def _transformed(found: _Convolution, choice: _Choice) -> Tensor:
+    """[N, 1, M, H, W]."""
+    transform = choice.transform
     side, n = transform.side, transform.elements
     down, across = found.height // side, found.width // side
     tiles = Tensor(found.x).window(2, n, side).window(3, n, side)  # [N, C, down, across, n, n]
     data = tiles.permute((4, 5, 0, 1, 2, 3)).transform(transform.data).realize()
     left = data.reshape((n, n, found.batch, 1, found.channels, down, across))
-    right = filters.reshape((n, n, 1, found.filters, found.channels, 1, 1))
+    name = f"{found.weight.arg.source.name}.winograd{side}"
+    filters = choice.filters.reshape((n, n, 1, found.filters, found.channels, 1, 1))
+    right = Tensor.weight(name, filters)
     right = right.expand((n, n, found.batch, *right.shape[3:]))
     products = (left * right).sum(4).realize()  # [n, n, N, M, down, across]
     sums = products.transform(transform.products)
