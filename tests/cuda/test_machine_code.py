@@ -42,10 +42,26 @@ def elementwise(inputs: Inputs) -> dict[str, Tensor]:
     return {"y": (x * 2.0 + y).relu().realize() + x.tanh() * y.exp() + x.sin()}
 
 
+def winograd(inputs: Inputs) -> dict[str, Tensor]:
+    """Tiles of 4 x 4 outputs, and of 2 x 2."""
+    generator = np.random.default_rng(5)
+    tensors = {}
+    for name, side in (("y", 24), ("z", 6)):
+        x = inputs.new(np.zeros((1, 48, side, side), np.float32))
+        filters = generator.normal(size=(48, 48, 3, 3)).astype(np.float32)
+        y = x.conv(Tensor.weight(f"w{side}", filters), pads=((1, 1), (1, 1)))
+        tensors[name] = y.relu()
+    return tensors
+
+
 # Models of which the kernels compile quickly; the others are slow tests.
 QUICK = ("minilm", "onet")
 
-BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {**GRAPHS, "elementwise": elementwise}
+BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {
+    **GRAPHS,
+    "elementwise": elementwise,
+    "winograd": winograd,
+}
 
 
 def program_of(name: str, precision: str) -> Program:
