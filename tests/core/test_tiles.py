@@ -158,6 +158,21 @@ def test_a_panel_holds_a_tile_of_columns() -> None:
     ]
 
 
+def test_one_row_reads_a_panel_once() -> None:
+    """A vector by a matrix: the sums of a panel's columns at once, its elements in order."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 96)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(96, 256)).astype(np.float32))
+    state = compiled_for("avx512", {"y": x @ weight}, inputs)
+    (storage,) = (s for s in state.launches[0].storages if s.role == "weight")
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None
+    sums = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
+    assert len(sums) * 16 == storage.layout.panel == 64
+    wide = [load.dtype.lanes for load in inner_loads(state) if load.dtype.lanes > 1]
+    assert wide and len(wide) % len(sums) == 0
+
+
 shapes = st.tuples(
     st.sampled_from((1, 3, 4, 16, 20, 32)),
     st.sampled_from((1, 5, 16, 32, 48, 96, 100)),

@@ -49,7 +49,7 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
         if best is None or rank < best[0]:
             best = rank, number, rows, across
     if best is None:
-        return 1
+        return _one_row(kernel, vector, columns)
     _, number, rows, across = best
     _upcast(kernel, number, rows)  # the outer copies: a row's value serves all vectors at once
     panels = vector
@@ -58,6 +58,17 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     if kernel.caps.scalar_operands and along in contraction["columns"]:
         _inside(kernel, {*contraction["batch"], *contraction["columns"], panels})
     return rows * across
+
+
+def _one_row(kernel: MovedKernel, vector: int | None, columns: int) -> int:
+    """A product of one row: as many vectors as lie together, so that each is read once, in order.
+    Gives the number of sums.
+    """
+    if vector is None or columns < 2 or not kernel.caps.scalar_operands:
+        return 1
+    _, _, across = _tile_size(1, columns, columns, kernel.caps)
+    _upcast(kernel, vector, across)
+    return across
 
 
 def _across(
