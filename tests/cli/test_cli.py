@@ -407,6 +407,7 @@ def test_export_passes_its_options_on(
         "precision": "fp16",
         "arch": None,
         "optimize": False,
+        "winograd": True,
         "states": {"h": "h_out", "q": "q_out:shift@1:keep"},
         "state_init": {"h": "h.npy"},
         "entries": {"frame": "f.onnx"},

@@ -152,6 +152,7 @@ def export(
     symbolic: bool = False,
     precision: str | None = "fp32",
     profile: str = "default",
+    winograd: bool = True,
     golden: bool = False,
     progress: Callable[..., None] | None = None,
 ) -> Path:
@@ -165,6 +166,7 @@ def export(
         dims=dict(SYMBOLIC[model].dims if symbolic else CASES[model].dims),
         precision=precision,
         profile=profile,
+        winograd=winograd,
         golden=golden,
         progress=progress,
     )

@@ -31,8 +31,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
         symbolic: bool = False,
         precision: str | None = "fp32",
         profile: str = "default",
+        winograd: bool = True,
     ) -> Path:
-        key = (model, target, symbolic, precision, profile)
+        key = (model, target, symbolic, precision, profile, winograd)
         if key not in made:
             out = folder / f"{len(made)}-{model}.tinyedge"
             made[key] = cases.export(
@@ -42,6 +43,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
                 symbolic=symbolic,
                 precision=precision,
                 profile=profile,
+                winograd=winograd,
             )
         return made[key]
 

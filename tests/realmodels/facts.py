@@ -21,6 +21,7 @@ class Facts:
     zipped: int  # bytes of the manifest and the kernels by gzip
     runtime_zipped: int
     launched: tuple[dict[str, Any], ...]  # the manifest's launches
+    winograd: int  # convolutions that are transformed
 
 
 def read(bundle: Path) -> Facts:
@@ -37,6 +38,7 @@ def read(bundle: Path) -> Facts:
         sum(_zipped(bundle / name) for name in ("manifest.json", *kernels)),
         _zipped(bundle / "tinyedge.js"),
         tuple(launches),
+        manifest["options"].get("winograd", 0),
     )
 
 

@@ -23,7 +23,16 @@ MODELS = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n i
 @pytest.mark.parametrize("model", MODELS)
 def test_launches(model: str, bundles: Bundles) -> None:
     limit = len(cases.contractions(model)) + cases.CASES[model].spare
-    assert facts.read(bundles(model)).launches <= LAUNCHES.get(model, limit)
+    assert facts.read(bundles(model, winograd=False)).launches <= LAUNCHES.get(model, limit)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_launches_by_winograd(model: str, bundles: Bundles) -> None:
+    """At most two more for each convolution that is transformed, and then fewer operations."""
+    plain, found = facts.read(bundles(model, winograd=False)), facts.read(bundles(model))
+    assert 0 <= found.launches - plain.launches <= 2 * found.winograd
+    plain_flops, flops = (sum(launch["flops"] for launch in f.launched) for f in (plain, found))
+    assert flops < plain_flops if found.winograd else flops == plain_flops
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -37,7 +46,7 @@ def test_kernels_are_distinct(model: str, bundles: Bundles) -> None:
 def test_nothing_is_computed_twice(model: str, bundles: Bundles) -> None:
     """Several outputs are one graph, and fusion repeats no contraction in its consumers."""
     needed = sum(flops.count(models.path(model), cases.feeds(model)).values())
-    found = facts.read(bundles(model))
+    found = facts.read(bundles(model, winograd=False))
     assert 0.9 * needed < sum(launch["flops"] for launch in found.launched) < 1.05 * needed
 
 

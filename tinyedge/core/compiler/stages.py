@@ -183,7 +183,9 @@ def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
         sink = one_type_per_buffer(sink, caps)
     sink = open_regions(sink, caps)
     nodes = toposort((sink,))
-    params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
+    # also what moves have left no load of: launches bind it
+    given = toposort((kernel.sink,))
+    params = {n.arg.slot: n for n in (*given, *nodes) if n.op is ops.PARAM}
     arguments = tuple(
         LoweredArg(param, param.arg.written, param.arg.weight)
         for _, param in sorted(params.items())
