@@ -127,10 +127,10 @@ def test_keys_lie_as_scores_read_them(profile: str, cpu_device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    "profile, sums", [("default", 8), ("sse", 8), ("avx512", 28), ("neon", 16)]
+    "profile, sums", [("default", 12), ("sse", 12), ("avx512", 28), ("neon", 16)]
 )
 def test_tiles_fill_the_registers(profile: str, sums: int) -> None:
-    """As many sums as leave room for what a step loads, and as divide 56 rows best."""
+    """As many sums as leave room for what a step loads, and keep the processor busy."""
     caps = find_target("cpu").caps(profile)
     state = compiled_for(profile, *convolution(*CONVOLUTIONS["resnet 56"]))
     kernel = list(state.kernels.values())[1]
