@@ -158,6 +158,15 @@ def test_a_panel_holds_a_tile_of_columns() -> None:
     ]
 
 
+def test_few_panels_leave_groups_for_threads() -> None:
+    """196 rows by 2 panels: a workgroup for each of 28 x 2 tiles, not one for each panel."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(196, 96)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(96, 128)).astype(np.float32))
+    (kernel,) = compiled_for("avx512", {"y": x @ weight}, inputs).kernels.values()
+    assert kernel.text is not None and kernel.text.geometry.grid == (56,)
+
+
 def test_one_row_reads_a_panel_once() -> None:
     """A vector by a matrix: the sums of a panel's columns at once, its elements in order."""
     inputs = Inputs()

@@ -29,6 +29,7 @@ TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
 MOST_CHOICES = 64  # of a thread's values, each computed in its own way
+FEW_GROUPS = 64  # with fewer, some of a processor's threads wait for the others
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
@@ -97,7 +98,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     lanes = 1
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
-    _distribute(kernel, WORKGROUP // lanes)
+    _distribute(kernel, WORKGROUP // lanes, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
 
 
@@ -329,9 +330,12 @@ def _unroll_window(kernel: MovedKernel, sums: int) -> None:
             kernel.attempt(To(number, "unroll"))
 
 
-def _distribute(kernel: MovedKernel, threads: int, keep: Sequence[int] = ()) -> None:
+def _distribute(
+    kernel: MovedKernel, threads: int, keep: Sequence[int] = (), *, tiles: bool = False
+) -> None:
     """What is left of the output: the innermost ranges to threads, the others to workgroups;
-    `keep` stays.
+    `keep` stays. Without threads the innermost range is a loop, but not of few groups of tiles,
+    each of which is work enough.
     """
     outer = [n for n in kernel.left("loop") if n not in keep]
     if not outer:
@@ -342,7 +346,11 @@ def _distribute(kernel: MovedKernel, threads: int, keep: Sequence[int] = ()) -> 
             if number not in keep:
                 _to_grid(kernel, number)
         return
-    for number in outer[:-1] if len(outer) > 1 and not keep else outer:
+    groups = 1
+    for number in outer[:-1]:
+        groups *= kernel.extent(number)
+    loop = len(outer) > 1 and not keep and not (tiles and groups < FEW_GROUPS)
+    for number in outer[:-1] if loop else outer:
         kernel.to(number, "grid")
 
 
