@@ -21,7 +21,7 @@ LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
 # rows and vectors of tiles, where there are threads
 TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 MOST_ROWS = 14
-MANY_ROWS = 5040  # a multiple of all of a tile's
+MANY_ROWS = 5040  # of which no tile's last one is noticed
 MOST_VECTORS = 8
 
 Roles = Mapping[str, tuple[int, ...]]
