@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
@@ -71,8 +71,7 @@ def inner_loops(text: LoweredKernel) -> InnerLoops:
     for body in _innermost(statements):
         named = {node for node in body if node.op not in (ops.SET, ops.STORE)}
         registers = max(registers, len(named))
-        outside = set(statements) - named
-        for node in _operations(body, outside):
+        for node in _operations(body, statements):
             _count(node, loads, found)
     return InnerLoops(
         loads=dict(sorted(loads.items())),
@@ -101,13 +100,13 @@ def _innermost(statements: Sequence[UOp]) -> list[list[UOp]]:
     return found or [list(statements)]
 
 
-def _operations(body: Sequence[UOp], outside: Collection[UOp]) -> list[UOp]:
-    """The nodes that are computed in statements, but not those that others name; SETs included."""
-    named = set(body)
+def _operations(body: Sequence[UOp], statements: Sequence[UOp]) -> list[UOp]:
+    """The nodes that are computed in statements of a body, but not in others that they name."""
+    named = set(statements)
     found: list[UOp] = []
     for statement in body:
-        stop = (named | set(outside)) - {statement}
-        found += [n for n in toposort((statement,), stop.__contains__) if n not in stop]
+        others = named - {statement}
+        found += [n for n in toposort((statement,), others.__contains__) if n not in others]
     return found
 
 

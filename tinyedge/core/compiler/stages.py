@@ -42,7 +42,7 @@ def fold(state: Compilation) -> None:
     plain = not (options.optimize and options.winograd) or options.fp64_reference
     if not plain and options.precision == "fp32":
         done, state.winograd = with_winograd(state.roots, options.winograd)
-        for entry in state.entries:
+        for entry in state.entries if done else ():
             entry.follow(done)
     check_tensor(state.roots)
 

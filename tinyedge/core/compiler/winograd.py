@@ -21,7 +21,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.ir.uop import Size, UOp, toposort
 from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -111,15 +111,15 @@ class _Choice:
 
 
 def with_winograd(roots: tuple[UOp, ...], growth: float) -> tuple[dict[UOp, UOp], list[float]]:
-    """Every node, mapped to one in which convolutions are transformed where that pays; and of each
-    that is, the difference that was measured, of the greatest output.
+    """Every node, mapped to one in which convolutions are transformed where that pays, or nothing
+    if none is; and of each that is, the difference that was measured, of the greatest output.
 
     growth: how many times the bytes of all weights the transformed filters may add. Those that save
     most for their bytes come first.
     """
     chosen = _chosen(toposort(roots), growth) if growth else {}
     if not chosen:
-        return {node: node for node in toposort(roots)}, []
+        return {}, []
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         found = _match(node.replace(src)) if node in chosen else None
@@ -217,16 +217,14 @@ def _match(node: UOp) -> _Convolution | None:
 
 def _viewed(node: UOp) -> UOp:
     """Below what adds axes of one element, or repeats them."""
-    while node.op in (ops.EXPAND, ops.RESHAPE) and _without_ones(node) is not None:
+    while node.op is ops.EXPAND or (node.op is ops.RESHAPE and _sizes(node) == _sizes(node.src[0])):
         node = node.src[0]
     return node
 
 
-def _without_ones(node: UOp) -> UOp | None:
-    if node.op is ops.EXPAND:
-        return node
-    sizes = [[size for size in each.shape if size != 1] for each in (node, node.src[0])]
-    return node if sizes[0] == sizes[1] else None
+def _sizes(node: UOp) -> list[Size]:
+    """Those of axes of more than one element."""
+    return [size for size in node.shape if size != 1]
 
 
 def _worthwhile(found: _Convolution) -> Iterator[tuple[Transform, float]]:

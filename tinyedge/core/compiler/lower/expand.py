@@ -17,7 +17,7 @@ from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, rebuilding, substitute
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 
 
@@ -156,7 +156,7 @@ class _Vectorizer:
                 continue
             param, original, address, *_ = store.src
             guard = access.guard_of(store)
-            value = bottom_up((original,), self._value, self.done, operands=_values)[original]
+            value = self._vectors(original)
             if self.lane in guard.ranges or not self._contiguous(address):
                 result.extend(self._scalar_stores(store, value))
             else:
@@ -166,7 +166,10 @@ class _Vectorizer:
 
     def wide(self, node: UOp) -> UOp:
         """A value in vectors."""
-        return self._wide(bottom_up((node,), self._value, self.done)[node])
+        return self._wide(self._vectors(node))
+
+    def _vectors(self, root: UOp) -> UOp:
+        return bottom_up((root,), self._value, self.done, operands=_values)[root]
 
     def _scalar_stores(self, store: UOp, value: UOp) -> list[UOp]:
         stores = []
@@ -258,8 +261,7 @@ def _in_lanes(reduction: UOp, caps: Caps) -> UOp:
     vectors = _Vectorizer(lane, caps)
     parts = []
     for first in range(0, count, width):
-        (part,) = SIMPLIFY.rewrite((body,), {along: as_node(lane + first)})
-        wide = vectors.wide(part)
+        wide = vectors.wide(_at(body, {along: as_node(lane + first)}))
         loop = UOp(ops.REDUCE_LOOP, wide.dtype, (wide, *serial), reduction.arg)
         parts.append(loop if serial else wide)
     while len(parts) > 1:

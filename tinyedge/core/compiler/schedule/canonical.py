@@ -250,12 +250,7 @@ def mask_reductions(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: U
     def masked(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.REDUCE_LOOP or target not in node.src[1:]:
             return None
-        (body,) = SIMPLIFY.rewrite((src[0],), {target: clamped})
-        neutral = const(ops.reduce_identity(node.arg, body.dtype), body.dtype)
-        body = simplify(UOp(ops.WHERE, body.dtype, (inside, body, neutral)))
-        longer = (padded if r is target else r for r in src[1:])
-        left = [r for r in longer if r.op is ops.RANGE]  # a range of one iteration is none
-        return node.replace((body, *left)) if left else body
+        return _reduced_over(node.replace(src), {target: (clamped, padded)}, inside)
 
     return bottom_up((sink,), masked)[sink]
 

@@ -198,8 +198,8 @@ class Former:
         chosen_storages = list(storages)
         for slot, layouts in wanted.items():
             chosen = layouts.pop() if len(layouts) == 1 else None
-            if chosen is not None and _is_filter(sink, slot):
-                sink, chosen = in_panels(sink, chosen, self.options.caps)
+            if chosen is not None:
+                sink, chosen = in_panels(sink, slot, chosen, self.options.caps)
             if chosen is not None:
                 chosen = self._as_image(chosen_storages[slot], chosen, None)
                 chosen_storages[slot] = self._weight(chosen_storages[slot], chosen)
@@ -279,11 +279,6 @@ class Former:
         if key not in self.weights:
             self.weights[key] = replace(storage, layout=layout)
         return self.weights[key]
-
-
-def _is_filter(sink: UOp, slot: int) -> bool:
-    contraction = classify(sink)
-    return contraction is not None and contraction.filter.src[0].arg.slot == slot
 
 
 # Models repeat their layers: what depends on a kernel alone is found once.

@@ -235,12 +235,15 @@ def weight_layout(
     return Layout(tuple(order), tuple(pads))
 
 
-def in_panels(sink: UOp, layout: Layout, caps: Caps) -> tuple[UOp, Layout]:
-    """A kernel and its filter's layout, with the columns in panels as wide as a tile where it has
-    more: the tile reads one panel from its first element to its last.
+def in_panels(sink: UOp, slot: int, layout: Layout, caps: Caps) -> tuple[UOp, Layout]:
+    """A kernel and a weight's layout: if it is a contraction's filter, with the columns in panels
+    as wide as a tile where it has more. The tile reads one panel from its first element to its
+    last.
     """
+    if not caps.scalar_operands or layout.room != caps.vector:
+        return sink, layout
     contraction = classify(sink)
-    if not caps.scalar_operands or contraction is None or layout.pads[-1] != caps.vector:
+    if contraction is None or contraction.filter.src[0].arg.slot != slot:
         return sink, layout
     columns = contraction.filter.src[1 + layout.order[-1]]
     size = as_size(columns.src[0]) if columns in contraction.columns else 0
