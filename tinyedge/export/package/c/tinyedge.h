@@ -35,9 +35,17 @@ THE RULES
     kernels and weights. From then on no function of a context allocates, compiles or reads a file,
     until te_destroy. te_measure() says how many bytes all will take, before anything is kept.
   * All memory comes from the caller's te_allocator, by default from malloc.
-  * Inputs and outputs are the caller's dense or strided memory of the declared dtype, converted
-    and copied on the way: inputs by te_submit, outputs by te_wait. Their addresses, not their
-    contents, are remembered by te_bind_*.
+  * Inputs and outputs are the caller's dense or strided memory of the declared dtype. Their
+    addresses, not their contents, are remembered by te_bind_*. As a rule they are copied, and
+    converted where the device stores another type: inputs by te_submit, outputs by te_wait.
+  * On the cpu nothing is copied that kernels can use as it is: dense memory, aligned to its
+    elements, of a port stored as its own type (but bool), `bytes` not less than the port has at the
+    symbols' maxima, rounded up to 4. It is fastest aligned to 64 bytes. Such an input must not
+    change between te_submit and te_wait, and is never written; such an output is written from
+    te_submit on, its content undefined should the run fail, and te_read_* finds it there after the
+    run: once it is bound to other memory, or unbound, the content is gone (run.output). Copied are
+    outputs at less than the maxima, counted ones, and what overlaps other memory bound for the same
+    entry.
   * Between te_submit and te_wait a context answers nothing but te_bind_input and te_destroy.
   * Compile with TINYEDGE_NO_THREADS for no threads, TINYEDGE_NO_FOLDER for no file access (then
     give te_open `files` or a `reader`), TINYEDGE_NO_MALLOC for no default allocator.

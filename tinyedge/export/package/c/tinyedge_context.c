@@ -78,7 +78,7 @@ te_status te_create(const te_model *model, const te_context_options *options, te
         context->model = model;
         context->backend = options->backend;
         context->options = *options;
-        context->entry = -1;
+        context->entry = context->ready = -1;
         for (int i = 0; i < TE_MAX_SYMBOLS; i++) context->given[i] = -1;
         lay_out(model, options, &memory, context);
         for (uint32_t i = 0; i < TOTAL(SYMBOLS); i++) context->symbols[i] = model->symbols[i].max;
@@ -108,5 +108,6 @@ te_status te_set_symbol(te_context *context, int symbol, int64_t value) {
         return te_finish(context, TE_RUN_SHAPE);
     }
     context->given[symbol] = value;
+    context->ready = -1;
     return TE_OK;
 }

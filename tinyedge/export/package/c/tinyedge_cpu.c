@@ -6,9 +6,17 @@
 
 #define MOST_THREADS 256
 
+/* What is done to a buffer. fixed: it cannot lie in a caller's memory. */
+typedef struct reach {
+    int64_t bytes; /* from its start on, those that are touched */
+    bool written, fixed;
+} reach;
+
 typedef struct cpu {
     unsigned char **arenas; /* as allocated */
-    unsigned char **buffers;
+    unsigned char **own;     /* of each buffer, its place in an arena or among the weights */
+    unsigned char **buffers; /* where it is: there, or in the caller's memory */
+    reach *reaches;
     void **arguments; /* buffers of all launches, in the order of model->bound */
     void *(*ends)[2]; /* of each step that is a copy: where to, where from */
     const te_kernel **kernels;
@@ -33,7 +41,9 @@ static uint64_t lay_out(const te_model *model, const te_context_options *options
     cpu unused, *to = block ? block : &unused;
     uint64_t end = sizeof *to;
     to->arenas = te_place(block, &end, TOTAL(ARENAS), sizeof *to->arenas);
+    to->own = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->own);
     to->buffers = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->buffers);
+    to->reaches = te_place(block, &end, TOTAL(BUFFERS), sizeof *to->reaches);
     to->arguments = te_place(block, &end, TOTAL(BOUND), sizeof *to->arguments);
     to->ends = te_place(block, &end, TOTAL(STEPS), sizeof *to->ends);
     to->kernels = te_place(block, &end, TOTAL(KERNELS), sizeof *to->kernels);
@@ -110,17 +120,28 @@ static te_status allocate(te_context *context, cpu *device, te_error *error) {
     for (uint32_t i = 0; i < TOTAL(BUFFERS); i++) {
         const te_buffer_record *buffer = &model->buffers[i];
         if (buffer->arena == -1) {
-            device->buffers[i] = model->weight_bytes + model->weights[buffer->weight].place;
+            device->own[i] = model->weight_bytes + model->weights[buffer->weight].place;
         } else {
             unsigned char *arena = device->arenas[buffer->arena];
             const uintptr_t gap = (TE_LINE - (uintptr_t)arena % TE_LINE) % TE_LINE;
-            device->buffers[i] = arena + gap + buffer->offset;
+            device->own[i] = arena + gap + buffer->offset;
         }
+        device->buffers[i] = device->own[i];
     }
+    return TE_OK;
+}
+
+/* What launches and copies are given, after buffers were placed. */
+static void give(const te_model *model, cpu *device) {
     for (uint32_t i = 0; i < TOTAL(BOUND); i++) {
         device->arguments[i] = device->buffers[model->bound[i]];
     }
-    return TE_OK;
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) {
+        const te_step_record *step = &model->steps[i];
+        if (step->op != TE_COPY) continue;
+        device->ends[i][0] = device->buffers[step->destination] + step->destination_offset;
+        device->ends[i][1] = device->buffers[step->source] + step->source_offset;
+    }
 }
 
 /* What a step does, and how much of it at the greatest sizes. */
@@ -132,8 +153,6 @@ static void make_command(const te_context *context, cpu *device, uint32_t number
     command->symbols = device->symbols;
     if (step->op == TE_COPY) {
         command->buffers = device->ends[number];
-        device->ends[number][0] = device->buffers[step->destination] + step->destination_offset;
-        device->ends[number][1] = device->buffers[step->source] + step->source_offset;
         return;
     }
     command->kernel = device->kernels[step->kernel];
@@ -159,12 +178,136 @@ static void plan(const te_context *context, cpu *device, uint32_t first, uint32_
     }
 }
 
+/* --- the caller's memory --------------------------------------------------------------------- */
+
+static void touch(cpu *device, int32_t buffer, int64_t bytes, bool written) {
+    reach *of = &device->reaches[buffer];
+    if (bytes > of->bytes) of->bytes = bytes;
+    of->written |= written;
+}
+
+static void touch_by_step(const te_model *model, cpu *device, const te_step_record *step) {
+    if (step->op == TE_COPY) {
+        touch(device, step->source, model->buffers[step->source].bytes, false);
+        touch(device, step->destination, model->buffers[step->destination].bytes, true);
+    } else if (step->op == TE_LOOP) {
+        touch(device, step->condition, (int64_t)sizeof(int32_t), false);
+    } else {
+        const te_kernel *kernel = device->kernels[step->kernel];
+        for (uint32_t i = 0; i < step->buffers; i++) {
+            touch(device, model->bound[step->first_buffer + i], kernel->buffers[i].bytes,
+                  kernel->buffers[i].written);
+        }
+    }
+}
+
+/* The ports of an entry, inputs first; false beyond the last. */
+static bool port_at(const te_model *model, const te_entry_record *entry, uint32_t position,
+                    te_group *group, int32_t *number) {
+    const bool output = position >= entry->inputs;
+    *group = output ? TE_OUTPUTS : TE_INPUTS;
+    const uint32_t place = output ? position - entry->inputs : position;
+    if (output && place >= entry->outputs) return false;
+    *number = model->listed[(output ? entry->first_output : entry->first_input) + place];
+    return true;
+}
+
+/* Two ports of one range have one value, which can be in one place only, unless the one is an input
+   and the other an output that is computed. */
+static void fix_shared(const te_model *model, cpu *device, const te_entry_record *entry) {
+    te_group group, others;
+    int32_t number, other;
+    for (uint32_t i = 0; port_at(model, entry, i, &group, &number); i++) {
+        const te_port_record *port = &model->ports[group][number];
+        const te_buffer_record *buffer = &model->buffers[port->buffer];
+        reach *of = &device->reaches[port->buffer];
+        of->fixed |= buffer->arena == -1 || port->count != -1;
+        if (port->count != -1) {
+            device->reaches[model->ports[TE_OUTPUTS][port->count].buffer].fixed = true;
+        }
+        for (uint32_t j = 0; j < i && port_at(model, entry, j, &others, &other); j++) {
+            const int32_t place = model->ports[others][other].buffer;
+            const te_buffer_record *second = &model->buffers[place];
+            const bool same = buffer->arena == second->arena && buffer->offset == second->offset;
+            const bool one = others == TE_OUTPUTS || place == port->buffer || !of->written;
+            if (same && one) of->fixed = device->reaches[place].fixed = true;
+        }
+    }
+}
+
+/* Ports have their buffers to themselves: what overlaps these is for other times. */
+static void find_reaches(const te_model *model, cpu *device) {
+    for (uint32_t i = 0; i < TOTAL(STEPS); i++) touch_by_step(model, device, &model->steps[i]);
+    for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) fix_shared(model, device, &model->entries[i]);
+}
+
+/* Whether the caller has all elements, as they follow each other on the device. whole: and steps
+   touch nothing behind them, but to the next word. */
+static bool is_dense(const te_context *context, const te_port_record *port,
+                     const te_tensor *tensor, bool whole) {
+    const reach *of = &((const cpu *)context->device)->reaches[port->buffer];
+    int64_t shape[TE_MAX_RANK], elements, stride = (int64_t)te_dtype_bytes(port->dtype);
+    te_extents(context->model, port, context->symbols, shape, &elements);
+    for (int axis = port->rank - 1; axis >= 0; axis--) {
+        if (tensor->shape && tensor->shape[axis] != shape[axis]) return false;
+        if (tensor->strides && shape[axis] != 1 && tensor->strides[axis] != stride) return false;
+        stride *= shape[axis];
+    }
+    return tensor->bytes >= (uint64_t)stride && tensor->bytes >= (uint64_t)of->bytes &&
+           (!whole || stride + 3 >= of->bytes);
+}
+
+static bool fits(const te_context *context, te_group group, int32_t number) {
+    const te_port_record *port = &context->model->ports[group][number];
+    const te_binding *binding = &(group ? context->outputs : context->inputs)[number];
+    const te_tensor *tensor = &binding->tensor;
+    const reach *of = &((const cpu *)context->device)->reaches[port->buffer];
+    if (!binding->bound || !tensor->data || tensor->device) return false;
+    if (port->dtype != port->storage || port->dtype == TE_BOOL) return false;
+    if (of->fixed || (of->written && group == TE_INPUTS)) return false;
+    if ((uintptr_t)tensor->data % te_dtype_bytes(port->dtype)) return false;
+    return is_dense(context, port, tensor, group == TE_OUTPUTS);
+}
+
+/* Whether no other port of the entry is bound to memory of this output. */
+static bool is_apart(const te_context *context, const te_entry_record *entry, int32_t output) {
+    const te_tensor *tensor = &context->outputs[output].tensor;
+    const uintptr_t start = (uintptr_t)tensor->data;
+    te_group group;
+    int32_t number;
+    for (uint32_t i = 0; port_at(context->model, entry, i, &group, &number); i++) {
+        const te_binding *other = &(group ? context->outputs : context->inputs)[number];
+        const uintptr_t from = (uintptr_t)other->tensor.data;
+        if (!other->bound || other->tensor.device || (group && number == output)) continue;
+        if (start < from + other->tensor.bytes && from < start + tensor->bytes) return false;
+    }
+    return true;
+}
+
+static void place(te_context *context, const te_entry_record *entry) {
+    const te_model *model = context->model;
+    cpu *device = context->device;
+    te_group group;
+    int32_t number;
+    memcpy(device->buffers, device->own, TOTAL(BUFFERS) * sizeof *device->own);
+    for (uint32_t i = 0; port_at(model, entry, i, &group, &number); i++) {
+        te_binding *binding = &(group ? context->outputs : context->inputs)[number];
+        binding->in_place = fits(context, group, number) &&
+                            (group == TE_INPUTS || is_apart(context, entry, number));
+        if (!binding->in_place) continue;
+        device->buffers[model->ports[group][number].buffer] = binding->tensor.data;
+    }
+    give(model, device);
+}
+
 static te_status create(te_context *context, te_error *error) {
     const te_model *model = context->model;
     cpu *device = context->device;
     lay_out(model, &context->options, device);
     TE_TRY(find_kernels(context, device, error));
     TE_TRY(allocate(context, device, error));
+    give(model, device);
+    find_reaches(model, device);
     for (uint32_t i = 0; i < TOTAL(ENTRIES); i++) {
         const te_entry_record *entry = &model->entries[i];
         plan(context, device, (uint32_t)entry->first, (uint32_t)(entry->first + entry->count));
@@ -274,6 +417,7 @@ const te_backend *te_cpu(void) {
         .destroy = destroy,
         .resize = resize,
         .reset = reset,
+        .place = place,
         .map = map,
         .unmap = unmap,
         .run = run,

@@ -391,7 +391,7 @@ typedef struct te_timing {
 } te_timing;
 
 typedef struct te_binding {
-    bool bound, shaped, strided;
+    bool bound, shaped, strided, in_place, lost; /* lost: the memory in which it was is not bound */
     te_tensor tensor;
     int64_t shape[TE_MAX_RANK], strides[TE_MAX_RANK];
 } te_binding;
@@ -410,7 +410,7 @@ struct te_context {
     te_context_options options;
     int64_t given[TE_MAX_SYMBOLS], symbols[TE_MAX_SYMBOLS]; /* -1: not given */
     bool sized, running;
-    int entry; /* of the last run, -1 before any */
+    int entry, ready; /* of the last run; for which all is checked, and placed; -1: none */
     int64_t (*sizes)[3]; /* of each step */
     te_binding *inputs, *outputs;
     te_timing *timings; /* of each step, NULL without profile */
@@ -452,6 +452,8 @@ struct te_backend {
     te_status (*resize)(te_context *context, te_error *error);
     /* Give a state its initial value. */
     te_status (*reset)(te_context *context, uint32_t state, te_error *error);
+    /* Let ports of an entry lie in the memory that they are bound to: in_place. May be NULL. */
+    void (*place)(te_context *context, const te_entry_record *entry);
     /* Host memory for [offset, offset + bytes) of a buffer, until unmap: its content for reading,
        undefined and all to be written otherwise. At most one is mapped at a time. */
     te_status (*map)(te_context *context, te_part part, bool write, unsigned char **memory,

@@ -36,12 +36,12 @@ static te_status bind(te_context *context, te_group group, int index, const te_t
     if (group == TE_OUTPUTS) TE_TRY(te_need_idle(context, &context->error));
     const te_port_record *port = &context->model->ports[group][index];
     te_binding *binding = &(group ? context->outputs : context->inputs)[index];
-    if (!tensor) {
-        binding->bound = false;
-        return TE_OK;
-    }
-    TE_TRY(te_check_tensor(tensor, port, &context->error));
-    *binding = (te_binding){.bound = true, .tensor = *tensor};
+    if (tensor) TE_TRY(te_check_tensor(tensor, port, &context->error));
+    context->ready = -1;
+    *binding = (te_binding){.lost = binding->in_place || binding->lost};
+    if (!tensor) return TE_OK;
+    binding->bound = true;
+    binding->tensor = *tensor;
     binding->shaped = tensor->shape != NULL;
     binding->strided = tensor->strides != NULL;
     for (int axis = 0; axis < port->rank; axis++) {
@@ -124,7 +124,7 @@ te_status te_transfer_now(te_context *context, const te_port_record *port, te_tr
     TE_TRY(backend->map(context, part, !to_tensor, &mapped, error));
     plan->device = mapped;
     plan->to_host = to_tensor;
-    const bool fits = te_move(plan);
+    const bool fits = mapped == plan->host || te_move(plan); /* the caller's memory, in place */
     TE_TRY(backend->unmap(context, part, !to_tensor, mapped, error));
     TE_NEED(fits, TE_RUN_RANGE, "%s has a value that the device's %s cannot hold", port->name.at,
             te_dtype_name(port->storage));
