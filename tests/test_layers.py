@@ -33,6 +33,7 @@ ALLOWED = {
     "core.ir": set(),
     "core.program": set(),
     "core.tensor": {"core.ir", "core.program"},
+    "core.gradient": {"core.ir", "core.tensor"},
     "core.compiler": {"core.ir", "core.program", "core.tensor"},
     "targets": {"core.ir", "core.program", "core.compiler"},
     "export": {"core.ir", "core.tensor", "core.program", "export.bundle", "export.onnx"},

@@ -24,6 +24,14 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
         TinyedgeError,
         UnsupportedOp,
     )
+    from tinyedge.core.gradient.batch import vmap
+    from tinyedge.core.gradient.transforms import (
+        grad,
+        jvp,
+        stop_gradient,
+        value_and_grad,
+        vjp,
+    )
     from tinyedge.core.tensor.tensor import Tensor
     from tinyedge.model import Model, load
 
@@ -35,6 +43,12 @@ _HOMES = {
     "export_onnx": "tinyedge.api",
     "load": "tinyedge.model",
     "Tensor": "tinyedge.core.tensor.tensor",
+    "grad": "tinyedge.core.gradient.transforms",
+    "jvp": "tinyedge.core.gradient.transforms",
+    "stop_gradient": "tinyedge.core.gradient.transforms",
+    "value_and_grad": "tinyedge.core.gradient.transforms",
+    "vjp": "tinyedge.core.gradient.transforms",
+    "vmap": "tinyedge.core.gradient.batch",
     "BundleError": "tinyedge.core.errors",
     "DeviceError": "tinyedge.core.errors",
     "InputError": "tinyedge.core.errors",
@@ -58,7 +72,13 @@ __all__ = [
     "UnsupportedOp",
     "export_function",
     "export_onnx",
+    "grad",
+    "jvp",
     "load",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+    "vmap",
 ]
 
 

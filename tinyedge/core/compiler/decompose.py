@@ -81,6 +81,8 @@ def _retyped(
             id="compile.integer.range",
             next="use a target with 64-bit integers (cpu), or a narrower type in the model",
         )
+    if op is ops.STOP_GRADIENT:
+        return src[0]
     if op is ops.CAST:
         if src[0].dtype.is_float and _narrower(node.dtype, dtype):
             return _saturated(src[0], node.dtype, dtype)

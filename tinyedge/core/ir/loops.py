@@ -85,33 +85,33 @@ def _hole(number: int) -> ops.TensorSource:
     return ops.TensorSource("captured", f"captured {number}")
 
 
-def _inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
+def inside(nexts: Sequence[UOp], carried: tuple[UOp, ...]) -> set[UOp]:
     """The nodes that depend on what is carried, by this loop or by one of those inside it."""
     order = toposort(nexts)
     bound: set[UOp] = set()
     found = set(carried)
-    inside: set[UOp] = set()
+    within: set[UOp] = set()
     while not found <= bound:
         bound |= found
         for node in order:
-            if node in bound or any(s in inside for s in node.src):
-                inside.add(node)
-        found = {v for node in inside if node.op is ops.LOOP for v in node.arg.carried}
-    return inside
+            if node in bound or any(s in within for s in node.src):
+                within.add(node)
+        found = {v for node in within if node.op is ops.LOOP for v in node.arg.carried}
+    return within
 
 
 def _captured(node: UOp) -> list[UOp]:
     """What a loop's body reads from outside: below movements, which are free, but for constants."""
     carried = node.arg.carried
     nexts = node.src[len(carried) :]
-    inside = _inside(nexts, carried)
+    within = inside(nexts, carried)
     found: dict[UOp, None] = {}
     seen: set[UOp] = set()
-    waiting = [n for n in nexts if n not in inside]
-    waiting += [s for step in toposort(nexts) if step in inside for s in step.src]
+    waiting = [n for n in nexts if n not in within]
+    waiting += [s for step in toposort(nexts) if step in within for s in step.src]
     while waiting:
         value = waiting.pop()
-        if value in inside or value in seen:
+        if value in within or value in seen:
             continue
         seen.add(value)
         if value.op.group == "movement":

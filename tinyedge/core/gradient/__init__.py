@@ -1,0 +1,1 @@
+"""Derivatives: functions from graphs to graphs, over the primitives alone."""
