@@ -15,19 +15,17 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler import stages
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers, ranges
 from tinyedge.core.compiler.optimize.moves import (
     MOVES,
     Fill,
-    IllegalMove,
-    Move,
     PadTo,
     Peel,
     Reorder,
     Split,
+    Stage,
     To,
     from_record,
-    numbers,
-    ranges,
 )
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.schedule.canonical import make_range
@@ -60,12 +58,15 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
         chosen = generator.choice(present)
         number = chosen.arg.number
         factor = generator.choice((2, 3, 4, 5, 8, 16))
+        along = [r.arg.number for r in generator.sample(present, min(3, len(present)))]
         move: Move = generator.choice(
             (
                 Split(number, factor, max(numbers(sink)) + 1),
                 PadTo(number, factor),
                 Reorder(number, max(numbers(sink)) + 1),
                 Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
+                Stage(max(numbers(sink)) + 1, generator.randint(1, 2), tuple(along)),
+                Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
                 To(number, generator.choice(KINDS)),
                 To(number, generator.choice(KINDS)),
             )
@@ -264,7 +265,7 @@ def test_vectors_of_narrow_integers() -> None:
 def test_records() -> None:
     for move in (
         *(Split(3, 4, 7), Reorder(2, 9), PadTo(0, 16), Peel(2, 8, 5, overlap=True), Fill(2, 4)),
-        To(1, "local"),
+        *(To(1, "local"), Stage(9, 1, (3, 2))),
     ):
         record = move.record()
         assert record["move"] in MOVES

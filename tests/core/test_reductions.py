@@ -11,7 +11,8 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
-from tinyedge.core.compiler.optimize.moves import IllegalMove, Peel, Split, To, numbers, ranges
+from tinyedge.core.compiler.optimize.move import IllegalMove, numbers, ranges
+from tinyedge.core.compiler.optimize.moves import Peel, Split, To
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops

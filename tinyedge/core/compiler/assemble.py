@@ -108,9 +108,7 @@ class _Assembler:
             images=tuple(self._images()),
             prelude=state.target.prelude,
             requirements={
-                "workgroup_bytes": max(
-                    (workgroup_bytes(k.text) for k in kernels if k.text), default=0
-                )
+                "workgroup_bytes": max((self._shared(k) for k in kernels), default=0),
             },
             options={
                 "optimize": state.options.optimize,
@@ -315,6 +313,11 @@ class _Assembler:
         while len(counts) < 3:
             counts.append(1)
         return counts[0], counts[1], counts[2]
+
+    def _shared(self, kernel: CompiledKernel) -> int:
+        """Bytes that the threads of a workgroup share; one that is alone has them for itself."""
+        assert kernel.text is not None
+        return workgroup_bytes(kernel.text) if self.state.caps.threads > 1 else 0
 
     def _kernel(self, kernel: CompiledKernel) -> program.Kernel:
         assert kernel.text is not None

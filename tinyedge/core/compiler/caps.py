@@ -34,6 +34,7 @@ class Caps:
     threads: int = 1  # most threads a workgroup; 1 where there are none
     grid: tuple[int, ...] = (2**31 - 1,)  # most workgroups along each dimension
     shared: int = 0  # bytes of workgroup memory
+    array: int = 0  # bytes of arrays that a thread has for itself where it is alone
     # threads that run together and exchange values in registers, a power of two; 1: each is alone
     subgroup: int = 1
     bindings: int = 31  # most buffers a kernel
@@ -58,6 +59,11 @@ class Caps:
     # there are no images
     image: int = 0
     image_pitch: int = 1  # pixels of which a row of an image in memory is a multiple
+
+    @property
+    def room(self) -> int:
+        """Bytes of what a workgroup keeps beside its registers."""
+        return self.shared if self.threads > 1 else self.array
 
     @property
     def computed_as(self) -> Mapping[str, str]:

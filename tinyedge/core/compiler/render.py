@@ -248,7 +248,7 @@ class Printer:
         self.line("}")
 
     def _stored(self, node: UOp) -> str:
-        if node.src[0].op is not ops.SHARED:
+        if node.src[0].op is not ops.SHARED or node.src[0].dtype is not node.src[1].dtype:
             return self.store(node)
         shared, value, place = node.src
         text = f"{self.known(shared)}[{self.strip_parens(place)}]"
@@ -349,7 +349,7 @@ class Printer:
 
     def compose(self, node: UOp, operands: list[str]) -> str:
         op = node.op
-        if op is ops.LOAD and node.src[0].op is ops.SHARED:
+        if op is ops.LOAD and node.src[0].op is ops.SHARED and node.dtype is node.src[0].dtype:
             return f"{self.known(node.src[0])}[{strip_parens(operands[0])}]"
         if op is ops.LOAD:
             return self.load_text(node, operands)

@@ -15,7 +15,7 @@ from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coor
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
-from tinyedge.core.compiler.optimize.moves import IllegalMove
+from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions

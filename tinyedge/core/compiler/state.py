@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.moves import Move
+from tinyedge.core.compiler.optimize.move import Move
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, all_launches
 from tinyedge.core.compiler.schedule.schedule import Schedule

@@ -46,6 +46,17 @@ def guard_of(access: UOp) -> UOp:
     return access.src[-1] if access.arg else ix.TRUE
 
 
+def memory_of(access: UOp) -> UOp:
+    """What it loads from or stores to: a parameter, a workgroup's memory, a stage."""
+    memory = access.src[0]
+    return memory.src[0] if memory.op is ops.FILLED else memory
+
+
+def is_image(access: UOp) -> bool:
+    """Whether it loads from or stores to an image."""
+    return access.src[0].op is ops.PARAM and bool(access.src[0].arg.is_image)
+
+
 def at(access: UOp, indices: Sequence[UOp]) -> UOp:
     """The same access at other indices."""
     first = _first(access)

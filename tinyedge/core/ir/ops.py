@@ -204,6 +204,12 @@ SHARED = _row("shared", "kernel", 0)  # arg: Shared; loads and stores take it as
 # arg: Region; src: param, start, guard: elements from the start on; zeros where the guard is false.
 # Loads take it as a PARAM.
 REGION = _row("region", "kernel", 3)
+# src: value, ranges..: an array of the value at all steps of ranges of its own, the last one
+# fastest. Loads take it as a PARAM, at one place.
+STAGE = _row("stage", "kernel", -1)
+# arg: whether threads share it; src: SHARED, stores.., loops..: the memory after the stores, in the
+# loops around them. Loads take it as a PARAM.
+FILLED = _row("filled", "kernel", -1)
 # arg: bits; src: value: what the thread of the subgroup has whose number differs in these bits.
 SHUFFLE = _row("shuffle", "kernel", 1)
 # Matrices that subgroups hold: see fragments.py. src: buffer, place of the first element, stride

@@ -108,6 +108,8 @@ class _Store:
         src = [self.values[s] for s in node.src]
         if op is ops.REDUCE_LOOP:
             return self._reduce(node, src[0])
+        if op is ops.STAGE:
+            return self._spread(node, src[0])
         if op is ops.CAST:
             return dt.cast_array(src[0], node.dtype)
         if op is ops.BITCAST:
@@ -115,7 +117,33 @@ class _Store:
         assert op.numpy is not None, f"no meaning for {node!r} in a kernel"
         return np.asarray(op.numpy(*src)).astype(node.dtype.numpy, copy=False)
 
+    def _spread(self, node: UOp, value: Array) -> Array:
+        """What a stage holds: a value at every step of its own ranges."""
+        shape = list(value.shape) if value.ndim else [1] * len(self.ranges)
+        for r in node.src[1:]:
+            shape[self.axes[r]] = self.extents[self.axes[r]]
+        return np.broadcast_to(value, shape)
+
+    def _load_staged(self, node: UOp) -> Array:
+        """From a stage, at a place in the order of its ranges."""
+        stage = node.src[0]
+        held, place = self.values[stage], self.values[node.src[1]]
+        place = np.reshape(place, [1] * held.ndim) if not place.ndim else place
+        at: list[Array] = []
+        for axis, size in enumerate(held.shape):
+            shape = [1] * held.ndim
+            shape[axis] = size
+            at.append(np.arange(size).reshape(shape))
+        for r in reversed(stage.src[1:]):
+            axis = self.axes[r]
+            place, at[axis] = np.divmod(place, self.extents[axis])
+        if place.any():
+            raise ValueError(f"the kernel loads outside of a stage: {node!r}")
+        return np.asarray(held[tuple(at)])
+
     def _load(self, node: UOp) -> Array:
+        if node.src[0].op is ops.STAGE:
+            return self._load_staged(node)
         flat = self.buffers[node.src[0].arg.slot]
         at, inside = _places(node.src[0], self.values[node.src[1]])
         if not node.arg and inside.all():

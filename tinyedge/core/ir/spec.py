@@ -2,8 +2,8 @@
 
     tensor   sources, elementwise, movement, reduce, gather, assign, put, scatter, realize, loops;
              shapes agree; a size that is constant is an int
-    kernel   sink > store > scalars over loads and ranges; every range is an output's or
-             a reduction's
+    kernel   sink > store > scalars over loads and ranges; every range is an output's, a reduction's
+             or a stage's
     lowered  statements in order: see `spec_lowered`
 
 A violation is a bug of the compiler: `check_*` raise InternalError naming the node and the rule.
@@ -12,20 +12,25 @@ A violation is a bug of the compiler: `check_*` raise InternalError naming the n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.memory import MEMORY
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import UOp, toposort
 
 TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
     "loop",
 )
-SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP)
+SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP, ops.STAGE)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads", "lanes")
+STAGE_KIND = "staged"  # a stage's own range
+# What a thread or a lane has for itself: a stage's value is the same in all of them.
+PRIVATE_KINDS = ("local", "lane", "threads", "vector", "lanes")
 
 
 def _fail(stage: str, node: UOp, rule: str) -> InternalError:
@@ -95,6 +100,42 @@ def same_lanes(reduction: UOp) -> set[UOp]:
     return own | {r for r in reduction.ranges if own and r.arg.kind in ("lanes", "vector")}
 
 
+def stage_fault(stage: UOp) -> str:
+    """What is wrong with a stage; "" if nothing is."""
+    value, *own = stage.src
+    if value.dtype is not stage.dtype or value.dtype.kind == "b" or value.dtype.lanes > 1:
+        return f"a stage of {value.dtype} holds {stage.dtype}, which is no number"
+    if not own or any(r.op is not ops.RANGE or r.arg.kind != STAGE_KIND for r in own):
+        return "a stage has ranges of its own"
+    if any(r.src[0].op is not ops.CONST for r in own):
+        return "the size of a stage is not known"
+    for r in stage.ranges:
+        if r.arg.kind in PRIVATE_KINDS:
+            return f"what is staged differs along range {r.arg.number}, which is {r.arg.kind}"
+    for node in toposort((value,)):
+        if node.op is ops.REDUCE_LOOP and any(r.arg.kind == "threads" for r in node.src[1:]):
+            return "what is staged is reduced over the threads that fill the stage"
+        if node.op is ops.STAGE and not node.ranges.isdisjoint(own):
+            return "a stage within a stage is another one at each of its steps"
+    return ""
+
+
+def stage_length(stage: UOp) -> int:
+    """How many elements a stage holds."""
+    return prod(r.src[0].arg for r in stage.src[1:])
+
+
+def staged_bytes(sink: UOp) -> int:
+    """Memory of all stages of a kernel, of which copies have their own."""
+    total = 0
+    for node in toposort((sink,)):
+        if node.op is ops.STAGE:
+            copied = (r for r in node.ranges if r.arg.kind in ("upcast", "unroll"))
+            copies = prod(int(r.src[0].arg) for r in copied)
+            total += stage_length(node) * node.dtype.itemsize * copies
+    return total
+
+
 def check_kernel(sink: UOp) -> None:
     """The grammar of kernels, before and after moves."""
     if sink.op is not ops.SINK:
@@ -103,7 +144,7 @@ def check_kernel(sink: UOp) -> None:
     for node in toposort((sink,)):
         op = node.op
         if op is ops.RANGE:
-            if node.arg.kind not in OUTPUT_KINDS + REDUCE_KINDS:
+            if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, STAGE_KIND):
                 raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
         elif op is ops.REDUCE_LOOP:
             for r in node.src[1:]:
@@ -114,6 +155,11 @@ def check_kernel(sink: UOp) -> None:
                 raise _fail("kernel", node, "a reduction over threads depends on them twice")
             if len(same_lanes(node)) > 1:
                 raise _fail("kernel", node, "a reduction along lanes depends on lanes twice")
+        elif op is ops.STAGE:
+            if wrong := stage_fault(node):
+                raise _fail("kernel", node, wrong)
+        elif op is ops.LOAD and node.src[0].op is ops.STAGE:
+            _check_staged(node)
         elif op is ops.LOAD:
             if node.src[0].op is not ops.PARAM or node.src[1].dtype is not dt.index:
                 raise _fail("kernel", node, "a load is of a parameter at an index")
@@ -136,3 +182,12 @@ def check_kernel(sink: UOp) -> None:
         for r in store.ranges:
             if r.arg.kind not in OUTPUT_KINDS:
                 raise _fail("kernel", r, "a reduction's range is used outside of its fold")
+
+
+def _check_staged(load: UOp) -> None:
+    """A load from a stage: inside of it, always."""
+    if load.arg or len(load.src) != 2 or load.src[1].dtype is not dt.index:
+        raise _fail("kernel", load, "a stage is read at one place, under no condition")
+    low, high = bounds(load.src[1])
+    if load.dtype is not load.src[0].dtype or low < 0 or high >= stage_length(load.src[0]):
+        raise _fail("kernel", load, f"a load at {low}..{high} of a stage")

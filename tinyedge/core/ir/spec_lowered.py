@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, fragments, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
@@ -26,7 +27,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 Array = Any
 
 SERIAL_KINDS = ("loop", "serial", "reduce")
-THREAD_KINDS = ("local", "lane", "threads")  # a position of a thread in its workgroup
+THREAD_KINDS = ("local", "lane", "threads", "fill")  # a position of a thread in its workgroup
 KINDS = (*SERIAL_KINDS, "grid", *THREAD_KINDS)
 UNNAMED = (
     *(ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.BARRIER),
@@ -47,7 +48,10 @@ def check_lowered(linear: Linear, geometry: Geometry) -> None:
     if any(node.op in TOGETHER or node.op is ops.BARRIER for node in nodes):
         _check_together(linear.statements, geometry)
     if any(node.op is ops.SHARED for node in nodes):
-        _Phases(linear, geometry).run()
+        if geometry.threads == 1:
+            _check_array(nodes)
+        else:
+            _Phases(linear, geometry).run()
 
 
 def _fail(node: UOp, rule: str) -> InternalError:
@@ -102,8 +106,23 @@ def _check_node(node: UOp, linear: Linear) -> None:
     value = node if node.op is ops.LOAD else node.src[1]
     places = [place.dtype for place in access.indices_of(node)]
     guarded = node.op is ops.LOAD and node.arg
-    if value.dtype is not node.src[0].dtype or places != [dt.index] or guarded:
+    if value.dtype.scalar is not node.src[0].dtype.scalar or places != [dt.index] or guarded:
         raise _fail(node, "workgroup memory is taken by whole elements, at one index")
+
+
+def _check_array(nodes: Sequence[UOp]) -> None:
+    """What a thread alone loads and stores of the memory of its workgroup lies in it."""
+    for node in nodes:
+        if node.op in access.ACCESSES and node.src[0].op is ops.SHARED:
+            _check_bounds(node)
+
+
+def _check_bounds(node: UOp) -> None:
+    memory = node.src[0]
+    lanes = (node if node.op is ops.LOAD else node.src[1]).dtype.lanes // memory.dtype.lanes
+    low, high = bounds(access.indices_of(node)[0])
+    if low < 0 or high + lanes > memory.arg.length:
+        raise _fail(node, "outside of the workgroup's memory")
 
 
 def _check_region(node: UOp) -> None:
@@ -198,7 +217,7 @@ def _differs(count: UOp) -> bool:
 
 class _Phases:
     """Follows the statements for all threads of a workgroup; loops twice, for what one iteration
-    leaves to the next.
+    leaves to the next, but step by step where these decide at which places threads store.
     """
 
     def __init__(self, linear: Linear, geometry: Geometry) -> None:
@@ -233,12 +252,26 @@ class _Phases:
                 self._statement(node)
 
     def _loop(self, r: UOp, body: Sequence[UOp]) -> None:
+        if self._decides(r, body):
+            for step in range(r.src[0].arg):
+                self.places.at(r, step)
+                self._block(body)
+            self.places.at(r, None)
+            return
         before = {shared: accesses.copy() for shared, accesses in self.accesses.items()}
         for _ in range(2):
             self._block(body)
         if r.src[0].op is not ops.CONST:  # it may have no iterations
             for shared, accesses in before.items():
                 self.accesses[shared].join(accesses)
+
+    def _decides(self, r: UOp, body: Sequence[UOp]) -> bool:
+        """Whether places in the workgroup's memory at which threads store depend on a loop's step.
+        Loads at places that are not known are of all of it.
+        """
+        stores = (n for n in body if n.op is ops.STORE and n.src[0].op is ops.SHARED)
+        decides = any(r in place.ranges for n in stores for place in n.src[2:])
+        return decides and r.src[0].op is ops.CONST
 
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)
@@ -272,8 +305,10 @@ class _Phases:
 
     def _load(self, node: UOp, active: Array | None) -> None:
         accesses = self.accesses[node.src[0]]
+        self._whole(node, node.dtype)
         places = self.places.value(node.src[1])
         if places is None:
+            _check_bounds(node)
             wrong = accesses.load_any()
         else:
             some = slice(None) if active is None else active
@@ -299,7 +334,12 @@ class _Phases:
         if wrong:
             raise _fail(node, wrong)
 
+    def _whole(self, node: UOp, dtype: DType) -> None:
+        if dtype.lanes != node.src[0].dtype.lanes:
+            raise _fail(node, "threads take workgroup memory by whole elements")
+
     def _store(self, node: UOp, active: Array | None) -> None:
+        self._whole(node, node.src[1].dtype)
         places = self.places.value(node.src[2])
         if places is None or active is None:
             raise _fail(node, "which threads store where in workgroup memory is not known")
@@ -328,6 +368,15 @@ class _Places:
         self.sample = sample
         self.positions = dict(geometry.positions)
         self.values: dict[UOp, Array | None] = {}
+        self.steps: dict[UOp, int] = {}
+
+    def at(self, r: UOp, step: int | None) -> None:
+        """From here on a loop is at a step; None: it is not known at which."""
+        self.values.clear()
+        if step is None:
+            del self.steps[r]
+        else:
+            self.steps[r] = step
 
     def value(self, root: UOp) -> Array | None:
         """One of each thread; None: it depends on more."""
@@ -347,6 +396,8 @@ class _Places:
             return np.asarray(node.arg, node.dtype.numpy)
         if node.op is ops.SPECIAL and node.arg.kind == "thread":
             return self.threads
+        if node in self.steps:
+            return np.asarray(self.steps[node])
         if node.op in (ops.RANGE, ops.SPECIAL, ops.SYMBOL):
             return None if self.sample is None else np.asarray(self.sample)
         src = [self.values[s] for s in node.src]

@@ -73,7 +73,8 @@ def say(value: object) -> str:
 def kernel_text(sink: UOp) -> Iterator[str]:
     """A kernel, before or after moves, as equations: its ranges, then its stores."""
     nodes = toposort((sink,))
-    reduced = {r for node in nodes if node.op is ops.REDUCE_LOOP for r in node.src[1:]}
+    binders = (ops.REDUCE_LOOP, ops.STAGE)
+    reduced = {r for node in nodes if node.op in binders for r in node.src[1:]}
     ranges = sorted(
         (n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg.number, r.arg.kind)
     )
@@ -187,6 +188,9 @@ class _Writer:
             return f"acc{node.arg.number}", FUNCTION
         if op is ops.LOAD:
             return self._load(node), FUNCTION
+        if op is ops.STAGE:
+            ranges = ", ".join(self.write(r) for r in src[1:])
+            return f"stage({ranges}: {self.write(src[0])})", FUNCTION
         if op is ops.REDUCE_LOOP:
             name = REDUCTIONS.get(node.arg.name, node.arg.name)
             ranges = ", ".join(self.write(r) for r in src[1:])

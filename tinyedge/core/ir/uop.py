@@ -165,9 +165,11 @@ def _bits(value: Any) -> Any:
 def _free_ranges(node: UOp) -> frozenset[UOp]:
     if node.op is ops.RANGE:
         return node.src[0].ranges | {node}
-    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE):
+    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE, ops.STAGE):
         sizes = frozenset().union(*(r.src[0].ranges for r in node.src[1:]))
         return (node.src[0].ranges - set(node.src[1:])) | sizes
+    if node.op is ops.FILLED:
+        return frozenset().union(*(s.ranges for s in node.src)) - set(node.src)
     if not node.src:
         return frozenset()
     if len(node.src) == 1:

@@ -21,6 +21,7 @@ DEFAULT = Caps(
     unaligned=True,
     scalar_operands=True,
     zeros=4096,
+    array=2**15,
     max_vector_registers=16,
     long_reduction=2**18,
     alignment=256,

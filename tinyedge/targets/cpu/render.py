@@ -10,6 +10,7 @@ from tinyedge.core.compiler.render import FUNCTIONS, Printer, known_shift, strip
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import UOp, as_node
 
@@ -70,9 +71,12 @@ class CPrinter(Printer):
         chosen = f"{self.expression(guard)} ? {place} : (const void *)te_zeros"
         return f"const {self.type(node.dtype)} *const {name} = {chosen};"
 
+    def memory(self, node: UOp) -> str:
+        """What is loaded from or stored to, as a pointer."""
+        return f"b{node.arg.slot}" if node.op is ops.PARAM else self.known(node) or ""
+
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        memory = node.src[0]
-        name = self.names[memory] if memory.op is ops.REGION else f"b{memory.arg.slot}"
+        name = self.memory(node.src[0])
         if node.dtype.lanes == 1:
             text = f"{name}[{strip_parens(operands[0])}]"
         else:
@@ -86,7 +90,7 @@ class CPrinter(Printer):
 
     def store(self, node: UOp) -> str:
         param, value, address = node.src
-        name = f"b{param.arg.slot}"
+        name = self.memory(param)
         text = self.strip_parens(value)
         if value.dtype.lanes == 1:
             return f"{name}[{self.strip_parens(address)}] = {text};"
@@ -213,6 +217,9 @@ def render(kernel: LoweredKernel) -> str:
     lines.append(f"    if (end > {groups}) end = {groups};")
     lines.append("    for (int32_t group = begin; group < end; group++) {")
     printer.depth = 2
+    for array in workgroup_buffers(kernel.linear.statements):
+        declared = f"{printer.type(array.dtype)} {printer.known(array)}[{array.arg.length}]"
+        lines.append(f"        {declared};")
     lines.extend(printer.body())
     lines.extend(["    }", "}", ""])
     return "\n".join(lines)

@@ -20,7 +20,7 @@ from tinyedge.core.compiler.render import (
 )
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp
 
@@ -98,7 +98,7 @@ class OpenclPrinter(Printer):
         return self.type(dtype)
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        if node.src[0].arg.is_image:
+        if access.is_image(node):
             place = ", ".join(strip_parens(operand) for operand in operands[:2])
             text = f"read_imagef(b{node.src[0].arg.slot}, {SAMPLER}, (int2)({place}))"
         else:

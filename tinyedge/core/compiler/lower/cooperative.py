@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.linear import BARRIER
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, args, ops
-from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes
+from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_buffers
 from tinyedge.core.ir.uop import UOp, cast, const
 
 FEW_PARTS = 16  # parts that every thread combines for itself
 EXCHANGED_BITS = 32  # at least, of a value that threads exchange in registers
 
 THREAD = UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0))
-BARRIER = UOp(ops.BARRIER, dt.index)
 
 
 def cooperate(linear: Linear, geometry: Geometry, caps: Caps) -> Linear:
@@ -41,6 +41,9 @@ class _Cooperation:
         self.statements: list[UOp] = []
         self.named: set[UOp] = set()
         self.buffers: list[UOp] = []
+        filled = workgroup_buffers(linear.statements)  # by what is staged
+        self.room -= sum(shared_bytes(each.dtype, each.arg.length) for each in filled)
+        self.first = len(filled)
         self.used: set[UOp] = set()
         self.loops = 0
 
@@ -124,7 +127,8 @@ class _Cooperation:
         size = shared_bytes(held, length)
         if size <= self.room:
             self.room -= size
-            self.buffers.append(UOp(ops.SHARED, held, (), args.Shared(len(self.buffers), length)))
+            number = self.first + len(self.buffers)
+            self.buffers.append(UOp(ops.SHARED, held, (), args.Shared(number, length)))
             return self.buffers[-1]
         for buffer in self.buffers:
             if buffer.dtype is held and buffer.arg.length == length:

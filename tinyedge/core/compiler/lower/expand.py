@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
-from tinyedge.core.ir import access, ops
+from tinyedge.core.compiler.lower.stages import fill_stages
+from tinyedge.core.compiler.lower.vectors import Vectorizer, extract, simplified
+from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
+from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
-from tinyedge.core.ir.rewrite import bottom_up, rebuilding, substitute
+from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
@@ -32,9 +34,9 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     sink = UOp(ops.SINK, dt.index, tuple(stores))
     vector = next((r for r in kernel_ranges(sink) if r.arg.kind == "vector"), None)
     if vector is not None:
-        sink = UOp(ops.SINK, dt.index, tuple(_vectorized(sink.src, vector, caps)))
-    sink = _along_lanes(sink, caps)
-    return _group_loads(_one_writer(sink), caps)
+        sink = UOp(ops.SINK, dt.index, tuple(Vectorizer(vector, caps).run(sink.src)))
+    sink = fill_stages(_one_writer(_along_lanes(sink, caps)), caps)
+    return _group_loads(sink, caps)
 
 
 def _one_writer(sink: UOp) -> UOp:
@@ -58,7 +60,7 @@ def _unroll(sink: UOp) -> UOp:
 
 def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
     if node.op is not ops.REDUCE_LOOP:
-        return _simplified(node, src)
+        return simplified(node, src)
     copied = [r for r in src[1:] if r.arg.kind == "unroll"]
     threads = [r for r in src[1:] if r.arg.kind == "threads"]
     serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
@@ -79,9 +81,6 @@ def _combined(reduction: UOp, total: UOp, copy: UOp, *, alone: bool) -> UOp:
     if alone and product:
         return UOp(ops.FMA, copy.dtype, (*copy.src, total))
     return simplify(UOp(reduction.arg, copy.dtype, (total, copy)))
-
-
-_simplified = rebuilding(simplify)
 
 
 def _reduced(reduction: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
@@ -116,120 +115,9 @@ def _at(root: UOp, place: dict[UOp, UOp]) -> UOp:
         return () if node.ranges.isdisjoint(place) else node.src
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        return _simplified(node, src) if src else node
+        return simplified(node, src) if src else node
 
     return bottom_up((root,), change, dict(place), operands=operands)[root]
-
-
-# Vectors.
-
-
-def _vectorized(stores: tuple[UOp, ...], lane: UOp, caps: Caps) -> list[UOp]:
-    return _Vectorizer(lane, caps).run(stores)
-
-
-def _values(node: UOp) -> tuple[UOp, ...]:
-    """Operands that become vectors: places are taken lane by lane."""
-    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE):
-        return node.src[:1]
-    if node.op is ops.LOAD or any(source.dtype is dt.index for source in node.src):
-        return ()
-    return node.src
-
-
-class _Vectorizer:
-    """Replaces the range `lane` by vectors: what depends on it gets one lane a value."""
-
-    def __init__(self, lane: UOp, caps: Caps) -> None:
-        self.lane = lane
-        self.count = int(lane.src[0].arg)
-        self.caps = caps
-        self.done: dict[UOp, UOp] = {}
-        # Of each lane, what nodes are there.
-        self.lanes = [{lane: as_node(i)} for i in range(self.count)]
-
-    def run(self, stores: tuple[UOp, ...]) -> list[UOp]:
-        result: list[UOp] = []
-        for store in stores:
-            if self.lane not in store.ranges:
-                result.append(store)
-                continue
-            param, original, address, *_ = store.src
-            guard = access.guard_of(store)
-            value = self._vectors(original)
-            if self.lane in guard.ranges or not self._contiguous(address):
-                result.extend(self._scalar_stores(store, value))
-            else:
-                base = self._lane_of(address, 0)
-                result.append(access.store(param, self._wide(value), (base,), guard))
-        return result
-
-    def wide(self, node: UOp) -> UOp:
-        """A value in vectors."""
-        return self._wide(self._vectors(node))
-
-    def _vectors(self, root: UOp) -> UOp:
-        return bottom_up((root,), self._value, self.done, operands=_values)[root]
-
-    def _scalar_stores(self, store: UOp, value: UOp) -> list[UOp]:
-        stores = []
-        for i in range(self.count):
-            guard = self._lane_of(access.guard_of(store), i)
-            if guard is not ix.FALSE:
-                address = self._lane_of(store.src[2], i)
-                stores.append(access.store(store.src[0], extract(value, i), (address,), guard))
-        return stores
-
-    def _lane_of(self, node: UOp, i: int) -> UOp:
-        return bottom_up((node,), _simplified, self.lanes[i])[node]
-
-    def _wide(self, node: UOp) -> UOp:
-        if node.dtype.lanes > 1:
-            return node
-        return UOp(ops.VECTOR, node.dtype.vector(self.count), (node,))
-
-    def _contiguous(self, address: UOp) -> bool:
-        """Whether lane i is at address + i, with an address that a vector load accepts."""
-        rest = dict(terms(address))
-        if rest.pop((self.lane,), 0) != 1 or any(self.lane in m for m in rest):
-            return False
-        if any(self.lane in atom.ranges for monomial in rest for atom in monomial):
-            return False
-        return self.caps.unaligned or divisor(build(rest)) % self.count == 0
-
-    def _value(self, node: UOp, operands: tuple[UOp, ...]) -> UOp:
-        if self.lane not in node.ranges:
-            return node
-        op = node.op
-        dtype = node.dtype.vector(self.count)
-        if op is ops.LOAD:
-            return self._load(node)
-        if op is ops.REDUCE_LOOP or op is ops.GROUP_REDUCE:
-            return UOp(op, operands[0].dtype, (operands[0], *node.src[1:]), node.arg)
-        if node.dtype is dt.index or any(s.dtype is dt.index for s in node.src):
-            lanes = tuple(self._lane_of(node, i) for i in range(self.count))
-            return UOp(ops.VECTOR, dtype, lanes)
-        src = tuple(self._wide(operand) for operand in operands)
-        return UOp(op, dtype, src, node.arg)
-
-    def _load(self, node: UOp) -> UOp:
-        guard = access.guard_of(node)
-        if self.lane not in guard.ranges and self._contiguous(node.src[1]):
-            base = self._lane_of(node.src[1], 0)
-            return access.load(node.src[0], (base,), guard, node.dtype.vector(self.count))
-        lanes = tuple(self._lane_of(node, i) for i in range(self.count))
-        if all(lane is lanes[0] for lane in lanes):
-            return lanes[0]
-        return UOp(ops.VECTOR, node.dtype.vector(self.count), lanes)
-
-
-def extract(value: UOp, lane: int) -> UOp:
-    """One lane of a vector; a scalar is all of its lanes."""
-    if value.dtype.lanes == 1:
-        return value
-    if value.op is ops.VECTOR:
-        return value.src[lane] if len(value.src) > 1 else value.src[0]
-    return UOp(ops.LANE, value.dtype.scalar, (value,), lane)
 
 
 # Reductions along lanes.
@@ -243,7 +131,7 @@ def _along_lanes(sink: UOp, caps: Caps) -> UOp:
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
         if node.op is ops.REDUCE_LOOP and src[-1].arg.kind == "lanes":
             return _in_lanes(node.replace(src), caps)
-        return _joined(_simplified(node, src))
+        return _joined(simplified(node, src))
 
     return bottom_up((sink,), change)[sink] if _has_lanes(sink) else sink
 
@@ -258,7 +146,7 @@ def _in_lanes(reduction: UOp, caps: Caps) -> UOp:
     count = int(along.src[0].arg)
     width = min(count, caps.vector)
     lane = UOp(ops.RANGE, dt.index, (as_node(width),), along.arg)
-    vectors = _Vectorizer(lane, caps)
+    vectors = Vectorizer(lane, caps)
     parts = []
     for first in range(0, count, width):
         wide = vectors.wide(_at(body, {along: as_node(lane + first)}))
@@ -331,17 +219,20 @@ def one_type_per_buffer(sink: UOp, caps: Caps) -> UOp:
     """
     accesses: dict[UOp, list[UOp]] = {}
     for node in toposort((sink,)):
-        if node.op in access.ACCESSES and not node.src[0].arg.is_image:
-            accesses.setdefault(node.src[0], []).append(node)
+        if node.op in access.ACCESSES and not access.is_image(node):
+            accesses.setdefault(access.memory_of(node), []).append(node)
     lanes = {param: {_width(n) for n in nodes} for param, nodes in accesses.items()}
 
     def typed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in access.ACCESSES or node.src[0] not in lanes:
+        if node.op is ops.FILLED:
+            return _filled(node, src)
+        if node.op not in access.ACCESSES or access.memory_of(node) not in lanes:
             return None
-        widths = lanes[node.src[0]]
+        memory = access.memory_of(node)
+        widths = lanes[memory]
         if len(widths) == 1 and widths != {1}:
             return _in_vectors(node.replace(src), next(iter(widths)))
-        if _width(node) > 1 and caps.typed_buffers:
+        if _width(node) > 1 and (caps.typed_buffers or memory.op is ops.SHARED):
             return _in_scalars(node.replace(src))
         return None
 
@@ -359,10 +250,28 @@ def _width(node: UOp) -> int:
 
 
 def _in_vectors(node: UOp, width: int) -> UOp:
-    param = UOp(ops.PARAM, node.src[0].dtype.vector(width), (), node.src[0].arg)
+    param = node.src[0]
+    if param.op is ops.PARAM:
+        param = UOp(ops.PARAM, param.dtype.vector(width), (), param.arg)
+    elif param.op is ops.SHARED:
+        param = _of_vectors(param, width)
     (address,) = access.indices_of(node)
     node = access.at(node, (as_node(address // width),))
     return node.replace((param, *node.src[1:]))
+
+
+def _of_vectors(memory: UOp, width: int) -> UOp:
+    """The workgroup's memory as vectors."""
+    arg = args.Shared(memory.arg.number, memory.arg.length // width)
+    return UOp(ops.SHARED, memory.dtype.vector(width), (), arg)
+
+
+def _filled(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Memory of the type that its stores have by now, in scalars where it is one of scalars."""
+    stores = [s for s in src if s.op is ops.STORE]
+    memory = stores[0].src[0]
+    flat = [each for store in stores for each in _flat_stores(store)]
+    return UOp(ops.FILLED, memory.dtype, (memory, *flat, *src[1 + len(stores) :]), node.arg)
 
 
 def _in_scalars(node: UOp) -> UOp:

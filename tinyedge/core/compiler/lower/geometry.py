@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.moves import ranges as kernel_ranges
+from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.lowered import Geometry
 from tinyedge.core.ir.shapes import maximum, product
@@ -44,6 +44,11 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
         )
         position = UOp(ops.FLOORDIV, dt.index, (position, lanes))
     positions.extend(_decode(local, position))
+    positions.extend(
+        (r, UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0)))
+        for r in ranges
+        if r.arg.kind == "fill"
+    )
     return Geometry(tuple(counts), (math.prod(threads), 1, 1), tuple(positions))
 
 

@@ -17,7 +17,7 @@ def free_guards(sink: UOp) -> UOp:
 
 
 def _freed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is not ops.LOAD or not node.arg or not node.src[0].arg.is_image:
+    if node.op is not ops.LOAD or not node.arg or not access.is_image(node):
         return None
     load = node.replace(src)
     conditions = _conjuncts(access.guard_of(load))
@@ -31,7 +31,7 @@ def not_pixels(sink: UOp) -> set[int]:
     found = set()
     used: dict[ops.Primitive, set[int]] = {ops.LOAD: set(), ops.STORE: set()}
     for node in toposort((sink,)):
-        if node.op in access.ACCESSES and node.src[0].arg.is_image:
+        if node.op in access.ACCESSES and access.is_image(node):
             value = node if node.op is ops.LOAD else node.src[1]
             used[node.op].add(node.src[0].arg.slot)
             if value.dtype.lanes != PIXEL or divisor(*access.indices_of(node)) % PIXEL:
@@ -45,7 +45,7 @@ def to_coordinates(sink: UOp) -> UOp:
 
 
 def _at_coordinates(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op not in access.ACCESSES or not node.src[0].arg.is_image:
+    if node.op not in access.ACCESSES or not access.is_image(node):
         return None
     place, row = coordinates(*access.indices_of(node))
     pixel = as_node(place // PIXEL)

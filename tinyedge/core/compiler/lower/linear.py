@@ -4,6 +4,10 @@ can have.
 The result is a list of nodes in the order of the program text. A BEGIN opens a loop and an END
 closes it, an ACCUMULATOR declares a variable and a SET changes it, a STORE stores; any other node
 in the list is a value that gets a name. What is not in the list is written where it is used.
+
+Memory of a workgroup is filled at the outermost place where all that is stored in it is known,
+between barriers: one before, where an earlier iteration may still be read, and one after. What a
+thread stores there is loaded before it waits.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
 SERIAL = ("loop", "serial", "reduce")
 NAMED = (ops.GROUP_REDUCE, ops.REGION)
-INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.ACCUMULATOR)
+APART = (ops.REDUCE_LOOP, ops.FILLED)  # what has statements of its own
+BARRIER = UOp(ops.BARRIER, dt.index)
+INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.SHARED, ops.ACCUMULATOR)
 
 
 @dataclass
@@ -32,7 +38,7 @@ class _Block:
 
 def linearize(sink: UOp) -> Linear:
     """The statements of an expanded kernel."""
-    return _Linearizer(sink).run()
+    return _without_fills(_Linearizer(sink).run())
 
 
 class _Linearizer:
@@ -64,9 +70,9 @@ class _Linearizer:
             self.range_paths[loop] = path
         parents: dict[Path, Path] = {}
         for node in reversed(toposort((sink,))):  # a reduction inside of another one comes after it
-            if node.op is not ops.REDUCE_LOOP:
+            own = _loops(node)
+            if not own:
                 continue
-            own = node.src[1:]
             parent = self._reduction_parent(node)
             if own not in parents or len(parent) > len(parents[own]):
                 parents[own] = parent
@@ -90,8 +96,9 @@ class _Linearizer:
         """
         path = self.paths.get(node)
         if path is None:
-            if node.op is ops.REDUCE_LOOP:
-                path = self.range_paths[node.src[1]][:-1]
+            own = _loops(node)
+            if own:
+                path = self.range_paths[own[0]][:-1]
             else:
                 path = self._longest(r for r in node.ranges if r.arg.kind in SERIAL)
                 for source in node.src:
@@ -127,6 +134,7 @@ class _Linearizer:
         return total
 
     def _group_reductions(self) -> None:
+        self.fills = [node for node in self.nodes if node.op is ops.FILLED]
         for node in self.nodes:
             if node.op is ops.REDUCE_LOOP:
                 self.reduce_groups.setdefault(node.src[1:], []).append(node)
@@ -138,6 +146,7 @@ class _Linearizer:
                 uses[source] = uses.get(source, 0) + (2 if _inline(node) else 1)
                 if self._path(source) != self._path(node) and node.op not in (
                     ops.REDUCE_LOOP,
+                    ops.FILLED,
                     ops.SINK,
                 ):
                     uses[source] += 1
@@ -173,7 +182,7 @@ class _Linearizer:
             if prefix in self.blocks:
                 continue
             for node in toposort(contents, lambda n: n in self.done, access.in_order):
-                if len(self._path(node)) < length and node not in contents:
+                if self._around(node, path[: length - 1]) and node not in contents:
                     self._need(node)
             block = _Block(prefix)
             self.blocks[prefix[:-1]].items.append(block)
@@ -181,13 +190,13 @@ class _Linearizer:
 
     def _need(self, root: UOp) -> None:
         """Emit a node after its operands."""
-        for node in toposort(
-            (root,), lambda n: n in self.done or n.op is ops.REDUCE_LOOP, access.in_order
-        ):
+        for node in toposort((root,), lambda n: n in self.done or n.op in APART, access.in_order):
             if node in self.done:
                 continue
             if node.op is ops.REDUCE_LOOP:
                 self._reduce(node)
+            elif node.op is ops.FILLED:
+                self._fill(node)
             else:
                 self._emit_value(node)
             self.done.add(node)
@@ -210,7 +219,7 @@ class _Linearizer:
         inside = self.range_paths[own[-1]]
         bodies = [f.src[0] for f in group]
         for node in toposort(bodies, stop=lambda n: n in self.done):
-            if len(self._path(node)) <= len(parent) and not self._within(node, own):
+            if self._around(node, parent) and not self._within(node, own):
                 self._need(node)
         for f in group:
             accumulator = UOp(
@@ -227,8 +236,77 @@ class _Linearizer:
                 self._append(inside, UOp(ops.SET, f.dtype, (accumulator, part), f.arg))
         self.done.update(group)
 
+    def _fill(self, first: UOp) -> None:
+        """Memory of the workgroup, and all other that can be filled at the same place."""
+        path = self._path(first)
+        together = [f for f in self.fills if self._path(f) == path and self._can_fill(f)]
+        group = list(dict.fromkeys((first, *together)))
+        for f in group:
+            self._need_for(f)
+        shared = any(f.arg for f in group)
+        if shared and path:
+            self._append(path, BARRIER)
+        for f in group:
+            self._store_all(f)
+        if shared:
+            self._append(path, BARRIER)
+        self.done.update(group)
+
+    def _can_fill(self, filled: UOp) -> bool:
+        """Whether nothing that is stored there waits for a reduction or for other memory."""
+        below = toposort(filled.src, stop=lambda n: n in self.done)
+        return filled not in self.done and all(n in self.done or n.op not in APART for n in below)
+
+    def _need_for(self, filled: UOp) -> None:
+        """What is known outside of the loops in which memory is filled. Without loops that is all
+        that is stored there, by its names.
+        """
+        path, loops = self._path(filled), _loops(filled)
+        for node in toposort(filled.src, lambda n: n in self.done, access.in_order):
+            if self._around(node, path) and node.op is not ops.STORE:
+                self._need(node)
+        for store in filled.src[1:] if filled.arg and not loops else ():
+            value = store.src[1]
+            if not _inline(value) and self.uses.get(value, 0) <= 1:
+                self._append(path, value)
+
+    def _store_all(self, filled: UOp) -> None:
+        path = (*self._path(filled), *_loops(filled))
+        stores = [s for s in filled.src if s.op is ops.STORE]
+        self._open(path, stores)
+        for store in stores:
+            for source in store.src:
+                self._need(source)
+            self._append(path, store)
+            self.done.add(store)
+
+    def _around(self, node: UOp, path: Path) -> bool:
+        """Whether a node belongs to a block or to one around it."""
+        own = self._path(node)
+        return own == path[: len(own)]
+
     def _within(self, node: UOp, own: Path) -> bool:
         return any(r in node.ranges for r in own)
+
+
+def _loops(node: UOp) -> Path:
+    """The loops that a reduction is, or in which memory is filled."""
+    if node.op is ops.REDUCE_LOOP:
+        return node.src[1:]
+    return tuple(s for s in node.src if s.op is ops.RANGE) if node.op is ops.FILLED else ()
+
+
+def _without_fills(linear: Linear) -> Linear:
+    """The statements with the memory alone in the place of its being filled."""
+    if not any(node.op is ops.FILLED for node in toposort(linear.statements)):
+        return linear
+
+    def memory(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return src[0] if node.op is ops.FILLED else None
+
+    done = bottom_up((*linear.statements, *linear.values), memory)
+    values = {done[key]: done[value] for key, value in linear.values.items()}
+    return Linear([done[node] for node in linear.statements], values)
 
 
 def _inline(node: UOp) -> bool:

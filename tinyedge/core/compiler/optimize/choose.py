@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.move import Move, find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Fill, Move, PadTo, To, find, ranges
+from tinyedge.core.compiler.optimize.moves import Fill, PadTo, To
 from tinyedge.core.compiler.optimize.reductions import (
     copies_of_columns,
     has_lanes,

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.moves import (
-    IllegalMove,
-    Move,
-    Peel,
-    Split,
-    To,
-    find,
-    numbers,
-    ranges,
-)
+from tinyedge.core.compiler.optimize.move import IllegalMove, Move, find, numbers, ranges
+from tinyedge.core.compiler.optimize.moves import Peel, Split, To
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import UOp, as_size

@@ -7,19 +7,28 @@ what those before wrote: no move changes it),
 of a workgroup), "lane" (the threads that also share a reduction), "upcast" (copies in registers),
 "vector" (lanes of a vector), "unroll" (copies of a reduction's body), "threads" (a reduction's
 range given to threads, combined through workgroup memory), "lanes" (a reduction's range along one
-or several vectors of partial results, whose lanes are combined at the end). Ranges are named by
-number.
+or several vectors of partial results, whose lanes are combined at the end). A tile of an argument
+that threads share has ranges of its own ("staged"). Ranges are named by number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.move import (
+    REDUCED_BYTES,
+    IllegalMove,
+    Move,
+    find,
+    numbers,
+    ranges,
+    vector_width,
+)
+from tinyedge.core.compiler.optimize.staging import Stage
 from tinyedge.core.compiler.schedule.canonical import (
     Rest,
     make_range,
@@ -35,25 +44,6 @@ from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_lanes, same_t
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
 
 MOST_PARTIAL = 16  # vectors of partial results that one reduction keeps
-
-
-class IllegalMove(Exception):
-    """A move whose precondition does not hold; the text says which."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """range: the number of the range that the move changes."""
-
-    range: int
-
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
-        """The kernel after the move. Raises IllegalMove."""
-        raise NotImplementedError
-
-    def record(self) -> dict[str, Any]:
-        """As plain data for JSON."""
-        return {"move": type(self).__name__.lower(), **asdict(self)}
 
 
 def _open(target: UOp, what: str) -> None:
@@ -74,7 +64,7 @@ class Split(Move):
     factor: int
     outer: int
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         _open(target, "split")
         size = target.src[0]
@@ -100,7 +90,7 @@ class Reorder(Move):
 
     number: int
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         if target.arg.kind != "loop":
             why = f"it is {target.arg.kind}"
@@ -122,7 +112,7 @@ class PadTo(Move):
 
     multiple: int
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind = target.arg.number, target.arg.kind
         _open(target, "pad")
@@ -156,7 +146,7 @@ class Peel(Move):
     rest: int
     overlap: bool = False
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         size, whole = self._sizes(target, sink)
         main = make_range(whole, self.range, "reduce")
@@ -196,7 +186,7 @@ class Fill(Move):
 
     multiple: int
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind = target.arg.number, target.arg.kind
         _open(target, "fill")
@@ -206,6 +196,8 @@ class Fill(Move):
         count = -(-size.arg // self.multiple) * self.multiple
         filled = make_range(count, number, kind)
         loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and target in n.ranges]
+        if any(n.src[0].op is not ops.PARAM for n in loads):
+            raise IllegalMove(f"cannot fill range {self.range}: what is read along it is staged")
         if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
@@ -275,7 +267,7 @@ class To(Move):
 
     kind: str
 
-    def apply(self, sink: UOp, caps: Caps) -> UOp:
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, old = target.arg.number, target.arg.kind
         family = OUTPUT_KINDS if old in OUTPUT_KINDS else REDUCE_KINDS
@@ -310,7 +302,7 @@ class To(Move):
                 raise IllegalMove(f"cannot vectorize range {self.range}: {size.arg} lanes")
             if any(r.arg.kind == "vector" for r in ranges(sink)):
                 raise IllegalMove(f"cannot vectorize range {self.range}: one is vectorized already")
-            if not all(_vector_width(node, caps) for node in toposort((sink,))):
+            if not all(vector_width(node, caps) for node in toposort((sink,))):
                 raise IllegalMove(f"cannot vectorize range {self.range}: elements of another width")
         if self.kind == "lanes":
             self._check_lanes(target, sink, caps)
@@ -326,7 +318,7 @@ class To(Move):
         for node in toposort((sink,)):
             reduced = node.op is ops.REDUCE_LOOP and target in node.src[1:]
             if (reduced and node.dtype is dt.bool_) or (
-                (reduced or target in node.ranges) and not _vector_width(node, caps)
+                (reduced or target in node.ranges) and not vector_width(node, caps)
             ):
                 raise IllegalMove(
                     f"cannot lay range {self.range} along lanes: elements of another width"
@@ -353,13 +345,13 @@ class To(Move):
             total *= other_size
         if total > caps.threads:
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: {total} threads")
-        if self.kind == "threads" and total * 16 > caps.shared:
+        if self.kind == "threads" and total * REDUCED_BYTES > caps.shared:
             raise IllegalMove(
                 f"cannot make range {self.range} threads: workgroup memory is too small"
             )
 
 
-KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Fill, To)
+KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Fill, To, Stage)
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 
 
@@ -367,36 +359,3 @@ def from_record(record: Mapping[str, Any]) -> Move:
     """The move of a record. Raises KeyError or TypeError for a bad one."""
     fields = {key: value for key, value in record.items() if key != "move"}
     return MOVES[record["move"]](**fields)
-
-
-def find(sink: UOp, number: int) -> UOp:
-    """The range with a number. Raises IllegalMove."""
-    for node in ranges(sink):
-        if node.arg.number == number:
-            return node
-    raise IllegalMove(f"there is no range {number}")
-
-
-@lru_cache(2)  # moves ask again and again
-def ranges(sink: UOp) -> tuple[UOp, ...]:
-    """The kernel's ranges by number."""
-    found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
-    return tuple(sorted(found, key=lambda r: r.arg.number))
-
-
-def numbers(sink: UOp) -> list[int]:
-    return [r.arg.number for r in ranges(sink)] or [-1]
-
-
-def _vector_width(node: UOp, caps: Caps) -> bool:
-    """Whether a value can be a vector. Elements that only move in vectors are loaded, converted and
-    stored.
-    """
-    if node.op is ops.PARAM or node.dtype is dt.index:
-        return True
-    computed = all(caps.vectors(source.dtype) != "memory" for source in node.src)
-    if node.dtype is dt.bool_:
-        return computed
-    if caps.vectors(node.dtype) == "memory":
-        return node.op is ops.LOAD or (node.op is ops.CAST and computed)
-    return caps.vectors(node.dtype) == "all"

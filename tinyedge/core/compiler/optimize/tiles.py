@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import PadTo, Reorder, numbers
+from tinyedge.core.compiler.optimize.moves import PadTo, Reorder
 from tinyedge.core.ir.polynomial import divisor
 
 UNROLL = 4  # steps of a sum in one iteration of its loop

@@ -1,0 +1,137 @@
+"""How stages are filled: what each thread of a workgroup stores of them, and in which loops.
+
+Threads take neighboring vectors of a stage, along the range along which its value lies in memory.
+Few of them a thread are copies, so that all their loads are on the way at once. A thread that is
+alone has a loop for each range of a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.vectors import Vectorizer
+from tinyedge.core.compiler.optimize.move import numbers, threads_of, vector_width
+from tinyedge.core.compiler.schedule.canonical import make_range
+from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir.polynomial import terms
+from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
+
+COPIES = 8  # vectors of a stage that a thread fills without a loop
+
+
+def fill_stages(sink: UOp, caps: Caps) -> UOp:
+    """The kernel with memory and stores in the place of stages. Only serial loops, workgroups and
+    threads are around them.
+    """
+    if not any(node.op is ops.STAGE for node in toposort((sink,))):
+        return sink
+    filling = _Filling(caps, threads_of(sink), max(numbers(sink)) + 1)
+    return bottom_up((sink,), filling.change)[sink]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one thread stores of a stage in one step: the steps of the stage's own ranges, the loops
+    around it, and under which condition.
+    """
+
+    places: dict[UOp, UOp]
+    loops: tuple[UOp, ...] = ()
+    inside: UOp = ix.TRUE
+
+
+class _Filling:
+    """The stages of a kernel, one after the other. number: the first range number that is free."""
+
+    def __init__(self, caps: Caps, threads: int, number: int) -> None:
+        self.caps = caps
+        self.threads = threads
+        self.number = number
+        self.filled = 0  # stages so far
+        self.thread = make_range(threads, self._next(), "fill")
+
+    def _next(self) -> int:
+        self.number += 1
+        return self.number - 1
+
+    def change(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return self._fill(node.replace(src)) if node.op is ops.STAGE else None
+
+    def _fill(self, stage: UOp) -> UOp:
+        value, *own = stage.src
+        count = prod(int(r.src[0].arg) for r in own)
+        memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count))
+        self.filled += 1
+        along = _contiguous(value, own)
+        width = self._width(value, along)
+        lane = make_range(width, self._next(), "vector")
+        # the range of which vectors are a part is the last one to be dealt out
+        order = [*(r for r in own if r is not along), along]
+        counts = {r: int(r.src[0].arg) // (width if r is along else 1) for r in order}
+        parts = self._dealt(counts) if self.threads > 1 else self._looped(counts)
+        stores: list[UOp] = []
+        loops: dict[UOp, None] = {}
+        for part in parts:
+            places = {
+                r: as_node(place * width + lane if r is along else place)
+                for r, place in part.places.items()
+            }
+            held, *indices = SIMPLIFY.rewrite((value, *own), places)
+            place: Size = 0
+            for r, index in zip(own, indices, strict=True):
+                place = place * r.src[0].arg + index
+            store = access.store(memory, held, (as_node(place),), part.inside)
+            stores += Vectorizer(lane, self.caps).run((store,)) if width > 1 else (store,)
+            loops.update(dict.fromkeys(part.loops))
+        return UOp(ops.FILLED, stage.dtype, (memory, *stores, *loops), self.threads > 1)
+
+    def _width(self, value: UOp, along: UOp) -> int:
+        """Lanes of the vectors that are stored."""
+        width = self.caps.vector
+        wide = (node for node in toposort((value,)) if along in node.ranges)
+        if not all(vector_width(node, self.caps) for node in wide):
+            return 1
+        while along.src[0].arg % width:
+            width //= 2
+        return width
+
+    def _dealt(self, counts: dict[UOp, int]) -> list[_Part]:
+        """Steps dealt out to threads, neighbors to neighbors."""
+        total = prod(counts.values())
+        rounds = -(-total // self.threads)
+        turns: Sequence[Size] = range(rounds)
+        loops: tuple[UOp, ...] = ()
+        if rounds > COPIES:
+            r = make_range(rounds, self._next(), "reduce")
+            turns, loops = [r], (r,)
+        parts = []
+        for turn in turns:
+            step = turn * self.threads + self.thread
+            inside = ix.lt(step, total) if rounds * self.threads > total else ix.TRUE
+            step = step if inside is ix.TRUE else ix.minimum(step, total - 1)
+            places: dict[UOp, UOp] = {}
+            for r, count in reversed(counts.items()):
+                places[r] = as_node(step % count)
+                step //= count
+            parts.append(_Part(places, loops, inside))
+        return parts
+
+    def _looped(self, counts: dict[UOp, int]) -> list[_Part]:
+        """A thread that is alone takes all steps in order."""
+        loops = {r: make_range(count, self._next(), "reduce") for r, count in counts.items()}
+        return [_Part(loops, tuple(r for r in loops.values() if r.op is ops.RANGE))]
+
+
+def _contiguous(value: UOp, own: list[UOp]) -> UOp:
+    """The stage's own range along which its value lies in memory: the last one if it does."""
+    loads = [n for n in toposort((value,)) if n.op is ops.LOAD]
+    for r in reversed(own):
+        if any(terms(load.src[1]).get((r,), 0) == 1 for load in loads):
+            return r
+    return own[-1]
