@@ -435,6 +435,8 @@ def joining(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     bytes_ = inputs.new(np.arange(6, dtype=np.uint8).reshape(2, 3))
     yield "concat", Tensor.concat([a, b], 1), EXACT
     yield "concat_of_computed", Tensor.concat([a.exp(), b * 2.0, a], 1), CLOSE
+    yield "concat_begun_alike", Tensor.concat([a.exp(), b, a * 3.0], 1), CLOSE
+    yield "concat_begun_so_too", Tensor.concat([a.exp(), b, a], 1), CLOSE
     yield "concat_last", Tensor.concat([a, b[:, :3], a], 2), EXACT
     yield "concat_then_sum", Tensor.concat([a, b], 1).sum(1), CLOSE
     yield "concat_twice_the_same", Tensor.concat([a, a], 0), EXACT
@@ -595,6 +597,30 @@ def outputs(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     inside = apart.sum((0, 2)).sum()  # a sum of sums, computed beside another one
     yield "sum_of_sums", inputs.new(floats(4, 6, seed=42)).sum(1) + inside, Tolerance(greatest=1e-5)
     yield "any_positive", (x > 0).max(1), EXACT
+
+
+@family
+def several_outputs(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """Tensors that one kernel computes beside each other, of odd sizes and types of all widths."""
+    sums = Tolerance(greatest=1e-5)
+    a, b = inputs.new(floats(5, 7, 9, seed=51)), inputs.new(floats(5, 7, 9, seed=52))
+    yield "sum_beside", a + b, CLOSE
+    yield "difference_beside", a - b, CLOSE
+    yield "less_beside", a < b, EXACT
+    yield "half_beside", (a * b).cast(dt.float16), HALF
+    for axis in range(3):
+        yield f"mean_{axis}", a.mean(axis), sums
+        yield f"most_{axis}", a.max(axis), EXACT
+        yield f"squares_{axis}", (a * a).sum(axis), sums
+    image = inputs.new(floats(1, 5, 9, 9, seed=53))
+    wide, narrow = (Tensor.weight("w", floats(6, 5, n, n, seed=n)) for n in (3, 1))
+    yield "wide", image.conv(wide, pads=((1, 1), (1, 1))).relu(), sums
+    yield "narrow", image.conv(narrow).tanh(), sums
+    late = inputs.new(floats(1, 5, 18, 18, seed=54)).conv(narrow, strides=(2, 2))
+    yield "two_products", image.exp().conv(wide, pads=((1, 1), (1, 1))) + late, sums
+    rows, state = inputs.new(floats(3, 20, seed=55)), inputs.new(floats(3, 13, seed=56))
+    right, below = Tensor.weight("r", floats(20, 11)), Tensor.weight("b", floats(13, 11))
+    yield "gate", (rows @ right + state @ below).tanh(), sums
 
 
 @family

@@ -135,7 +135,24 @@ def quantized(inputs: Inputs) -> dict[str, Tensor]:
     }
 
 
-KERNELS = (matmul, convolution, rows, elementwise, reductions, quantized)
+def several(inputs: Inputs) -> dict[str, Tensor]:
+    """Kernels that write two or three buffers; two products in one sum."""
+    x, y = inputs.new(floats(9, 12)), inputs.new(floats(9, 12)) * 2.0
+    weights = [Tensor.weight("", floats(12, 10) + n) for n in range(3)]
+    sums, differences = (x + y).realize(), (x - y).realize()
+    return {
+        "sum": sums,
+        "difference": differences,
+        "one": (sums @ weights[0]).tanh().realize() @ weights[0].transpose(),
+        "two": (sums @ weights[1]).realize() @ weights[0].transpose(),
+        "joint": differences @ weights[1] + sums @ weights[2],
+        "most": x.max(1),
+        "mean": x.mean(1),
+        "squares": (x * x).sum(1),
+    }
+
+
+KERNELS = (matmul, convolution, rows, elementwise, reductions, quantized, several)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
@@ -169,7 +186,10 @@ def test_random_legal_moves_change_nothing(
         program = compiled(outputs, inputs, find_target(target), Options()).program
         assert program is not None
         listed = [list(k.moves) for k in program.kernels]
-        assert [[m.record() for m in moves] for moves in done] == listed
+        made = [[m.record() for m in moves] for moves in done]
+        # where images are refused, kernels are formed anew, and those of before are not listed
+        assert all(moves in made for moves in listed)
+        assert len(made) == len(listed) or (target == "qcom" and len(made) > len(listed))
         try:
             assert_agreement(replay(program, device, inputs.arrays), expected)
         except Exception as error:

@@ -71,9 +71,24 @@ def pooling(inputs: Inputs) -> dict[str, Tensor]:
     return {"most": windows.max((4, 5)), "mean": x.mean((2, 3))}
 
 
+def statistics(inputs: Inputs) -> dict[str, Tensor]:
+    """A kernel of two outputs."""
+    x = inputs.new(zeros(12, 96))
+    return {"most": x.max(1), "mean": x.mean(1)}
+
+
 GRAPHS: dict[str, Build] = {
     build.__name__: build
-    for build in (matmul, convolution, depthwise, softmax, layer_norm, concatenation, pooling)
+    for build in (
+        matmul,
+        convolution,
+        depthwise,
+        softmax,
+        layer_norm,
+        concatenation,
+        pooling,
+        statistics,
+    )
 }
 
 

@@ -247,7 +247,7 @@ def _entry(entry: Entry, program: Program) -> dict[str, Any]:
 
 
 def _updated(entry: Entry, program: Program) -> list[str]:
-    """The states that an entry's steps write; a compiled kernel writes its first buffer."""
+    """The states that an entry's steps write; a compiled kernel writes them as its first buffer."""
     written: set[int] = set()
     pending = list(entry.steps)
     while pending:

@@ -60,17 +60,18 @@ def partly_written(state: Compilation) -> frozenset[UOp]:
     if not packs_fp16(state):
         return frozenset()
     return frozenset(
-        launch.storages[0].node
+        storage.node
         for launch in state.launches
-        if launch.storages[0].dtype is dt.float16
-        and launch.storages[0].node is not None
-        and not writes_vectors(state.kernels[launch.sink].moved)
+        for slot, storage in enumerate(launch.written)
+        if storage.dtype is dt.float16
+        and storage.node is not None
+        and not writes_vectors(state.kernels[launch.sink].moved, slot)
     )
 
 
-def writes_vectors(sink: UOp) -> bool:
-    """Whether a kernel, after its moves, stores aligned vectors."""
-    for store in sink.src:
+def writes_vectors(sink: UOp, slot: int) -> bool:
+    """Whether a kernel, after its moves, stores aligned vectors in a buffer."""
+    for store in (s for s in sink.src if s.src[0].arg.slot == slot):
         (address,) = access.indices_of(store)
         lane = next((r for r in address.ranges if r.arg.kind == "vector"), None)
         if lane is None or terms(address).get((lane,), 0) != 1:

@@ -57,6 +57,7 @@ def form_kernels(state: Compilation) -> None:
     options = ScheduleOptions(
         state.caps,
         state.options.precision == "fp16",
+        state.options.optimize and not state.options.fp64_reference,
         state.options.fp64_reference,
     )
     if done := split_weights(state.roots, options):

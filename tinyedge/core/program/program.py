@@ -153,6 +153,13 @@ class Kernel:
     # whether the kernel takes the symbols' uniform (all symbols of the program, in order, as int32)
     symbols: bool = False
 
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The numbers of the arguments that it may write: where arenas are bound for writing, all
+        that lie in one.
+        """
+        return tuple(i for i, each in enumerate(self.bindings) if each.access == "read_write")
+
 
 @dataclass(frozen=True)
 class Launch:

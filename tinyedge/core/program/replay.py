@@ -206,9 +206,9 @@ class Replay:
         inputs: Mapping[str, Any],
         entry: str | None,
         symbols: Mapping[str, int] | None,
-        after: Callable[[Launch, Range], None],
+        after: Callable[[Launch], None],
     ) -> dict[str, Array]:
-        """`run`, with `after` called when each launch has run, and given what it wrote."""
+        """`run`, with `after` called when each launch has run."""
         chosen = self._entry(entry)
         sizes = self._begin(chosen, inputs, symbols)
         self._run(self._blocks[chosen.name], sizes, after=after)
@@ -269,7 +269,7 @@ class Replay:
         blocks: tuple[_Block, ...],
         sizes: Sizes,
         timings: list[tuple[Launch | Copy, float]] | None = None,
-        after: Callable[[Launch, Range], None] | None = None,
+        after: Callable[[Launch], None] | None = None,
     ) -> None:
         for block in blocks:
             if isinstance(block, _Straight) and after is not None:
@@ -278,7 +278,7 @@ class Replay:
                         self.device.record([self._command(step, self._named(sizes))])
                     )
                     if isinstance(step, Launch):
-                        after(step, self._ranges[step.buffers[0]])
+                        after(step)
             elif isinstance(block, _Straight):
                 recording = self._record(block, sizes)
                 if timings is None:

@@ -106,10 +106,10 @@ class Fp16Run:
         self.replay = replay
         self.rounded = compiled.rounded
         self.cut: dict[str, float] = {}
-        program = compiled.program
+        self.program = program = compiled.program
         steps = [step for entry in program.entries for step in launches(entry.steps)]
         # What leaves a buffer whole: before, parts of it hold whatever was there.
-        self.last = {step.buffers[0]: step for step in steps}
+        self.last = {number: step for step in steps for number in self._written(step)}
         for number, buffer in enumerate(program.buffers):
             if buffer.weight >= 0 and number in self.rounded:
                 self._round(replay.ranges[number], program.weights[buffer.weight].name)
@@ -120,11 +120,14 @@ class Fp16Run:
         """The outputs by name."""
         return self.replay.observe(inputs, entry, symbols, self._launched)
 
-    def _launched(self, launch: Launch, written: Range) -> None:
-        number = launch.buffers[0]
-        if number in self.rounded:
+    def _written(self, launch: Launch) -> list[int]:
+        """The numbers of the buffers that a launch writes."""
+        return [launch.buffers[place] for place in self.program.kernels[launch.kernel].written]
+
+    def _launched(self, launch: Launch) -> None:
+        for number in filter(self.rounded.__contains__, self._written(launch)):
             name = launch.nodes[-1] if launch.nodes and self.last[number] is launch else ""
-            self._round(written, name)
+            self._round(self.replay.ranges[number], name)
 
     def _round(self, range: Range, name: str) -> None:
         """Round memory in place; note under a name what is cut."""

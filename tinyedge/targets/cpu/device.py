@@ -319,7 +319,8 @@ def _work(program: Program) -> Counter[int]:
     def add(steps: Sequence[Step], times: int) -> None:
         for step in steps:
             if isinstance(step, Launch):
-                written = program.buffers[step.buffers[0]].bytes // 4
+                places = program.kernels[step.kernel].written
+                written = sum(program.buffers[step.buffers[place]].bytes // 4 for place in places)
                 work[step.kernel] += times * (step.flops + written)
             elif isinstance(step, Loop):
                 add(step.body, times * step.bound)

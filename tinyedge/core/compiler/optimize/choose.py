@@ -74,7 +74,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector)
     columns = _columns(kernel.sink) if found else []
-    if columns or len(found) > 1:
+    if columns or (len(found) > 1 and contraction is None):
         _rows(kernel, columns, vector)
         return kernel.sink, kernel.moves
     lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
@@ -91,10 +91,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         sums = lay_beside(kernel, vector)
     if contraction is not None:
         sums = tile(kernel, contraction, along, vector)
-    if len(found) == 1:
-        _unroll(kernel, sums)
+    for i in range(len(found)):
+        _unroll(kernel, i, sums)
         if contraction is not None and along in contraction["batch"]:
             _unroll_window(kernel, sums)
+    if len(found) == 1:
         _share_long_reduction(kernel)
     lanes = 1
     for number in kernel.left("threads"):
@@ -240,10 +241,10 @@ def _share(kernel: MovedKernel, number: int, lanes: int, kind: str) -> None:
 
 
 def _contiguous(sink: UOp) -> int | None:
-    """The output range along which the kernel writes consecutive elements."""
-    address = sink.src[0].src[2]
+    """The output range along which all of the kernel's stores write consecutive elements."""
     for r in ranges(sink):
-        if r.arg.kind == "loop" and terms(address).get((r,), 0) == 1:
+        runs = (terms(store.src[2]).get((r,), 0) == 1 for store in sink.src)
+        if r.arg.kind == "loop" and all(runs):
             return int(r.arg.number)
     return None
 
@@ -266,7 +267,7 @@ def _fill(kernel: MovedKernel, vector: int | None) -> None:
     """Whatever is rounded up in memory is written in whole: readers rely on the zeros."""
     if vector is None:
         return
-    room = kernel.sink.src[0].src[0].arg.layout.room
+    room = max(store.src[0].arg.layout.room for store in kernel.sink.src)
     size = kernel.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
         kernel.do(Fill(vector, room))
@@ -290,12 +291,11 @@ def _vectorize(kernel: MovedKernel, vector: int) -> int | None:
     return vector
 
 
-def _unroll(kernel: MovedKernel, sums: int) -> None:
-    """Unroll the innermost reduction range: along it one vector load serves several steps. A tile
+def _unroll(kernel: MovedKernel, position: int, sums: int) -> None:
+    """Unroll a reduction's innermost range: along it one vector load serves several steps. A tile
     of many sums does enough in one step.
     """
-    reduction = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
-    inner = reduction.src[-1]
+    inner = reductions(kernel.sink)[position].src[-1]
     number = inner.arg.number
     size = inner.src[0]
     many = kernel.caps.scalar_operands and sums >= MANY_SUMS

@@ -179,8 +179,8 @@ class Fill(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, into the padding of what is
     written or read.
 
-    An output range along which the stored tensor is contiguous and rounded up in memory: zeros are
-    stored in the padding. A summed range along which the data is contiguous and rounded up: the
+    An output range along which the stored tensors are contiguous and rounded up in memory: zeros
+    are stored in the padding. A summed range along which the data is contiguous and rounded up: the
     zeros that were stored there are summed too. The range keeps its number.
     """
 
@@ -201,13 +201,18 @@ class Fill(Move):
         if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
-        if len(sink.src) != 1 or sink.src[0].arg:
+        return sink.replace(tuple(self._filled(store, target, filled) for store in sink.src))
+
+    def _filled(self, store: UOp, target: UOp, filled: UOp) -> UOp:
+        """The store over the longer range."""
+        size = as_size(target.src[0])
+        if store.arg:
             raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
-        store = sink.src[0]
         if not self._padded(store.src[0], store.src[2], target):
             raise IllegalMove(
                 f"cannot fill range {self.range}: what is stored has no padding there"
             )
+        loads = [n for n in toposort((store,)) if n.op is ops.LOAD and target in n.ranges]
         exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
             target in source.ranges for n in loads for source in n.src[2:]
         )
@@ -216,7 +221,7 @@ class Fill(Move):
         (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
         real = ix.lt(filled, size)
         value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
-        return UOp(ops.SINK, dt.index, (store.replace((store.src[0], value, address)),))
+        return store.replace((store.src[0], value, address))
 
     def _padded(self, param: UOp, address: UOp, target: UOp) -> bool:
         """Whether the range runs along the rounded-up innermost axis, a whole number of steps

@@ -94,6 +94,20 @@ def _pieces(whole: UOp) -> tuple[UOp, ...]:
     return tuple(sorted((a for m in terms(whole) for a in m), key=lambda a: a.arg.number))
 
 
+def share_reductions(sink: UOp) -> UOp:
+    """The stores' reductions in one loop, where each store has one, over as many steps."""
+    found = [[n for n in toposort((s,)) if n.op is ops.REDUCE_LOOP] for s in sink.src]
+    if len(found) < 2 or any(len(each) != 1 for each in found):
+        return sink
+    (first,), *others = found
+    changes: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    for (other,) in others:
+        pairs = list(zip(other.src[1:], first.src[1:], strict=False))
+        if [a.src for a in other.src[1:]] == [b.src for b in first.src[1:]]:
+            changes.update((a, (b, (b,))) for a, b in pairs if a is not b)
+    return replace_ranges(sink, changes) if changes else sink
+
+
 def flatten(sink: UOp) -> UOp:
     """Loads and stores get one linear index each."""
     return bottom_up((sink,), _flat)[sink]

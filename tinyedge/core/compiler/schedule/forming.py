@@ -17,6 +17,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     collapse,
     flatten,
     order_reductions,
+    share_reductions,
     split_ranges,
 )
 from tinyedge.core.compiler.schedule.dynamic import bound_ranges, read_dynamic_sizes
@@ -24,10 +25,13 @@ from tinyedge.core.compiler.schedule.indexing import Indexer
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
 from tinyedge.core.compiler.schedule.layout import (
     Contraction,
+    alike,
     classify,
     column_axis,
+    contractions,
     image_rows,
     in_panels,
+    joint_roles,
     output_layout,
     weight_layout,
 )
@@ -35,17 +39,19 @@ from tinyedge.core.compiler.schedule.packing import unpack
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
 from tinyedge.core.ir.dynamic_sizes import is_dynamic
+from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Size, UOp, cast, const, elementwise, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, toposort
 
 LARGEST_FP16 = 65504.0
 MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
 FP16_TOGETHER = 4  # fp16 values that one thread owns together
 
-# From an indexer, which brings what the kernel reads, to the kernel's store, guarded or not.
-Write = Callable[[Indexer], UOp]
+# From an indexer, which brings what a kernel reads, and the indices of an element to its store,
+# guarded or not.
+Write = Callable[[Indexer, Indices], UOp]
 
 
 @dataclass(frozen=True)
@@ -57,14 +63,25 @@ class Undecided:
     keep_fp32: bool  # it is never kept as fp16
 
 
-@dataclass(eq=False)
-class Draft:
-    """A kernel that is formed, and formed anew when what it reads or writes lies otherwise."""
+@dataclass(frozen=True)
+class Part:
+    """What a kernel stores in one buffer."""
 
     write: Write
+    shape: Shape  # the store is done for all indices of it
     output: TensorBuffer
-    nodes: tuple[str, ...]  # the model's names of what it computes
     undecided: Undecided | None  # None: how the output lies is decided already
+
+
+@dataclass(eq=False)
+class Draft:
+    """A kernel that is formed, and formed anew when what it reads or writes lies otherwise.
+
+    parts: of equal shapes, so that all stores are over the same ranges.
+    """
+
+    parts: tuple[Part, ...]
+    nodes: tuple[str, ...]  # the model's names of what it computes
     read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
     # as it is formed, see `ScheduledLaunch`
     sink: UOp = field(init=False)
@@ -72,6 +89,15 @@ class Draft:
     contraction: Mapping[str, tuple[int, ...]] | None = None
     # the tensor whose elements this kernel's vectors are made of, and the axis along which they lie
     along: tuple[TensorBuffer, int] | None = None
+
+    @property
+    def outputs(self) -> list[TensorBuffer]:
+        """The buffers that it writes, in the order of their slots."""
+        return list(dict.fromkeys(part.output for part in self.parts))
+
+    def decides(self, output: TensorBuffer) -> bool:
+        """Whether it is the kernel that decides how a buffer lies in memory."""
+        return any(p.output is output and p.undecided is not None for p in self.parts)
 
 
 class Former:
@@ -91,6 +117,17 @@ class Former:
         self.drafts.append(draft)
         draft.read = self._form(draft, placed)
 
+    def joined(self, one: Draft, two: Draft) -> Draft:
+        """A kernel that does what two do, over the same ranges."""
+        draft = Draft((*one.parts, *two.parts), tuple(dict.fromkeys((*one.nodes, *two.nodes))))
+        draft.read = self._form(draft, {**one.read, **two.read})
+        return draft
+
+    def take(self, draft: Draft, one: Draft, two: Draft) -> None:
+        """Have a kernel in the place of the first of two that it is joined of."""
+        self.drafts[self.drafts.index(one)] = draft
+        self.drafts.remove(two)
+
     def refuse(self, refusals: Refusals) -> None:
         """Form those kernels anew that read or write tensors that are refused now."""
         refused = refusals.nodes - self.refusals.nodes
@@ -105,7 +142,8 @@ class Former:
         for draft in self.drafts:
             if draft.along is not None:
                 wanted.setdefault(draft.along[0], set()).add(draft.along[1])
-        decided = {d.output for d in self.drafts if d.undecided is not None}
+        parts = (part for draft in self.drafts for part in draft.parts)
+        decided = {part.output for part in parts if part.undecided is not None}
         for storage, axes in wanted.items():
             if len(axes) > 1 or storage not in decided or storage.node is None:
                 continue
@@ -120,12 +158,11 @@ class Former:
         for draft in self.drafts:  # what writes a buffer first comes before what reads it
             if not any(s.node in nodes or s in changed for s in draft.storages):
                 continue
-            before = draft.output.dtype, draft.output.layout
-            if draft.undecided is not None:
-                self._reset(draft.output)
+            before = [(output, output.dtype, output.layout) for output in draft.outputs]
+            for output in filter(draft.decides, draft.outputs):
+                self._reset(output)
             self._form(draft, draft.read)
-            if before != (draft.output.dtype, draft.output.layout):
-                changed.add(draft.output)
+            changed.update(s for s, *was in before if was != [s.dtype, s.layout])
 
     def _reset(self, output: TensorBuffer) -> None:
         """The buffer as it was before its first kernel."""
@@ -136,13 +173,17 @@ class Former:
 
     def _form(self, draft: Draft, placed: Mapping[UOp, Placement]) -> Mapping[UOp, Placement]:
         """Fill in the kernel; gives where the nodes that it read lie."""
-        indexer = Indexer(placed, draft.output)
-        sink = _split(UOp(ops.SINK, dt.index, (draft.write(indexer),)))
-        if draft.undecided is not None:
-            self._decide(draft.undecided, sink, indexer.storages)
+        indexer = Indexer(placed, draft.outputs)
+        indices = tuple(indexer.range(size, "loop") for size in draft.parts[0].shape)
+        stores = [part.write(indexer, indices) for part in draft.parts]
+        sink = UOp(ops.SINK, dt.index, tuple(stores))
+        sink = _split(sink if contractions(sink) else share_reductions(sink))
+        for store, part in zip(sink.src, draft.parts, strict=True):
+            if part.undecided is not None:
+                self._decide(part, store, indexer.storages)
         sink, storages = self._with_weights(sink, indexer.storages)
         draft.along = self._filter_axis(sink, storages)
-        sink, contraction = _formed(sink)
+        sink, found = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:
             sink, storages = read_dynamic_sizes(
@@ -150,22 +191,23 @@ class Former:
             )
             sink, storages = _without_unused(sink, storages)
         draft.sink, draft.storages = sink, tuple(storages)
-        draft.contraction = contraction.roles(sink) if contraction is not None else None
+        draft.contraction = joint_roles(found, sink) if alike(found) else None
         return indexer.read
 
-    def _decide(self, undecided: Undecided, sink: UOp, storages: Sequence[TensorBuffer]) -> None:
-        """Decide how what the kernel writes lies in memory."""
-        output, caps = storages[0], self.options.caps
+    def _decide(self, part: Part, store: UOp, storages: Sequence[TensorBuffer]) -> None:
+        """Decide how what a kernel stores lies in memory."""
+        output, undecided, caps = part.output, part.undecided, self.options.caps
+        assert undecided is not None
         dynamic = any(is_dynamic(size, self.counts) for size in output.shape)
         if not dynamic:
             output.layout = output_layout(
                 output.shape,
-                sink.src[0],
+                store,
                 caps,
                 undecided.in_parts,
                 None if output.node is None else self.innermost.get(output.node),
             )
-        if self._as_fp16(output, undecided) and not _summarizes(sink, storages):
+        if self._as_fp16(output, undecided) and not _summarizes(store, storages):
             output.dtype = dt.float32 if self.options.fp64_reference else dt.float16
             output.rounded = self.options.fp64_reference
         if not dynamic:
@@ -176,7 +218,8 @@ class Former:
         self, sink: UOp, storages: Sequence[TensorBuffer]
     ) -> tuple[TensorBuffer, int] | None:
         """The filter of a product of two activations, and the axis of its columns."""
-        contraction = classify(sink) if self.options.caps.scalar_operands else None
+        found = contractions(sink) if self.options.caps.scalar_operands else []
+        contraction = found[0] if len(found) == 1 else None
         if contraction is None or contraction.filter.src[0].arg.weight:
             return None
         axis = column_axis(contraction)
@@ -187,23 +230,27 @@ class Former:
     ) -> tuple[UOp, list[TensorBuffer]]:
         """The kernel over its buffers as they lie, with its weights in the order it reads them."""
         sink = _ordered(self._with_storages(sink, storages))
-        store = sink.src[0]
-        reductions = [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
-        order = tuple(r for reduction in reductions for r in reduction.src[1:])
-        wanted: dict[int, set[Layout | None]] = {}
-        for node in toposort((sink,)):
-            if node.op is ops.LOAD and node.src[0].arg.weight:
-                layout = weight_layout(node, store, order, self.options.caps)
-                wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
+        sink, layouts = in_panels(sink, self._weight_layouts(sink), self.options.caps)
         chosen_storages = list(storages)
-        for slot, layouts in wanted.items():
-            chosen = layouts.pop() if len(layouts) == 1 else None
-            if chosen is not None:
-                sink, chosen = in_panels(sink, slot, chosen, self.options.caps)
-            if chosen is not None:
-                chosen = self._as_image(chosen_storages[slot], chosen, None)
-                chosen_storages[slot] = self._weight(chosen_storages[slot], chosen)
+        for slot, chosen in layouts.items():
+            image = self._as_image(chosen_storages[slot], chosen, None)
+            chosen_storages[slot] = self._weight(chosen_storages[slot], image)
         return _without_unused(self._with_storages(sink, chosen_storages), chosen_storages)
+
+    def _weight_layouts(self, sink: UOp) -> dict[int, Layout]:
+        """The layouts in which a kernel reads weights, by their slots; none of those that it reads
+        in several ways.
+        """
+        wanted: dict[int, set[Layout | None]] = {}
+        for store in sink.src:
+            nodes = toposort((store,))
+            order = tuple(r for n in nodes if n.op is ops.REDUCE_LOOP for r in n.src[1:])
+            for node in nodes:
+                if node.op is ops.LOAD and node.src[0].arg.weight:
+                    layout = weight_layout(node, store, order, self.options.caps)
+                    wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
+        only = {slot: found.pop() for slot, found in wanted.items() if len(found) == 1}
+        return {slot: layout for slot, layout in only.items() if layout is not None}
 
     def _with_storages(self, sink: UOp, storages: Sequence[TensorBuffer]) -> UOp:
         """The kernel with its arguments' layouts and types as the storages have them now."""
@@ -287,19 +334,23 @@ _ordered = lru_cache(128)(order_reductions)
 
 
 @lru_cache(128)
-def _formed(sink: UOp) -> tuple[UOp, Contraction | None]:
-    """The kernel over flat memory, and which sum of products it was."""
-    return collapse(flatten(sink)), classify(sink)
+def _formed(sink: UOp) -> tuple[UOp, list[Contraction]]:
+    """The kernel over flat memory, and which sums of products it was."""
+    return collapse(flatten(sink)), contractions(sink)
 
 
-def _summarizes(sink: UOp, storages: Sequence[TensorBuffer]) -> bool:
-    """Whether a kernel makes few numbers of many by sums: means, variances, norms. They take little
-    memory as they are, and are soon too large for fp16 although what is made of them is not.
+def _summarizes(store: UOp, storages: Sequence[TensorBuffer]) -> bool:
+    """Whether what is stored are few numbers made of many by sums: means, variances, norms. They
+    take little memory as they are, and are soon too large for fp16 although what is made of them is
+    not.
     """
-    if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in toposort((sink,))):
+    nodes = toposort((store,))
+    if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in nodes):
         return False
-    made, *read = (maximum(product(storage.shape)) for storage in storages)
-    return MANY_TO_ONE * made <= max(read, default=0) and classify(sink) is None
+    sizes = [maximum(product(storage.shape)) for storage in storages]
+    read = [sizes[n.src[0].arg.slot] for n in nodes if n.op is ops.LOAD]
+    made = sizes[store.src[0].arg.slot]
+    return MANY_TO_ONE * made <= max(read, default=0) and classify(store) is None
 
 
 def _whole(size: Size) -> bool:

@@ -92,7 +92,7 @@ class _Fusion:
             self.realized.add(node)
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
-        self.reductions: dict[UOp, list[str]] = {}
+        self.reductions: dict[UOp, list[UOp]] = {}
         self.kernel_rows: dict[UOp, Row] = {}
         self.parts: dict[UOp, list[UOp]] = {}
         self.part_of: dict[UOp, UOp] = {}
@@ -154,12 +154,10 @@ class _Fusion:
                 else:
                     self._take_parts(node)
             if node.op is ops.REDUCE:
-                kernels = (
-                    {node: ALIGNED} if node in self.realized else {u.kernel: u.kind for u in found}
-                )
-                for kernel, kind in kernels.items():
+                own = node in self.realized
+                for kernel in [node] if own else dict.fromkeys(use.kernel for use in found):
                     self.kernel_rows.setdefault(kernel, self.rows[node])
-                    self.reductions.setdefault(kernel, []).append(kind)
+                    self.reductions.setdefault(kernel, []).append(node)
 
     def _take_parts(self, top: UOp) -> None:
         chain = [n for n in _chain(top) if n is top or n not in self.realized]
@@ -249,7 +247,7 @@ class _Fusion:
             return False
         repeats = sum(use.repeats for use in found)
         if op is ops.REDUCE:
-            return repeats > 1 or any(self._refuses(use) for use in found)
+            return repeats > 1 or any(self._refuses(node, use) for use in found)
         if repeats <= 1:
             return False
         cone = self.cones[node]
@@ -271,10 +269,12 @@ class _Fusion:
         condition, yes, no = (self.cones[s] for s in node.src)
         return condition.loads == 0 and 0 in (yes.loads + yes.cost, no.loads + no.cost)
 
-    def _refuses(self, use: Use) -> bool:
+    def _refuses(self, node: UOp, use: Use) -> bool:
         """Whether the kernel has reductions beside which this one cannot be computed."""
-        present = len(self.reductions.get(use.kernel, ()))
-        return present >= MANY_REDUCTIONS or (use.kind != ROW and present > 0)
+        present = self.reductions.get(use.kernel, [])
+        if use.kind == ALIGNED and len(present) == 1 and _has_sides_of(node, present[0]):
+            return False
+        return len(present) >= MANY_REDUCTIONS or (use.kind != ROW and len(present) > 0)
 
     # Limits, from the sources down.
 
@@ -380,6 +380,45 @@ def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:
             if [s for s in source.shape if s != 1] == [s for s in node.shape if s != 1]:
                 rows[node] = rows[source]
     return rows
+
+
+def _has_sides_of(node: UOp, other: UOp) -> bool:
+    """Whether two sums of products with weights have the same shape, and along the same axes the
+    weights: the outputs of both are computed in the same tiles.
+    """
+    sides = _weight_axes(node)
+    return node.shape == other.shape and bool(sides) and sides == _weight_axes(other)
+
+
+def _weight_axes(node: UOp) -> frozenset[int]:
+    """The axes of a sum's result along which it takes other weights, but the same data; none where
+    it is no sum of products, or other axes do not all take other data and the same weights.
+    """
+    whole = node.src[0]
+    if node.arg.op is not ops.ADD or whole.op is not ops.MUL:
+        return frozenset()
+    weights = [_is_weight(side) for side in whole.src]
+    if sorted(weights) != [False, True]:
+        return frozenset()
+    data, weight = (whole.src[weights.index(w)] for w in (False, True))
+    kept = [a for a in range(len(whole.shape)) if a not in node.arg.axes and whole.shape[a] != 1]
+    same_data, same_weights = _repeated_axes(data), _repeated_axes(weight)
+    if any((a in same_data) == (a in same_weights) for a in kept):
+        return frozenset()
+    return frozenset(a for a in kept if a in same_data)
+
+
+def _is_weight(node: UOp) -> bool:
+    base = _computed(node)
+    return base.op is ops.BUFFER and base.arg.source.kind == "weight"
+
+
+def _repeated_axes(node: UOp) -> frozenset[int]:
+    """The axes along which a tensor repeats what it is expanded from."""
+    if node.op is not ops.EXPAND:
+        return frozenset()
+    sizes = enumerate(zip(node.shape, node.src[0].shape, strict=True))
+    return frozenset(axis for axis, (new, old) in sizes if new != old)
 
 
 def _ratio(new: Shape, old: Shape) -> float:

@@ -5,7 +5,7 @@ Movement operations vanish here: each only changes the indices that its source i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import access, args, movement, ops
@@ -20,12 +20,15 @@ from tinyedge.core.ir.uop import Size, UOp, as_node, const
 class Indexer:
     """Builds one kernel's expressions. `placed` tells which tensors are in memory and where.
 
-    storages: the kernel's buffers in slot order, slot 0 being the one it writes.
+    storages: the kernel's buffers in slot order, those that it writes first.
     """
 
-    def __init__(self, placed: Mapping[UOp, Placement], output: TensorBuffer) -> None:
+    def __init__(
+        self, placed: Mapping[UOp, Placement], outputs: Sequence[TensorBuffer]
+    ) -> None:
         self.placed = placed
-        self.storages: list[TensorBuffer] = [output]
+        self.storages: list[TensorBuffer] = [*outputs]
+        self.written = len(outputs)
         self.read: dict[UOp, Placement] = {}  # where the nodes lie that were read from memory
         self.next_range = 0
         self._memo: dict[Request, UOp] = {}
@@ -42,7 +45,8 @@ class Indexer:
         if storage not in self.storages:
             self.storages.append(storage)
         slot = self.storages.index(storage)
-        arg = KernelArg(slot, storage.shape, storage.layout, slot == 0, storage.role == "weight")
+        written, weight = slot < self.written, storage.role == "weight"
+        arg = KernelArg(slot, storage.shape, storage.layout, written, weight)
         return UOp(ops.PARAM, storage.dtype, (), arg)
 
     def value(self, node: UOp, indices: Indices, root: bool = False) -> UOp:

@@ -1,21 +1,22 @@
 """From a graph's nodes to drafts of kernels: one store each, its value an expression over loads and
-ranges.
+ranges. Which of them are joined is decided later (schedule/siblings.py).
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from tinyedge.core.compiler.schedule.forming import Draft, Former, Undecided, Write
+from tinyedge.core.compiler.schedule.forming import Draft, Former, Part, Undecided, Write
 from tinyedge.core.compiler.schedule.indexing import Indexer, placed_indices
 from tinyedge.core.compiler.schedule.loops import DraftLaunch, Step
 from tinyedge.core.compiler.schedule.placement import BodyGraph, Placer
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Offset, Placement
 from tinyedge.core.ir.memory import position_of, row_index
+from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Size, UOp, as_node, cast, elementwise, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, cast, elementwise, toposort
 
 SHARES = 512  # threads among which the places of a scatter are shared out
 UPDATES = 32768  # that a thread takes in one launch
@@ -63,11 +64,11 @@ class KernelWriter:
         if any(maximum(size) == 0 for size in node.shape):
             return
         if root and self.placer.puts_in_place(node):
-            self._add(node, place, partial(_put_row, node, place))
+            self._add(node, place, node.src[1].shape, partial(_put_row, node, place))
         elif root and node.op is ops.SCATTER:
             self._scatter(node, place)
         else:
-            self._add(node, place, partial(_elements, node, place, root))
+            self._add(node, place, node.shape, partial(_elements, node, place, root))
 
     def _scatter(self, node: UOp, place: Placement) -> None:
         """First the base, then the updates, one after the other: of a device with threads so many
@@ -86,9 +87,9 @@ class KernelWriter:
         for first in range(0, maximum(count), step):
             left = ix.maximum(count - first, 0)
             taken = ix.minimum(left, step)
-            self._add(node, place, partial(_updates, node, place, first, taken, threads))
+            self._add(node, place, (), partial(_updates, node, place, first, taken, threads))
 
-    def _add(self, node: UOp, place: Placement, write: Write) -> None:
+    def _add(self, node: UOp, place: Placement, shape: Shape, write: Write) -> None:
         output, undecided = place.storage, None
         if output in self.placer.undecided:
             self.placer.undecided.discard(output)
@@ -98,7 +99,7 @@ class KernelWriter:
                 self.graph.decision.parts.get(output.node, ()),
                 output.node in self.graph.keep_fp32,
             )
-        draft = Draft(write, output, self._names_of(node), undecided)
+        draft = Draft((Part(write, shape, output, undecided),), self._names_of(node))
         self.former.add(draft, self.placed)
         self.steps.append(DraftLaunch(draft))
 
@@ -117,18 +118,18 @@ class KernelWriter:
         return tuple(found)
 
 
-def _elements(node: UOp, place: Placement, root: bool, indexer: Indexer) -> UOp:
-    """All elements of a node, each stored where it lies."""
-    indices = tuple(indexer.range(size, "loop") for size in node.shape)
+def _elements(
+    node: UOp, place: Placement, root: bool, indexer: Indexer, indices: Indices
+) -> UOp:
+    """An element of a node, stored where it lies."""
     param = indexer.param(place.storage)
     value = indexer.value(node, indices, root=root)
     return access.store(param, value, placed_indices(place, indices))
 
 
-def _put_row(node: UOp, place: Placement, indexer: Indexer) -> UOp:
-    """One row of a tensor, written where the tensor lies."""
+def _put_row(node: UOp, place: Placement, indexer: Indexer, indices: Indices) -> UOp:
+    """An element of a row of a tensor, written where the tensor lies."""
     base, row, position = node.src
-    indices = tuple(indexer.range(size, "loop") for size in row.shape)
     param = indexer.param(place.storage)
     value = indexer.value(row, indices)
     at = row_index(base, indexer.value(position, ()))
@@ -136,7 +137,13 @@ def _put_row(node: UOp, place: Placement, indexer: Indexer) -> UOp:
 
 
 def _updates(
-    node: UOp, place: Placement, first: int, count: Size, threads: bool, indexer: Indexer
+    node: UOp,
+    place: Placement,
+    first: int,
+    count: Size,
+    threads: bool,
+    indexer: Indexer,
+    _: Indices,
 ) -> UOp:
     """A loop over some of a scatter's updates for each of the columns that they have. Where
     these are too few to keep a device busy, its threads share the places out among them: each

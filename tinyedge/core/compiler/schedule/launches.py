@@ -16,6 +16,7 @@ class ScheduleOptions:
 
     caps: Caps
     fp16_storage: bool = False  # keep float32 tensors and weights as fp16
+    joined: bool = False  # kernels that read the same tensors may become one
     fp64_reference: bool = False  # for reference values: fp16 is only marked as `rounded`
 
 
@@ -37,8 +38,8 @@ class Refusals:
 
 @dataclass(eq=False)
 class ScheduledLaunch:
-    """One kernel with its buffers in slot order (slot 0 is written) and the model's nodes it
-    computes.
+    """One kernel with its buffers in slot order (those that are written first) and the model's
+    nodes it computes.
     """
 
     sink: UOp
@@ -46,6 +47,11 @@ class ScheduledLaunch:
     nodes: tuple[str, ...] = ()
     # numbers of the ranges that are batch, rows, columns, summed and window positions
     contraction: Mapping[str, tuple[int, ...]] | None = None
+
+    @property
+    def written(self) -> tuple[TensorBuffer, ...]:
+        """The buffers that it writes."""
+        return self.storages[: len({store.src[0] for store in self.sink.src})]
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ Inputs and outputs are row-major.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
@@ -22,6 +23,10 @@ from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
 
 MOST_WASTE = 2.0  # memory of an image against what is in it
 SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
+
+
+OF_OUTPUTS = ("batch", "rows", "columns")
+OF_SUMS = ("summed", "window")
 
 
 @dataclass(frozen=True)
@@ -40,23 +45,61 @@ class Contraction:
     summed: tuple[UOp, ...]
     window: tuple[UOp, ...]
 
-    def roles(self, sink: UOp) -> dict[str, tuple[int, ...]]:
-        """Numbers of the ranges by role, as far as the kernel still has them."""
-        left = {n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE}
-        return {
-            role: tuple(r.arg.number for r in getattr(self, role) if r.arg.number in left)
-            for role in ("batch", "rows", "columns", "summed", "window")
-        }
+    def roles(self) -> dict[str, tuple[int, ...]]:
+        """Numbers of the ranges by role."""
+        roles = (*OF_OUTPUTS, *OF_SUMS)
+        return {role: tuple(r.arg.number for r in getattr(self, role)) for role in roles}
 
 
-def classify(sink: UOp) -> Contraction | None:
-    """The contraction of a kernel, if its one sum is over products of two sides with loads."""
-    nodes = toposort((sink,))
-    reductions = [n for n in nodes if n.op is ops.REDUCE_LOOP]
-    if len(reductions) != 1 or reductions[0].arg is not ops.ADD:
+def contractions(sink: UOp) -> list[Contraction]:
+    """Those of a kernel; none if a store has none, or other reductions."""
+    found = [_contractions(store) for store in sink.src]
+    return [each for several in found for each in several] if all(found) else []
+
+
+def _contractions(root: UOp) -> list[Contraction]:
+    """Those that a store's value is made of, beside each other."""
+    reductions = [n for n in toposort((root,)) if n.op is ops.REDUCE_LOOP]
+    found = [each for each in map(_contraction, reductions) if each is not None]
+    if len(found) < len(reductions):
+        return []
+    apart = all(each.rows or each.columns for each in found)
+    return found if len(found) == 1 or apart else []
+
+
+def alike(found: Sequence[Contraction]) -> bool:
+    """Whether the ranges of outputs have the same roles in all contractions."""
+    each = [contraction.roles() for contraction in found]
+    return all(each[0][role] == other[role] for other in each[1:] for role in OF_OUTPUTS)
+
+
+def joint_roles(found: Sequence[Contraction], sink: UOp) -> dict[str, tuple[int, ...]] | None:
+    """Numbers of a kernel's ranges by their role in its contractions, as far as it still has them;
+    those of outputs as in the first one.
+    """
+    if not found:
         return None
-    body = reductions[0].src[0]
-    if body.op is not ops.MUL:
+    each = [contraction.roles() for contraction in found]
+    left = {n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE}
+    roles = {role: each[0][role] for role in OF_OUTPUTS}
+    roles |= {role: tuple(n for one in each for n in one[role]) for role in OF_SUMS}
+    return {role: tuple(n for n in numbers if n in left) for role, numbers in roles.items()}
+
+
+def classify(root: UOp) -> Contraction | None:
+    """The contraction of a store, or the first of several: its sums are over products of two sides
+    with loads.
+    """
+    found = _contractions(root)
+    return found[0] if found else None
+
+
+def _contraction(reduction: UOp) -> Contraction | None:
+    """A reduction, if it is a sum over products of two sides with loads."""
+    body = reduction.src[0]
+    if reduction.arg is not ops.ADD or body.op is not ops.MUL:
+        return None
+    if any(n.op is ops.REDUCE_LOOP for n in toposort((body,))):
         return None
     left, right = body.src
     data, weights = _main_load(left), _main_load(right)
@@ -64,11 +107,11 @@ def classify(sink: UOp) -> Contraction | None:
         return None
     if data.src[0].arg.weight and not weights.src[0].arg.weight:
         data, weights, left, right = weights, data, right, left
-    outer = sorted(reductions[0].ranges, key=lambda r: r.arg.number)
-    reduced = reductions[0].src[1:]
+    outer = sorted(reduction.ranges, key=lambda r: r.arg.number)
+    reduced = reduction.src[1:]
     window = tuple(r for r in reduced if _shares_axis(data, r))
     return Contraction(
-        reductions[0],
+        reduction,
         data,
         weights,
         tuple(r for r in outer if r in left.ranges and r in right.ranges),
@@ -138,7 +181,7 @@ def _widest_column(store: UOp, caps: Caps) -> UOp | None:
     """The longest range of a contraction's columns, or batch, where its filter is a weight or may
     be laid out for it.
     """
-    contraction = classify(UOp(ops.SINK, dt.index, (store,)))
+    contraction = classify(store)
     if contraction is None:
         return None
     if not contraction.filter.src[0].arg.weight:
@@ -235,25 +278,40 @@ def weight_layout(
     return Layout(tuple(order), tuple(pads))
 
 
-def in_panels(sink: UOp, slot: int, layout: Layout, caps: Caps) -> tuple[UOp, Layout]:
-    """A kernel and a weight's layout: if it is a contraction's filter, with the columns in panels
-    as wide as a tile where it has more. The tile reads one panel from its first element to its
-    last.
+def in_panels(
+    sink: UOp, layouts: Mapping[int, Layout], caps: Caps
+) -> tuple[UOp, dict[int, Layout]]:
+    """A kernel, and its weights' layouts by their slots: those of contractions' filters with the
+    columns in panels as wide as a tile where they have more. The tile reads one panel from its
+    first element to its last.
     """
+    panels = {
+        slot: column
+        for contraction in contractions(sink)
+        if (slot := contraction.filter.src[0].arg.slot) in layouts
+        and (column := _panel_column(contraction, layouts[slot], caps)) is not None
+    }
+    if len(set(panels.values())) != 1:
+        return sink, dict(layouts)
+    ((columns, panel),) = set(panels.values())
+    number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
+    outer = make_range(as_size(columns.src[0]) // panel, number, columns.arg.kind)
+    inner = make_range(panel, number + 1, columns.arg.kind)
+    whole = as_node(outer * panel + inner)
+    split = replace_ranges(sink, {columns: (whole, (outer, inner))})
+    in_two = {slot: replace(layouts[slot], panel=panel) for slot in panels}
+    return split, {**layouts, **in_two}
+
+
+def _panel_column(
+    contraction: Contraction, layout: Layout, caps: Caps
+) -> tuple[UOp, int] | None:
+    """The range of a filter's columns and how many of them a panel has, if they are in panels."""
     if not caps.scalar_operands or layout.room != caps.vector:
-        return sink, layout
-    contraction = classify(sink)
-    if contraction is None or contraction.filter.src[0].arg.slot != slot:
-        return sink, layout
+        return None
     columns = contraction.filter.src[1 + layout.order[-1]]
     size = as_size(columns.src[0]) if columns in contraction.columns else 0
     if not isinstance(size, int) or not size or size % caps.vector:
-        return sink, layout
+        return None
     panel = panel_vectors(size // caps.vector, caps) * caps.vector
-    if panel == size:
-        return sink, layout
-    number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
-    outer = make_range(size // panel, number, columns.arg.kind)
-    inner = make_range(panel, number + 1, columns.arg.kind)
-    whole = as_node(outer * panel + inner)
-    return replace_ranges(sink, {columns: (whole, (outer, inner))}), replace(layout, panel=panel)
+    return None if panel == size else (columns, panel)

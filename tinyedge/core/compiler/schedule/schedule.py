@@ -15,6 +15,7 @@ from tinyedge.core.compiler.schedule.launches import (
 )
 from tinyedge.core.compiler.schedule.loops import Homes, Step, iterations, launches
 from tinyedge.core.compiler.schedule.placement import BodyGraph, Placer
+from tinyedge.core.compiler.schedule.siblings import join_siblings
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Placement, TensorBuffer, row_major
 from tinyedge.core.ir.loops import LoopBody
@@ -56,6 +57,8 @@ def schedule(
         body.former.counts[symbol] = body.placer.outputs[body.graph.outputs[name]]
     steps = body.run()
     body.former.settle()
+    if options.joined:
+        steps = join_siblings(steps, body.former)
     return Schedule(launches(steps), body.placer.inputs, body.outputs, steps, body.former)
 
 
@@ -78,10 +81,14 @@ class _Body:
     def run(self) -> list[Step]:
         """The graph's kernels in order."""
         decision = self.graph.decision
-        tops = {part: top for top, parts in decision.parts.items() for part in parts}
+        tops: dict[UOp, list[UOp]] = {}  # chains that begin alike have assignments in common
+        for top, parts in decision.parts.items():
+            for part in parts:
+                tops.setdefault(part, []).append(top)
         for node in self.graph.order:
             if node in tops:
-                self.writer.part(node, tops[node])
+                for top in tops[node]:
+                    self.writer.part(node, top)
             elif node.op is ops.LOOP_CALL:
                 self._loop(node)
             elif node.op is ops.LOOP_OUTPUT:

@@ -1,0 +1,42 @@
+// k0: split range=1 factor=4 outer=2; to range=3 kind=unroll; split range=2 factor=8 outer=4; to range=5 kind=threads; split range=0 factor=6 outer=6; to range=7 kind=local; to range=6 kind=grid
+var<private> te_bits_infinity: u32 = 0x7f800000u;
+fn te_infinity() -> f32 { return bitcast<f32>(te_bits_infinity); }
+fn te_isnan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn te_max_f32(a: f32, b: f32) -> f32 { return select(a, b, (a < b) | te_isnan_f32(b)); }
+@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
+@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> b2: array<vec4<f32>>;
+var<workgroup> shared0: array<f32, 48>;
+var<workgroup> shared1: array<f32, 48>;
+@compute @workgroup_size(48, 1, 1)
+fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let g6 = i32(group.x);
+    let l5 = i32(thread) % 8;
+    let l7 = i32(thread) / 8;
+    let v0 = l5 < 1;
+    let i0 = (l5 + (g6 * 144)) + (l7 * 24);
+    var acc0 = (-te_infinity());
+    var acc1 = 0.0f;
+    for (var r4 = 0; r4 < 3; r4++) {
+        let x0 = b2[i0 + (r4 * 8)];
+        acc0 = te_max_f32(acc0, x0.x);
+        acc0 = te_max_f32(acc0, x0.y);
+        acc0 = te_max_f32(acc0, x0.z);
+        acc0 = te_max_f32(acc0, x0.w);
+        acc1 = acc1 + x0.x;
+        acc1 = acc1 + x0.y;
+        acc1 = acc1 + x0.z;
+        acc1 = acc1 + x0.w;
+    }
+    let i1 = i32(thread) - l5;
+    shared0[i32(thread)] = acc0;
+    workgroupBarrier();
+    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i1], shared0[i1 + 1]), shared0[i1 + 2]), shared0[i1 + 3]), shared0[i1 + 4]), shared0[i1 + 5]), shared0[i1 + 6]), shared0[i1 + 7]);
+    let i2 = (g6 * 6) + l7;
+    if (v0) { b0[i2] = v1; }
+    let i3 = i1;
+    shared1[i32(thread)] = acc1;
+    workgroupBarrier();
+    let v2 = ((((((shared1[i3] + shared1[i3 + 1]) + shared1[i3 + 2]) + shared1[i3 + 3]) + shared1[i3 + 4]) + shared1[i3 + 5]) + shared1[i3 + 6]) + shared1[i3 + 7];
+    if (v0) { b1[i2] = v2 / 96.0f; }
+}

@@ -1,0 +1,179 @@
+"""Kernels over the same ranges that read the same tensors become one, with several outputs.
+
+    y[i] = f(x[i])        y[i] = f(x[i])
+    z[i] = g(x[i])   ->   z[i] = g(x[i])      for i in 0..n, in one launch
+
+What both read is loaded once, and a launch is saved. The second kernel moves to the place of the
+first, so all that it reads must be there already: it reads no tensor that the first does not.
+
+Joined are kernels without reductions; those with one reduction each over the same ranges, which
+become one loop; and products with the same rows and columns, each with a loop of its own. Of these
+a thread does both, so on a device that one of them does not keep busy, the other must be short.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.forming import Draft, Former
+from tinyedge.core.compiler.schedule.loops import DraftLaunch, DraftLoop, Step
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Size, UOp, as_size, toposort
+
+MOST_OUTPUTS = 4  # of a kernel
+LARGE_KERNEL = 400  # nodes of one that is joined
+FAR = 4  # steps between joined kernels, over which the outputs of the later one are kept longer
+SHORT = 4  # how many times shorter a product is than one beside which it takes no time of its own
+TILE = 16  # outputs that a thread of a product computes
+
+
+@dataclass
+class _Kernel:
+    """A launch, and what its kernel reads and does."""
+
+    draft: Draft
+    read: frozenset[TensorBuffer] = field(init=False)  # but for weights
+    reductions: list[UOp] = field(init=False)
+    nodes: list[UOp] = field(init=False)
+
+    def __post_init__(self) -> None:
+        inputs = self.draft.storages[len(self.draft.outputs) :]
+        self.read = frozenset(s for s in inputs if s.role != "weight")
+        self.nodes = toposort((self.draft.sink,))
+        self.reductions = [n for n in self.nodes if n.op is ops.REDUCE_LOOP]
+
+    @property
+    def products(self) -> bool:
+        """Whether its reductions are sums of products of different tensors."""
+        return self.draft.contraction is not None and all(
+            len({n.src[0] for n in toposort((r,)) if n.op is ops.LOAD}) > 1 for r in self.reductions
+        )
+
+    @property
+    def work(self) -> int:
+        """The steps of its reductions for one output."""
+        return sum(maximum(product(_sizes(r))) for r in self.reductions)
+
+
+def join_siblings(steps: Sequence[Step], former: Former) -> list[Step]:
+    """The steps, those that are worth it joined to one before."""
+    launched = Counter(draft for step in steps for draft in _drafts(step))
+    written = Counter(output for draft in former.drafts for output in draft.outputs)
+    alone = {d for d, count in launched.items() if count == 1 and _is_plain(d, written)}
+    return _joined(steps, alone, former)
+
+
+def _drafts(step: Step) -> Iterator[Draft]:
+    if isinstance(step, DraftLaunch):
+        yield step.draft
+    else:
+        for inner in step.steps:
+            yield from _drafts(inner)
+
+
+def _is_plain(draft: Draft, written: Counter[TensorBuffer]) -> bool:
+    """Whether a kernel stores each element of a buffer that no other kernel writes."""
+    (part,) = draft.parts
+    first = part.undecided is not None or part.output.role == "output"
+    serial = (n for n in toposort((draft.sink,)) if n.op is ops.RANGE and n.arg.kind == "serial")
+    return first and written[part.output] == 1 and bool(part.shape) and not any(serial)
+
+
+def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[Step]:
+    left: list[Step | None] = [
+        DraftLoop(s.condition, s.bound, _joined(s.steps, alone, former))
+        if isinstance(s, DraftLoop)
+        else s
+        for s in steps
+    ]
+    found = {n: _Kernel(d) for n, s in enumerate(left) if (d := _single(s, alone)) is not None}
+    readers: dict[TensorBuffer, list[int]] = {}
+    for number, kernel in found.items():
+        for storage in kernel.read:
+            readers.setdefault(storage, []).append(number)
+    for number, kernel in found.items():
+        later = sorted({n for storage in kernel.read for n in readers[storage]})
+        for other in (n for n in later if number < n < number + FAR):
+            if left[number] is None or left[other] is None:
+                continue
+            between = [step for step in left[number:other] if step is not None]
+            draft = _join(kernel, found[other], between, former)
+            if draft is not None:
+                left[number], left[other] = DraftLaunch(draft), None
+                kernel = found[number] = _Kernel(draft)
+    return [step for step in left if step is not None]
+
+
+def _single(step: Step | None, alone: set[Draft]) -> Draft | None:
+    """The kernel of a launch that may be joined to others."""
+    return step.draft if isinstance(step, DraftLaunch) and step.draft in alone else None
+
+
+def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Draft | None:
+    """One kernel for both, if that is worth it. between: the steps from the first to the second."""
+    if not _fit(a, b, former.options.caps):
+        return None
+    if any(output in b.read for step in between for output in _written(step)):
+        return None
+    draft = former.joined(a.draft, b.draft)
+    if not _shares(draft, a, b):
+        return None
+    former.take(draft, a.draft, b.draft)
+    return draft
+
+
+def _written(step: Step) -> Iterator[TensorBuffer]:
+    if isinstance(step, DraftLaunch):
+        yield from (step.homes.get(output, output) for output in step.draft.outputs)
+    else:
+        for inner in step.steps:
+            yield from _written(inner)
+
+
+def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
+    """Whether two kernels have the same ranges and inputs, and may be one as far as is known before
+    it is formed.
+    """
+    one, two = a.draft.parts[0], b.draft.parts[0]
+    lie = {(output.layout, output.dtype) for d in (a.draft, b.draft) for output in d.outputs}
+    bound = {*a.draft.storages, *b.draft.storages}
+    return (
+        one.shape == two.shape
+        and bool(b.read)
+        and b.read <= a.read
+        and len(lie) == 1
+        and len(a.draft.parts) < MOST_OUTPUTS
+        and len(bound) < caps.bindings
+        and len(a.nodes) + len(b.nodes) <= LARGE_KERNEL
+        and len(a.reductions) == len(a.draft.parts) * len(b.reductions)
+        and len(b.reductions) <= 1
+        and a.products == b.products
+        and (not a.products or _busy(a, b, caps))
+    )
+
+
+def _busy(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
+    """Whether threads that do both products one after the other take no longer than theirs beside
+    each other do.
+    """
+    threads = maximum(product(a.draft.parts[0].shape)) / TILE
+    if caps.threads == 1 or threads >= caps.threads_to_saturate:
+        return True
+    return SHORT * min(a.work, b.work) <= max(a.work, b.work)
+
+
+def _shares(draft: Draft, a: _Kernel, b: _Kernel) -> bool:
+    """Whether a joined kernel does what its parts had in common once."""
+    if a.products:
+        return draft.contraction is not None
+    loops = {n.src[1:] for n in toposort((draft.sink,)) if n.op is ops.REDUCE_LOOP}
+    return len(loops) <= 1
+
+
+def _sizes(reduction: UOp) -> list[Size]:
+    return [as_size(r.src[0]) for r in reduction.src[1:]]
