@@ -57,7 +57,7 @@ def _parser(study: str) -> argparse.ArgumentParser:
     elif study == "models":
         names = ", ".join(models.ENTRIES)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
-        _add_sides(parser, models.SIDES, models.SIDES[:3])
+        _add_sides(parser, models.SIDES, models.SIDES[:5])
         parser.add_argument(
             "--threads", type=int, nargs="+", default=[1, 2], help="default: 1, then 2"
         )
@@ -87,17 +87,18 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("operations"), options.kinds, kinds)
     wanted = options.kinds or kinds
     chosen = {name: case for name, case in cases.items() if case.kind in wanted}
-    sides.install(options.sides)
+    refused = sides.install(options.sides)
     effort = Effort(rounds=options.rounds)
-    return operate.measure(chosen, options.sides, effort, _say, split=not options.kinds)
+    whole = not options.kinds
+    return operate.measure(chosen, options.sides, effort, _say, split=whole, refused=refused)
 
 
 def _models(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("models"), options.models, list(models.ENTRIES))
-    sides.install(options.sides)
+    refused = sides.install(options.sides)
     chosen = options.models or list(models.ENTRIES)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
-    return models.measure(chosen, options.sides, options.threads, effort, _say)
+    return models.measure(chosen, options.sides, options.threads, effort, _say, refused)
 
 
 def _scale(options: argparse.Namespace) -> dict[str, Any]:

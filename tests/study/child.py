@@ -7,6 +7,7 @@ environment of its own.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ class Task:
     kind: str = ""  # of an operation
     numbers: Mapping[str, int] | None = None
     kernels: Path = Path()  # where hand-written kernels are kept
+    outputs: tuple[str, ...] = ()  # in the model's order
+    converted: Path = Path()  # what this side reads in place of the model
 
     def arrays(self) -> Arrays:
         return {name: np.load(file) for name, file in self.inputs.items()}
@@ -253,8 +256,116 @@ class Tinygrad:
         return version("tinygrad")
 
 
+class Ncnn:
+    """A model that pnnx converted, in single precision; what is measured has no copies out."""
+
+    def __init__(self, task: Task) -> None:
+        import ncnn
+
+        self._net = net = ncnn.Net()
+        net.opt.num_threads = task.threads
+        for small in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
+            setattr(net.opt, small, False)
+        param = task.converted
+        for load, file in ((net.load_param, param), (net.load_model, param.with_suffix(".bin"))):
+            if load(str(file)):
+                raise RuntimeError(f"ncnn does not read {file.name}")
+        script = (param.parent / "model_ncnn.py").read_text("utf-8")
+        batches = {name: _batch(script, name) for name in _blobs(script)}
+        self._given = [
+            (f"in{number}", _mat(ncnn, array, batches[f"in{number}"]))
+            for number, array in enumerate(task.arrays().values())
+        ]
+        self._outputs = {
+            name: (f"out{number}", batches[f"out{number}"])
+            for number, name in enumerate(task.outputs)
+        }
+        self._results: dict[str, Any] = {}
+
+    def run(self) -> None:
+        run = self._net.create_extractor()
+        for name, mat in self._given:
+            run.input(name, mat)
+        for name, (blob, _) in self._outputs.items():
+            failed, self._results[name] = run.extract(blob)
+            if failed:
+                raise RuntimeError(f"ncnn gives no {blob}: {failed}")
+
+    def outputs(self) -> Arrays:
+        found = {}
+        for name, mat in self._results.items():
+            _, batch = self._outputs[name]
+            found[name] = np.array(mat.numpy() if batch is None else mat.numpy(batch_index=batch))
+        return found
+
+    @staticmethod
+    def version() -> str:
+        import ncnn
+
+        return str(ncnn.__version__)
+
+
+def _blobs(script: str) -> set[str]:
+    """The names of inputs and outputs in what pnnx writes beside a model, an example of its use."""
+    return set(re.findall(r'ex\.(?:input|extract)\("(\w+)"', script))
+
+
+def _batch(script: str, name: str) -> int | None:
+    """The axis of an input or output that is a batch, which ncnn's arrays do not have."""
+    found = re.search(rf"\b{name}\.numpy\([^\n]*?batch_index=(\d+)", script)
+    return int(found[1]) if found else None
+
+
+def _mat(ncnn: Any, array: Array, batch: int | None) -> Any:
+    given = array.astype(np.int32) if array.dtype == np.int64 else array
+    mat = ncnn.Mat(given) if batch is None else ncnn.Mat(given, batch_index=batch)
+    return mat.clone()
+
+
+class Litert:
+    """A model that onnx2tf converted, by LiteRT's interpreter with its XNNPACK kernels.
+
+    It has images' channels last: they are turned before and after what is measured.
+    """
+
+    def __init__(self, task: Task) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        model = Interpreter(str(task.converted), num_threads=task.threads)
+        model.allocate_tensors()
+        signature = model.get_signature_runner()
+        places = signature.get_input_details()
+        for name, array in task.arrays().items():
+            port = places[name]
+            model.set_tensor(port["index"], _like(array, port["shape"]).astype(port["dtype"]))
+        self._ports = signature.get_output_details()
+        self._model, self._names = model, task.outputs
+        self.run = model.invoke
+
+    def outputs(self) -> Arrays:
+        return {
+            name: self._model.get_tensor(self._ports[name]["index"])
+            for name in self._names
+            if name in self._ports
+        }
+
+    @staticmethod
+    def version() -> str:
+        from importlib.metadata import version
+
+        return version("ai-edge-litert")
+
+
+def _like(array: Array, shape: Any) -> Array:
+    """An array as it is, or with its channels last, whichever has this shape."""
+    if tuple(array.shape) == tuple(shape):
+        return array
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1))
+
+
 SIDES: Mapping[str, Callable[[Task], Any]] = {
-    side.__name__.lower(): side for side in (Tinyedge, Hand, Numpy, Onnxruntime, Torch, Tinygrad)
+    side.__name__.lower(): side
+    for side in (Tinyedge, Hand, Numpy, Onnxruntime, Torch, Tinygrad, Ncnn, Litert)
 }
 
 

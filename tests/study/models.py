@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.study import networks, sides
 from tests.study.child import Task
 from tests.study.sides import Effort, Say, Sides
 
-SIDES = ("tinyedge", "onnxruntime", "torch", "tinygrad")
+SIDES = ("tinyedge", "onnxruntime", "torch", "ncnn", "litert", "tinygrad")
 Arrays = dict[str, bench.Array]
 
 
@@ -59,16 +59,23 @@ ENTRIES: dict[str, Entry] = {
 
 
 def measure(
-    chosen: Sequence[str], names: Sequence[str], threads: Sequence[int], effort: Effort, say: Say
+    chosen: Sequence[str],
+    names: Sequence[str],
+    threads: Sequence[int],
+    effort: Effort,
+    say: Say,
+    refused: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The report. names: the sides. A model that does not export has an error in place of times."""
+    """The report. names: the sides; refused: by side why it is not installed. A model that does not
+    export or convert has an error in place of times.
+    """
     rows: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
     prepared = {name: _prepare(name, say) for name in chosen}
     for count in threads:
         with Sides(names, count) as running:
             for name in chosen:
-                rows.append(_row(name, prepared[name], running, effort, say))
+                rows.append(_row(name, prepared[name], running, effort, say, refused or {}))
             versions |= running.versions
     return {
         "study": "models",
@@ -103,12 +110,20 @@ def _prepare(name: str, say: Say) -> Prepared:
     right = bench.expected(bench.session(path), arrays)
     bundle = folder / "model.tinyedge"
     refused = sides.refusal(path, bundle, dims=dict(entry.dims))
-    task = Task(path, bundle, sides.save(folder / "inputs", arrays), 1)
+    files = sides.save(folder / "inputs", arrays)
+    task = Task(path, bundle, files, 1, outputs=tuple(right))
     return Prepared(task, right, sum(flops.count(path, arrays).values()), refused)
 
 
-def _row(name: str, prepared: Prepared, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
-    task = Task(**{**vars(prepared.task), "threads": running.threads})
+def _row(
+    name: str,
+    prepared: Prepared,
+    running: Sides,
+    effort: Effort,
+    say: Say,
+    refused: Mapping[str, str],
+) -> dict[str, Any]:
+    task = replace(prepared.task, threads=running.threads)
     found = sides.compare(
         running,
         running.names,
@@ -116,7 +131,7 @@ def _row(name: str, prepared: Prepared, running: Sides, effort: Effort, say: Say
         prepared.right,
         effort,
         lambda side: say(f"{name}, {running.threads} threads: {side}"),
-        prepared.refused,
+        {"tinyedge": prepared.refused, **refused},
     )
     return {
         "kind": name,

@@ -19,12 +19,20 @@ FITTED = range(1_000, 100_001)
 
 
 def measure(
-    chosen: Mapping[str, Case], names: Sequence[str], effort: Effort, say: Say, *, split: bool
+    chosen: Mapping[str, Case],
+    names: Sequence[str],
+    effort: Effort,
+    say: Say,
+    *,
+    split: bool,
+    refused: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The report. names: the sides. split: also where the time of a small run goes."""
+    """The report. names: the sides; refused: by side why it is not installed. split: also where the
+    time of a small run goes.
+    """
     with Sides(names) as running:
         rows = [
-            _row(case, running, effort, lambda text, n=name: say(f"{n}: {text}"))
+            _row(case, running, effort, lambda text, n=name: say(f"{n}: {text}"), refused or {})
             for name, case in chosen.items()
         ]
     result: dict[str, Any] = {
@@ -40,13 +48,15 @@ def measure(
     return result
 
 
-def _row(case: Case, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
+def _row(
+    case: Case, running: Sides, effort: Effort, say: Say, missing: Mapping[str, str]
+) -> dict[str, Any]:
     folder = sides.CACHE / "operations" / case.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / "operation.onnx"
     onnx.save(case.make(), model)
     arrays, bundle = case.arrays(), folder / "operation.tinyedge"
-    refused = sides.refusal(model, bundle)
+    refused = {"tinyedge": sides.refusal(model, bundle), **missing}
     task = Task(
         model,
         bundle,

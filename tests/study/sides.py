@@ -1,7 +1,8 @@
 """The sides: a process each, what it needs installed, and measuring all of them in turn.
 
 torch comes from the environment in which tests/exporters write its files, tinygrad from the folder
-of tests/bench/opencl; both are made when they are first needed.
+of tests/bench/opencl, ncnn and LiteRT from environments of their own; all are made when they are
+first needed. One that cannot be installed has the reason in place of its times.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.bench import cases
 from tests.bench.opencl import peer
 from tests.bench.side import middle
 from tests.bench.worker import SideError, Worker
+from tests.study import converters
 from tests.study.child import Array, Task
 from tinyedge.core.errors import TinyedgeError
 
@@ -46,14 +48,36 @@ class Effort:
     patience: float = 300.0
 
 
-def install(names: Iterable[str]) -> None:
-    """What these sides need and this machine lacks. Raises RuntimeError."""
-    if "tinygrad" in names:
-        peer.install()
-    if "torch" in names and not TORCH.exists():
-        done = subprocess.run([ROOT / "scripts" / "setup", "exporters", "torch"], check=False)
-        if done.returncode:
-            raise RuntimeError("scripts/setup could not install torch; see above")
+def install(names: Iterable[str]) -> dict[str, str]:
+    """What these sides need and this machine lacks; by side why it could not be installed."""
+    refused = {}
+    for side in names:
+        try:
+            if side == "tinygrad":
+                peer.install()
+            elif side == "torch":
+                _install_torch()
+            elif side in converters.CONVERTERS:
+                converters.install(side)
+        except RuntimeError as error:
+            refused[side] = " ".join(str(error).split())
+    return refused
+
+
+def _install_torch() -> None:
+    if TORCH.exists():
+        return
+    command = [str(ROOT / "scripts" / "setup"), "exporters", "torch"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"torch is not installed: {done.stderr.strip()[-300:]}")
+
+
+def python(side: str) -> str:
+    """The interpreter that runs a side."""
+    if side == "torch":
+        return str(TORCH)
+    return str(converters.python(side)) if side in converters.CONVERTERS else sys.executable
 
 
 def environment(side: str, threads: int) -> dict[str, str]:
@@ -89,8 +113,7 @@ class Sides:
         if worker is None or worker.ended:
             if worker is not None:
                 worker.close()
-            python = str(TORCH) if side == "torch" else sys.executable
-            command = [python, "-W", "ignore", "-m", "tests.study.child"]
+            command = [python(side), "-W", "ignore", "-m", "tests.study.child"]
             worker = Worker(command, environment(side, self.threads))
             self._workers[side] = worker
         return worker.ask((word, content), patience)
@@ -110,21 +133,21 @@ def compare(
     right: Mapping[str, Array],
     effort: Effort,
     say: Say,
-    refused: str = "",
+    refused: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """By side `cpu` and `wall`, seconds of a run (median, least, greatest), and `off`: of
     max|a-b| / max|b| the greatest over the outputs; or `error`, where a side gives no answer.
 
-    refused: why there is no bundle for tinyedge, if there is none.
+    refused: by side why it cannot be asked: there is no bundle, or it is not installed.
     """
     found: dict[str, dict[str, Any]] = {}
     for side in chosen:
         say(side)
-        if side == "tinyedge" and refused:
-            found[side] = {"error": refused}
+        if refused and refused.get(side):
+            found[side] = {"error": refused[side]}
             continue
         try:
-            outputs = sides.start(side, task, effort.patience)
+            outputs = sides.start(side, _converted(side, task), effort.patience)
             found[side] = {"off": difference(outputs, right)}
         except SideError as error:
             found[side] = {"error": str(error)}
@@ -134,12 +157,34 @@ def compare(
     return found
 
 
+def _converted(side: str, task: Task) -> Task:
+    """The task with the model as this side reads it. Raises SideError."""
+    if side not in converters.CONVERTERS:
+        return task
+    kept = task.bundle.parent
+    file = converters.CONVERTERS[side](side, task.model, task.arrays(), kept)
+    return replace(task, converted=file)
+
+
 def difference(outputs: Mapping[str, Array], right: Mapping[str, Array]) -> float:
     """Of max|a-b| / max|b| the greatest; infinity where an output is missing."""
     return max(
-        cases.error(outputs[name], value) if name in outputs else float("inf")
+        cases.error(as_said(outputs[name], value), value) if name in outputs else float("inf")
         for name, value in right.items()
     )
+
+
+def as_said(array: Array, right: Array) -> Array:
+    """An output as ONNX says it: some give images with their channels last, and integers of 32
+    bits for those of 64.
+    """
+    if array.ndim == right.ndim > 2 and array.shape != right.shape:
+        moved = np.moveaxis(array, -1, 1)
+        array = moved if moved.shape == right.shape else array
+    return array.astype(right.dtype) if {array.dtype, right.dtype} == _INTEGERS else array
+
+
+_INTEGERS = {np.dtype(np.int32), np.dtype(np.int64)}
 
 
 def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import xml.etree.ElementTree
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +17,11 @@ import pytest
 from tests.bench import cases as bench
 from tests.bench import flops
 from tests.bench.worker import SideError
+from tests.exporters.networks import Network
 from tests.study import (
     __main__,
+    child,
+    converters,
     fits,
     hand,
     models,
@@ -35,10 +39,12 @@ from tests.study.sides import Effort
 
 QUICK = Effort(rounds=1, block=0.0, warm=0.0, most_warm=1)
 HERE = ("tinyedge", "hand", "numpy", "onnxruntime")  # the sides that need no other environment
+CONVERTED = tuple(converters.CONVERTERS)  # that run models which they convert
 INSTALLED = (
     *HERE,
     *(("torch",) if sides.TORCH.exists() else ()),
     *(("tinygrad",) if sides.peer.FOLDER.is_dir() else ()),
+    *(side for side in CONVERTED if converters.python(side).exists()),
 )
 
 # Small ones of each kind, with what the kernels must get right beside whole tiles and vectors: rows
@@ -81,7 +87,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def measured(cache: Path) -> dict[str, Any]:
     """All small operations on all sides that are installed."""
-    return operate.measure(SMALL, INSTALLED, QUICK, lambda _: None, split=False)
+    names = [side for side in INSTALLED if side not in CONVERTED]
+    return operate.measure(SMALL, names, QUICK, lambda _: None, split=False)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -163,12 +170,73 @@ def test_a_side_that_fails_has_its_error(cache: Path, tmp_path: Path) -> None:
         assert found["onnxruntime"]["off"] == 0
         again = sides.compare(running, ["numpy"], whole, right, QUICK, lambda _: None)
         assert again["numpy"]["off"] < 1e-5
-        refused = sides.refusal(model, tmp_path / "m.tinyedge", dims={"nothing": 3})
-        assert "nothing" in refused
-        sole = sides.compare(running, ["tinyedge"], whole, right, QUICK, lambda _: None, refused)
-        assert sole == {"tinyedge": {"error": refused}}
+        why = sides.refusal(model, tmp_path / "m.tinyedge", dims={"nothing": 3})
+        assert "nothing" in why
+        refused = {"tinyedge": why, "ncnn": "not installed"}
+        sole = sides.compare(running, [*refused], whole, right, QUICK, lambda _: None, refused)
+        assert sole == {"tinyedge": {"error": why}, "ncnn": {"error": "not installed"}}
         with pytest.raises(SideError, match="no such side"):
             running.start("no such side", whole, 60.0)
+
+
+def test_a_side_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(side: str) -> None:
+        raise RuntimeError(f"{side} is not installed:\n no such version")
+
+    monkeypatch.setattr(converters, "install", refuse)
+    assert sides.install(["numpy", "ncnn"]) == {"ncnn": "ncnn is not installed: no such version"}
+
+
+def test_a_model_that_is_not_converted_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: the next time what the converter said is read again."""
+    case = SMALL["matmul 70"]
+    onnx.save(case.make(), tmp_path / "m.onnx")
+    folder = tmp_path / "environments" / "some"
+    folder.mkdir(parents=True)
+    (folder / "requirements.txt").touch()
+    monkeypatch.setattr(converters, "ENVIRONMENTS", folder.parent)
+    asked: list[Path] = []
+
+    def convert(folder: Path, _: Any) -> Any:
+        asked.append(folder)
+        return subprocess.CompletedProcess((), 7, "Error: no Conv\na last word\n")
+
+    refusing = converters.Converter("made", convert)
+    for _ in range(2):
+        with pytest.raises(SideError, match="ended with 7: Error: no Conv"):
+            refusing("some", tmp_path / "m.onnx", case.arrays(), tmp_path / "kept")
+    assert len(asked) == 1
+
+
+def test_sizes_are_written_into_a_model_that_is_converted(tmp_path: Path) -> None:
+    net = Network("any", 17)
+    onnx.save(net.model({net.node("Relu", net.input("x", ["n", 3])): ["n", 3]}), tmp_path / "m")
+    text = converters.fixed(tmp_path / "m", {"x": np.zeros((5, 3), np.float32)})
+    (port,) = onnx.load_from_string(text).graph.input
+    assert [dim.dim_value for dim in port.type.tensor_type.shape.dim] == [5, 3]
+
+
+def test_outputs_of_other_layouts_and_integers() -> None:
+    right = np.arange(24).reshape(1, 2, 3, 4)
+    moved = np.moveaxis(right, 1, -1).astype(np.int32)
+    assert sides.as_said(moved, right).dtype == np.int64
+    assert sides.difference({"y": moved}, {"y": right}) == 0
+    assert math.isinf(sides.difference({"y": right[0]}, {"y": right}))
+
+
+def test_which_arrays_of_ncnn_have_no_batch_axis() -> None:
+    """As pnnx's example of each converted model says it."""
+    script = """
+            ex.input("in0", ncnn.Mat(in0.numpy(), batch_index=0).clone())
+            ex.input("in1", ncnn.Mat(in1.numpy()).clone())
+            _, out0 = ex.extract("out0")
+            out.append(torch.from_numpy(out0.numpy(batch_index=1)))
+    """
+    assert {name: child._batch(script, name) for name in child._blobs(script)} == {
+        **{"in0": 0, "in1": None, "out0": 1}
+    }
 
 
 def test_what_fails_is_said_once_for_each_reason() -> None:
@@ -205,7 +273,9 @@ def test_a_bundle_built_with_kept_objects_is_the_same_library(cache: Path) -> No
 
 @pytest.mark.parametrize("name", ["gpt_step", "mobilenet_v2", "rnet"])
 def test_networks_agree_on_all_sides(name: str, cache: Path) -> None:
-    names = [side for side in ("tinyedge", "onnxruntime", "torch") if side in INSTALLED]
+    more = {"rnet": "litert", "mobilenet_v2": "ncnn"}  # what each is known to convert rightly
+    wanted = ("tinyedge", "onnxruntime", "torch", more.get(name))
+    names = [side for side in wanted if side in INSTALLED]
     result = models.measure([name], names, [1, 2], QUICK, lambda _: None)
     assert [row["threads"] for row in result["rows"]] == [1, 2]
     for row in result["rows"]:
