@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyedge.choices import check_options, choose_options, find_target
+from tinyedge.choices import check_options, choose_options, choose_profiles, find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.errors import InputError
-from tinyedge.core.program.program import Program
+from tinyedge.core.program.program import Program, Variant
 from tinyedge.core.tensor.graph import Graphs
 from tinyedge.export.limits import Limits
 from tinyedge.export.options import ImportOptions, choose_import
@@ -55,7 +55,7 @@ def export_onnx(
     precision: str | None = None,
     optimize: bool = True,
     winograd: bool = True,
-    profile: str = "default",
+    profile: str | Sequence[str] = "default",
     arch: str | Sequence[str] | None = None,
     name: str | None = None,
     golden: bool = True,
@@ -87,6 +87,8 @@ def export_onnx(
         winograd: Compute convolutions of 3 x 3 by Winograd's method where that is faster, which
             changes the last digits and takes more weights; False: as plain sums.
         profile: What is asked of a device, one of the target's; "default": what all of them have.
+            Several, as "sse,default,avx512" or a sequence: one program for each, of which the best
+            that a device can run is picked when the bundle is loaded.
         arch: For cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
         name: What the names in the bundle's C files begin with; default: the bundle's own.
         golden: Make the golden cases, by which the bundle can be verified.
@@ -114,12 +116,13 @@ def export_onnx(
     from tinyedge.export.source import source_of
 
     importing = choose_import(dims, bounds, outputs, constants, limits)
+    *others, last = choose_profiles(target, profile)
     options = choose_options(
         target,
         precision,
         optimize=optimize,
         winograd=winograd,
-        profile=profile,
+        profile=last,
         arch=arch,
         limits=importing.limits,
     )
@@ -151,6 +154,7 @@ def export_onnx(
         target,
         place,
         options,
+        others=others,
         name=name,
         golden=golden,
         golden_steps=golden_steps,
@@ -175,7 +179,7 @@ def export_function(
     precision: str | None = None,
     optimize: bool = True,
     winograd: bool = True,
-    profile: str = "default",
+    profile: str | Sequence[str] = "default",
     arch: str | Sequence[str] | None = None,
     name: str | None = None,
     golden: bool = True,
@@ -207,12 +211,13 @@ def export_function(
     from tinyedge.export.source import source_of
 
     importing = choose_import(limits=limits)
+    *others, last = choose_profiles(target, profile)
     options = choose_options(
         target,
         precision,
         optimize=optimize,
         winograd=winograd,
-        profile=profile,
+        profile=last,
         arch=arch,
         limits=importing.limits,
     )
@@ -232,6 +237,7 @@ def export_function(
         target,
         Path(out),
         options,
+        others=others,
         name=name,
         golden=golden,
         golden_steps=golden_steps,
@@ -249,6 +255,7 @@ def export_graph(
     out: Path,
     options: Options,
     *,
+    others: Sequence[str] = (),
     name: str | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
@@ -263,9 +270,10 @@ def export_graph(
 ) -> Path:
     """Compile graphs and write the bundle with its golden cases.
 
-    name: as for `export_onnx`. limits: what the golden cases and the bundle may take. record: more
-    of what the bundle was made with, for its manifest's `options`. model_bytes: of the models, to
-    which the bundle's size is held; None: it may have any.
+    others: profiles that the bundle has programs for, too, better than that of `options`, the best
+    first. name: as for `export_onnx`. limits: what the golden cases and the bundle may take.
+    record: more of what the bundle was made with, for its manifest's `options`. model_bytes: of the
+    models, to which the bundle's size is held; None: it may have any.
     """
     from tinyedge.export.bundle.writing import kernel_file
     from tinyedge.export.package.c_bundle import check_prefix
@@ -288,13 +296,17 @@ def export_graph(
                 id="golden.steps",
                 supported=f"1 to {MOST_STEPS}",
             )
-    compiled = compile_graph(source, find_target(target), options, progress=progress)
-    assert compiled.program is not None
-    program = compiled.program
-    if model_bytes is not None:
-        kernel_bytes = sum(len(kernel.source) for kernel in program.kernels)
-        check_growth(program.weights, kernel_bytes, model_bytes, limits or Limits())
-    program = replace(program, options={**program.options, **(record or {})})
+    programs = []
+    for profile in (*others, options.profile):
+        chosen = replace(options, profile=profile)
+        compiled = compile_graph(source, find_target(target), chosen, progress=progress)
+        program = compiled.program
+        assert program is not None
+        if model_bytes is not None:
+            kernel_bytes = sum(len(kernel.source) for kernel in program.kernels)
+            check_growth(program.weights, kernel_bytes, model_bytes, limits or Limits())
+        programs.append(replace(program, options={**program.options, **(record or {})}))
+    program = programs[-1]
     largest = max((buffer.bytes for buffer in program.buffers), default=0)
     for text in remarks(source, find_target(target), largest, compiled.caps):
         (warn or _log.warning)(text)
@@ -310,14 +322,26 @@ def export_graph(
         progress("golden")
         goldens = make_goldens(source, program, steps, given, limits, warn)
     progress("write")
-    extras = runtime_files(program, name or Path(os.path.realpath(out)).stem)
-    return write_bundle(program, out, goldens=goldens, extras=extras, force=force)
+    variants = _variants(target, [*programs[:-1], program]) if others else ()
+    extras = runtime_files(program, name or Path(os.path.realpath(out)).stem, variants)
+    return write_bundle(
+        program, out, goldens=goldens, extras=extras, force=force, variants=variants
+    )
 
 
-def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
+def _variants(target: str, programs: Sequence[Program]) -> list[Variant]:
+    """Programs as those of one bundle, called by their profiles."""
+    requires = find_target(target).requires
+    names = [str(program.options["profile"]) for program in programs]
+    return [Variant(n, requires[n], each) for n, each in zip(names, programs, strict=True)]
+
+
+def runtime_files(
+    program: Program, name: str = "model", variants: Sequence[Variant] = ()
+) -> Mapping[str, Extra]:
     """What a target's user needs beside the bundle's own files: name -> file or content.
 
-    name: of the bundle, which names in C begin with.
+    name: of the bundle, which names in C begin with. variants: of a bundle of several programs.
     """
     runtime = find_target(program.target).runtime
     if runtime == "web":
@@ -327,7 +351,7 @@ def runtime_files(program: Program, name: str = "model") -> Mapping[str, Extra]:
     if runtime == "c":
         from tinyedge.export.package import c_bundle
 
-        return c_bundle.runtime_files(program, name)
+        return c_bundle.runtime_files(program, name, variants)
     return {}
 
 

@@ -15,6 +15,7 @@ from tinyedge.export.limits import Limits
 from tinyedge.model import TARGETS
 
 GROWTH, WEB_GROWTH = 1.0, 0.25  # by transformed filters, of the weights' bytes
+MOST_VARIANTS = 8
 PRECISIONS = ("fp32", "fp16")
 
 
@@ -56,6 +57,40 @@ def choose_options(
     )
     check_options(target, options)
     return options
+
+
+def choose_profiles(target: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """The profiles of an export, those that require most of a device first.
+
+    Several make a bundle of as many programs, of which a runtime picks the first that its device
+    can run. Raises InputError.
+    """
+    found = find_target(target)
+    names = given.split(",") if isinstance(given, str) else given
+    names = tuple(dict.fromkeys(name.strip() for name in names))
+    for name in names:
+        _choose("profile", name, found.profiles)
+    if not names:
+        raise InputError("the profiles", "there is none", id="option.profile", next="name one")
+    if len(names) == 1:
+        return names
+    single = [name for name in names if name not in found.requires]
+    if single:
+        raise InputError(
+            f"profile {single[0]!r} beside others",
+            f"no runtime can tell which devices of target {target} are for it",
+            id="option.profile",
+            supported=f"together: {', '.join(found.requires) or 'none of this target'}",
+            next="export a bundle for each",
+        )
+    if len(names) > MOST_VARIANTS:
+        raise InputError(
+            f"{len(names)} profiles",
+            "a bundle cannot hold so many",
+            id="option.profile",
+            supported=f"at most {MOST_VARIANTS}",
+        )
+    return tuple(sorted(names, key=lambda name: -len(found.requires[name])))
 
 
 def _winograd_growth(target: Target) -> float:

@@ -7,15 +7,19 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tinyedge.core.errors import DeviceError, RunError
+from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.program.device import forked
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.given import check_name, checked
+
+if TYPE_CHECKING:
+    from tinyedge.export.bundle.reading import Choice
 
 TARGETS = ("webgpu", "qcom", "cuda", "cpu")
 
@@ -33,6 +37,44 @@ def open_device(program: Program, device: str | None = None) -> Any:
     return module.open(device, requirements=program.requirements)
 
 
+def pick(target: str, choices: Sequence[Choice], name: str | None = None) -> str:
+    """The name of the best of a bundle's programs whose requirements this machine meets, or the one
+    of that name; "" where there are none. Raises DeviceError, InputError.
+    """
+    if not choices and name is None:
+        return ""
+    if name is not None and name not in [choice.name for choice in choices]:
+        raise InputError(
+            f"variant {name!r:.80}",
+            "the bundle has no such variant" if choices else "the bundle has no variants",
+            id="option.variant",
+            supported=", ".join(choice.name for choice in choices),
+            next="" if choices else "leave the variant out",
+        )
+    wanted = [choice for choice in choices if name in (None, choice.name)]
+    lacks = {choice.name: lacking(target, choice) for choice in wanted}
+    for found, words in lacks.items():
+        if not words:
+            return found
+    needs = "; ".join(f"{found} needs {', '.join(words)}" for found, words in lacks.items())
+    raise DeviceError(
+        f"the {target} device",
+        f"it lacks what the bundle's {'variants require' if name is None else 'variant requires'}: "
+        f"{needs}",
+        id="device.limits",
+        next="export with one more --profile that this device can run",
+    )
+
+
+def lacking(target: str, choice: Choice) -> list[str]:
+    """What one of a bundle's programs requires and this machine does not have."""
+    if target not in TARGETS:
+        return list(choice.requires)
+    module = importlib.import_module(f"tinyedge.targets.{target}.device")
+    known: Callable[[Sequence[str]], list[str]] = getattr(module, "lacking", list)
+    return known(choice.requires)
+
+
 class Model:
     """A loaded bundle on a device. Use as a context manager, or call close().
 
@@ -40,7 +82,8 @@ class Model:
     loaded may use its copy of a model on the cpu, and no other (DeviceError device.fork).
     """
 
-    def __init__(self, program: Program, device: str | None = None) -> None:
+    def __init__(self, program: Program, device: str | None = None, variant: str = "") -> None:
+        self.variant = variant  # which of the bundle's programs it is; "": there is one
         self._closed = False
         self._lock = threading.RLock()
         self._running = False
@@ -196,7 +239,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @checked
-def load(path: str | Path, device: str | None = None) -> Model:
+def load(path: str | Path, device: str | None = None, variant: str | None = None) -> Model:
     """Verify a bundle, open a device of its target and compile its kernels there.
 
     The kernels of a bundle for cpu, qcom or cuda are native code that runs in this process: load
@@ -206,11 +249,16 @@ def load(path: str | Path, device: str | None = None) -> Model:
         path: The bundle's folder.
         device: A part of the name of a device, as `tinyedge devices` lists them; default: the
             first.
+        variant: Of a bundle of several programs, exported with several profiles, the name of the
+            one to run, which `model.variant` says; default: the best that this machine can run.
 
     Raises:
         BundleError: The bundle fails a check; its `id` says which.
-        DeviceError: There is no such device or no compiler, or the device is too small.
+        InputError: It has no such variant.
+        DeviceError: There is no such device or no compiler, or the device is too small, or lacks
+            what the variant, or each of them, requires.
     """
     from tinyedge.export.bundle.reading import read
 
-    return Model(read(path).program, device)
+    bundle = read(path, choose=partial(pick, name=variant))
+    return Model(bundle.program, device, bundle.variant)

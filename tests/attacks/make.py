@@ -6,7 +6,8 @@ makes one folder an attack, and a copy of `expected.json`: attack -> {"id", "nee
 error that refuses it, "" where the bundle must be accepted. `needs` is "" or what the reader must
 have for the attack to mean something to it: "filesystem" (links and pipes), "goldens" (it checks
 them), "features" (it implements all those of version 1), "images" (it serves targets that have
-images; others answer `bundle.feature` or `bundle.target`), "hashes" (it checks them).
+images, or programs for several kinds of devices; others answer `bundle.feature` or
+`bundle.target`), "hashes" (it checks them).
 """
 
 from __future__ import annotations
@@ -1137,15 +1138,98 @@ def image_higher_than_required(m: Manifest) -> None:
     m["requirements"]["image_height"] = 7
 
 
+# --- variants ----------------------------------------------------------------------------------
+
+
+@manifest("variants")
+def sound_variants(m: Manifest) -> None:
+    pass
+
+
+@files("variants")
+def sound_variants_without_the_others_files(folder: Path) -> None:
+    """What is not picked is not read."""
+    (folder / "manifest-00001.json").unlink()
+    (folder / "kernels-00001.wgsl").unlink()
+
+
+@manifest("variants")
+def sound_variants_that_require_nothing(m: Manifest) -> None:
+    m["variant"]["requires"] = []
+    m["variants"][0]["requires"] = []
+
+
+@manifest("variants")
+def variants_unlisted(m: Manifest) -> None:
+    m["features"].remove("variants")
+
+
+@manifest("plain")
+def variants_without_the_feature(m: Manifest) -> None:
+    m["variant"] = {"name": "a", "requires": []}
+
+
+@manifest("variants")
+def variants_missing(m: Manifest) -> None:
+    del m["variants"]
+
+
+@manifest("variants")
+def variant_missing(m: Manifest) -> None:
+    del m["variant"]
+
+
+@manifest("variants")
+def variants_none(m: Manifest) -> None:
+    m["variants"] = []
+
+
+@manifest("variants")
+def variants_too_many(m: Manifest) -> None:
+    m["variants"] *= 9
+
+
+@manifest("variants")
+def variants_no_array(m: Manifest) -> None:
+    m["variants"] = m["variants"][0]
+
+
+@manifest("variants")
+def variant_with_an_unknown_key(m: Manifest) -> None:
+    m["variants"][0]["file"] = "elsewhere.json"
+
+
+@manifest("variants")
+def variant_without_a_hash(m: Manifest) -> None:
+    m["variants"][0]["sha256"] = ""
+
+
+@manifest("variants")
+def variant_with_a_name_that_is_no_word(m: Manifest) -> None:
+    m["variant"]["name"] = "../avx2"
+
+
+@manifest("variants")
+def variant_that_requires_33_words(m: Manifest) -> None:
+    m["variant"]["requires"] = ["avx2"] * 33
+
+
+@manifest("variants")
+def variant_that_requires_a_number(m: Manifest) -> None:
+    m["variants"][0]["requires"] = [2]
+
+
 def make(out: Path) -> None:
     """Write every attack into `out/NAME`, and the table of what must happen."""
     out.mkdir(parents=True, exist_ok=True)
     bases = {}
-    for name in ("plain", "everything", "pictures"):
-        program = getattr(programs, name)()
+    for name in ("plain", "everything", "pictures", "variants"):
+        variants = programs.variants() if name == "variants" else []
+        program = variants[-1].program if variants else getattr(programs, name)()
         bases[name] = out / f".{name}"
         bases[name].mkdir()
-        write(program, bases[name], goldens=programs.goldens(program), tool="tinyedge test")
+        cases = programs.goldens(program)
+        write(program, bases[name], goldens=cases, tool="tinyedge test", variants=variants)
     for name, (base, attack) in ATTACKS.items():
         shutil.copytree(bases[base], out / name)
         attack(out / name)

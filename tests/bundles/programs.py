@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tinyedge.core.program.program import (
     Slice,
     State,
     Symbol,
+    Variant,
     Weight,
 )
 from tinyedge.export.bundle import golden
@@ -173,6 +175,17 @@ def pictures() -> Program:
         ),
         images=(Image(5, "float32", 5, 3, 96), Image(6, "float16", 4, 8, 32)),
     )
+
+
+def variants() -> list[Variant]:
+    """Two programs of one model: the first has a weight of its own beside the one of both."""
+    last = plain()
+    own = replace(last, weights=(weight("own", 64), *last.weights))
+    buffers = tuple(
+        replace(each, weight=each.weight + 1) if each.weight >= 0 else each for each in own.buffers
+    )
+    own = replace(own, buffers=(*buffers, Buffer(weight=0, bytes=256)))
+    return [Variant("wide", ("avx2", "fma"), own), Variant("plain", ("sse2",), last)]
 
 
 def run(inputs: Mapping[str, Any], entry: str, symbols: Mapping[str, int]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_what_is_alike_is_one_port(tmp_path: Path) -> None:
 
 def test_the_names_of_the_files_for_users(tmp_path: Path) -> None:
     program = read(export(tmp_path, "cpu")).program
-    lines = header(program, "MODEL", "0" * 64).split("\n")
+    lines = header(program, "MODEL", {"manifest.json": "0" * 64}).split("\n")
     assert "    MODEL_INPUT_INPUT_IDS_2 = 1," in lines
     assert "#define MODEL_INPUT_INPUT_IDS_2_SHAPE {1, 1}" in lines
     assert '#define MODEL_INPUT_INPUT_IDS_3_NAME "input_ids"' in lines

@@ -59,6 +59,7 @@ class Open(c.Structure):
         ("logger", Logger),
         ("any_target", c.c_bool),
         ("plan", c.c_char_p),
+        ("manifest", c.c_char_p),
     ]
 
 

@@ -92,7 +92,7 @@ def test_the_header_names_states_entries_and_slices() -> None:
     )
     program = compile_graph(source, find_target("cpu")).program
     assert program is not None
-    text = header(program, "MODEL", "0" * 64)
+    text = header(program, "MODEL", {"manifest.json": "0" * 64})
     for line in (
         "#define MODEL_STATE_COUNT 1",
         "    MODEL_STATE_H = 0,",

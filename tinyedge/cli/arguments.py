@@ -77,6 +77,12 @@ NO_WINOGRAD = click.option(
 PROFILE = click.option(
     "--profile", metavar="NAME", help="The devices to compile for. Default: all of the target."
 )
+PROFILES = click.option(
+    "--profile",
+    metavar="NAME,..",
+    help="The devices to compile for. Default: all of the target. Several (cpu): one program for "
+    "each, of which the best that the machine can run is picked when the bundle is loaded.",
+)
 
 
 def split_dims(dims: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 
 from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
-from tinyedge.cli.device import check_trust, device_option, opened, trust_option
+from tinyedge.cli.device import (
+    check_trust,
+    device_option,
+    opened,
+    read_bundle,
+    trust_option,
+    variant_option,
+)
 from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, stages, table
 from tinyedge.core.program.program import Launch
 from tinyedge.core.program.replay import Replay
@@ -23,6 +30,7 @@ from tinyedge.core.program.replay import Replay
 @click.option("--runs", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows shown.")
 @device_option
+@variant_option
 @trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -33,6 +41,7 @@ def command(
     runs: int,
     top: int,
     device: str | None,
+    variant: str | None,
     trust: bool,
     as_json: bool,
 ) -> int:
@@ -41,9 +50,7 @@ def command(
     Inputs that are not given are generated. Latency is from inputs that were handed to the device
     to arrays on the host; the kernels' times are the device's own where it has a clock.
     """
-    from tinyedge.export.bundle.reading import read
-
-    found = read(bundle)
+    found = read_bundle(bundle, variant)
     check_trust(found, trust)
     program = found.program
     chosen = find_entry(program, entry)
@@ -78,6 +85,7 @@ def command(
         say_json(
             {
                 "device": name,
+                "variant": found.variant,
                 "ready_seconds": ready,
                 "first_seconds": first,
                 "run_seconds": times,
@@ -103,6 +111,8 @@ def command(
     if len(launches) > top:
         say(f"and {len(launches) - top} more launches (--top)")
     say(f"device       {name}")
+    if found.variant:
+        say(f"variant      {found.variant}")
     say(f"ready        {seconds_of(ready)} (open, compile, upload)")
     say(f"first run    {seconds_of(first)}")
     median, least = statistics.median(times), min(times)

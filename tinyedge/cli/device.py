@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +19,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device, DeviceInfo
 from tinyedge.core.program.program import Program
 from tinyedge.export.package.trust import is_known, record_place, remember
-from tinyedge.model import open_device
+from tinyedge.model import open_device, pick
 
 if TYPE_CHECKING:
     from tinyedge.export.bundle.reading import Bundle
@@ -37,6 +39,23 @@ def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Run native code of a bundle that was not exported by you on this machine.",
     )(function)
+
+
+def variant_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--variant, for commands that run a bundle."""
+    return click.option(
+        "--variant",
+        metavar="NAME",
+        help="Of a bundle with programs for several profiles, which. Default: the best that this "
+        "machine can run.",
+    )(function)
+
+
+def read_bundle(path: Path, variant: str | None) -> Bundle:
+    """A bundle with the program that this machine runs, or that of the name."""
+    from tinyedge.export.bundle.reading import read
+
+    return read(path, choose=partial(pick, name=variant))
 
 
 def check_trust(bundle: Bundle, trust: bool) -> None:

@@ -20,7 +20,7 @@ from tinyedge.cli.arguments import (
     NO_WINOGRAD,
     OUTPUTS,
     PRECISION,
-    PROFILE,
+    PROFILES,
     numbers,
     split_constants,
     split_dims,
@@ -31,6 +31,7 @@ from tinyedge.cli.output import (
     bytes_of,
     complain,
     complain_text,
+    print_variants,
     say,
     say_json,
     seconds_of,
@@ -61,7 +62,7 @@ from tinyedge.model import TARGETS
 @PRECISION
 @click.option("--no-optimize", is_flag=True, help="Plain kernels, as the tests compare with.")
 @NO_WINOGRAD
-@PROFILE
+@PROFILES
 @click.option(
     "--arch",
     metavar="SM,..",
@@ -169,8 +170,9 @@ def command(
     from tinyedge.export.package.package import usual_place
 
     profiles = find_target(target).profiles
-    if profile is not None and profile not in profiles:
-        raise click.BadParameter(f"choose one of {', '.join(profiles)}", param_hint="--profile")
+    unknown = [name for name in (profile or "default").split(",") if name not in profiles]
+    if unknown:
+        raise click.BadParameter(f"choose of {', '.join(profiles)}", param_hint="--profile")
     place = out if out is not None else usual_place(model)
     options: dict[str, Any] = {
         "target": target,
@@ -206,10 +208,10 @@ def command(
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
-    from tinyedge.export.bundle.reading import read_manifest
+    from tinyedge.export.bundle.reading import read_manifest, variants_of
 
     manifest = read_manifest(place)
-    facts = summary(manifest, place)
+    facts: dict[str, Any] = {**summary(manifest, place), "variants": variants_of(place)}
     if as_json:
         say_json({"bundle": str(place), **facts, "seconds": progress.times})
         return 0
@@ -222,6 +224,7 @@ def command(
         f"{place}: {several(facts['kernels'], 'kernel')}, {several(facts['launches'], 'launch')}, "
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
+    print_variants(facts["variants"])
     return 0
 
 

@@ -25,7 +25,15 @@ from tinyedge.cli.arguments import (
     split_dims,
     split_limits,
 )
-from tinyedge.cli.output import bytes_of, say, say_json, say_text, several, table
+from tinyedge.cli.output import (
+    bytes_of,
+    print_variants,
+    say,
+    say_json,
+    say_text,
+    several,
+    table,
+)
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.program.ports import describe_values
@@ -58,6 +66,11 @@ if TYPE_CHECKING:
 @OUTPUTS
 @KEEP_GOING
 @PRECISION
+@click.option(
+    "--variant",
+    metavar="NAME",
+    help="Of a bundle with programs for several profiles, which. Default: that of manifest.json.",
+)
 @click.option("--kernel", type=int, metavar="N", help="Print the source of kernel N of a bundle.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -71,6 +84,7 @@ def command(
     outputs: tuple[str, ...],
     keep_going: bool,
     precision: str | None,
+    variant: str | None,
     kernel: int | None,
     as_json: bool,
 ) -> int:
@@ -87,7 +101,7 @@ def command(
       2    wrong usage of the command line
     """
     if path.is_dir():
-        return _bundle(path, kernel, as_json)
+        return _bundle(path, variant, kernel, as_json)
     if not path.exists():
         raise InputError(str(path), "there is no such file or folder", id="inspect.missing")
     options: dict[str, Any] = {
@@ -105,10 +119,11 @@ def command(
 # A bundle.
 
 
-def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
-    from tinyedge.export.bundle.reading import read
+def _bundle(path: Path, variant: str | None, kernel: int | None, as_json: bool) -> int:
+    from tinyedge.export.bundle.reading import read, variants_of
 
-    bundle = read(path, weights=False)
+    choose = (lambda *_: variant) if variant is not None else None
+    bundle = read(path, weights=False, choose=choose)
     program = bundle.program
     if kernel is not None:
         return _kernel(program, kernel)
@@ -134,6 +149,8 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
         "compiled_bytes": sum(map(len, program.binaries.values())),
         "requirements": dict(program.requirements),
         "options": dict(program.options),
+        "variant": bundle.variant,
+        "variants": variants_of(path),
     }
     if as_json:
         say_json(facts)
@@ -177,6 +194,10 @@ def _bundle(path: Path, kernel: int | None, as_json: bool) -> int:
     say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
     say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
     say(f"goldens  {facts['goldens']}")
+    if bundle.choices:
+        say()
+        say(f"variant  {bundle.variant}, of these, the best first:")
+        print_variants(facts["variants"])
     return 0
 
 

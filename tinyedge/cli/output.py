@@ -155,3 +155,20 @@ def stages() -> Iterator[Stages]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
         yield Stages(bar)
+
+
+def print_variants(variants: list[dict[str, Any]]) -> None:
+    """The programs of a bundle of several."""
+    if not variants:
+        return
+    rows = [
+        (
+            each["name"],
+            ", ".join(each["requires"]) or "-",
+            each["launches"],
+            bytes_of(each["weight_bytes"]),
+            bytes_of(each["added_bytes"]),
+        )
+        for each in variants
+    ]
+    table(("variant", "requires", ">launches", ">weights", ">adds to the bundle"), rows)

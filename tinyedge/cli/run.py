@@ -18,7 +18,14 @@ from tinyedge.cli.arguments import (
     signature,
     sizes,
 )
-from tinyedge.cli.device import check_trust, device_option, opened, trust_option
+from tinyedge.cli.device import (
+    check_trust,
+    device_option,
+    opened,
+    read_bundle,
+    trust_option,
+    variant_option,
+)
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
 from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
@@ -50,6 +57,7 @@ from tinyedge.core.program.replay import Replay
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Do it so many times.")
 @device_option
+@variant_option
 @trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -63,6 +71,7 @@ def command(
     steps: int,
     repeat: int,
     device: str | None,
+    variant: str | None,
     trust: bool,
     as_json: bool,
 ) -> int:
@@ -71,9 +80,7 @@ def command(
     An input is a file written by numpy.save; with a single input its name may be left out. States
     start from their initial values.
     """
-    from tinyedge.export.bundle.reading import read
-
-    found = read(bundle)
+    found = read_bundle(bundle, variant)
     check_trust(found, trust)
     program = found.program
     chosen = find_entry(program, entry)
@@ -111,7 +118,7 @@ def command(
             key: {"dtype": value.dtype.name, "shape": value.shape, "file": str(files[key])}
             for key, value in results.items()
         }
-        say_json({"device": name, "seconds": times, "outputs": shapes})
+        say_json({"device": name, "variant": found.variant, "seconds": times, "outputs": shapes})
         return 0
     rows = [
         (key, value.dtype.name, list(value.shape), preview(value), files[key])
@@ -119,7 +126,8 @@ def command(
     ]
     table(("output", "dtype", "shape", "values", "file"), rows)
     best = f", best {seconds_of(min(times))} of {len(times)}" if len(times) > 1 else ""
-    say(f"{seconds_of(times[0])}{best} on {name}")
+    which = f", variant {found.variant}," if found.variant else ""
+    say(f"{seconds_of(times[0])}{best}{which} on {name}")
     if any(value.dtype.kind == "f" and np.isnan(value).any() for value in results.values()):
         complain("note: some outputs hold NaN")
     return 0

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyedge.cli.device import check_trust, device_option, opened, trust_option
+from tinyedge.cli.device import check_trust, device_option, opened, trust_option, variant_option
 from tinyedge.cli.output import say, say_json, stages, table
 from tinyedge.core.errors import InputError
+from tinyedge.model import lacking, pick
 
 if TYPE_CHECKING:
     from tinyedge.core.program.program import Program
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     help="Compare fresh inputs with onnxruntime too; for each entry its own model.",
 )
 @device_option
+@variant_option
 @trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -34,10 +36,14 @@ def command(
     browser: bool,
     against: tuple[str, ...],
     device: str | None,
+    variant: str | None,
     trust: bool,
     as_json: bool,
 ) -> int:
     """Run BUNDLE on its golden inputs and compare with the expected outputs it holds.
+
+    Of a bundle with programs for several profiles all those that this machine can run; the others
+    are named.
 
     Exits with 0 if all agree, 1 if not or the bundle is damaged, 3 if there is no device.
     """
@@ -49,19 +55,25 @@ def command(
     found = read(bundle)
     check_trust(found, trust)
     models = _models(found.program, against)
+    names, not_run = _variants(found, variant)
+    cases: list[dict[str, Any]] = []
     with stages() as progress:
         progress.report("running")
         if browser:
             where, cases = _in_browser(found, models)
         else:
             with opened(found.program, device) as running:
-                where, cases = running.name, _cases(verify(bundle, running, models))
+                where = running.name
+                for name in names:
+                    cases += _cases(verify(bundle, running, models, variant=name), name)
     agrees = all(output["agrees"] for case in cases for output in case["outputs"])
     if as_json:
-        say_json({"agrees": agrees, "device": where, "cases": cases})
+        say_json({"agrees": agrees, "device": where, "cases": cases, "not_run": not_run})
     else:
+        several = ("variant",) if found.choices else ()
         rows = [
             (
+                *(case[key] for key in several),
                 case["entry"],
                 ", ".join(f"{name}={size}" for name, size in case["symbols"].items()) or "-",
                 case["reference"],
@@ -72,9 +84,24 @@ def command(
             for case in cases
             for output in case["outputs"]
         ]
-        table(("entry", "sizes", "against", "output", ">error", "result"), rows)
+        table((*several, "entry", "sizes", "against", "output", ">error", "result"), rows)
+        for name, lacks in not_run.items():
+            say(f"not run here: variant {name}, which needs {', '.join(lacks)}")
         say(f"{bundle} {'agrees' if agrees else 'DIFFERS'} on {where}")
     return 0 if agrees else 1
+
+
+def _variants(bundle: Bundle, wanted: str | None) -> tuple[list[str], dict[str, list[str]]]:
+    """The variants to run, best first, or "" of a bundle without; what this machine lacks for the
+    others, by name. Raises InputError, DeviceError where none can be run.
+    """
+    target = bundle.program.target
+    best = pick(target, bundle.choices, wanted)
+    if wanted is not None or not bundle.choices:
+        return [best], {}
+    lacks = {choice.name: lacking(target, choice) for choice in bundle.choices}
+    names = [name for name, words in lacks.items() if not words]
+    return names, {name: words for name, words in lacks.items() if words}
 
 
 def _models(program: Program, against: tuple[str, ...]) -> dict[str, Path]:
@@ -143,9 +170,11 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
         chromium.close()
 
 
-def _cases(report: Report) -> list[dict[str, Any]]:
+def _cases(report: Report, variant: str = "") -> list[dict[str, Any]]:
+    named = {"variant": variant} if variant else {}
     return [
         {
+            **named,
             "entry": case.entry,
             "symbols": dict(case.symbols),
             "reference": case.reference,

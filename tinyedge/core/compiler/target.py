@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tinyedge.core.compiler.caps import Caps
@@ -63,6 +63,9 @@ class Target:
     runtime: str = ""
     precision: str = "fp32"  # what is exported unless asked otherwise
     build: str = ""  # options of the device's compiler
+    # what a bundle of several programs says that a profile's requires of a device, in words that
+    # the device knows; profiles that are not named here can be a bundle's only one
+    requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # what compiles kernels at export; None: devices compile their text
     compiler: Compiler | None = None
     # kernels reach no memory but what is bound to them, whatever they say: those of a stranger may

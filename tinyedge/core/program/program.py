@@ -251,6 +251,15 @@ class Program:
         return _listed(self.outputs, entry.outputs, entry.output_numbers)
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One of several programs of a bundle: of the same model, for other devices of one target."""
+
+    name: str
+    requires: tuple[str, ...]  # of a device, in words of the target
+    program: Program
+
+
 def _listed(
     ports: tuple[Port, ...], names: tuple[str, ...], numbers: tuple[int, ...]
 ) -> dict[int, Port]:

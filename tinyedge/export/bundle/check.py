@@ -176,6 +176,7 @@ def features_used(manifest: Record) -> tuple[str, ...]:
         "loop": "loop" in ops,
         "state": bool(manifest["states"]),
         "symbols": bool(manifest["symbols"]),
+        "variants": "variants" in manifest,
     }
     return tuple(sorted(name for name, use in used.items() if use))
 

@@ -10,12 +10,18 @@ from typing import Any
 from tinyedge.core.errors import BundleError
 
 MANIFEST = "manifest.json"
+OTHER_MANIFEST = re.compile("manifest-[0-9]{5}[.]json")  # of a bundle of several programs
 SIZE_LIMIT = 16 * 2**20
 DEPTH_LIMIT = 8
 INTEGER_LIMIT = 2**53 - 1
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def other_manifest(number: int) -> str:
+    """The file of entry `number` of a manifest's `variants`."""
+    return f"manifest-{number + 1:05}.json"
 
 
 def encode(manifest: dict[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tinyedge.core.dtype import by_name
-from tinyedge.core.errors import BundleError
+from tinyedge.core.errors import BundleError, InputError
 from tinyedge.core.files import regular_file
 from tinyedge.core.program.program import (
     Arena,
@@ -37,18 +38,31 @@ from tinyedge.core.program.program import (
     Weight,
 )
 from tinyedge.export.bundle import dtypes
-from tinyedge.export.bundle.check import (
-    check,
-)
+from tinyedge.export.bundle.check import check
 from tinyedge.export.bundle.golden import Golden, GoldenInput, GoldenOutput
-from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, refuse
+from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, other_manifest, refuse
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 Record = Mapping[str, Any]
 
+PRIVATE = ("buffer", "storage", "initial")  # of a port, in the programs of one bundle
 PIECE_BYTES = 2**20  # of a file, read and hashed at a time
 REPLACEMENTS = 8  # of a folder by exports while it is read, before that is an error
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several programs of a bundle: its name, and what it requires of a device, in words of
+    the target.
+    """
+
+    name: str
+    requires: tuple[str, ...]
+
+
+# The name of the choice to take, given the target and all of them; "" where there are none.
+Choose = Callable[[str, Sequence[Choice]], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +75,10 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     program: Program
-    plan: str  # the SHA-256 of the manifest that was read
+    plan: str  # the SHA-256 of manifest.json
     hashes: bool = True
+    variant: str = ""  # which of several programs this is
+    choices: tuple[Choice, ...] = ()  # all of these, the best first
 
     def goldens(self) -> tuple[Golden, ...]:
         """The stored cases, after verification of their files. Raises BundleError."""
@@ -94,25 +110,113 @@ class Bundle:
         )
 
 
-def read_manifest(path: str | Path) -> dict[str, Any]:
-    """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError."""
-    return _whole(Path(path), lambda folder: _manifest(folder)[0])
+def read_manifest(path: str | Path, variant: str = "") -> dict[str, Any]:
+    """A bundle's manifest, checked by stages 1 to 10 of bundle.md. Raises BundleError.
+
+    variant: of a bundle of several programs, the one whose manifest it is; "": manifest.json.
+    """
+
+    def whole(folder: Path) -> dict[str, Any]:
+        manifest, _ = _manifest(folder)
+        return _of_variant(folder, manifest, variant) if variant else manifest
+
+    return _whole(Path(path), whole)
 
 
-def read(path: str | Path, *, hashes: bool = True, weights: bool = True) -> Bundle:
+def read(
+    path: str | Path, *, hashes: bool = True, weights: bool = True, choose: Choose | None = None
+) -> Bundle:
     """Verify a bundle and read its Program. Raises BundleError with an id of bundle.md.
 
     hashes=False skips the files' hashes (for fuzzing only). weights=False verifies weights, but
-    keeps none. Golden files are neither needed nor touched.
+    keeps none. choose: which of several programs is read, the only one that is verified; default:
+    that of manifest.json. Golden files are neither needed nor touched.
     """
 
     def whole(folder: Path) -> Bundle:
         manifest, plan = _manifest(folder)
+        choices = choices_of(manifest)
+        name = choices[-1].name if choices else ""
+        if choose is not None:
+            name = choose(manifest["target"], choices)
+        if name:
+            manifest = _of_variant(folder, manifest, name)
         files = _read_files(folder, manifest, ("kernels",), hashes)
         files |= _read_files(folder, manifest, ("weights",), hashes, keep=weights)
-        return Bundle(folder, manifest, _program(manifest, files), plan, hashes)
+        program = _program(manifest, files)
+        return Bundle(folder, manifest, program, plan, hashes, name, choices)
 
     return _whole(Path(path), whole)
+
+
+def variants_of(path: str | Path) -> list[dict[str, Any]]:
+    """Facts of each program of a bundle of several, the best first; none of a bundle of one.
+
+    added_bytes: of the files that only this one has. Raises BundleError.
+    """
+
+    def whole(folder: Path) -> list[dict[str, Any]]:
+        root, _ = _manifest(folder)
+        choices = choices_of(root)
+        manifests = [_of_variant(folder, root, choice.name) for choice in choices]
+        users = Counter(file["name"] for manifest in manifests for file in manifest["files"])
+        return [
+            {
+                "name": choice.name,
+                "requires": list(choice.requires),
+                "launches": sum(step["op"] == "launch" for step in manifest["steps"]),
+                "weight_bytes": sum(weight["bytes"] for weight in manifest["weights"]),
+                "peak_bytes": manifest["peak_bytes"],
+                "added_bytes": sum(f["bytes"] for f in manifest["files"] if users[f["name"]] == 1),
+            }
+            for choice, manifest in zip(choices, manifests, strict=True)
+        ]
+
+    return _whole(Path(path), whole)
+
+
+def choices_of(manifest: Record) -> tuple[Choice, ...]:
+    """The programs of a bundle of several, the best first; none of a bundle of one."""
+    listed = (*manifest["variants"], manifest["variant"]) if "variants" in manifest else ()
+    return tuple(Choice(each["name"], tuple(each["requires"])) for each in listed)
+
+
+def _of_variant(folder: Path, manifest: Record, name: str) -> dict[str, Any]:
+    """The manifest of a bundle's program of that name, verified; `manifest`: manifest.json."""
+    for number, record in enumerate(manifest.get("variants", ())):
+        if record["name"] == name:
+            path = folder / other_manifest(number)
+            content = _read_file(path, "bundle.file.missing", SIZE_LIMIT).tobytes()
+            if len(content) != record["bytes"]:
+                because = f"it has {len(content)} bytes, not {record['bytes']}"
+                raise refuse("bundle.file.size", because, str(path))
+            if hashlib.sha256(content).hexdigest() != record["sha256"]:
+                raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
+            other = decode(content)
+            check(other)
+            if _interface(other) != _interface(manifest):
+                raise refuse("bundle.name", "its inputs and outputs are others", str(path))
+            return other
+    names = [choice.name for choice in choices_of(manifest)]
+    if name in names:
+        return dict(manifest)
+    raise InputError(
+        f"variant {name!r:.80}",
+        "the bundle has no such variant" if names else "the bundle has one program only",
+        id="option.variant",
+        supported=", ".join(names),
+        next="" if names else "leave the variant out",
+    )
+
+
+def _interface(manifest: Record) -> Any:
+    """What all programs of a bundle have in common."""
+    ports = [
+        [{key: value for key, value in port.items() if key not in PRIVATE} for port in manifest[g]]
+        for g in ("inputs", "outputs", "states")
+    ]
+    entries = [(each["name"], each["inputs"], each["outputs"]) for each in manifest["entries"]]
+    return manifest["target"], manifest["symbols"], ports, entries
 
 
 def _whole(path: Path, reader: Callable[[Path], T]) -> T:
@@ -267,7 +371,7 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         binaries={
             record["name"]: files[number].tobytes()
             for number, record in enumerate(manifest["files"])
-            if record["name"].startswith("kernels-")
+            if record["name"].startswith("kernels-") and number != manifest["prelude"]["file"]
         },
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tinyedge.export.bundle import schema
@@ -168,8 +169,8 @@ _SPECIAL: Mapping[str, _Shape] = {
 }
 
 
-def _shape(kind: schema.Kind, images: bool) -> _Shape:
-    """What checks a value of a kind; images: in a manifest that has some."""
+def _shape(kind: schema.Kind, features: frozenset[str]) -> _Shape:
+    """What checks a value of a kind, in a manifest with such features."""
     if isinstance(kind, schema.Integer):
         return _Integer(kind.least, kind.most)
     if isinstance(kind, schema.Text):
@@ -177,23 +178,28 @@ def _shape(kind: schema.Kind, images: bool) -> _Shape:
     if isinstance(kind, schema.Choice):
         return _Choice(kind.values)
     if isinstance(kind, schema.Array):
-        return _Array(_shape(kind.item, images), kind.most, kind.least)
+        return _Array(_shape(kind.item, features), kind.most, kind.least)
     if isinstance(kind, schema.Record):
-        return _record(kind, images)
+        return _record(kind, features)
     if kind is schema.STEP:
-        return _Step({op: _record(record, images) for op, record in schema.STEPS.items()})
+        return _Step({op: _record(record, features) for op, record in schema.STEPS.items()})
     return _SPECIAL[kind.name]
 
 
-def _record(record: schema.Record, images: bool) -> _Object:
-    members = {f.key: _shape(f.kind, images) for f in record.fields if images or not f.images}
+def _record(record: schema.Record, features: frozenset[str]) -> _Object:
+    members = {
+        field.key: _shape(field.kind, features)
+        for field in record.fields
+        if not field.feature or field.feature in features
+    }
     return _Object(members, record.open, _RULES[record.rule])
 
 
-_MANIFEST = _record(schema.ROOT, images=False)
-_WITH_IMAGES = _record(schema.ROOT, images=True)
+@lru_cache
+def _manifest(features: frozenset[str]) -> _Object:
+    return _record(schema.ROOT, features)
 
 
 def check_records(manifest: Record) -> None:
     """Raise BundleError unless all records have their fields, and these what they may hold."""
-    (_WITH_IMAGES if "images" in manifest["features"] else _MANIFEST).check(manifest, "manifest")
+    _manifest(frozenset(manifest["features"])).check(manifest, "manifest")

@@ -24,7 +24,10 @@ FEATURES: Mapping[str, str] = {
     "loop": "a step is a loop",
     "state": "there is one",
     "symbols": "there is one",
+    "variants": "there are programs for other devices",
 }
+# Those that the reader in JavaScript does not know.
+NOT_IN_SCRIPT = ("images", "variants")
 
 # Operators of expressions, of two operands each, in the order of C's tokens.
 OPERATORS = ("add", "mul", "sub", "floordiv", "ceildiv", "mod", "min", "max")
@@ -111,8 +114,7 @@ class Field:
     # what it means, for bundle.md; of fields within a root key mostly said there
     says: str = ""
     keep: str = ""  # where C keeps it: `record.member`, a number's place, ""; it is checked anyway
-    # there with the feature `images`, and only then; the reader in JavaScript knows no images
-    images: bool = False
+    feature: str = ""  # there where the manifest lists this one, and only then
 
 
 INT = Integer("NUMBER")
@@ -157,6 +159,8 @@ FREE = Record("FREE", open=True)
 TOKENS = 255  # of an expression
 RANK = 8
 SYMBOLS = 32
+WORDS = 32  # that a variant requires
+VARIANTS = 8
 BINDINGS = 64
 PORTS = 1024
 
@@ -367,14 +371,20 @@ REQUIREMENTS = Record(
         Field("bindings", INT, "most storage bindings in a launch", "TE_BINDINGS"),
         Field("binding_bytes", INT, "largest bound buffer", "TE_BINDING_BYTES"),
         Field("buffer_bytes", INT, "largest arena or weight", "TE_BUFFER_BYTES"),
-        Field("image_height", IMAGE_LIMIT, "most pixels", "TE_IMAGE_HEIGHT", images=True),
-        Field("image_width", IMAGE_LIMIT, "most pixels", "TE_IMAGE_WIDTH", images=True),
+        Field("image_height", IMAGE_LIMIT, "most pixels", "TE_IMAGE_HEIGHT", feature="images"),
+        Field("image_width", IMAGE_LIMIT, "most pixels", "TE_IMAGE_WIDTH", feature="images"),
         Field("invocations", INT, "most threads in a workgroup", "TE_INVOCATIONS"),
         Field("workgroups", INT, "largest count in one dimension", "TE_WORKGROUPS"),
         Field("workgroup_bytes", INT, "most shared memory", "TE_WORKGROUP_BYTES"),
     ),
     open=True,
 )
+_VARIANT = (
+    Field("name", TYPE_WORD),
+    Field("requires", Array("REQUIRES", TYPE_WORD, WORDS)),
+)
+VARIANT = Record("VARIANT", _VARIANT)
+OTHER = Record("OTHER", (*_VARIANT, Field("bytes", INT), Field("sha256", SHA256)))
 
 
 def _all(name: str, item: Kind, most: int, least: int = 0) -> Array:
@@ -429,7 +439,7 @@ ROOT = Record(
             "images", _all("IMAGES", IMAGE, 262144),
             "only and always with the feature `images`: the buffers that kernels use as images, "
             "see below",
-            images=True,
+            feature="images",
         ),
         Field("weights", _all("WEIGHTS", WEIGHT, 65536), "file: index into files"),
         Field("prelude", RANGE, "file: index into files", "model.prelude"),
@@ -444,6 +454,17 @@ ROOT = Record(
             "names strictly increasing: `kernels`, `weights` or `golden`, then optionally `-` and "
             "5 digits, then `.` and 1 to 8 of `a-z0-9`; at most 32 MiB for weights and golden, "
             "64 MiB for kernels",
+        ),
+        Field(
+            "variant", VARIANT,
+            "only and always with the feature `variants`, as is the next: the name of the program "
+            "in this manifest, and what it requires of a device, see below",
+            feature="variants",
+        ),
+        Field(
+            "variants", Array("VARIANTS", OTHER, VARIANTS, 1),
+            "the others, the best first: `manifest-00001.json` and so on",
+            feature="variants",
         ),
     ),
 )  # fmt: skip

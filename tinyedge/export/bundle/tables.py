@@ -209,7 +209,7 @@ def _scalars(kind: s.Kind) -> Iterator[str]:
         yield from _scalars(kind.item)
     elif isinstance(kind, s.Record):
         for field in kind.fields:
-            if not field.images:
+            if field.feature not in s.NOT_IN_SCRIPT:
                 yield from _scalars(field.kind)
     elif kind is s.STEP:
         for record in s.STEPS.values():
@@ -244,7 +244,7 @@ def _js(kind: s.Kind, named: Mapping[str, str], *, whole: bool = False) -> str:
         return "FREE"
     if kind.name in ("RANGE", "SLICE", "PORT", "STATE") and not whole:
         return f"plain({kind.name})" if kind.rule == "input" else kind.name
-    fields = [field for field in kind.fields if not field.images]
+    fields = [f for f in kind.fields if f.feature not in s.NOT_IN_SCRIPT]
     members = ", ".join(f"{field.key}: {_js(field.kind, named)}" for field in fields)
     text = f"record({{{members}}}{', true' if kind.open else ''})"
     return f"stored({text})" if kind.rule else text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from importlib import metadata
 from operator import index as integer
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.errors import BundleError, InputError, InternalError
-from tinyedge.core.program.ports import pad, padded
+from tinyedge.core.program.ports import padded
 from tinyedge.core.program.program import (
     Copy,
     Expression,
@@ -23,19 +22,18 @@ from tinyedge.core.program.program import (
     Program,
     State,
     Step,
-    Weight,
+    Variant,
 )
 from tinyedge.export.bundle import dtypes
-from tinyedge.export.bundle.bounds import ALIGNMENT, SHARD_BYTES
+from tinyedge.export.bundle.bounds import SHARD_BYTES
 from tinyedge.export.bundle.check import FORMAT, VERSION, check, features_used, requirements
 from tinyedge.export.bundle.golden import Golden, GoldenInput
-from tinyedge.export.bundle.manifest import MANIFEST, decode, encode
+from tinyedge.export.bundle.manifest import MANIFEST, decode, encode, other_manifest
+from tinyedge.export.bundle.weights import Shards, flat_bytes, in_order_of_files, place_weights
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]
 Record = Mapping[str, Any]
-
-LONG = 1024  # characters of a name, the most
 
 
 def write(
@@ -45,34 +43,100 @@ def write(
     goldens: Sequence[Golden] = (),
     tool: str = "",
     progress: Progress | None = None,
+    variants: Sequence[Variant] = (),
 ) -> dict[str, Any]:
     """Write a program's manifest, kernels, weights and goldens into an existing, empty folder.
 
+    variants: of a bundle of several programs all of them, the best first; the last is `program`.
     The manifest comes last. progress(done, total) is called with bytes as they are written.
     Returns the manifest. The same program gives the same bytes. Raises InternalError if the
     program breaks a rule of the format: nothing is written then.
     """
     folder = Path(folder)
-    golden_files = _Shards("golden")
-    weight_files = _Shards("weights")
+    others = variants[:-1]
+    programs = [*(variant.program for variant in others), program]
+    golden_files = Shards("golden")
     cases = [_golden_record(program, case, golden_files) for case in goldens]
-    weights = [_weight_record(weight, weight_files) for weight in program.weights]
-    text, prelude, kernels = _kernel_text(program)
-    kernel_name = f"kernels.{program.suffix}"
-    # Compiled kernels have a number in their name, which comes before the point of the text's.
-    kernel_files = {**dict(sorted(program.binaries.items())), kernel_name: text}
-    total = golden_files.total + weight_files.total + sum(map(len, kernel_files.values()))
+    weight_files, placed = place_weights(programs)
+    kernels: dict[str, bytes] = {}
+    manifests = []
+    for number, (each, weights) in enumerate(zip(programs, placed, strict=True), 1):
+        suffix = f"-{number:05}" if number < len(programs) else ""
+        files, manifest = _manifest(each, weights, weight_files, cases, golden_files, suffix)
+        kernels |= files
+        manifests.append({**manifest, "tool": tool or f"tinyedge {_version()}"})
+    if others:
+        last = variants[-1]
+        manifests[-1]["variant"] = {"name": last.name, "requires": list(last.requires)}
+        manifests[-1]["variants"] = [
+            {"name": each.name, "requires": list(each.requires), "bytes": 0, "sha256": "0" * 64}
+            for each in others
+        ]
+    for manifest in manifests:
+        manifest["features"] = list(features_used(manifest))
+        _self_check(manifest)
 
+    done = 0
+    total = golden_files.total + weight_files.total + sum(map(len, kernels.values()))
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress(done, total)
+
+    written = [*golden_files.write(folder, advance)]
+    for name, data in kernels.items():
+        (folder / name).write_bytes(data)
+        advance(len(data))
+    written += weight_files.write(folder, advance)
+    hashes = {record["name"]: record["sha256"] for record in written}
+    *rest, manifest = manifests
+    for number, other in enumerate(rest):
+        facts = _write_manifest(folder / other_manifest(number), other, hashes)
+        manifest["variants"][number] |= facts
+    _write_manifest(folder / MANIFEST, manifest, hashes)
+    return manifest
+
+
+def _write_manifest(
+    path: Path, manifest: dict[str, Any], hashes: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write a manifest with its files' hashes; gives its own size and hash."""
+    for record in manifest["files"]:
+        record["sha256"] = hashes.get(record["name"], record["sha256"])
+    content = encode(manifest)
+    path.write_bytes(content)
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _manifest(
+    program: Program,
+    weights: Sequence[dict[str, Any]],
+    weight_files: Shards,
+    cases: Sequence[dict[str, Any]],
+    golden_files: Shards,
+    suffix: str,
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """A program's files of kernels, by name, and its manifest, but for features and hashes.
+
+    weights: their records. suffix: of the name of the kernels' file.
+    """
+    program, weights, used = in_order_of_files(program, weights)
+    text, prelude, kernels = _kernel_text(program)
+    # Compiled kernels have a number in their name, which comes before the point of the text's.
+    kernel_files = {
+        **dict(sorted(program.binaries.items())),
+        f"kernels{suffix}.{program.suffix}": text,
+    }
     # File numbers follow the sorted names: goldens, kernels, weights.
-    _renumber((record for case in cases for record in case["inputs"]), 0)
-    _renumber((record for case in cases for record in case["outputs"]), 0)
     first = len(golden_files.parts) + len(kernel_files)
     _renumber([prelude, *kernels], first - 1)
     _renumber((segment for weight in weights for segment in weight["segments"]), first)
+    placeholders = weight_files.placeholders()
     manifest = {
         "format": FORMAT,
         "version": VERSION,
-        "tool": tool or f"tinyedge {_version()}",
         "target": program.target,
         "options": dict(program.options),
         **_records(program),
@@ -86,109 +150,15 @@ def write(
                 {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 for name, data in kernel_files.items()
             ),
-            *weight_files.placeholders(),
+            *(placeholders[number] for number in used),
         ],
     }
     if program.images:
         manifest["images"] = [asdict(image) for image in program.images]
     sizes = (*manifest["arenas"], *weights)
     manifest["peak_bytes"] = sum(record["bytes"] for record in sizes)
-    manifest["features"] = list(features_used(manifest))
     manifest["requirements"] = _merge(requirements(manifest), program.requirements)
-    _self_check(manifest)
-
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress:
-            progress(done, total)
-
-    written = [*golden_files.write(folder, advance)]
-    for name, data in kernel_files.items():
-        (folder / name).write_bytes(data)
-        advance(len(data))
-    written += weight_files.write(folder, advance)
-    hashes = {record["name"]: record["sha256"] for record in written}
-    for record in manifest["files"]:
-        record["sha256"] = hashes.get(record["name"], record["sha256"])
-    (folder / MANIFEST).write_bytes(encode(manifest))
-    return manifest
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Bytes of a file from `offset` on: those of some content from `start` on."""
-
-    offset: int
-    content: Callable[[], Array]
-    start: int
-    bytes: int
-
-
-class _Shards:
-    """Byte strings laid out in files of at most 32 MiB, each part at a multiple of 256 bytes."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.parts: list[list[_Part]] = []
-        self.end = SHARD_BYTES
-        self.total = 0
-
-    def place(
-        self, size: int, content: Callable[[], Array], *, whole: bool
-    ) -> list[dict[str, int]]:
-        """Lay out flat bytes and return their segments; one segment if `whole`.
-
-        size: of the bytes; content: makes them, when they are written.
-        """
-        segments: list[dict[str, int]] = []
-        taken = 0
-        while taken < size or not segments:
-            offset = -(-self.end // ALIGNMENT) * ALIGNMENT
-            room = SHARD_BYTES - offset
-            if not room or (whole and size > room):
-                self.parts.append([])
-                offset, room = 0, SHARD_BYTES
-            part = _Part(offset, content, taken, min(room, size - taken))
-            self.parts[-1].append(part)
-            self.end = offset + part.bytes
-            self.total += part.bytes
-            file = len(self.parts) - 1
-            segments.append({"file": file, "offset": offset, "bytes": part.bytes})
-            taken += part.bytes
-        return segments
-
-    def name(self, number: int) -> str:
-        return f"{self.kind}-{number:05}.bin"
-
-    def placeholders(self) -> list[dict[str, Any]]:
-        """Records of the files, before their hashes are known."""
-        records = []
-        for number, parts in enumerate(self.parts):
-            size = parts[-1].offset + parts[-1].bytes
-            records.append({"name": self.name(number), "bytes": size, "sha256": "0" * 64})
-        return records
-
-    def write(self, folder: Path, advance: Callable[[int], None]) -> Iterable[dict[str, Any]]:
-        made: tuple[Callable[[], Array] | None, Any] = (None, None)  # the last whole content
-        for number, parts in enumerate(self.parts):
-            digest = hashlib.sha256()
-            end = 0
-            with open(folder / self.name(number), "wb") as file:
-                for part in parts:
-                    if part.content is not made[0]:
-                        made = (None, None)  # goes before the next one comes
-                        made = (part.content, part.content())
-                    padding = bytes(part.offset - end)
-                    data = made[1][part.start : part.start + part.bytes].data
-                    for piece in (padding, data):
-                        file.write(piece)
-                        digest.update(piece)
-                    end = part.offset + part.bytes
-                    advance(part.bytes)
-            yield {"name": self.name(number), "sha256": digest.hexdigest()}
+    return kernel_files, manifest
 
 
 def _renumber(records: Iterable[dict[str, int]], first: int) -> None:
@@ -231,45 +201,6 @@ def _version() -> str:
         return metadata.version("tinyedge")
     except metadata.PackageNotFoundError:
         return "0"
-
-
-def _bytes(array: Array) -> Array:
-    """An array's elements as flat little-endian bytes, without a copy where possible."""
-    little = array.dtype.newbyteorder("<")
-    return np.ascontiguousarray(array, dtype=little).reshape(-1).view(np.uint8)
-
-
-def _weight_record(weight: Weight, files: _Shards) -> dict[str, Any]:
-    if weight.content is None:
-        raise InternalError(f"weight {weight.name!r}", "it has no data", id="export.weight")
-    if not callable(weight.content):
-        _weight_bytes(weight)
-    size = padded(weight.bytes)
-    return {
-        "name": _label(weight.name),
-        "dtype": dtypes.written(weight.dtype),
-        "storage": weight.storage,
-        "shape": [integer(size) for size in weight.shape],
-        "bytes": size,
-        "segments": files.place(size, partial(_weight_bytes, weight), whole=False),
-    }
-
-
-def _weight_bytes(weight: Weight) -> Array:
-    """A weight's bytes as the bundle holds them: whole words."""
-    content = weight.data
-    assert content is not None
-    data = _bytes(content)
-    if data.nbytes not in (weight.bytes, padded(weight.bytes)):
-        because = f"it has {data.nbytes} bytes, not {weight.bytes}"
-        raise InternalError(f"weight {weight.name!r}", because, id="export.weight")
-    return pad(data, padded(weight.bytes))
-
-
-def _label(name: str) -> str:
-    """A name that is only shown, as a manifest may hold it."""
-    text = name if name.isprintable() else ascii(name)[1:-1]
-    return (text if len(text) <= LONG else f"{text[: LONG - 3]}...") or "unnamed"
 
 
 def kernel_file(program: Program) -> str:
@@ -442,7 +373,7 @@ def _flatten(steps: Sequence[Step]) -> list[dict[str, Any]]:
     return flat
 
 
-def _golden_record(program: Program, case: Golden, files: _Shards) -> dict[str, Any]:
+def _golden_record(program: Program, case: Golden, files: Shards) -> dict[str, Any]:
     names = [entry.name for entry in program.entries]
 
     def place(data: Array) -> dict[str, int]:
@@ -454,7 +385,7 @@ def _golden_record(program: Program, case: Golden, files: _Shards) -> dict[str, 
                 supported=f"at most {SHARD_BYTES} bytes",
                 next="export without --golden-input",
             )
-        raw = _bytes(data)
+        raw = flat_bytes(data)
         return files.place(raw.nbytes, lambda: raw, whole=True)[0]
 
     def place_input(record: GoldenInput) -> dict[str, int]:

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InputError
-from tinyedge.core.program.program import Entry, Port, Program, State, Symbol, evaluate, launches
-from tinyedge.export.bundle.manifest import INTEGER_LIMIT
+from tinyedge.core.program.program import (
+    Entry,
+    Port,
+    Program,
+    State,
+    Symbol,
+    Variant,
+    evaluate,
+    launches,
+)
+from tinyedge.export.bundle.manifest import INTEGER_LIMIT, MANIFEST, other_manifest
 from tinyedge.export.package.package import Extra
 
 FOLDER = Path(__file__).resolve().parent / "c"
@@ -59,7 +68,8 @@ SLICE = ("AXIS", "START", "SIZE", "OFFSET")
 # Where a name of C cannot begin, or where the runtime's own names do.
 # The last are short names of any model.
 RESERVED = re.compile(
-    r"[0-9]|TE(_|$)|TINYEDGE(_|$)|MODEL_(INPUT|OUTPUT|STATE|ENTRY|SYMBOL|BACKEND|KERNELS|PLAN)(_|$)"
+    r"[0-9]|TE(_|$)|TINYEDGE(_|$)|"
+    r"MODEL_(INPUT|OUTPUT|STATE|ENTRY|SYMBOL|BACKEND|KERNELS|PLAN|VARIANTS)(_|$)"
 )
 
 
@@ -82,33 +92,120 @@ def prefix_of(name: str) -> str:
     return f"MODEL_{plain}" if RESERVED.match(plain) else plain
 
 
-def runtime_files(program: Program, name: str = "model") -> dict[str, Extra]:
+def runtime_files(
+    program: Program, name: str = "model", variants: Sequence[Variant] = ()
+) -> dict[str, Extra]:
     """Name -> file or content of all that a bundle of `program` carries beside its own files.
 
-    name: of the bundle, for the names in its C files.
+    name: of the bundle, for the names in its C files. variants: of a bundle of several programs
+    all of them, the best first; the last is `program`.
     """
     prefix = prefix_of(name)
     backend = BACKENDS[program.target]
     names = (*RUNTIME, *backend.files)
     files: dict[str, Extra] = {f"runtime/{name}": FOLDER / name for name in names}
     files |= {name: FOLDER / name for name in PROGRAM}
-    files["model.h"] = lambda plan: header(program, prefix, plan).encode("ascii")
-    if backend.table:
+    files["model.h"] = lambda plans: header(program, prefix, plans, variants).encode("ascii")
+    if backend.table and not variants:
         files["model.c"] = table(program, prefix).encode("ascii")
+    for number, variant in enumerate(variants):
+        file = f"model_{variant.name}.c" if variant.program is not program else "model.c"
+        files[file] = table_of_variant(variants, number, prefix).encode("ascii")
+    if variants:
+        files["model.mk"] = flags_of_variants(variants).encode("ascii")
     return files
+
+
+# What a C compiler for a kind of processor defines, for the instruction sets that only it has.
+FLAGS = {"neon": "-mfpu=neon"}  # of a compiler, where its name for a set is not -mNAME
+KINDS = {"neon": "defined __ARM_NEON", "": "defined __x86_64__ || defined __i386__"}
+
+
+def flags_of_variants(variants: Sequence[Variant]) -> str:
+    """`model.mk`, for the Makefile: the compiler's flags for each file of kernels."""
+    lines = ["# The flags of each variant's kernels, where the compiler has them."]
+    for variant in variants:
+        file = f"model_{variant.name}" if variant is not variants[-1] else "model"
+        flags = " ".join(FLAGS.get(word, f"-m{word}") for word in variant.requires)
+        lines.append(f"SETS_{file} := {flags}".rstrip())
+    return "\n".join([*lines, ""])
+
+
+def table_of_variant(variants: Sequence[Variant], number: int, prefix: str) -> str:
+    """`model_NAME.c`: what `table` gives, of one of several programs; nothing where it is compiled
+    for another kind of processor.
+    """
+    variant, last = variants[number], number == len(variants) - 1
+    kinds = {KINDS.get(word, KINDS[""]) for word in variant.requires}
+    condition = " || ".join(sorted(kinds)) or "1"
+    names = [_table_name(prefix, each, each is variants[-1]) for each in variants]
+    manifest = MANIFEST if last else other_manifest(number)
+    kernels = "kernels.c" if last else f"kernels-{number + 1:05}.c"
+    needs = ", ".join([*(f'"{word}"' for word in variant.requires), "NULL"])
+    count, lines = _table(variant.program, kernels)
+    lines = [
+        f"/* The kernels of this bundle for {variant.name}, private to this file, and the table of",
+        "   them. */",
+        '#include "model.h"',
+        "",
+        f"static const char *const needs[] = {{{needs}}};",
+        "",
+        f"#if {condition}",
+        *lines,
+        "#define TABLE table",
+        f"#define COUNT {count}",
+        "#else",
+        "#define TABLE NULL",
+        "#define COUNT 0",
+        "#endif",
+        "",
+    ]
+    if last:
+        others = (f"extern const te_kernels {name};" for name in names[:-1])
+        choices = ", ".join([*(f"&{name}" for name in names), "NULL"])
+        lines += [
+            *others,
+            f"static const te_kernels *const choices[] = {{{choices}}};",
+        ]
+    else:
+        lines.append(f"extern const te_kernels {names[number]};")
+    plan = f"{prefix}_PLAN" if last else f"{prefix}_PLAN_{variant.name.upper()}"
+    of = "choices" if last else "NULL"
+    lines += [
+        f'const te_kernels {names[number]} = {{{plan}, TABLE, COUNT, "{variant.name}", '
+        f'"{manifest}", needs, {of}}};',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table_name(prefix: str, variant: Variant, last: bool) -> str:
+    return f"{prefix.lower()}_kernels" + ("" if last else f"_{variant.name}")
 
 
 def table(program: Program, prefix: str) -> str:
     """`model.c`: the kernels, private to one file, and the table of them for te_create."""
+    count, lines = _table(program, "kernels.c")
+    return "\n".join(
+        [
+            "/* The kernels of this bundle, private to this file, and the table of them. */",
+            '#include "model.h"',
+            "",
+            *lines,
+            f"const te_kernels {prefix.lower()}_kernels = {{{prefix}_PLAN, table, {count}}};",
+            "",
+        ]
+    )
+
+
+def _table(program: Program, file: str) -> tuple[int, list[str]]:
+    """How many kernels a program has, and the lines that include them from a file and list them."""
     needs = _needs(program)
     lines = [
-        "/* The kernels of this bundle, private to this file, and the table of them. */",
-        '#include "model.h"',
-        "",
         "/* Declared static here, so that several bundles can be linked into one program. */",
         *(f"static te_function {kernel.name};" for kernel in program.kernels),
         "",
-        '#include "kernels.c"',
+        f'#include "{file}"',
         "",
         "/* What they need of each buffer. */",
     ]
@@ -126,10 +223,8 @@ def table(program: Program, prefix: str) -> str:
         *rows,
         "};",
         "",
-        f"const te_kernels {prefix.lower()}_kernels = {{{prefix}_PLAN, table, {len(rows)}}};",
-        "",
     ]
-    return "\n".join(lines)
+    return len(rows), lines
 
 
 def _needs(program: Program) -> list[tuple[int, ...]]:
@@ -144,14 +239,22 @@ def _needs(program: Program) -> list[tuple[int, ...]]:
     return needs
 
 
-def header(program: Program, prefix: str, plan: str) -> str:
+def header(
+    program: Program, prefix: str, plans: Mapping[str, str], variants: Sequence[Variant] = ()
+) -> str:
     """`model.h`: numbers, sizes and names of this model's inputs, outputs, states and entries.
 
-    plan: the SHA-256 of the bundle's manifest.
+    plans: the SHA-256 of the bundle's manifests, by their names.
     """
+    plan = plans[MANIFEST]
+    others = (
+        f'#define {prefix}_PLAN_{variant.name.upper()} "{plans[other_manifest(number)]}"'
+        for number, variant in enumerate(variants[:-1])
+    )
     lines = [
         *_backend(BACKENDS[program.target], prefix),
         f'#define {prefix}_PLAN "{plan}"',
+        *([f"#define {prefix}_VARIANTS {len(variants)}", *others] if variants else ()),
         "",
         *_ports(f"{prefix}_INPUT", program.inputs, program),
         *_ports(f"{prefix}_OUTPUT", program.outputs, program),

@@ -13,22 +13,31 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
 from tinyedge.core.errors import InputError
-from tinyedge.core.program.program import Program
+from tinyedge.core.program.program import Program, Variant
 from tinyedge.export.bundle.check import FILE_NAME, FORMAT
 from tinyedge.export.bundle.golden import Golden
-from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT
+from tinyedge.export.bundle.manifest import (
+    MANIFEST,
+    OTHER_MANIFEST,
+    SIZE_LIMIT,
+    other_manifest,
+)
 from tinyedge.export.bundle.writing import Progress, write
 from tinyedge.export.package.replace import new_folder, put, remove_left
 from tinyedge.export.package.trust import remember
 from tinyedge.export.stamps import Files, stamp
 
-# A file to copy, content, or content that holds the SHA-256 of the bundle's manifest.
-Extra = Union[Path, bytes, Callable[[str], bytes]]
+# A file to copy, content, or content that holds the SHA-256 of the bundle's manifests, by their
+# names.
+Extra = Union[Path, bytes, Callable[[Mapping[str, str]], bytes]]
 
 
 # What the Makefile of a bundle builds, and the file by which its folder is known.
 BUILT = re.compile(r"build/(run|flags|[a-z0-9_]+\.(o|a|so))")
 BUILD_FLAGS = "build/flags"
+# The kernels of several programs, and the file by which they are known.
+VARIANT_FILE = re.compile(r"model_[a-z0-9_]+\.c")
+VARIANT_FLAGS = "model.mk"
 
 
 def write_bundle(
@@ -41,9 +50,11 @@ def write_bundle(
     force: bool = False,
     inputs: Files | None = None,
     progress: Progress | None = None,
+    variants: Sequence[Variant] = (),
 ) -> Path:
     """Write a program as a bundle at `out` and return its path.
 
+    variants: of a bundle of several programs all of them, the best first; the last is `program`.
     extras: what a target's user needs beside it (runtime, page, headers) by name, which may hold
     folders. progress(done, total) counts bytes. An existing bundle is replaced, with what its
     Makefile built; with force=True even if it holds files that this export does not write, but
@@ -65,13 +76,14 @@ def write_bundle(
         check(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(place) as folder:
-            write(program, folder, goldens=goldens, tool=tool, progress=progress)
-            plan = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+            write(program, folder, goldens=goldens, tool=tool, progress=progress, variants=variants)
+            names = [MANIFEST, *map(other_manifest, range(len(variants) - 1))]
+            plans = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
             for name, source in content.items():
-                _add(folder / name, source(plan) if callable(source) else source)
+                _add(folder / name, source(plans) if callable(source) else source)
             _check_unchanged(inputs or {})
             put(folder, place, check)
-            remember(plan)
+            remember(plans[MANIFEST])
     except OSError as error:
         moved = error.errno == errno.EXDEV  # a folder of an image's lower layer
         raise InputError(
@@ -115,10 +127,15 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
+def _is_own(name: str) -> bool:
+    """Whether a file has a name that only a bundle's own files have, but for the manifest."""
+    return bool(FILE_NAME.fullmatch(name) or OTHER_MANIFEST.fullmatch(name))
+
+
 def _check_name(name: str) -> None:
     parts = PurePosixPath(name).parts
     usual = all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", part) for part in parts)
-    reserved = name == MANIFEST or FILE_NAME.fullmatch(name)
+    reserved = name == MANIFEST or _is_own(name)
     if not parts or not usual or reserved or "/".join(parts) != name:
         raise InputError(f"extra file {name!r}", "a bundle cannot hold it", id="export.extra")
 
@@ -213,7 +230,10 @@ def _check_replaced(
     known = {MANIFEST, *extras}
     if BUILD_FLAGS in names:
         known.update(name for name in names if BUILT.fullmatch(name))
-    foreign = sorted(name for name in names if name not in known and not FILE_NAME.fullmatch(name))
+    if VARIANT_FLAGS in names and _manifest(found).get("target") == target:
+        known.update(name for name in names if VARIANT_FILE.fullmatch(name))
+        known.add(VARIANT_FLAGS)
+    foreign = sorted(name for name in names if name not in known and not _is_own(name))
     if foreign and not force:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         files = f"{', '.join(foreign[:3])}{more}"

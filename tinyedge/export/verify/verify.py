@@ -84,17 +84,19 @@ def verify(
     run: Run | None = None,
     reset: Callable[[], None] | None = None,
     get_state: Callable[[str], Array] | None = None,
+    variant: str = "",
 ) -> Report:
     """Run a bundle on a device and compare with its goldens and, given `against`, with onnxruntime.
 
     against: the ONNX model the bundle was exported from, or models by entry; each is compared on
     fresh inputs, at the greatest and at the least sizes. Where the bundle keeps states, a sequence
     of runs is compared, with the states at its end, and the model gets the states as inputs. run,
-    reset, get_state: what replays the program in place of a Replay on `device`. Raises BundleError
+    reset, get_state: what replays the program in place of a Replay on `device`. variant: which of
+    several programs of the bundle; default: that of its manifest.json. Raises BundleError
     for a damaged bundle, DeviceError without a device, InputError when there is nothing to compare
     or onnxruntime is not installed.
     """
-    bundle = read(path)
+    bundle = read(path, choose=(lambda *_: variant) if variant else None)
     goldens = bundle.goldens()
     models = against if isinstance(against, Mapping) else {"": against} if against else {}
     if not goldens and not models:

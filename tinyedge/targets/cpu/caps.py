@@ -36,5 +36,14 @@ PROFILES = {
     "neon": replace(DEFAULT, vector=4, max_vector_registers=32),
 }
 
+# The instruction sets of each, for a bundle that holds several, as flags of C compilers name them.
+# "sse" runs on all processors.
+REQUIRES: dict[str, tuple[str, ...]] = {
+    "default": ("avx2", "fma", "f16c"),
+    "sse": (),
+    "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"),
+    "neon": ("neon",),
+}
+
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS: dict[str, str] = {}

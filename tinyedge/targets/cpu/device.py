@@ -287,6 +287,14 @@ def open(
     return CpuDevice(compilers.find(compiler), optimization, count, folder, guard, little_work)
 
 
+def lacking(requires: Sequence[str]) -> list[str]:
+    """Those of some instruction sets that this processor lacks. Raises DeviceError if there is no C
+    compiler.
+    """
+    has = pools.functions(compilers.find(), cached=True).has if requires else None
+    return [word for word in requires if has is not None and not has(word.encode("ascii"))]
+
+
 def devices() -> list[DeviceInfo]:
     """The processor, if there is a C compiler."""
     try:

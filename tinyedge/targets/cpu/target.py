@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyedge.core.compiler.target import Target
-from tinyedge.targets.cpu.caps import PROFILES
+from tinyedge.targets.cpu.caps import PROFILES, REQUIRES
 from tinyedge.targets.cpu.render import prelude, render
 
 TARGET = Target(
@@ -13,4 +13,5 @@ TARGET = Target(
     prelude=prelude(),
     suffix="c",
     runtime="c",
+    requires=REQUIRES,
 )

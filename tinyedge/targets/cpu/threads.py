@@ -1,7 +1,7 @@
 """Launches and copies run by the C runtime's own threads, for the cpu device.
 
-What waits for what, and who runs which part, is decided by C files that bundles carry, too; here
-they are compiled as they are and called through ctypes.
+What waits for what, who runs which part, and which instruction sets the processor has, is decided
+by C files that bundles carry, too; here they are compiled as they are and called through ctypes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tinyedge.targets.cpu.compiler import Compiler, Library, Unit, build, cache_
 
 # Files of the C runtime, by path: this room imports nothing of export.
 FOLDER = Path(__file__).resolve().parents[2] / "export" / "package" / "c"
-FILES = ("tinyedge_cpu_tasks.c", "tinyedge_cpu_threads.c")
+FILES = ("tinyedge_cpu_tasks.c", "tinyedge_cpu_threads.c", "tinyedge_cpu_features.c")
 
 # Without pthread there is one thread.
 FLAGS = ("-O2", "-DTINYEDGE_NO_THREADS") if os.name == "nt" else ("-O2", "-pthread")
@@ -79,6 +79,8 @@ class Functions:
         self.run = library["te_pool_run"]
         self.stop = library["te_pool_stop"]
         self.run.restype = self.stop.restype = None
+        self.has = library["te_processor_has"]
+        self.has.restype, self.has.argtypes = ctypes.c_bool, [ctypes.c_char_p]
 
 
 @lru_cache

@@ -2,12 +2,13 @@
 Run this bundle, and no other, from the command line. Without --input the inputs are generated.
 
     run [BUNDLE] [--input NAME=FILE] [--output NAME=FILE] [--entry NAME] [--symbol NAME=N]
-        [--device DEVICE] [--cache FOLDER] [--threads N]
+        [--device DEVICE] [--cache FOLDER] [--threads N] [--variant NAME]
         [--loop N] [--hz RATE] [--profile] [--memory] [--self-test] [--help]
 
 BUNDLE is the folder, by default the current one. Files are .npy, or raw little-endian elements.
 --device: its number, or a part of its name. --cache: a folder for the kernels that the driver
-compiled. --threads: of the cpu. --loop N runs N times and prints p50, p99 and the greatest latency;
+compiled. --threads: of the cpu. --variant: of several programs that the bundle holds, which to run
+in place of the best for this processor. --loop N runs N times and prints p50, p99 and the greatest latency;
 with --hz at that rate, and counts the runs that ended after the next one was due. Exit: 0 all is
 well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 */
@@ -32,7 +33,7 @@ typedef struct pair {
 } pair;
 
 typedef struct arguments {
-    const char *folder, *entry, *device, *cache;
+    const char *folder, *entry, *device, *cache, *variant;
     pair inputs[MOST], outputs[MOST], symbols[MOST];
     int input_count, output_count, symbol_count, threads;
     long loop;
@@ -90,6 +91,7 @@ static void help(void) {
          "  --device DEVICE                its number, or a part of its name\n"
          "  --cache FOLDER                 keep the kernels that the driver compiled there\n"
          "  --threads N                    of the cpu\n"
+         "  --variant NAME                 of several programs, which; default: the best\n"
          "  --loop N, --hz RATE            run N times, at a rate: latencies, missed deadlines\n"
          "  --profile                      time of each kernel\n"
          "  --memory                       what will be allocated\n"
@@ -115,6 +117,7 @@ static arguments parse(int count, char **words) {
             else if (!strcmp(word, "--entry")) a.entry = next;
             else if (!strcmp(word, "--device")) a.device = next;
             else if (!strcmp(word, "--cache")) a.cache = next;
+            else if (!strcmp(word, "--variant")) a.variant = next;
             else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1);
             else if (!strcmp(word, "--loop")) a.loop = (long)number(next, 1);
             else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
@@ -401,12 +404,29 @@ static void note(void *folder, te_status status, const char *text) {
     if (status == TE_DEVICE_CACHE) fprintf(stderr, "note: %s: %s\n", (const char *)folder, text);
 }
 
+/* The kernels to run: of a bundle of several programs those that suit the processor. */
+static const te_kernels *kernels_of(const arguments *a) {
+#ifdef MODEL_VARIANTS
+    te_error error;
+    const te_kernels *kernels = te_choose(MODEL_KERNELS, a->variant, &error);
+    if (!kernels) stop(error.status == TE_API_ARGUMENT ? USAGE : REFUSED, error.text, "");
+    if (a->self_test || a->loop) printf("variant %s\n", kernels->variant);
+    return kernels;
+#else
+    if (a->variant) stop(USAGE, "the bundle has no variants", "--variant");
+    return MODEL_KERNELS;
+#endif
+}
+
 int main(int count, char **words) {
     const arguments a = parse(count, words);
-    const te_open_options open = {.size = sizeof open, .folder = a.folder, .plan = MODEL_PLAN,
+    const te_kernels *kernels = kernels_of(&a);
+    const te_open_options open = {.size = sizeof open, .folder = a.folder,
+                                  .plan = kernels ? kernels->plan : MODEL_PLAN,
+                                  .manifest = kernels ? kernels->manifest : NULL,
                                   .logger = {note, (void *)(uintptr_t)a.cache}};
     const te_context_options options = {.size = sizeof options, .backend = MODEL_BACKEND,
-                                        .kernels = MODEL_KERNELS, .threads = a.threads,
+                                        .kernels = kernels, .threads = a.threads,
                                         .profile = a.profile, .cuda = {.device = a.device},
                                         .opencl = {.device = a.device, .cache_folder = a.cache}};
     te_model *model;

@@ -168,13 +168,14 @@ te_status te_check_plan(const te_model *model, const char *plan, te_error *error
 
 static te_status read_manifest(te_model *model, te_error *error) {
     const te_reader *reader = &model->reader;
-    const int64_t size = reader->size(reader->user, "manifest.json");
-    TE_NEED(size >= 0, TE_MANIFEST_MISSING, "manifest.json cannot be read");
+    const char *name = model->open.manifest ? model->open.manifest : "manifest.json";
+    const int64_t size = reader->size(reader->user, name);
+    TE_NEED(size >= 0, TE_MANIFEST_MISSING, "%s cannot be read", name);
     TE_NEED(size <= TE_MANIFEST_LIMIT, TE_MANIFEST_SIZE, "the manifest has more than 16 MiB");
     model->text_bytes = (size_t)size + 1;
     TE_TAKE(model->text, &model->allocator, model->text_bytes);
-    TE_NEED(!size || !reader->read(reader->user, "manifest.json", 0, model->text, (size_t)size),
-            TE_MANIFEST_MISSING, "manifest.json cannot be read");
+    TE_NEED(!size || !reader->read(reader->user, name, 0, model->text, (size_t)size),
+            TE_MANIFEST_MISSING, "%s cannot be read", name);
     te_sha256 hash;
     te_sha256_start(&hash);
     te_sha256_add(&hash, model->text, (size_t)size);

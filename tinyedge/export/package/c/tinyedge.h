@@ -109,7 +109,8 @@ typedef enum te_status {
     TE_DEVICE_MISSING,    /* device.missing: no driver, or it finds no device */
     TE_DEVICE_ADAPTER,    /* device.adapter: no device of that number or name */
     TE_DEVICE_ARCH,       /* device.arch: the bundle has no code for the device's architecture */
-    TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle */
+    TE_DEVICE_LIMITS,     /* device.limits: the device is too small for the bundle, or lacks what
+                             it requires */
     TE_DEVICE_IMAGE,      /* device.image: other rows than asked for; a buffer for an image */
     TE_DEVICE_DRIVER,     /* device.driver: a call of the driver failed */
     TE_DEVICE_THREADS,    /* device.threads: a thread could not be started */
@@ -190,6 +191,7 @@ typedef struct te_open_options {
     te_logger logger;
     bool any_target; /* also verify bundles that no backend of this library runs */
     const char *plan; /* PNET_PLAN of model.h: the only manifest to take; NULL: any */
+    const char *manifest; /* its file, of a bundle of several programs; default: manifest.json */
 } te_open_options;
 
 /* Verify a bundle in the order of its format's checks, and load its weights. With `plan`, the
@@ -301,7 +303,31 @@ typedef struct te_kernels {
     const char *plan;
     const te_kernel *table;
     size_t count;
+    /* Of a bundle of several programs: */
+    const char *variant;                     /* what this one is called */
+    const char *manifest;                    /* the file that `plan` is of */
+    const char *const *needs;                /* instruction sets, then NULL */
+    const struct te_kernels *const *choices; /* all of the bundle, the best first, then NULL */
 } te_kernels;
+
+/* Of a bundle of several programs, exported with `--profile sse,default,avx512`, the one to open
+   and create: the best whose instruction sets this processor has, or the one of that name.
+
+       const te_kernels *kernels = te_choose(PNET_KERNELS, NULL, &error);
+       if (!kernels) return puts(error.text);
+       te_open_options open = {
+           .size = sizeof open, .folder = "pnet.tinyedge", .plan = kernels->plan,
+           .manifest = kernels->manifest};
+       te_context_options options = {.size = sizeof options, .backend = te_cpu(),
+                                     .kernels = kernels};
+
+   NULL, and device.limits, if the processor lacks what it needs, api.argument if there is none of
+   that name. Without this the last of them, PNET_PLAN in manifest.json, is run; te_create refuses
+   kernels that the processor does not have the instructions of. Of a bundle of one program, that. */
+const te_kernels *te_choose(const te_kernels *kernels, const char *name, te_error *error);
+
+/* Whether the processor, and the system on it, has an instruction set: "avx2". */
+bool te_processor_has(const char *instructions);
 
 /* Programs as the driver compiled them, kept between runs of the program. read: fill `into` with
    at most `bytes` of what is kept under a key, and return how many that is, or -1; `into` NULL

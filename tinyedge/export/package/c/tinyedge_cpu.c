@@ -100,6 +100,7 @@ static te_status find_kernels(te_context *context, cpu *device, te_error *error)
     TE_NEED(kernels && (kernels->table || !kernels->count) && kernels->plan, TE_API_ARGUMENT,
             "the cpu backend needs compiled kernels");
     TE_TRY(te_check_plan(model, kernels->plan, error));
+    TE_TRY(te_check_needs(kernels, error));
     for (uint32_t i = 0; i < TOTAL(KERNELS); i++) {
         const char *name = model->kernels[i].entry.at;
         device->kernels[i] = find(kernels, name, i);

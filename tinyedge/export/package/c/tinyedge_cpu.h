@@ -62,6 +62,9 @@ typedef struct te_pool {
 #endif
 } te_pool;
 
+/* TE_DEVICE_LIMITS where the processor lacks instruction sets that kernels need. */
+te_status te_check_needs(const te_kernels *kernels, te_error *error);
+
 int te_processors(void); /* of the machine; a great number where it does not say */
 
 /* Start threads - 1 workers, in memory of te_pool_bytes. false: one could not be started;

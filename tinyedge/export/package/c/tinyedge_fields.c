@@ -105,7 +105,7 @@ typedef struct walk {
     const char *end;  /* what follows the value just checked */
     te_error *error;
     te_model *model; /* to fill; NULL in the first walk */
-    bool images;     /* whether the manifest has records of images */
+    bool images, variants; /* whether the manifest has records of these */
 } walk;
 
 /* to: where the value goes, NULL for nowhere. */
@@ -240,8 +240,12 @@ static te_status check_array(walk *walk, const char *p, type type, const char *w
 
 /* The member that a record must have next; NULL at its end. */
 static const member *wanted_from(const walk *walk, const member *at) {
-    while (!walk->images && (at->type == IMAGES || at->type == IMAGE_LIMIT)) at++;
-    return at->key == HEAD ? NULL : at;
+    for (; at->key != HEAD; at++) {
+        const bool images = at->type == IMAGES || at->type == IMAGE_LIMIT;
+        const bool variants = at->type == VARIANT || at->type == VARIANTS;
+        if ((walk->images || !images) && (walk->variants || !variants)) return at;
+    }
+    return NULL;
 }
 
 static const member *members_of(type type) {
@@ -318,16 +322,21 @@ static te_status check(walk *walk, const char *p, type type, const char *where, 
     return TE_OK;
 }
 
-te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
-    walk walk = {.totals = totals, .error = error, .images = te_lists_feature(manifest, "images")};
+static walk begin(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
     memset(totals, 0, TE_TOTALS * sizeof *totals);
+    return (walk){.totals = totals, .error = error, .images = te_lists_feature(manifest, "images"),
+                  .variants = te_lists_feature(manifest, "variants")};
+}
+
+te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
+    walk walk = begin(manifest, totals, error);
     return check(&walk, manifest, ROOT, "manifest", NULL);
 }
 
 te_status te_fill_records(te_model *model, te_error *error) {
-    uint32_t totals[TE_TOTALS] = {0};
-    walk walk = {.totals = totals, .error = error, .model = model,
-                 .images = te_lists_feature(model->text, "images")};
+    uint32_t totals[TE_TOTALS];
+    walk walk = begin(model->text, totals, error);
+    walk.model = model;
     /* Expressions need the names of symbols, which come behind them. */
     TE_TRY(check(&walk, te_member(model->text, "symbols"), SYMBOLS, "symbols", NULL));
     memset(totals, 0, sizeof totals);

@@ -8,10 +8,11 @@
     X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops) X(format) X(golden) X(grid) \
     X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs) X(invocations) \
     X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset) X(op) \
-    X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(seed) X(segments) \
-    X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) X(states) X(step) \
-    X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) X(update) X(version) \
-    X(weight) X(weights) X(width) X(workgroup) X(workgroup_bytes) X(workgroups) \
+    X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(requires) X(seed) \
+    X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) X(states) \
+    X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) X(update) \
+    X(variant) X(variants) X(version) X(weight) X(weights) X(width) X(workgroup) \
+    X(workgroup_bytes) X(workgroups) \
 
 typedef struct keys {
     KEYS(FIELD_OF)
@@ -23,14 +24,15 @@ typedef enum type {
     SEED, REPEATS, GOLDEN_BOUND, ANY_TEXT, SHORT_TEXT, TARGET_TEXT, NAME, TYPE_WORD, IDENTIFIER,
     SHA256, FLAG, IMAGE_DTYPE, UPDATE, ACCESS, DTYPE, DECLARED, EXPRESSION, STEP, SHAPE, SLICES,
     PORTS, RANGE_OF_STEPS, WEIGHT_SHAPE, SEGMENTS, WORKGROUP, BINDINGS, MOVES, BOUND, GRID, NODES,
-    GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, FEATURES, SYMBOLS, INPUTS, OUTPUTS, STATES,
-    ENTRIES, ARENAS, BUFFERS, IMAGES, WEIGHTS, KERNELS, STEPS, GOLDENS, FILES, FREE, SYMBOL,
-    SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING, KERNEL, GOLDEN_INPUT,
-    GOLDEN_OUTPUT, GOLDEN, FILE_, LAUNCH, COPY, LOOP, REQUIREMENTS, ROOT,
+    GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, REQUIRES, FEATURES, SYMBOLS, INPUTS, OUTPUTS,
+    STATES, ENTRIES, ARENAS, BUFFERS, IMAGES, WEIGHTS, KERNELS, STEPS, GOLDENS, FILES, VARIANTS,
+    FREE, SYMBOL, SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING, KERNEL,
+    GOLDEN_INPUT, GOLDEN_OUTPUT, GOLDEN, FILE_, VARIANT, OTHER, LAUNCH, COPY, LOOP, REQUIREMENTS,
+    ROOT,
 } type;
 
-static const char features[][8] = {
-    "count", "entries", "images", "loop", "state", "symbols",
+static const char features[][9] = {
+    "count", "entries", "images", "loop", "state", "symbols", "variants",
 };
 
 static const char operators[][9] = {
@@ -81,6 +83,7 @@ static const rule rules[FREE - ANY_TEXT] = {
     RULE(GOLDEN_SYMBOLS, 0, 32, SIZE, TE_N_GOLDEN_SYMBOLS),
     RULE(GOLDEN_INPUTS, 0, 1024, GOLDEN_INPUT, TE_N_GOLDEN_INPUTS),
     RULE(GOLDEN_OUTPUTS, 0, 1024, GOLDEN_OUTPUT, TE_N_GOLDEN_OUTPUTS),
+    RULE(REQUIRES, 0, 32, TYPE_WORD, 0),
     RULE(FEATURES, 0, 64, SHORT_TEXT, 0),
     RULE(SYMBOLS, 0, 32, SYMBOL, TE_N_SYMBOLS),
     RULE(INPUTS, 0, 1024, PORT, TE_N_INPUTS),
@@ -95,6 +98,7 @@ static const rule rules[FREE - ANY_TEXT] = {
     RULE(STEPS, 0, 262144, STEP, TE_N_STEPS),
     RULE(GOLDENS, 0, 64, GOLDEN, TE_N_GOLDENS),
     RULE(FILES, 0, 4096, FILE_, TE_N_FILES),
+    RULE(VARIANTS, 1, 8, OTHER, 0),
 };
 
 static const member members[] = {
@@ -159,6 +163,10 @@ static const member members[] = {
     {HEAD, FILE_, 0},
     AS(file_record, bytes, NUMBER, bytes), AS(file_record, name, ANY_TEXT, name),
     AS(file_record, sha256, SHA256, sha256),
+    {HEAD, VARIANT, 0},
+    SKIP(name, TYPE_WORD), SKIP(requires, REQUIRES),
+    {HEAD, OTHER, 0},
+    SKIP(bytes, NUMBER), SKIP(name, TYPE_WORD), SKIP(requires, REQUIRES), SKIP(sha256, SHA256),
     {HEAD, LAUNCH, 0},
     AS(step_record, buffers, BOUND, first_buffer), AS(step_record, flops, NUMBER, flops),
     AS(step_record, grid, GRID, sizes), AS(step_record, kernel, INDEX, kernel),
@@ -183,6 +191,7 @@ static const member members[] = {
     SKIP(outputs, OUTPUTS), SKIP(peak_bytes, NUMBER), AS(model, prelude, RANGE, prelude),
     AS(model, requirements, REQUIREMENTS, requirements), SKIP(states, STATES), SKIP(steps, STEPS),
     SKIP(symbols, SYMBOLS), AS(model, target, TARGET_TEXT, target), SKIP(tool, SHORT_TEXT),
-    SKIP(version, NUMBER), SKIP(weights, WEIGHTS),
+    SKIP(variant, VARIANT), SKIP(variants, VARIANTS), SKIP(version, NUMBER),
+    SKIP(weights, WEIGHTS),
     {HEAD, FREE, 0},
 };
