@@ -20,6 +20,7 @@ const MODULES = [
   "memory",
   "pipelines",
   "replay",
+  "turns",
   "start",
   "model",
 ];
@@ -37,15 +38,19 @@ const whole = texts
   .join("\n")
   .replace(/^export \{.*;$/gm, "");
 
+// Both files get what they share under the same short names.
+const nameCache = {};
+
 async function write(name, text) {
   const {code} = await minify(text, {
     module: true,
     ecma: 2020,
+    nameCache,
     // Properties that nobody else sees.
     mangle: {
       properties: {
         regex:
-          /^(bridge|cause|check|describe|encoder|given|group|grouped|kept|key|layouts|owns|parsed|pass|pipeline|pipelined|pool|ranges|readback|reads|sizes|sizeTable|space|stored|to|writes|written)$/,
+          /^(base|bridge|cause|check|chosen|core|describe|encoder|enqueue|fail|fetchFile|generated|given|group|grouped|kept|key|layouts|owns|parsed|pass|pipeline|pipelined|plan|pool|ranges|readback|reads|replay|restore|sizeTable|sizes|space|stage|stored|theirs|to|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.

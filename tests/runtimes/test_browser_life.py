@@ -50,6 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_bundle(programs.addition(TARGET), root / "addition")
     write_bundle(programs.counter(TARGET), root / "counter")
     write_bundle(programs.symbolic(TARGET), root / "symbolic")
+    write_bundle(programs.repeat(TARGET), root / "repeat")
     shutil.copytree(root / "addition", root / "corrupted")
     weights = root / "corrupted" / "weights-00000.bin"
     content = bytearray(weights.read_bytes())
@@ -87,6 +88,135 @@ def test_overlapping_runs_happen_in_order(page: Any) -> None:
         """,
     )
     assert got == [11, 13, 16, 20, 25]
+
+
+# What is submitted, read and made to be read, in order.
+WATCHED = """
+const events = [];
+const watch = (type, name, say) => {
+  const {[name]: was} = type.prototype;
+  type.prototype[name] = function (...given) {
+    if (name !== "createBuffer" || /readback/.test(given[0].label)) events.push(say);
+    return was.apply(this, given);
+  };
+};
+watch(GPUQueue, "submit", "submit");
+watch(GPUBuffer, "getMappedRange", "read");
+watch(GPUDevice, "createBuffer", "make");
+"""
+
+
+def test_two_runs_are_in_flight(page: Any) -> None:
+    """A second run is given before the first is read, a third only after. Its place to read is made
+    for it, once.
+    """
+    got = evaluate(
+        page,
+        """
+        const model = await load("/counter/"), x = new Float32Array(64);
+        await model.run({x});
+        """
+        + WATCHED
+        + """
+        const runs = [];
+        for (let i = 1; i <= 4; i++) {
+          x.fill(i);
+          runs.push(model.run({x}));
+        }
+        x.fill(1000);
+        const totals = (await Promise.all(runs)).map(({total}) => total.data[63]);
+        const crowd = events.splice(0);
+        for (let i = 0; i < 2; i++) await model.run({x: x.fill(0)});
+        return [totals, crowd, events];
+        """,
+    )
+    totals, crowd, alone = got
+    assert totals == [11, 13, 16, 20]
+    assert crowd.count("make") == 1
+    ahead = [crowd[:n].count("submit") - crowd[:n].count("read") for n in range(len(crowd) + 1)]
+    assert max(ahead) == 2 and ahead[-1] == 0
+    assert alone == ["submit", "read"] * 2
+
+
+def test_runs_in_flight_keep_their_sizes(page: Any) -> None:
+    """Runs of different sizes overlap: each has those of its own inputs."""
+    got = evaluate(
+        page,
+        """
+        const model = await load("/symbolic/"), bias = {data: new Float32Array(16), shape: [16]};
+        const one = (rows) => model.run({
+          x: {data: new Float32Array(rows * 16).fill(rows), shape: [rows, 16]}, bias,
+        });
+        const all = await Promise.all([8, 2, 5, 8, 1].map(one));
+        return all.map(({y}) => [y.shape, Array.from(new Set(y.data))]);
+        """,
+    )
+    assert got == [[[rows * 16], [2 * rows]] for rows in (8, 2, 5, 8, 1)]
+
+
+def test_runs_with_loops_overlap(page: Any) -> None:
+    """A loop waits for its condition between its submissions: no other run gets in between."""
+    got = evaluate(
+        page,
+        """
+        const model = await load("/repeat/"), x = new Float32Array(64);
+        const one = (n) => model.run({x: x.fill(10 * n), n: [n]});
+        const all = await Promise.all([3, 0, 5, 1].map(one));
+        return all.map(({x_out, left}) => [x_out.data[5], Number(left.data[0])]);
+        """,
+    )
+    assert got == [[33, 0], [0, 0], [55, 0], [11, 0]]
+
+
+def test_a_fault_of_one_run_in_flight_is_its_own(page: Any) -> None:
+    got = evaluate(
+        page,
+        """
+        const model = await load("/addition/"), {device} = model;
+        const gone = device.createBuffer({size: 1024, usage: GPUBufferUsage.COPY_SRC});
+        gone.destroy();
+        const bad = {a: gone, "b:0": fill(1)}, all = [add(1, 2), bad, add(3, 4), bad, add(5, 6)];
+        const settled = await Promise.allSettled(all.map((inputs) => model.run(inputs)));
+        const after = await model.run(add(7, 8));
+        return [settled.map((r) => r.value?.c.data[1] ?? r.reason.id), after.c.data[1]];
+        """,
+    )
+    assert got == [[4, "run.input.buffer", 8, "run.input.buffer", 12], 16]
+
+
+@pytest.mark.parametrize("how", ["model.dispose()", "model.device.destroy()"])
+def test_the_end_of_runs_in_flight(page: Any, how: str) -> None:
+    """Disposed or lost while two runs are in flight and two wait: all are told so, in time."""
+    got = evaluate(
+        page,
+        """
+        const model = await load("/counter/"), x = new Float32Array(64);
+        await Promise.all([model.run({x}), model.run({x})]);
+        const runs = [1, 2, 3, 4].map(() => idOf(model.run({x})));
+        await Promise.resolve();
+        HOW;
+        return [await Promise.all(runs), await idOf(model.reset())];
+        """.replace("HOW", how),
+    )
+    fault = "run.disposed" if "dispose" in how else "device.lost"
+    assert got == [[fault] * 4, fault]
+
+
+def test_no_memory_for_a_second_place_to_read(page: Any) -> None:
+    """The run that would need it says so; the others, before and after, are done."""
+    got = evaluate(
+        page,
+        """
+        const model = await load("/addition/"), {createBuffer} = GPUDevice.prototype;
+        GPUDevice.prototype.createBuffer = function (descriptor) {
+          GPUDevice.prototype.createBuffer = createBuffer;
+          return this.createBuffer({...descriptor, size: 2 ** 45});
+        };
+        const settled = await Promise.allSettled([1, 3, 5].map((n) => model.run(add(n, n + 1))));
+        return settled.map((r) => r.value?.c.data[1] ?? r.reason.id);
+        """,
+    )
+    assert got == [4, "device.memory", 12]
 
 
 def test_a_failed_run_does_not_stop_the_next(page: Any) -> None:

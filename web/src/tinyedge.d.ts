@@ -135,7 +135,7 @@ export interface Model {
     submits: number;
     uniformWrites: number;
   }>;
-  /** Runs the model once, which updates its states. Runs asked for while another is going on happen in order. */
+  /** Runs the model once, which updates its states. Runs asked for while another is going on happen in order, two in flight. */
   run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
   /** Generated inputs, the same everywhere for the same seed. */
   example(options?: {

@@ -65,7 +65,7 @@ export async function openDevice(requiredLimits) {
       "device.webgpu",
       subject,
       globalThis.isSecureContext === false ? "only https and localhost have it" : "it is not here",
-      "use a new Chrome, Edge or Safari; Firefox on Linux needs dom.webgpu.enabled",
+      "use a new Chrome, Edge, Safari or Firefox",
     );
   }
   const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});

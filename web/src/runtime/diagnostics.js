@@ -27,23 +27,21 @@ function compare(actual, expected, stride, tolerance, dtype) {
 }
 
 /**
- * Run a bundle's goldens and compare.
- * @param {Record<string, any>} m the manifest
- * @param {(file: any) => Promise<Uint8Array<ArrayBuffer>>} fetchFile
- * @param {(work: (model: {
- *   restore(): Promise<void>,
- *   example(golden: any, step: number): Record<string, any>,
- *   run(inputs: Record<string, any>, entry: string, symbols: Record<string, number>): Promise<any>,
- * }) => Promise<any>) => Promise<any>} alone does work between the runs of others
+ * Run a bundle's goldens and compare, between the runs of others.
+ * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
-export async function verify(m, fetchFile, alone) {
-  const files = [];
+export async function verify(model, options) {
+  const {core, base, enqueue, chosen, fetchFile, generated, plan, replay, restore} = model,
+    {signal} = chosen(options, ["signal"]),
+    m = core.parsed,
+    received = (count) => void (core.stats.bytesFetched += count),
+    files = [];
   for (const [i, file] of m.files.entries())
-    if (file.name.startsWith("golden")) files[i] = await fetchFile(file);
+    if (file.name.startsWith("golden")) files[i] = await fetchFile(base, file, signal, received);
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));
-  return alone(async ({restore, example, run}) => {
+  return enqueue(async ({readback}) => {
     const cases = [];
     for (const golden of m.golden) {
       const {seed, made} = golden,
@@ -51,14 +49,14 @@ export async function verify(m, fetchFile, alone) {
         entry = m.entries[golden.entry],
         symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
       let results = {};
-      await restore();
+      await restore(core);
       for (let step = 0; step < golden.steps; step++) {
-        const inputs = example(golden, step);
+        const inputs = generated(m, golden, step);
         golden.inputs.forEach((v, n) => {
           const input = inputs[m.inputs[entry.inputs[n]].name];
           if (v.file >= 0) input.data = stored(v, input.data);
         });
-        results = await run(inputs, entry.name, symbols);
+        results = await replay(core, plan(core, inputs, entry.name, symbols), [], {readback});
       }
       const outputs = entry.outputs.map((i, n) => {
         const {name, dtype} = m.outputs[i],
@@ -69,31 +67,34 @@ export async function verify(m, fetchFile, alone) {
       const passed = outputs.every((output) => output.passed);
       cases.push({entry: entry.name, seed, made, tolerance, passed, outputs});
     }
-    await restore();
+    await restore(core);
     return {passed: cases.every(({passed}) => passed), cases};
   });
 }
 
 /**
  * The GPU's time for each launch of one run, as far as 2048 launches.
- * @param {(id: string, subject: string, because: string, next: string) => never} fail
- * @param {GPUDevice} device @param {any[]} kernels
- * @param {(describe: (step: any) => GPUComputePassDescriptor) => Promise<any>} run which asks for each launch's pass
- * @param {(encoder: GPUCommandEncoder, size: number, readback: {buffer: GPUBuffer}) => Promise<ArrayBuffer>} submit
+ * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
-export async function profile(fail, device, kernels, run, submit) {
+export async function profile(model, options, inputs) {
+  const {core, enqueue, fail, chosen, plan, replay, submit} = model,
+    {entry, symbols} = chosen(options, ["entry", "symbols"]),
+    planned = plan(core, inputs, entry, symbols),
+    {kernels} = core.parsed;
+  /** @type {GPUDevice} */
+  const device = core.device;
   if (!device.features.has("timestamp-query"))
     fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
-  const count = 4096,
-    size = 8 * count,
-    {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage,
-    create = (usage) => device.createBuffer({label: "tinyedge timestamps", size, usage});
-  const querySet = device.createQuerySet({type: "timestamp", count}),
-    resolved = create(QUERY_RESOLVE | COPY_SRC),
-    mapped = create(MAP_READ | COPY_DST),
-    launches = [];
-  try {
-    await run(({kernel, nodes, flops}) => {
+  const work = async ({readback}) => {
+    const count = 4096,
+      size = 8 * count,
+      {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage,
+      create = (usage) => device.createBuffer({label: "tinyedge timestamps", size, usage});
+    const querySet = device.createQuerySet({type: "timestamp", count}),
+      resolved = create(QUERY_RESOLVE | COPY_SRC),
+      mapped = create(MAP_READ | COPY_DST),
+      launches = [];
+    const describe = ({kernel, nodes, flops}) => {
       const n = 2 * launches.length;
       if (n === count) return {};
       launches.push({kernel: kernels[kernel].entry, nodes, flops});
@@ -104,16 +105,20 @@ export async function profile(fail, device, kernels, run, submit) {
           endOfPassWriteIndex: n + 1,
         },
       };
-    });
-    const encoder = device.createCommandEncoder();
-    encoder.resolveQuerySet(querySet, 0, 2 * launches.length, resolved, 0);
-    encoder.copyBufferToBuffer(resolved, 0, mapped, 0, size);
-    const times = new BigUint64Array(await submit(encoder, size, {buffer: mapped}));
-    return launches.map((launch, i) => ({
-      ...launch,
-      milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6,
-    }));
-  } finally {
-    for (const made of [querySet, resolved, mapped]) made.destroy();
-  }
+    };
+    try {
+      await replay(core, planned, planned.outputs, {describe, readback});
+      const encoder = device.createCommandEncoder();
+      encoder.resolveQuerySet(querySet, 0, 2 * launches.length, resolved, 0);
+      encoder.copyBufferToBuffer(resolved, 0, mapped, 0, size);
+      const times = new BigUint64Array(await submit({...core, encoder}, size, {buffer: mapped}));
+      return launches.map((launch, i) => ({
+        ...launch,
+        milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6,
+      }));
+    } finally {
+      for (const made of [querySet, resolved, mapped]) made.destroy();
+    }
+  };
+  return enqueue(work, planned.writes);
 }

@@ -1,5 +1,6 @@
 // Generated inputs, see Goldens in bundle.md; parts of outputs.
 
+import {evaluateAll} from "./check.js";
 import {isFloat, isBig, product, arrayOf} from "./types.js";
 
 /** The named parts of an output. */
@@ -27,12 +28,11 @@ function mix(x) {
 }
 
 /** An input of a golden case: bundle.md has the formulas. */
-export function generate(dtype, elements, seed, run, position, {min, max}) {
-  const start = mix(mix(mix(seed) + run) + position),
-    big = isBig(dtype);
-  const bits = dtype === "float16" ? 11 : 24,
-    span = max - min;
-  const data = new (arrayOf(dtype))(elements);
+function generate(dtype, elements, start, {min, max}) {
+  const big = isBig(dtype),
+    bits = dtype === "float16" ? 11 : 24,
+    span = max - min,
+    data = new (arrayOf(dtype))(elements);
   for (let e = 0; e < elements; e++) {
     const h = mix(start + e);
     const value = isFloat(dtype)
@@ -41,4 +41,25 @@ export function generate(dtype, elements, seed, run, position, {min, max}) {
     data[e] = big ? BigInt(value) : value;
   }
   return data;
+}
+
+/** The inputs of a golden's step: generated in its ranges, else in those usual for their types. */
+export function generated(m, golden, step) {
+  const {inputs} = evaluateAll(m, golden.symbols, "run.shape"),
+    first = mix(mix(golden.seed) + step);
+  return Object.fromEntries(
+    m.entries[golden.entry].inputs.map((i, n) => {
+      const {name, dtype} = m.inputs[i],
+        shape = inputs[i],
+        range = golden.inputs[n],
+        usual = isFloat(dtype) ? {min: -1, max: 1} : {min: 0, max: dtype === "bool" ? 1 : 7};
+      const data = generate(
+        dtype,
+        product(shape),
+        mix(first + n),
+        range?.file < 0 ? range : usual,
+      );
+      return [name, {data, shape}];
+    }),
+  );
 }

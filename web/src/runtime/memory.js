@@ -4,7 +4,8 @@ import {whole} from "./device.js";
 
 /**
  * Make buffers, layouts and bind groups. Buffers go into `owns` as they are made, to be freed after a failure too.
- * stored: where each weight lies; ranges: where each buffer lies; sizeTable: the symbols' sizes; grouped: bind groups.
+ * stored: where each weight lies; ranges: where each buffer lies; sizeTable: the symbols' sizes; grouped: bind groups;
+ * stage: makes a buffer to read by.
  */
 export function allocate(core) {
   const {parsed: m, device, stats} = core;
@@ -47,7 +48,8 @@ export function allocate(core) {
     ...m.states.map(bytesIn),
     ...m.entries.map(({outputs}) => outputs.reduce((sum, i) => sum + bytesIn(m.outputs[i]), 0)),
   );
-  const readback = {buffer: create("readback", staged, 9 /* MAP_READ, COPY_DST */)};
+  core.stage = () => create("readback", staged, 9 /* MAP_READ, COPY_DST */);
+  core.readback.buffer = core.stage();
   // A copy inside one GPU buffer is not allowed: it goes by way of another.
   const copied = m.steps
     .filter(({op}) => op === "copy")
@@ -91,5 +93,5 @@ export function allocate(core) {
         });
       }),
   );
-  Object.assign(core, {stored, ranges, sizeTable, readback, bridge, layouts, grouped});
+  Object.assign(core, {stored, ranges, sizeTable, bridge, layouts, grouped});
 }

@@ -1,29 +1,24 @@
 // A loaded model, as its user sees it: what it has, and its calls, one after the other.
 
 import {fail} from "./errors.js";
-import {kindOf, isFloat, product, bytesOf, toStorage, fromStorage} from "./types.js";
+import {kindOf, product, bytesOf, toStorage, fromStorage} from "./types.js";
 import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
-import {namesOf, checkManifest, evaluateAll} from "./check.js";
+import {namesOf, checkManifest} from "./check.js";
 import {folderOf, fetchBytes, fetchFile} from "./fetch.js";
 import {neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
-import {generate} from "./golden.js";
+import {generated} from "./golden.js";
 import {find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, fetchRange, restore} from "./replay.js";
 import {start} from "./start.js";
-
-const diagnostics = () =>
-  import("./diagnostics.js").catch(({message}) =>
-    fail("load.network", "diagnostics.js", message, "check the address, and serve the whole folder"),
-  );
+import {takeTurns} from "./turns.js";
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model {
   #base;
   #owned;
   #disposed = false;
-  /** Work in order: each run starts when the one before has its outputs. */
-  #tail = Promise.resolve();
-  #waiting = 0;
+  /** Does work in its turn. */
+  #enqueue;
   /**
    * What the modules share of a model: its manifest, device and stats; `check`, which throws when it can run no more;
    * `owns`, the buffers to destroy; the sizes last evaluated (`sizes`, for the symbols `key`) and those last written to
@@ -34,8 +29,11 @@ export class Model {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits"],
-      {onProgress, signal, device: given, limits} = chosen(options, names, "load.option"),
+    const {onProgress, signal, device: given, limits} = chosen(
+        options,
+        ["onProgress", "signal", "device", "limits"],
+        "load.option",
+      ),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController();
@@ -69,8 +67,7 @@ export class Model {
   }
 
   constructor(manifest, sizes, base, device, owned) {
-    const m = (this.manifest = manifest),
-      names = (key, indices) => indices.map((i) => m[key][i].name);
+    const m = (this.manifest = manifest);
     const shown = ({name, dtype, storage, shape}) => ({
       name,
       dtype,
@@ -84,10 +81,10 @@ export class Model {
     this.outputs = m.outputs.map(shown);
     this.states = m.states.map(shown);
     this.symbols = m.symbols;
-    this.entries = m.entries.map((e) => ({
-      name: e.name,
-      inputs: names("inputs", e.inputs),
-      outputs: names("outputs", e.outputs),
+    this.entries = m.entries.map(({name, inputs, outputs}) => ({
+      name,
+      inputs: inputs.map((i) => m.inputs[i].name),
+      outputs: outputs.map((i) => m.outputs[i].name),
     }));
     this.stats = {
       bytesFetched: 0,
@@ -106,6 +103,7 @@ export class Model {
       device,
       stats: this.stats,
       owns: [],
+      readback: {},
       sizes,
       check: () => {
         if (this.#disposed)
@@ -113,18 +111,7 @@ export class Model {
         if (loss.cause) throw loss.cause;
       },
     };
-  }
-
-  /** Do `work` after all the work before, at once when there is none; if the model can run then. */
-  #enqueue(work) {
-    const go = async () => {
-      this.#core.check();
-      return work();
-    };
-    const result = this.#waiting++ ? this.#tail.then(go) : go();
-    const done = () => void this.#waiting--;
-    this.#tail = result.then(done, done);
-    return result;
+    this.#enqueue = takeTurns(this.#core);
   }
 
   /** @type {import("../tinyedge.js").Model["run"]} */
@@ -135,16 +122,14 @@ export class Model {
     if (!Array.isArray(kept))
       fail("run.option", 'option "keep"', `it is ${keep}`, "give an array of names");
     for (const name of kept) find(planned.outputs, "run.option", "output", name);
-    // The caller may change its arrays as soon as run returns.
-    if (this.#waiting) for (const write of planned.writes) write.bytes = write.bytes?.slice();
-    return this.#enqueue(() => replay(this.#core, planned, kept));
+    return this.#enqueue((turn) => replay(this.#core, planned, kept, turn), planned.writes);
   }
 
   /** @type {import("../tinyedge.js").Model["getState"]} */
   async getState(name) {
     const {p, shape, at} = this.#state(name);
-    return this.#enqueue(async () => {
-      const bytes = await fetchRange(begin(this.#core), at, bytesOf(shape, p));
+    return this.#enqueue(async (turn) => {
+      const bytes = await fetchRange(begin(this.#core, turn), at, bytesOf(shape, p));
       return {name, dtype: p.dtype, shape, data: fromStorage(bytes, 0, product(shape), p)};
     });
   }
@@ -179,66 +164,39 @@ export class Model {
       entry = entryOf(m, name),
       inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
       sizes = m.symbols.map((symbol) => symbols[symbol.name] ?? symbol.max);
-    return this.#generated({entry, inputs, seed, symbols: sizes}, 0);
-  }
-
-  /** The inputs of a golden's step: generated in its ranges, else in those usual for their types. */
-  #generated(golden, step) {
-    const m = this.manifest,
-      {inputs} = evaluateAll(m, golden.symbols, "run.shape");
-    return Object.fromEntries(
-      m.entries[golden.entry].inputs.map((i, n) => {
-        const {name, dtype} = m.inputs[i],
-          shape = inputs[i],
-          range = golden.inputs[n];
-        const data = generate(
-          dtype,
-          product(shape),
-          golden.seed,
-          step,
-          n,
-          range?.file < 0
-            ? range
-            : isFloat(dtype)
-              ? {min: -1, max: 1}
-              : {min: 0, max: dtype === "bool" ? 1 : 7},
-        );
-        return [name, {data, shape}];
-      }),
-    );
+    return generated(m, {entry, inputs, seed, symbols: sizes}, 0);
   }
 
   /** @type {import("../tinyedge.js").Model["verify"]} */
   async verify(options) {
-    const {signal} = chosen(options, ["signal"]),
-      {verify} = await diagnostics();
-    return verify(
-      this.manifest,
-      (file) => fetchFile(this.#base, file, signal, (n) => void (this.stats.bytesFetched += n)),
-      (work) =>
-        this.#enqueue(() =>
-          work({
-            restore: () => restore(this.#core),
-            example: (golden, step) => this.#generated(golden, step),
-            run: (...given) => replay(this.#core, plan(this.#core, ...given), []),
-          }),
-        ),
-    );
+    return this.#ask("verify", options);
   }
 
   /** @type {import("../tinyedge.js").Model["profile"]} */
   async profile(inputs, options) {
-    const {entry, symbols} = chosen(options, ["entry", "symbols"]),
-      planned = plan(this.#core, inputs ?? this.example({entry, symbols}), entry, symbols);
-    const {profile} = await diagnostics();
-    return this.#enqueue(() =>
-      profile(
+    return this.#ask("profile", options, inputs ?? this.example(options));
+  }
+
+  /** What checks and measures is a file of its own, fetched when it is first asked for. It gets what it uses of these. */
+  async #ask(name, ...given) {
+    const asked = await import("./diagnostics.js").catch(({message}) =>
+      fail("load.network", "diagnostics.js", message, "check the address, and serve the whole folder"),
+    );
+    return asked[name](
+      {
+        core: this.#core,
+        base: this.#base,
+        enqueue: this.#enqueue,
         fail,
-        this.device,
-        this.manifest.kernels,
-        (describe) => replay(this.#core, planned, planned.outputs, describe),
-        (encoder, ...given) => submit({...this.#core, encoder}, ...given),
-      ),
+        chosen,
+        fetchFile,
+        generated,
+        plan,
+        replay,
+        restore,
+        submit,
+      },
+      ...given,
     );
   }
 

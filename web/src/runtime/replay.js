@@ -6,25 +6,25 @@ import {namesOf} from "./check.js";
 import {cut} from "./golden.js";
 
 /**
- * Give the device work, at once; what it has against it becomes an error. `inputs`: those that are GPU buffers of the
+ * Give the device work, at once, and what that returns; what the device has against it becomes an error. `inputs`: those that are GPU buffers of the
  * caller's; undefined while memory is set up.
- * @param {any} core @param {(core: any) => void} work @param {string[]} [inputs]
+ * @param {any} core @param {(core: any) => any} work @param {string[]} [inputs]
  */
 export async function guard(core, work, inputs) {
   const {device} = core,
     filters = /** @type {GPUErrorFilter[]} */ (["internal", "out-of-memory", "validation"]);
   for (const filter of filters) device.pushErrorScope(filter);
-  work(core);
+  const made = work(core);
   // The last scope comes first. Of a lost device there is no news here, but from check.
   const faults = await Promise.all(filters.map(() => device.popErrorScope())).catch(() => []);
   core.check();
   const [invalid, memory] = faults,
     fault = faults.find((fault) => fault),
-    theirs = invalid && inputs?.join();
-  if (theirs)
+    given = invalid && inputs?.join();
+  if (given)
     fail(
       "run.input.buffer",
-      `input "${theirs}"`,
+      `input "${given}"`,
       fault.message,
       "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed",
     );
@@ -35,19 +35,26 @@ export async function guard(core, work, inputs) {
       fault.message,
       "use a larger GPU, or load the model again",
     );
+  return made;
 }
 
-/** A run of a model: what its modules share, and what it records. */
-export const begin = (core) => ({...core, encoder: core.device.createCommandEncoder()});
+/** A run of a model: what its modules share, what is its own, and what it records. */
+export const begin = (core, own) => ({
+  ...core,
+  ...own,
+  encoder: core.device.createCommandEncoder(),
+});
 
-/** One run: write the inputs, one pass (more only around copies), one submit, read the outputs. */
-export async function replay(core, {entry, symbols, sizes, writes}, keep, describe) {
+/**
+ * One run: write the inputs, one pass (more only around copies), one submit, read the outputs.
+ * `own`: where it reads (`readback`), what it calls when it has submitted all (`given`), descriptions of passes.
+ */
+export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
   const {parsed: m, device, stats, ranges} = core,
     run = {
-      ...begin(core),
+      ...begin(core, own),
       sizes,
-      describe,
-      given: namesOf(writes.filter(({buffer}) => buffer)),
+      theirs: namesOf(writes.filter(({buffer}) => buffer)),
     };
   const key = symbols.join();
   if (core.sizeTable && core.written !== key) {
@@ -69,14 +76,16 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, descri
       size = bytesOf(shape, p),
       kept = keep.includes(p.name);
     if (!kept && size) {
-      copy(run, from, from.offset, core.readback, offset, size);
+      copy(run, from, from.offset, run.readback, offset, size);
       end += size;
     }
     return {i, p, shape, offset, kept: kept && {...from, size}};
   });
   stats.runs++;
-  const bytes = await submit(run, end),
+  const reading = submit(run, end),
     arrays = [];
+  run.given?.();
+  const bytes = await reading;
   for (const {i, p, shape, offset, kept} of outputs)
     if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
   return Object.fromEntries(
@@ -118,7 +127,7 @@ async function walk(run, i, end) {
         }
         run.pass.setPipeline(run.pipelined[step.kernel]);
         run.pass.setBindGroup(0, run.grouped[i]);
-        run.pass.dispatchWorkgroups(values[0], values[1], values[2]);
+        run.pass.dispatchWorkgroups(...values);
         stats.launches++;
       }
     } else if (step.op === "copy") {
@@ -154,7 +163,7 @@ function copy(run, from, offset, to, at, size) {
 export async function submit(run, size, {buffer} = run.readback) {
   run.pass?.end();
   run.pass = null;
-  const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.given ?? []);
+  const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.theirs ?? []);
   run.stats.submits++;
   let bytes = new ArrayBuffer(0);
   // Told below, when the bytes are there.
@@ -191,19 +200,12 @@ async function condition(run, step) {
 /** States get their initial values. */
 export async function restore(core) {
   const run = begin(core),
-    {parsed: m, ranges, stored, encoder} = run;
+    {parsed: m, ranges, stored} = core;
   for (const {buffer, initial} of m.states) {
     const to = ranges[buffer],
       from = stored[initial];
-    encoder.clearBuffer(to.buffer, to.offset, to.size);
-    if (from)
-      encoder.copyBufferToBuffer(
-        from.buffer,
-        from.offset,
-        to.buffer,
-        to.offset,
-        m.weights[initial].bytes,
-      );
+    run.encoder.clearBuffer(to.buffer, to.offset, to.size);
+    if (from) copy(run, from, from.offset, to, to.offset, m.weights[initial].bytes);
   }
   await submit(run);
 }

@@ -1,0 +1,39 @@
+// Whose turn it is: two works are in flight at most, and only one of them still gives the device commands.
+
+import {guard} from "./replay.js";
+
+/**
+ * Gives the function that takes work, and the writes that it begins with: does it when all before it has given its
+ * commands and there is a place to read, at once if that is now. The work gets what its runs add to the core: the place
+ * (`readback`), and what it may call once it has given its commands (`given`). The second place is made when it is used.
+ */
+export function takeTurns(core) {
+  const waiting = [],
+    free = [core.readback, {}];
+  let giving;
+  const next = () => {
+    if (!giving && free[0]) waiting.shift()?.((giving = free.shift()));
+  };
+  const begin = async (work, readback) => {
+    const given = () => {
+      if (giving === readback) giving = null;
+      next();
+    };
+    try {
+      core.check();
+      readback.buffer ??= await guard(core, core.stage);
+      return await work({readback, given});
+    } finally {
+      free.unshift(readback);
+      given();
+    }
+  };
+  return (work, writes = []) =>
+    new Promise((resolve) => {
+      // The caller may change its arrays as soon as run returns.
+      if (giving || !free[0]?.buffer)
+        for (const write of writes) write.bytes = write.bytes?.slice();
+      waiting.push((place) => resolve(begin(work, place)));
+      next();
+    });
+}
