@@ -34,6 +34,7 @@ ALLOWED = {
     "core.program": set(),
     "core.tensor": {"core.ir", "core.program"},
     "core.gradient": {"core.ir", "core.tensor"},
+    "optim": {"core.gradient", "core.tensor"},
     "core.compiler": {"core.ir", "core.program", "core.tensor"},
     "targets": {"core.ir", "core.program", "core.compiler"},
     "export": {"core.ir", "core.tensor", "core.program", "export.bundle", "export.onnx"},
@@ -62,6 +63,7 @@ KNOWN_UPWARD: dict[tuple[str, str], str] = {
 # Libraries beyond Python's own that each part may import at the top of a file.
 LIBRARIES = {
     "core": {"numpy"},
+    "optim": set(),
     "targets": {"numpy"},
     "export": {"numpy", "onnx", "google"},
     "serve": set(),
