@@ -8,6 +8,7 @@ from dataclasses import replace
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
+from tinyedge.core.compiler.joined import with_joined_products
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
@@ -42,6 +43,10 @@ def fold(state: Compilation) -> None:
     plain = not (options.optimize and options.winograd) or options.fp64_reference
     if not plain and options.precision == "fp32":
         done, state.winograd = with_winograd(state.roots, options.winograd)
+        for entry in state.entries if done else ():
+            entry.follow(done)
+    if options.optimize and not options.fp64_reference:
+        done = with_joined_products(state.roots, state.caps)
         for entry in state.entries if done else ():
             entry.follow(done)
     check_tensor(state.roots)

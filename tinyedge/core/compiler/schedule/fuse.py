@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.products import has_sides_of, viewed
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.memory import MEMORY, kernels_write
 from tinyedge.core.ir.movement import MOVEMENTS
@@ -87,7 +88,7 @@ class _Fusion:
         self.realized: set[UOp] = {root for root in roots if not is_source(root)}
         for loop in (node for node in self.order if node.op is ops.LOOP_CALL):
             self.realized.add(loop)
-            self.realized.update(v for v in map(_computed, loop.src) if not is_source(v))
+            self.realized.update(v for v in map(viewed, loop.src) if not is_source(v))
         for node in (node for node in self.order if kernels_write(node.op)):
             self.realized.add(node)
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
@@ -149,7 +150,7 @@ class _Fusion:
                     self.pulled.update(_chain(node))
                 elif self._is_ragged(node, caps.vector):
                     self.pulled.update(_chain(node))
-                    values = (_computed(n.src[1]) for n in _chain(node))
+                    values = (viewed(n.src[1]) for n in _chain(node))
                     self.realized.update(v for v in values if not is_source(v))
                 else:
                     self._take_parts(node)
@@ -167,7 +168,7 @@ class _Fusion:
     def _is_shuffle(self, top: UOp) -> bool:
         """Whether the parts are views of one tensor or of sources: one kernel copies them all."""
         chain = _chain(top)
-        bases = {_computed(n.src[1]) for n in chain}
+        bases = {viewed(n.src[1]) for n in chain}
         if len(chain) < 2 or len(chain) > SHUFFLED_PARTS:
             return False
         return len(bases) == 1 or all(is_source(base) for base in bases)
@@ -272,7 +273,7 @@ class _Fusion:
     def _refuses(self, node: UOp, use: Use) -> bool:
         """Whether the kernel has reductions beside which this one cannot be computed."""
         present = self.reductions.get(use.kernel, [])
-        if use.kind == ALIGNED and len(present) == 1 and _has_sides_of(node, present[0]):
+        if use.kind == ALIGNED and len(present) == 1 and has_sides_of(node, present[0]):
             return False
         return len(present) >= MANY_REDUCTIONS or (use.kind != ROW and len(present) > 0)
 
@@ -299,7 +300,7 @@ class _Fusion:
             total = frozenset().union(*(self._read(s, reads) for s in sources))
             while len(total) > limit:
                 largest = max(sources, key=lambda s: len(self._read(s, reads)))
-                self.realized.add(_computed(largest))
+                self.realized.add(viewed(largest))
                 total = frozenset().union(*(self._read(s, reads) for s in sources))
             reads[node] = total
             inside = frozenset((node,)).union(*(members[s] for s in sources))
@@ -339,13 +340,6 @@ def _in_memory(node: UOp) -> bool:
     return node.op in (ops.BUFFER, ops.LOOP_OUTPUT)
 
 
-def _computed(node: UOp) -> UOp:
-    """The node below movement operations."""
-    while node.op.group == "movement":
-        node = node.src[0]
-    return node
-
-
 def _chain(top: UOp) -> list[UOp]:
     """A chain of assignments, the last one first."""
     chain = []
@@ -380,45 +374,6 @@ def _row_shapes(order: list[UOp]) -> dict[UOp, Row]:
             if [s for s in source.shape if s != 1] == [s for s in node.shape if s != 1]:
                 rows[node] = rows[source]
     return rows
-
-
-def _has_sides_of(node: UOp, other: UOp) -> bool:
-    """Whether two sums of products with weights have the same shape, and along the same axes the
-    weights: the outputs of both are computed in the same tiles.
-    """
-    sides = _weight_axes(node)
-    return node.shape == other.shape and bool(sides) and sides == _weight_axes(other)
-
-
-def _weight_axes(node: UOp) -> frozenset[int]:
-    """The axes of a sum's result along which it takes other weights, but the same data; none where
-    it is no sum of products, or other axes do not all take other data and the same weights.
-    """
-    whole = node.src[0]
-    if node.arg.op is not ops.ADD or whole.op is not ops.MUL:
-        return frozenset()
-    weights = [_is_weight(side) for side in whole.src]
-    if sorted(weights) != [False, True]:
-        return frozenset()
-    data, weight = (whole.src[weights.index(w)] for w in (False, True))
-    kept = [a for a in range(len(whole.shape)) if a not in node.arg.axes and whole.shape[a] != 1]
-    same_data, same_weights = _repeated_axes(data), _repeated_axes(weight)
-    if any((a in same_data) == (a in same_weights) for a in kept):
-        return frozenset()
-    return frozenset(a for a in kept if a in same_data)
-
-
-def _is_weight(node: UOp) -> bool:
-    base = _computed(node)
-    return base.op is ops.BUFFER and base.arg.source.kind == "weight"
-
-
-def _repeated_axes(node: UOp) -> frozenset[int]:
-    """The axes along which a tensor repeats what it is expanded from."""
-    if node.op is not ops.EXPAND:
-        return frozenset()
-    sizes = enumerate(zip(node.shape, node.src[0].shape, strict=True))
-    return frozenset(axis for axis, (new, old) in sizes if new != old)
 
 
 def _ratio(new: Shape, old: Shape) -> float:
