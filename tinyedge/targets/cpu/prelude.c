@@ -420,8 +420,10 @@ TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
 TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
 TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
 
-/* Narrow elements on their way from and to memory. */
-#define TE_NARROW(n, type, bytes, low, high, f, m, u, lanes)                                        \
+/* Narrow elements on their way from and to memory, by steps `h` of at most twice the width: of more
+   gcc makes a move for each lane. clip: the narrow value of a float, as an int32. */
+#define TE_STEP(x, h, to) __builtin_convertvector(__builtin_convertvector(x, h), to)
+#define TE_NARROW(n, type, bytes, low, high, h, f, m, u, lanes)                                     \
     typedef type n __attribute__((vector_size(lanes * bytes), may_alias));                          \
     TE_INLINE n te_load_##n(const void *p) {                                                        \
         n x;                                                                                        \
@@ -430,22 +432,26 @@ TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
     }                                                                                               \
     TE_INLINE void te_store_##n(void *p, n x) { memcpy(p, &x, sizeof x); }                          \
     TE_INLINE n te_splat_##n(type x) { return x - (n){0}; }                                         \
-    TE_INLINE f te_##n##_to_##f(n x) { return __builtin_convertvector(x, f); }                      \
-    TE_INLINE m te_##n##_to_##m(n x) { return __builtin_convertvector(x, m); }                      \
-    TE_INLINE u te_##n##_to_##u(n x) { return __builtin_convertvector(x, u); }                      \
-    TE_INLINE n te_##m##_to_##n(m x) { return __builtin_convertvector(x, n); }                      \
-    TE_INLINE n te_##u##_to_##n(u x) { return __builtin_convertvector(x, n); }                      \
-    TE_INLINE n te_##f##_to_##n(f x) {                                                              \
-        const f least = te_splat_##f(low), greatest = te_splat_##f(high);                           \
-        const f number = te_select_##f(x == x, x, (f){0});                                          \
-        const f inside = te_min_##f(te_max_##f(number, least), greatest);                           \
-        return __builtin_convertvector(__builtin_convertvector(inside, m), n);                      \
-    }
+    TE_INLINE m te_##n##_to_##m(n x) { return TE_STEP(x, h, m); }                                   \
+    TE_INLINE u te_##n##_to_##u(n x) { return TE_STEP(x, h, u); }                                   \
+    TE_INLINE f te_##n##_to_##f(n x) { return __builtin_convertvector(te_##n##_to_##m(x), f); }     \
+    TE_INLINE n te_##m##_to_##n(m x) { return TE_STEP(x, h, n); }                                   \
+    TE_INLINE n te_##u##_to_##n(u x) { return TE_STEP(x, h, n); }                                   \
+    TE_INLINE m te_##f##_clip_##n(f x) {                                                            \
+        const f above = te_select_##f(x > (float)low, x, te_splat_##f(low));                        \
+        const f inside = te_select_##f(above < (float)high, above, te_splat_##f(high));             \
+        return __builtin_convertvector(inside, m) & (x == x);                                       \
+    }                                                                                               \
+    TE_INLINE n te_##f##_to_##n(f x) { return te_##m##_to_##n(te_##f##_clip_##n(x)); }
 #define TE_NARROWS(lanes)                                                                           \
-    TE_NARROW(i8x##lanes, int8_t, 1, INT8_MIN, INT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)    \
-    TE_NARROW(u8x##lanes, uint8_t, 1, 0, UINT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)         \
-    TE_NARROW(i16x##lanes, int16_t, 2, INT16_MIN, INT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes) \
-    TE_NARROW(u16x##lanes, uint16_t, 2, 0, UINT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes, lanes)
+    TE_NARROW(i16x##lanes, int16_t, 2, INT16_MIN, INT16_MAX, i16x##lanes, f32x##lanes, i32x##lanes, \
+              u32x##lanes, lanes)                                                                   \
+    TE_NARROW(u16x##lanes, uint16_t, 2, 0, UINT16_MAX, u16x##lanes, f32x##lanes, i32x##lanes,       \
+              u32x##lanes, lanes)                                                                   \
+    TE_NARROW(i8x##lanes, int8_t, 1, INT8_MIN, INT8_MAX, i16x##lanes, f32x##lanes, i32x##lanes,     \
+              u32x##lanes, lanes)                                                                   \
+    TE_NARROW(u8x##lanes, uint8_t, 1, 0, UINT8_MAX, u16x##lanes, f32x##lanes, i32x##lanes,          \
+              u32x##lanes, lanes)
 TE_NARROWS(2)
 TE_NARROWS(4)
 TE_NARROWS(8)

@@ -114,10 +114,32 @@ class CPrinter(Printer):
                 value = f"(-{value})"
             if short(source) == short(target):
                 return value
+            if self._clips(node):
+                return self._clipped(node, value)
             return f"te_{short(source)}_to_{short(target)}({strip_parens(value)})"
         if target.kind in "iu" and source.kind == "f":
             return f"te_to_{target.name}({strip_parens(value)})"
         return f"(({self.type(target)}){value})"
+
+    def _clips(self, node: UOp) -> bool:
+        """Whether floats that were made narrow integers are made wide again, as quantizing does."""
+        narrow = node.src[0]
+        return (
+            narrow.op is ops.CAST
+            and narrow.src[0].dtype.scalar is dt.float32
+            and narrow.dtype.kind in "iu"
+            and narrow.dtype.bits < 32 == node.dtype.bits
+            and self.known(narrow) is None
+        )
+
+    def _clipped(self, node: UOp, value: str) -> str:
+        """Such a cast without the narrow vector between: to int32, and on from there."""
+        floats, narrow, target = node.src[0].src[0].dtype, node.src[0].dtype, node.dtype
+        made = f"te_{short(floats)}_to_{short(narrow)}"
+        assert value.startswith(made)
+        text = value.replace(made, f"te_{short(floats)}_clip_{short(narrow)}", 1)
+        whole = dt.int32.vector(target.lanes)
+        return text if target is whole else f"te_{short(whole)}_to_{short(target)}({text})"
 
     def bitcast(self, node: UOp, value: str) -> str:
         return f"te_bits_{short(node.src[0].dtype)}_to_{short(node.dtype)}({strip_parens(value)})"
