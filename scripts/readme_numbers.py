@@ -2,7 +2,8 @@
 
 MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README,
 `python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
-`python -m tests.study --json MEASURED.json` (and its `models` and `scale`), for docs/study.md.
+`python -m tests.study --json MEASURED.json` (and its `models`, `scale` and `--target`), for
+docs/study.md.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def main(measured: Path) -> None:
     name = "numbers"
     if "study" in result:
         page, table, name = ROOT / "docs/study.md", study_report.markdown(result), result["study"]
+        if result.get("target", "cpu") != "cpu":
+            name += f"-{result['target']}"
     elif "chromium" in result:
         page, table = ROOT / "README.md", report.summary(result)
     else:

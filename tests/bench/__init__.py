@@ -3,7 +3,6 @@
     python -m tests.bench                     # all models, beside onnxruntime-web
     python -m tests.bench pnet onet --quick
     python -m tests.bench.kernels opennsfw    # the time of each launch, slowest first
-    python -m tests.bench.gpu                 # CUDA kernels beside hand-written ones, on a GPU
 
 No test depends on a time; these are commands.
 """

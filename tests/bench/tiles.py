@@ -13,8 +13,8 @@ from tests.bench import cases
 from tests.bench.chromium import Chromium
 from tests.bench.server import Server, Site
 from tests.bench.side import PAGES, Effort, as_files, measure, middle
+from tests.study.device import programs
 
-TILES = ((4, 1), (4, 2), (8, 1), (8, 2))
 SIZES = ((256, 256, 256), (784, 1152, 128))
 
 
@@ -30,19 +30,18 @@ def by_hand(
     blocks: int = 3,
     sizes: Sequence[tuple[int, int, int]] = SIZES,
 ) -> dict[str, Any]:
-    """GFLOP per CPU second of the GPU process: for each m x k x n and tile (rows x vec4s)."""
+    """GFLOP per CPU second of the GPU process: for each m x k x n and tile (rows x vec4s) of the
+    study's kernel by hand.
+    """
     results: dict[str, Any] = {}
     with Server(Site({"pages": PAGES})) as server, chromium.page() as page:
         page.goto(f"{server.url}tiles.html")
         page.wait_for_function("globalThis.tiles")
         for m, k, n in sizes:
             rates: dict[str, Any] = {}
-            for rows, columns in TILES:
-                right = page.evaluate("(sizes) => tiles.open(...sizes)", [m, k, n, rows, columns])
-                if not right:
-                    raise RuntimeError(
-                        f"hand-written tile {rows}x{columns} is wrong at {m}x{k}x{n}"
-                    )
+            for tile, request in _requests(m, k, n).items():
+                if not page.evaluate("(request) => tiles.open(request)", request):
+                    raise RuntimeError(f"hand-written tile {tile} is wrong at {m}x{k}x{n}")
                 count, samples = 2, []
                 while len(samples) < blocks:
                     watch = chromium.stopwatch()
@@ -53,10 +52,23 @@ def by_hand(
                         continue
                     samples.append(2e-9 * m * k * n * count / spent.gpu)
                 page.evaluate("() => tiles.close()")
-                rates[f"{rows}x{columns}"] = middle(samples)
+                rates[tile] = middle(samples)
             best = max(rates, key=lambda name: rates[name]["median"])
             results[f"{m}x{k}x{n}"] = {"tiles": rates, "best": best, **rates[best]}
     return results
+
+
+def _requests(m: int, k: int, n: int) -> dict[str, Any]:
+    """What pages/tiles.js is given, by tile."""
+    empty = [np.zeros(shape, np.float32) for shape in ((m, k), (k, n))]
+    requests = {}
+    for hand in programs.variants("webgpu", "matmul", empty[:1], empty[1:], {}):
+        program = hand.program("webgpu")
+        floats = {name: array.size for name, array in hand.arrays.items()} | dict(hand.made)
+        code = program.prelude + program.kernels[0].source
+        sizes = {"m": m, "k": k, "n": n, "floats": floats}
+        requests[hand.name] = {**sizes, "code": code, "grid": hand.steps[0].grid}
+    return requests
 
 
 def by_tinyedge(chromium: Chromium, effort: Effort) -> dict[str, Any]:

@@ -4,6 +4,8 @@
     python -m tests.study matmul softmax --sides hand tinyedge
     python -m tests.study models resnet18 --threads 1       # models on one and two threads
     python -m tests.study scale --json FILE --plots FOLDER
+    python -m tests.study --target webgpu                   # also qcom, cuda: on their devices
+    python -m tests.study gpu --json FOLDER                 # a lent GPU: operations, then models
 
 Prints Markdown. What each figure means: docs/study.md.
 """
@@ -17,18 +19,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.worker import SideError
 from tests.study import models, operate, operations, report, scale, sides
+from tests.study.device import programs
 from tests.study.sides import Effort
 from tinyedge.core.errors import TinyedgeError
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["gpu"]:
+        return gpu(given[1:])
     study = given.pop(0) if given[:1] and given[0] in STUDIES else "operations"
     options = _parser(study).parse_args(given)
     try:
         result = STUDIES[study](options)
-    except (TinyedgeError, RuntimeError) as error:
+    except (TinyedgeError, RuntimeError, SideError) as error:
         print(f"{error}\nSides are left out by --sides.", file=sys.stderr)
         return 1
     if options.json:
@@ -38,6 +44,23 @@ def main(arguments: list[str] | None = None) -> int:
         report.write_plots(result, Path(options.plots))
     print(report.markdown(result))
     return 0
+
+
+def gpu(arguments: list[str]) -> int:
+    """Both studies on the machine's GPU, by CUDA; one that fails does not keep the other."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.study gpu",
+        description="Operations, then models, on a GPU by CUDA: one command for a lent machine.",
+    )
+    parser.add_argument("--json", metavar="FOLDER", default="study-gpu", help="default: study-gpu")
+    folder = Path(parser.parse_args(arguments).json)
+    folder.mkdir(parents=True, exist_ok=True)
+    status = 0
+    for study, more in (("operations", ["--huge"]), ("models", [])):
+        words = [] if study == "operations" else [study]
+        files = ["--json", str(folder / f"{study}.json"), "--plots", str(folder)]
+        status |= main([*words, "--target", "cuda", *more, *files])
+    return status
 
 
 def _parser(study: str) -> argparse.ArgumentParser:
@@ -52,14 +75,14 @@ def _parser(study: str) -> argparse.ArgumentParser:
     if study == "operations":
         kinds = ", ".join(dict.fromkeys(case.kind for case in operations.cases().values()))
         parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {kinds}; default: all")
-        _add_sides(parser, operations.SIDES, operations.SIDES)
+        _add_sides(parser, operations.SIDES, "all that the target has")
         parser.add_argument("--huge", action="store_true", help="also 100 million numbers")
     elif study == "models":
         names = ", ".join(models.ENTRIES)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
-        _add_sides(parser, models.SIDES, models.SIDES[:5])
+        _add_sides(parser, models.SIDES, "all but tinygrad; on a device: tinyedge")
         parser.add_argument(
-            "--threads", type=int, nargs="+", default=[1, 2], help="default: 1, then 2"
+            "--threads", type=int, nargs="+", help="default: 1, then 2; on a device: 1"
         )
     else:
         axes = ", ".join(scale.AXES)
@@ -67,11 +90,13 @@ def _parser(study: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_sides(
-    parser: argparse.ArgumentParser, names: Sequence[str], default: Sequence[str]
-) -> None:
+def _add_sides(parser: argparse.ArgumentParser, names: Sequence[str], default: str) -> None:
+    parser.add_argument("--sides", nargs="+", choices=names, help=f"default: {default}")
     parser.add_argument(
-        "--sides", nargs="+", choices=names, default=list(default), help="default: %(default)s"
+        "--target",
+        choices=("cpu", *programs.TARGETS),
+        default="cpu",
+        help="whose kernels and device; default: cpu",
     )
 
 
@@ -82,23 +107,28 @@ def _known(parser: argparse.ArgumentParser, given: Sequence[str], names: Sequenc
 
 
 def _operations(options: argparse.Namespace) -> dict[str, Any]:
-    cases = operations.cases(huge=options.huge)
+    target = options.target
+    cases = operations.cases(huge=options.huge, target=target)
+    names = options.sides or list(operations.SIDES if target == "cpu" else operations.DEVICE_SIDES)
     kinds = list(dict.fromkeys(case.kind for case in cases.values()))
     _known(_parser("operations"), options.kinds, kinds)
     wanted = options.kinds or kinds
     chosen = {name: case for name, case in cases.items() if case.kind in wanted}
-    refused = sides.install(options.sides)
+    refused = sides.install(names)
     effort = Effort(rounds=options.rounds)
-    whole = not options.kinds
-    return operate.measure(chosen, options.sides, effort, _say, split=whole, refused=refused)
+    whole = target == "cpu" and not options.kinds
+    return operate.measure(chosen, names, effort, _say, split=whole, refused=refused, target=target)
 
 
 def _models(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("models"), options.models, list(models.ENTRIES))
-    refused = sides.install(options.sides)
+    cpu = options.target == "cpu"
+    names = options.sides or list(models.SIDES[:5] if cpu else models.SIDES[:1])
+    threads = options.threads or ([1, 2] if cpu else [1])
+    refused = sides.install(names)
     chosen = options.models or list(models.ENTRIES)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
-    return models.measure(chosen, options.sides, options.threads, effort, _say, refused)
+    return models.measure(chosen, names, threads, effort, _say, refused, options.target)
 
 
 def _scale(options: argparse.Namespace) -> dict[str, Any]:

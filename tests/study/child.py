@@ -35,6 +35,7 @@ class Task:
     kernels: Path = Path()  # where hand-written kernels are kept
     outputs: tuple[str, ...] = ()  # in the model's order
     converted: Path = Path()  # what this side reads in place of the model
+    target: str = "cpu"  # whose device runs it
 
     def arrays(self) -> Arrays:
         return {name: np.load(file) for name, file in self.inputs.items()}
@@ -369,8 +370,61 @@ SIDES: Mapping[str, Callable[[Task], Any]] = {
 }
 
 
+class DeviceTinyedge:
+    """A bundle for a device, replayed: its inputs are there, its outputs stay there."""
+
+    def __init__(self, task: Task) -> None:
+        from tests.study.device import replayed
+
+        self._device, _ = replayed.opened(task.target)
+        program = replayed.built(replayed.bundle_program(task.bundle), self._device)
+        self._replayed = replayed.Replayed(self._device, program, task.arrays())
+        self.run, self.repeat = self._replayed.run, self._replayed.repeat
+        self.outputs = self._replayed.outputs
+        self.device_seconds, self.close = self._replayed.device_seconds, self._replayed.close
+
+    @staticmethod
+    def version() -> str:
+        return "of this checkout by Python's replay"
+
+
+class DeviceHand:
+    """The kernels by hand of an operation, in the fastest variant."""
+
+    def __init__(self, task: Task) -> None:
+        import onnx
+        from onnx import numpy_helper
+
+        from tests.study.device import replayed
+
+        graph = onnx.load(task.model).graph
+        weights = [numpy_helper.to_array(tensor) for tensor in graph.initializer]
+        self._name = graph.output[0].name
+        device, clock = replayed.opened(task.target)
+        given = (list(task.arrays().values()), weights, task.numbers or {})
+        made = replayed.Fastest(device, clock, task.target, task.kind, *given)
+        self._result = made.result
+        self.run, self.repeat = made.replayed.run, made.replayed.repeat
+        self.device_seconds, self.close = made.replayed.device_seconds, made.replayed.close
+
+    def outputs(self) -> Arrays:
+        return {self._name: self._result}
+
+    @staticmethod
+    def version() -> str:
+        return "kernels of tests/study/device"
+
+
+DEVICE_SIDES: Mapping[str, Callable[[Task], Any]] = {
+    "tinyedge": DeviceTinyedge,
+    "hand": DeviceHand,
+}
+
+
 class _Answers:
-    """task: starts it, gives its outputs; warm: seconds of warm-ups; run: what runs take."""
+    """task: starts it, gives its outputs; warm: seconds of warm-ups; run: what runs take; limit: of
+    a device, what multiplies and adds reach, its name and the clock that tells.
+    """
 
     def __init__(self) -> None:
         self._side: Any = None
@@ -378,14 +432,35 @@ class _Answers:
     def __call__(self, request: Any) -> dict[str, Any]:
         word, content = request
         if word == "task":
+            if hasattr(self._side, "close"):
+                self._side.close()
             self._side = None  # the memory of the one before it
             name, task = content
-            self._side = SIDES[name](task)
+            known = SIDES if task.target == "cpu" else {**SIDES, **DEVICE_SIDES}
+            self._side = known[name](task)
             self._side.run()
             return {"outputs": self._side.outputs(), "version": self._side.version()}
         if word == "warm":
             return _warm(self._side.run, *content)
-        return measure(self._side.run, content)
+        if word == "limit":
+            return _limit(content)
+        return _spent(self._side, content)
+
+
+def _limit(target: str) -> dict[str, Any]:
+    from tests.study.device import replayed
+
+    device, clock = replayed.opened(target)
+    fma = replayed.fma_limit(device, target, clock)
+    return {"fma": fma, "clock": clock, "device": device.name}
+
+
+def _spent(side: Any, times: int) -> dict[str, float]:
+    """What so many runs take; on a device they follow each other, and its own clock tells too."""
+    if not hasattr(side, "repeat"):
+        return measure(side.run, times)
+    found = measure(lambda: side.repeat(times), 1)
+    return {**found, "device": side.device_seconds() * times}
 
 
 def _warm(run: Callable[[], Any], seconds: float, most: int) -> dict[str, float]:

@@ -65,20 +65,26 @@ def measure(
     effort: Effort,
     say: Say,
     refused: Mapping[str, str] | None = None,
+    target: str = "cpu",
 ) -> dict[str, Any]:
     """The report. names: the sides; refused: by side why it is not installed. A model that does not
-    export or convert has an error in place of times.
+    export or convert has an error in place of times. target: whose device runs tinyedge's.
     """
     rows: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
-    prepared = {name: _prepare(name, say) for name in chosen}
+    prepared = {name: _prepare(name, say, target) for name in chosen}
+    limit: dict[str, Any] = {}
     for count in threads:
-        with Sides(names, count) as running:
+        with Sides(names, count, target) as running:
+            if target != "cpu":
+                limit = running.ask("tinyedge", "limit", target, effort.patience)
             for name in chosen:
                 rows.append(_row(name, prepared[name], running, effort, say, refused or {}))
             versions |= running.versions
     return {
         "study": "models",
+        "target": target,
+        **limit,
         "machine": sides.machine(),
         "versions": versions,
         "sides": list(names),
@@ -97,7 +103,7 @@ class Prepared:
     refused: str  # why there is no bundle, or nothing
 
 
-def _prepare(name: str, say: Say) -> Prepared:
+def _prepare(name: str, say: Say, target: str) -> Prepared:
     say(f"{name}: export")
     entry = ENTRIES[name]
     folder = sides.CACHE / "models" / name
@@ -108,10 +114,10 @@ def _prepare(name: str, say: Say) -> Prepared:
         path = folder / "model.onnx"
     arrays = entry.feeds(path)
     right = bench.expected(bench.session(path), arrays)
-    bundle = folder / "model.tinyedge"
-    refused = sides.refusal(path, bundle, dims=dict(entry.dims))
+    bundle = folder / ("model.tinyedge" if target == "cpu" else f"{target}.tinyedge")
+    refused = sides.refusal(path, bundle, target, dims=dict(entry.dims))
     files = sides.save(folder / "inputs", arrays)
-    task = Task(path, bundle, files, 1, outputs=tuple(right))
+    task = Task(path, bundle, files, 1, outputs=tuple(right), target=target)
     return Prepared(task, right, sum(flops.count(path, arrays).values()), refused)
 
 

@@ -26,11 +26,13 @@ def measure(
     *,
     split: bool,
     refused: Mapping[str, str] | None = None,
+    target: str = "cpu",
 ) -> dict[str, Any]:
     """The report. names: the sides; refused: by side why it is not installed. split: also where the
-    time of a small run goes.
+    time of a small run goes. target: whose device runs them. Raises SideError without one.
     """
-    with Sides(names) as running:
+    with Sides(names, target=target) as running:
+        limit = _limit(running, effort)
         rows = [
             _row(case, running, effort, lambda text, n=name: say(f"{n}: {text}"), refused or {})
             for name, case in chosen.items()
@@ -39,24 +41,35 @@ def measure(
         "study": "operations",
         "machine": sides.machine(),
         "versions": running.versions,
-        "fma": hand.fma_limit(sides.KERNELS),
+        "target": target,
+        "sides": list(names),
+        **limit,
         "rows": rows,
-        "fits": fitted(rows),
+        "fits": fitted(rows, limit["clock"]),
     }
     if split:
         result["overhead"] = overhead.measure(say)
     return result
 
 
+def _limit(running: Sides, effort: Effort) -> dict[str, Any]:
+    """What multiplies and adds reach, by which clock, and on which device."""
+    if running.target == "cpu":
+        return {"fma": hand.fma_limit(sides.KERNELS), "clock": "cpu"}
+    found: dict[str, Any] = running.ask("hand", "limit", running.target, effort.patience)
+    return found
+
+
 def _row(
     case: Case, running: Sides, effort: Effort, say: Say, missing: Mapping[str, str]
 ) -> dict[str, Any]:
-    folder = sides.CACHE / "operations" / case.name.replace(" ", "-").replace("/", "-")
+    target = running.target
+    folder = sides.CACHE / f"operations-{target}" / case.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / "operation.onnx"
     onnx.save(case.make(), model)
     arrays, bundle = case.arrays(), folder / "operation.tinyedge"
-    refused = {"tinyedge": sides.refusal(model, bundle), **missing}
+    refused = {"tinyedge": sides.refusal(model, bundle, target), **missing}
     task = Task(
         model,
         bundle,
@@ -65,6 +78,7 @@ def _row(
         case.kind,
         case.numbers,
         sides.KERNELS,
+        target=target,
     )
     right = bench.expected(bench.session(model), arrays)
     chosen = [side for side in running.names if side in case.sides]
@@ -80,7 +94,7 @@ def _row(
     }
 
 
-def fitted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def fitted(rows: Sequence[Mapping[str, Any]], clock: str = "cpu") -> list[dict[str, Any]]:
     """By kind and side a and b of t = a + b*n over rows of one size each, and the n at which the
     side takes as long as tinyedge does.
     """
@@ -89,9 +103,9 @@ def fitted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         count = _count(row["size"])
         if row["bound"] == "memory" and count in FITTED:
             for side, facts in row["sides"].items():
-                if "cpu" in facts:
+                if clock in facts:
                     found = points.setdefault((row["kind"], side), {})
-                    found[count] = facts["cpu"]["median"]
+                    found[count] = facts[clock]["median"]
     lines = {key: fits.line(found) for key, found in points.items() if len(found) > 1}
     made = []
     for (kind, side), line in lines.items():

@@ -17,8 +17,14 @@ from tests.exporters.networks import Network
 
 Shapes = Mapping[str, tuple[int, ...]]
 SIDES = ("hand", "tinyedge", "numpy", "onnxruntime", "torch", "tinygrad")
+DEVICE_SIDES = ("hand", "tinyedge")
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 HUGE = 100_000_000
+MATRICES = {  # sides of products; software adapters take seconds for larger ones
+    "cpu": (256, 512, 1024, 2048),
+    **dict.fromkeys(("webgpu", "qcom"), (256, 512, 1024)),
+    "cuda": (256, 512, 1024, 2048, 4096),
+}
 OPSET, ATTENTION_OPSET = 17, 23  # the second is the first that has Attention
 
 
@@ -184,12 +190,12 @@ def attention(heads: int, length: int, width: int) -> Case:
     )
 
 
-def _all(sizes: tuple[int, ...]) -> Iterator[Case]:
+def _all(sizes: tuple[int, ...], matrices: tuple[int, ...]) -> Iterator[Case]:
     for kind in ("copy", "multiply-add", "sum", "softmax"):
         yield from (elementwise(kind, n) for n in sizes)
     yield from (softmax_rows(n) for n in sizes if n >= 100_000)
     yield from (layer_norm(rows, width) for rows, width in ((128, 384), (1024, 768)))
-    yield from (matmul(n) for n in (256, 512, 1024, 2048))
+    yield from (matmul(n) for n in matrices)
     for size, channels in ((56, 64), (28, 128), (14, 256), (7, 512)):
         yield convolution("conv 3x3", size, channels, channels, 3)
     # of MobileNetV2: widening and narrowing, large images and small ones, the last layer
@@ -202,6 +208,7 @@ def _all(sizes: tuple[int, ...]) -> Iterator[Case]:
     yield from (attention(*shape) for shape in ((3, 197, 64), (12, 128, 64)))
 
 
-def cases(*, huge: bool = False) -> dict[str, Case]:
+def cases(*, huge: bool = False, target: str = "cpu") -> dict[str, Case]:
     """By name. huge: also rows of 100 million numbers, of 400 MB each."""
-    return {case.name: case for case in _all((*SIZES, HUGE) if huge else SIZES)}
+    sizes = (*SIZES, HUGE) if huge else SIZES
+    return {case.name: case for case in _all(sizes, MATRICES[target])}

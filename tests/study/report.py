@@ -13,10 +13,12 @@ from tests.study.plot import Series, svg
 
 Result = Mapping[str, Any]
 PAIR = ("tinyedge", "onnxruntime")
+COMPARED = ("hand", "onnxruntime")  # what the study's ratios are to
 TOLERANCE = 1e-4  # of the greatest output: beyond it a side computes something else
 
 
 def markdown(result: Result) -> str:
+    result = _clocked(result)
     tables, notes = {"operations": _operations, "models": _models, "scale": _scale}[
         result["study"]
     ](result)
@@ -25,6 +27,7 @@ def markdown(result: Result) -> str:
 
 def plots(result: Result) -> dict[str, str]:
     """SVG files by name."""
+    result = _clocked(result)
     if result["study"] == "operations":
         made = {"roofline.svg": _roofline(result)}
         for kind in dict.fromkeys(fit["kind"] for fit in result["fits"]):
@@ -36,6 +39,26 @@ def plots(result: Result) -> dict[str, str]:
             "scale-export.svg": _scaled(result, "export"),
         }
     return {"models.svg": _model_roofline(result)}
+
+
+def _clocked(result: Result) -> Result:
+    """With the seconds of the device in the place of the processor's, where its clock tells."""
+    clock = result.get("clock", "cpu")
+    if clock == "cpu":
+        return result
+    rows = []
+    for row in result["rows"]:
+        told = {
+            side: {**facts, "cpu": facts[clock]} if clock in facts else facts
+            for side, facts in row["sides"].items()
+        }
+        rows.append({**row, "sides": told})
+    return {**result, "rows": rows}
+
+
+def clock_name(result: Result) -> str:
+    """What seconds are of."""
+    return "CPU" if result.get("clock", "cpu") == "cpu" else "device"
 
 
 def write_plots(result: Result, folder: Path) -> None:
@@ -141,63 +164,82 @@ def copy_rate(rows: Sequence[Result], bytes: int) -> float | None:
 
 
 def _operations(result: Result) -> tuple[list[Table], list[str]]:
-    rows = result["rows"]
+    rows, names, clock = result["rows"], result["sides"], clock_name(result)
     memory, arithmetic = (
         [row for row in rows if row["bound"] == bound] for bound in ("memory", "arithmetic")
     )
     tables = [
         (
-            "Bound by memory: CPU ms a run",
-            _headings("GB/s", "of copy"),
-            [_moved(r, rows) for r in memory],
+            f"Bound by memory: {clock} ms a run",
+            _headings(names, "GB/s", "of copy"),
+            [_moved(names, row, rows) for row in memory],
         ),
         (
-            "Bound by arithmetic: CPU ms a run",
-            _headings("GFLOP/s", "of the FMA limit"),
-            [_computed(row, result["fma"]) for row in arithmetic],
+            f"Bound by arithmetic: {clock} ms a run",
+            _headings(names, "GFLOP/s", "of the FMA limit"),
+            [_computed(names, row, result["fma"]) for row in arithmetic],
         ),
         _fits(result["fits"]),
     ]
     if "overhead" in result:
         tables.append(_overhead(result["overhead"]))
-    notes = [
-        f"FMA limit: {result['fma'] / 1e9:.0f} GFLOP/s on one thread, of multiplies and adds in "
-        "registers. tinyedge: the C runtime. CPU time on one thread, medians of blocks of runs in "
-        "turn after warm-ups, (least-greatest).",
-    ]
+    limit = f"{result['fma'] / 1e9:.0f} GFLOP/s"
+    if result["target"] == "cpu":
+        note = (
+            f"FMA limit: {limit} on one thread, of multiplies and adds in registers. tinyedge: the "
+            "C runtime. CPU time on one thread, medians of blocks of runs in turn after warm-ups, "
+            "(least-greatest)."
+        )
+    else:
+        note = (
+            f"For {result['target']}, on {result['device']}. FMA limit: {limit} of {clock} time, "
+            f"of multiplies and adds in registers. {clock[0].upper() + clock[1:]} time: "
+            + (
+                "of this process with the driver's threads, over runs that follow each other"
+                if clock == "CPU"
+                else "between time stamps around each launch, without what lies between launches"
+            )
+            + "; operands and results stay on the device. Medians of blocks of runs in turn after "
+            "warm-ups, (least-greatest)."
+        )
+    notes = [note]
     return [table for table in tables if table[2]], [*notes, *_failures(rows)]
 
 
-def _headings(rate: str, limit: str) -> list[str]:
-    return ["operation", *SIDES, "of hand", "of onnxruntime", rate, f"{limit}", f"by hand, {limit}"]
+def _headings(names: Sequence[str], rate: str, limit: str) -> list[str]:
+    others = [f"of {side}" for side in COMPARED if side in names]
+    return ["operation", *names, *others, rate, f"{limit}", f"by hand, {limit}"]
 
 
-def _common(row: Result) -> list[str]:
+def _common(names: Sequence[str], row: Result) -> list[str]:
     sides = row["sides"]
     ours = sides.get("tinyedge", {})
     return [
         f"{row['kind']} {row['size']}",
         *(
             _spread(ours) if side == "tinyedge" and "cpu" in ours else _milliseconds(sides, side)
-            for side in SIDES
+            for side in names
         ),
-        _ratio(median(sides, "tinyedge"), median(sides, "hand")),
-        _ratio(median(sides, "tinyedge"), median(sides, "onnxruntime")),
+        *(
+            _ratio(median(sides, "tinyedge"), median(sides, side))
+            for side in COMPARED
+            if side in names
+        ),
     ]
 
 
-def _moved(row: Result, rows: Sequence[Result]) -> list[str]:
+def _moved(names: Sequence[str], row: Result, rows: Sequence[Result]) -> list[str]:
     limit = copy_rate(rows, row["bytes"])
     rates = [bandwidth(row, side) for side in ("tinyedge", "hand")]
     shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
-    return [*_common(row), shown, *(_ratio(rate, limit) for rate in rates)]
+    return [*_common(names, row), shown, *(_ratio(rate, limit) for rate in rates)]
 
 
-def _computed(row: Result, limit: float) -> list[str]:
+def _computed(names: Sequence[str], row: Result, limit: float) -> list[str]:
     found = [median(row["sides"], side) for side in ("tinyedge", "hand")]
     rates = [None if seconds is None else row["flops"] / seconds for seconds in found]
     shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
-    return [*_common(row), shown, *(_ratio(rate, limit) for rate in rates)]
+    return [*_common(names, row), shown, *(_ratio(rate, limit) for rate in rates)]
 
 
 def _fits(found: Sequence[Result]) -> Table:
@@ -246,7 +288,7 @@ def _roofline(result: Result) -> str:
         ]
         labels = [f"{row['kind']} {row['size']}" for row in here]
         marks.append(Series(side, points, joined=False, labels=labels))
-    return svg("Roofline, one thread", "FLOP a byte", "GFLOP/s", [*roofs, *marks])
+    return svg("Roofline", "FLOP a byte", "GFLOP/s", [*roofs, *marks])
 
 
 def _roofs(rows: Sequence[Result]) -> dict[str, float]:
@@ -267,7 +309,7 @@ def _against_size(result: Result, kind: str) -> str:
         ]
         if points:
             series.append(Series(side, points))
-    return svg(kind, "bytes moved at least", "CPU us a run", series)
+    return svg(kind, "bytes moved at least", f"{clock_name(result)} us a run", series)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -279,11 +321,19 @@ def _models(result: Result) -> tuple[list[Table], list[str]]:
         rows = [row for row in result["rows"] if row["threads"] == threads]
         shown = [_model(row, result["sides"]) for row in rows]
         means = [_mean_ratio(rows, clock) for clock in ("cpu", "wall")]
-        others = [""] * (len(_model_headings(result["sides"])) - 5)
+        headings = _model_headings(result["sides"], clock_name(result))
+        others = [""] * (len(headings) - 5)
         shown.append(["geometric mean", "", means[0], "", means[1], *others])
         title = f"{threads} thread" + ("s" if threads > 1 else "")
-        tables.append((title, _model_headings(result["sides"]), shown))
+        tables.append((title, headings, shown))
+    device = []
+    if result["target"] != "cpu":
+        device = [
+            f"tinyedge for {result['target']}, on {result['device']}, operands and results there. "
+            "Device ms: between time stamps around each launch. The others on the processor."
+        ]
     notes = [
+        *device,
         "CPU ms: of all threads; ms: by the clock, which other work on the machine lengthens. "
         "Medians of blocks of runs in turn. Ratios are tinyedge over the other. GFLOP: of "
         "convolutions and products alone. Off by: of the greatest output, from onnxruntime.",
@@ -298,17 +348,17 @@ def _mean_ratio(rows: Sequence[Result], clock: str) -> str:
     return f"{fits.geometric_mean(ratios):.2f}x" if ratios else MISSING
 
 
-def _model_headings(sides: Sequence[str]) -> list[str]:
+def _model_headings(sides: Sequence[str], clock: str) -> list[str]:
     others = [side for side in sides if side not in PAIR]
     return [
         "model",
-        "CPU ms: tinyedge / onnxruntime",
+        f"{clock} ms: tinyedge / onnxruntime",
         "ratio",
         "ms: tinyedge / onnxruntime",
         "ratio",
         *(part for side in others for part in (f"{side}, CPU ms", "ratio")),
         "GFLOP",
-        "GFLOP a CPU second: tinyedge / onnxruntime",
+        f"GFLOP a {clock} second: tinyedge / onnxruntime",
         "off by",
     ]
 
@@ -345,7 +395,7 @@ def _model_roofline(result: Result) -> str:
         labels = [row["kind"] for row in rows]
         if points:
             series.append(Series(side, points, joined=False, labels=labels))
-    return svg("Models", "GFLOP a run", "GFLOP a CPU second", series)
+    return svg("Models", "GFLOP a run", f"GFLOP a {clock_name(result)} second", series)
 
 
 # --- scale ----------------------------------------------------------------------------------------

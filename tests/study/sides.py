@@ -20,7 +20,7 @@ import numpy as np
 
 import tinyedge
 from tests.bench import cases
-from tests.bench.opencl import peer
+from tests.bench.opencl import peer, process
 from tests.bench.side import middle
 from tests.bench.worker import SideError, Worker
 from tests.study import converters
@@ -80,8 +80,10 @@ def python(side: str) -> str:
     return str(converters.python(side)) if side in converters.CONVERTERS else sys.executable
 
 
-def environment(side: str, threads: int) -> dict[str, str]:
-    """The variables that a side's process gets: none may take more threads than it is given."""
+def environment(side: str, threads: int, target: str = "cpu") -> dict[str, str]:
+    """The variables that a side's process gets: none may take more threads than it is given. OpenCL
+    is PoCL's where it is installed and the caller names no other driver.
+    """
     folders = [str(ROOT), *([str(peer.FOLDER)] if side == "tinygrad" else [])]
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM_CPU_THREADS")
     return {
@@ -89,14 +91,24 @@ def environment(side: str, threads: int) -> dict[str, str]:
         **dict.fromkeys(names, str(threads)),
         # tinygrad: C by clang, compiled in this process
         **({"DEV": "CPU", "PARALLEL": "0"} if side == "tinygrad" else {}),
+        **(_opencl() if target == "qcom" else {}),
     }
+
+
+def _opencl() -> dict[str, str]:
+    if "OCL_ICD_VENDORS" in os.environ:
+        return {}
+    try:
+        return process.driver("pocl")
+    except SideError:
+        return {}
 
 
 class Sides:
     """Processes of sides by name, each started when it is first asked and again after it ended."""
 
-    def __init__(self, names: Iterable[str], threads: int = 1) -> None:
-        self.names, self.threads = tuple(names), threads
+    def __init__(self, names: Iterable[str], threads: int = 1, target: str = "cpu") -> None:
+        self.names, self.threads, self.target = tuple(names), threads, target
         self.versions: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
 
@@ -114,7 +126,7 @@ class Sides:
             if worker is not None:
                 worker.close()
             command = [python(side), "-W", "ignore", "-m", "tests.study.child"]
-            worker = Worker(command, environment(side, self.threads))
+            worker = Worker(command, environment(side, self.threads, self.target))
             self._workers[side] = worker
         return worker.ask((word, content), patience)
 
@@ -190,7 +202,7 @@ _INTEGERS = {np.dtype(np.int32), np.dtype(np.int64)}
 def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:
     """What runs take: blocks in turn, each round begins with another side."""
     counts: dict[str, int] = {}
-    samples: dict[str, dict[str, list[float]]] = {side: {"cpu": [], "wall": []} for side in names}
+    samples: dict[str, dict[str, list[float]]] = {side: {} for side in names}
     failed: dict[str, dict[str, Any]] = {}
 
     def ask(side: str, word: str, content: object) -> dict[str, float] | None:
@@ -211,9 +223,8 @@ def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str,
         shift = turn % max(1, len(names))
         for side in names[shift:] + names[:shift]:
             spent = ask(side, "run", counts[side])
-            for clock, values in samples[side].items():
-                if spent is not None:
-                    values.append(spent[clock] / counts[side])
+            for clock, seconds in (spent or {}).items():
+                samples[side].setdefault(clock, []).append(seconds / counts[side])
     measured = {side: samples[side] for side in names if side not in failed}
     return failed | {
         side: {clock: middle(values) for clock, values in found.items()}
@@ -231,21 +242,24 @@ def save(folder: Path, arrays: Mapping[str, Array]) -> dict[str, Path]:
     return files
 
 
-def bundle(model: Path | str, out: Path, **options: Any) -> Path:
-    """What tinyedge makes of a model for the cpu, with its library built. Raises TinyedgeError and
+def bundle(model: Path | str, out: Path, target: str = "cpu", **options: Any) -> Path:
+    """What tinyedge makes of a model, for the cpu with its library built. Raises TinyedgeError and
     RuntimeError.
     """
+    if target == "qcom":  # images are no faster on PoCL, and the kernels by hand have none
+        options = {**options, "profile": "buffers", "precision": "fp32"}
     tinyedge.export_onnx(
-        model, target="cpu", out=out, golden=False, force=True, warn=lambda _: None, **options
+        model, target=target, out=out, golden=False, force=True, warn=lambda _: None, **options
     )
-    build(out)
+    if target == "cpu":
+        build(out)
     return out
 
 
-def refusal(model: Path | str, out: Path, **options: Any) -> str:
+def refusal(model: Path | str, out: Path, target: str = "cpu", **options: Any) -> str:
     """Makes a `bundle`; why there is none, or nothing."""
     try:
-        bundle(model, out, **options)
+        bundle(model, out, target, **options)
     except (TinyedgeError, RuntimeError) as error:
         return str(error)
     return ""
