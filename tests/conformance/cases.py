@@ -29,6 +29,7 @@ Family = Callable[[Inputs, Limits], Iterator[Case]]
 
 EXACT = Tolerance(each=0.0, greatest=0.0)
 CLOSE = Tolerance(each=1e-6, greatest=0.0)
+WEIGHTED = Tolerance(each=1e-6, greatest=1e-5)  # sums by weights that are sums themselves
 
 # How far a row may be off, for each value and absolutely; rows that are not named are close.
 ROW_TOLERANCE = {
@@ -426,6 +427,33 @@ def indexing(inputs: Inputs, limits: Limits) -> Iterator[Case]:
     positions = inputs.new(np.array([[2, 0, 1], [1, 1, 1], [0, 2, 2], [2, 2, 0]], np.int32))
     yield "gather_elements", whole.gather_elements(1, positions), EXACT
     yield "arange", Tensor.arange(17) * 3 + inputs.new(np.array([1], np.int32)), EXACT
+
+
+@family
+def attention(inputs: Inputs, limits: Limits) -> Iterator[Case]:
+    """The softmax of scores and its product with values, in one kernel or put together."""
+    sizes = {"few": (2, 3, 5, 4, 6), "wide": (1, 4, 19, 12, 70), "many": (3, 33, 70, 16, 16)}
+    for name, (heads, rows, keys, summed, columns) in sizes.items():
+        q, k = inputs.new(floats(heads, rows, summed)), inputs.new(floats(heads, keys, summed))
+        v = inputs.new(floats(heads, keys, columns, seed=3))
+        scores = q @ k.transpose()
+        yield f"{name}_keys", scores.attend(v), WEIGHTED
+        causal = Tensor.arange(keys).reshape((1, -1)) <= Tensor.arange(rows).reshape((-1, 1))
+        lowest = Tensor.full((), -np.inf, dt.float32)
+        yield f"{name}_causal", causal.where(scores * 0.5, lowest).softmax(-1) @ v, WEIGHTED
+        mask = np.where(floats(rows, keys, seed=4) > 0, 0, -np.inf).astype(np.float32)
+        mask[0], mask[1, 1:] = -np.inf, -np.inf
+        yield f"{name}_masked", (scores + inputs.new(mask)).attend(v), WEIGHTED
+        zeros = (scores + inputs.new(mask)).softmax(-1)
+        zeros = zeros.isnan().where(0.0, zeros)
+        yield f"{name}_masked_zeros", zeros @ v, WEIGHTED
+    q, k = inputs.new(floats(2, 6, 5, 8)), inputs.new(floats(2, 2, 9, 8))
+    shared = k.unsqueeze(2).expand((2, 2, 3, 9, 8)).reshape((2, 6, 9, 8))
+    yield "shared_heads", (q @ shared.transpose()).softmax(-1) @ shared, WEIGHTED
+    special = np.array([[np.nan, 0, 1], [np.inf, 1, 0], [-np.inf, 2, 1], [3e38, -3e38, 1]])
+    values = inputs.new(floats(3, 4, seed=5))
+    yield "special", inputs.new(special.astype(np.float32)).attend(values), WEIGHTED
+    yield "one_key", inputs.new(floats(4, 1)).attend(inputs.new(floats(1, 5))), WEIGHTED
 
 
 @family

@@ -19,6 +19,7 @@ from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers, ran
 from tinyedge.core.compiler.optimize.moves import (
     MOVES,
     Fill,
+    Overlap,
     PadTo,
     Peel,
     Reorder,
@@ -65,6 +66,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 PadTo(number, factor),
                 Reorder(number, max(numbers(sink)) + 1),
                 Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
+                Overlap(number, factor, max(numbers(sink)) + 1),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), tuple(along)),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
                 To(number, generator.choice(KINDS)),
@@ -152,7 +154,17 @@ def several(inputs: Inputs) -> dict[str, Tensor]:
     }
 
 
-KERNELS = (matmul, convolution, rows, elementwise, reductions, quantized, several)
+def attention(inputs: Inputs) -> dict[str, Tensor]:
+    """Of 9 and 16 keys, one with an additive mask."""
+    q, k, v = (inputs.new(floats(2, n, 8)) for n in (5, 9, 9))
+    longer = inputs.new(floats(1, 16, 8) * 2)
+    masked = q[:1] @ longer.transpose() + inputs.new(floats(5, 16))
+    return {"y": (q @ k.transpose()).attend(v), "masked": masked.attend(longer)}
+
+
+KERNELS = (
+    *(attention, matmul, convolution, rows, elementwise, reductions, quantized, several),
+)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 

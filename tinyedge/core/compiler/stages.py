@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.attention import with_attention
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.joined import with_joined_products
@@ -31,7 +32,7 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
-from tinyedge.core.ir.uop import UOp, as_size, toposort
+from tinyedge.core.ir.uop import BINDING, UOp, as_size, own_ranges, toposort
 
 
 def fold(state: Compilation) -> None:
@@ -46,6 +47,10 @@ def fold(state: Compilation) -> None:
         for entry in state.entries if done else ():
             entry.follow(done)
     if options.optimize and not options.fp64_reference:
+        if options.attention:
+            done, state.attention = with_attention(state.roots, state.caps)
+            for entry in state.entries if done else ():
+                entry.follow(done)
         done = with_joined_products(state.roots, state.caps)
         for entry in state.entries if done else ():
             entry.follow(done)
@@ -155,8 +160,8 @@ def operations(sink: UOp) -> int:
     """
     total = 0
     for node in toposort((sink,)):
-        if node.op is ops.REDUCE_LOOP:
-            ranges = node.src[0].ranges | set(node.src[1:])
+        if node.op in BINDING:
+            ranges = node.src[0].ranges | set(own_ranges(node))
         elif node.op.group in ("unary", "binary") and node.dtype not in (dt.index, dt.bool_):
             ranges = node.ranges
         else:

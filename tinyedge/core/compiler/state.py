@@ -58,6 +58,7 @@ class Compilation:
     rounded: frozenset[int] = frozenset()
     # of each convolution by Winograd's method, how far it is from the plain sum, of the greatest
     winograd: list[float] = field(default_factory=list)
+    attention: int = 0  # sums of values by the softmax of scores that are one kernel
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -73,6 +73,15 @@ class Transform:
 
 
 @dataclass(frozen=True, slots=True)
+class Attend:
+    """Of an ATTEND and an ATTEND_LOOP: whether a row whose weights are NaN, as all of its scores
+    are -infinity, gives zeros.
+    """
+
+    zeros: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     """Of a SCATTER: how an update is combined with what is there; None: it replaces that."""
 

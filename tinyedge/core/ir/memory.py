@@ -85,7 +85,7 @@ def _of_first(node: UOp) -> Shape:
     return node.src[0].shape
 
 
-def _select(condition: UOp, yes: UOp, no: UOp) -> UOp:
+def select(condition: UOp, yes: UOp, no: UOp) -> UOp:
     return simplify(UOp(ops.WHERE, yes.dtype, (condition, yes, no)))
 
 
@@ -179,7 +179,7 @@ def _gather_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange
     at, inside = position_of(position, data.shape[axis])
     inner = (*indices[:axis], at, *indices[axis + rank :])
     value = yield (data, inner, ix.and_(valid, inside))
-    return _select(inside, value, const(0, node.dtype))
+    return select(inside, value, const(0, node.dtype))
 
 
 def _gather_bounds(node: UOp, operands: Sequence[Interval]) -> Interval:
@@ -230,7 +230,7 @@ def _assign_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange
     inside = ix.all_of(conditions)
     new = yield (value, tuple(inner), ix.and_(valid, inside))
     old = yield (base, indices, ix.and_(valid, _not(inside)))
-    return _select(inside, new, old)
+    return select(inside, new, old)
 
 
 def _base_and_value(node: UOp, operands: Sequence[Interval]) -> Interval:
@@ -286,7 +286,7 @@ def _update_row_element(node: UOp, indices: Indices, valid: UOp, new_range: NewR
     here = ix.eq(indices[0], row_index(base, (yield (position, (), valid))))
     new = yield (row, indices[1:], ix.and_(valid, here))
     old = yield (base, indices, ix.and_(valid, _not(here)))
-    return _select(here, new, old)
+    return select(here, new, old)
 
 
 def row_index(base: UOp, position: UOp) -> UOp:
@@ -400,7 +400,7 @@ def _numbered(number: UOp, values: Sequence[UOp]) -> UOp:
     """The value of that number."""
     *others, result = values
     for position, value in enumerate(others):
-        result = _select(ix.eq(number, position), value, result)
+        result = select(ix.eq(number, position), value, result)
     return result
 
 

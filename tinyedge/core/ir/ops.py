@@ -165,6 +165,8 @@ ASSIGN = _row(
 )  # arg: a Span for each axis; the base with that region replaced
 # arg: Transform; m @ in @ m^T over the first two axes, for each element of the others
 TRANSFORM = _row("transform", "memory", 1)
+# arg: Attend; scores [*B, R, K], values [*B, K, C]: softmax(scores over K) @ values
+ATTEND = _row("attend", "memory", 2)
 REALIZE = _row("realize", "memory", 1)  # the same values, in memory
 UPDATE_ROW = _row(
     "update_row", "memory", 3
@@ -193,6 +195,13 @@ LOAD = _row("load", "kernel", -1)  # see access.py
 REDUCE_LOOP = _row(
     "reduce_loop", "kernel", -1
 )  # arg: Primitive; src: value, ranges...: the reduction over the ranges
+ATTEND_LOOP = _row(
+    "attend_loop", "kernel", -1
+)  # arg: Attend; src: score, value, ranges...: the sum of values by the softmax of their scores
+# src: value, factor, ranges...: a sum of which, at each step, what is there is multiplied by the
+# factor before the value is added
+RESCALED_LOOP = _row("rescaled_loop", "kernel", -1)
+RUNNING = _row("running", "kernel", 1)  # src: a REDUCE_LOOP: what it was before a step of its loop
 STORE = _row("store", "kernel", -1)  # see access.py
 SINK = _row("sink", "kernel", -1)  # src: stores
 # a * b + c of a sum of products whose loops are gone, rounded once or twice

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.attend import attend_arrays
 from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.ir.memory import reduce_array
 from tinyedge.core.ir.reference import size_value
@@ -110,6 +111,10 @@ class _Store:
             return self._reduce(node, src[0])
         if op is ops.STAGE:
             return self._spread(node, src[0])
+        if op is ops.ATTEND_LOOP:
+            axes = tuple(self.axes[r] for r in node.src[2:])
+            scores, values = (self._along(axes, value) for value in src[:2])
+            return attend_arrays(node.arg, scores, values, axes)
         if op is ops.CAST:
             return dt.cast_array(src[0], node.dtype)
         if op is ops.BITCAST:
@@ -155,10 +160,14 @@ class _Store:
 
     def _reduce(self, node: UOp, value: Array) -> Array:
         axes = tuple(self.axes[r] for r in node.src[1:])
-        shape = list(value.shape) if value.ndim else [1] * len(self.ranges)
-        for axis in axes:
-            shape[axis] = self.extents[axis]
-        full = np.broadcast_to(value, shape)
+        full = self._along(axes, value)
         if node.dtype is dt.bool_:
             full = full.astype(bool)
         return reduce_array(node.arg, full, axes, node.dtype, keepdims=True)
+
+    def _along(self, axes: tuple[int, ...], value: Array) -> Array:
+        """A value at every step of the ranges of axes."""
+        shape = list(value.shape) if value.ndim else [1] * len(self.ranges)
+        for axis in axes:
+            shape[axis] = self.extents[axis]
+        return np.broadcast_to(value, shape)

@@ -19,13 +19,14 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.polynomial import bounds
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.ir.uop import UOp, own_ranges, toposort
 
 TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
     "loop",
 )
-SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, ops.REDUCE_LOOP, ops.STAGE)
+REDUCTIONS = (ops.REDUCE_LOOP, ops.ATTEND_LOOP)
+SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, *REDUCTIONS, ops.STAGE)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads", "lanes")
 STAGE_KIND = "staged"  # a stage's own range
@@ -88,7 +89,7 @@ def same_threads(reduction: UOp) -> set[UOp]:
     """The ranges that a reduction over threads has of the same threads: more than one is wrong,
     because they would be one coordinate.
     """
-    own = {r for r in reduction.src[1:] if r.arg.kind == "threads"}
+    own = {r for r in own_ranges(reduction) if r.arg.kind == "threads"}
     return own | {r for r in reduction.ranges if own and r.arg.kind in ("lane", "threads")}
 
 
@@ -96,8 +97,11 @@ def same_lanes(reduction: UOp) -> set[UOp]:
     """The ranges that a reduction along the lanes of vectors has of lanes: more than one is wrong,
     because a value has one dimension of lanes.
     """
-    own = {r for r in reduction.src[1:] if r.arg.kind == "lanes"}
-    return own | {r for r in reduction.ranges if own and r.arg.kind in ("lanes", "vector")}
+    own = {r for r in own_ranges(reduction) if r.arg.kind == "lanes"}
+    depends = reduction.ranges
+    if reduction.op is ops.ATTEND_LOOP:  # its values are taken lane by lane
+        depends = reduction.src[0].ranges
+    return own | {r for r in depends if own and r.arg.kind in ("lanes", "vector")}
 
 
 def stage_fault(stage: UOp) -> str:
@@ -146,8 +150,8 @@ def check_kernel(sink: UOp) -> None:
         if op is ops.RANGE:
             if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, STAGE_KIND):
                 raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
-        elif op is ops.REDUCE_LOOP:
-            for r in node.src[1:]:
+        elif op in REDUCTIONS:
+            for r in own_ranges(node):
                 if r.op is not ops.RANGE or r.arg.kind not in REDUCE_KINDS:
                     raise _fail("kernel", node, f"a reduction over {r!r}")
                 bound[r] = node

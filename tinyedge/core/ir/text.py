@@ -19,7 +19,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.polynomial import atom_key, terms
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.ir.uop import BINDING, UOp, own_ranges, toposort
 
 # An expression longer than this gets a name of its own; an argument's text is cut to this length.
 LONG = 80
@@ -73,8 +73,8 @@ def say(value: object) -> str:
 def kernel_text(sink: UOp) -> Iterator[str]:
     """A kernel, before or after moves, as equations: its ranges, then its stores."""
     nodes = toposort((sink,))
-    binders = (ops.REDUCE_LOOP, ops.STAGE)
-    reduced = {r for node in nodes if node.op in binders for r in node.src[1:]}
+    binders = (*BINDING, ops.STAGE)
+    reduced = {r for node in nodes if node.op in binders for r in own_ranges(node)}
     ranges = sorted(
         (n for n in nodes if n.op is ops.RANGE), key=lambda r: (r.arg.number, r.arg.kind)
     )
@@ -195,6 +195,10 @@ class _Writer:
             name = REDUCTIONS.get(node.arg.name, node.arg.name)
             ranges = ", ".join(self.write(r) for r in src[1:])
             return f"{name}({ranges}: {self.write(src[0])})", FUNCTION
+        if op in BINDING:
+            ranges = ", ".join(self.write(r) for r in own_ranges(node))
+            bodies = ", ".join(self.write(body) for body in src[: BINDING[op]])
+            return f"{op.name.removesuffix('_loop')}({ranges}: {bodies})", FUNCTION
         if self.flat and node.dtype is dt.index and op in (ops.ADD, ops.MUL):
             return self._polynomial(node)
         if op is ops.REDUCE_LANES:

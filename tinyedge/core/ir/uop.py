@@ -24,6 +24,9 @@ Shape = tuple[Size, ...]
 ARITHMETIC: dict[Primitive, Callable[..., UOp]] = {}
 SHAPES: dict[Primitive, Callable[[UOp], Shape]] = {}
 
+# How many operands of a reduction come before its ranges.
+BINDING = {ops.REDUCE_LOOP: 1, ops.GROUP_REDUCE: 1, ops.ATTEND_LOOP: 2, ops.RESCALED_LOOP: 2}
+
 _interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
 
@@ -124,7 +127,7 @@ class UOp:
 
     @property
     def ranges(self) -> frozenset[UOp]:
-        """The free RANGE nodes that the value depends on (a REDUCE_LOOP binds its own)."""
+        """The free RANGE nodes that the value depends on (a reduction binds its own)."""
         if self._ranges is None:
             for node in toposort((self,), stop=lambda n: n._ranges is not None):
                 if node._ranges is None:
@@ -165,16 +168,25 @@ def _bits(value: Any) -> Any:
 def _free_ranges(node: UOp) -> frozenset[UOp]:
     if node.op is ops.RANGE:
         return node.src[0].ranges | {node}
-    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE, ops.STAGE):
-        sizes = frozenset().union(*(r.src[0].ranges for r in node.src[1:]))
-        return (node.src[0].ranges - set(node.src[1:])) | sizes
+    if node.op in BINDING or node.op is ops.STAGE:
+        own = own_ranges(node)
+        sizes = frozenset().union(*(r.src[0].ranges for r in own))
+        bodies = frozenset().union(*(s.ranges for s in node.src[: -len(own) or None]))
+        return (bodies - set(own)) | sizes
     if node.op is ops.FILLED:
         return frozenset().union(*(s.ranges for s in node.src)) - set(node.src)
+    if node.op is ops.RUNNING:
+        return node.src[0].ranges | set(own_ranges(node.src[0]))
     if not node.src:
         return frozenset()
     if len(node.src) == 1:
         return node.src[0].ranges
     return frozenset().union(*(s.ranges for s in node.src))
+
+
+def own_ranges(node: UOp) -> tuple[UOp, ...]:
+    """The ranges that a reduction runs over, or of which a stage holds all steps."""
+    return node.src[BINDING.get(node.op, 1) :]
 
 
 def _structure_hash(node: UOp) -> bytes:

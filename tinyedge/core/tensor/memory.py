@@ -76,6 +76,12 @@ class Memory(Elementwise):
             base = self.node
         return type(self)(UOp(ops.ASSIGN, self.dtype, (base, value.node), spans))
 
+    def attend(self, values: Self, *, zeros: bool = False) -> Self:
+        """self.softmax(-1) @ values, scores [*B, R, K] for values [*B, K, C], in one kernel that
+        keeps no weights. zeros: rows whose weights are NaN give 0.
+        """
+        return type(self)(UOp(ops.ATTEND, self.dtype, (self.node, values.node), args.Attend(zeros)))
+
     def gather(self, axis: int, indices: Self) -> Self:
         """self taken along an axis at integer indices; outside [0, size) the result is 0.
 

@@ -14,7 +14,7 @@ from tinyedge.core.compiler.schedule.launches import ScheduledLoop, ScheduledSte
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import UOp, as_size, toposort
+from tinyedge.core.ir.uop import BINDING, UOp, as_size, own_ranges, toposort
 from tinyedge.core.program.program import Weight
 from tinyedge.export.limits import FREE_BYTES, Limits
 
@@ -144,8 +144,8 @@ def _work_of(sink: UOp) -> int:
     threads = {node for node in nodes if node.op is ops.RANGE and node.arg.kind in GROUP_REDUCE}
     total = 0
     for node in nodes:
-        if node.op is ops.REDUCE_LOOP:
-            inside = node.src[0].ranges | {*node.src[1:]}
+        if node.op in BINDING:
+            inside = node.src[0].ranges | {*own_ranges(node)}
         elif node.op is ops.STORE or (node.op.elementwise and node.dtype is not dt.index):
             inside = node.ranges
         else:

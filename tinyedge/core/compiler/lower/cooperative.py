@@ -44,7 +44,7 @@ class _Cooperation:
         filled = workgroup_buffers(linear.statements)  # by what is staged
         self.room -= sum(shared_bytes(each.dtype, each.arg.length) for each in filled)
         self.first = len(filled)
-        self.used: set[UOp] = set()
+        self.used: dict[UOp, int] = {}  # how often a buffer was
         self.loops = 0
 
     def run(self) -> Linear:
@@ -101,7 +101,7 @@ class _Cooperation:
         store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
         self._add(access.under(leads, store))
         self._add(BARRIER)
-        return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
+        return self._combined(node, [self._load(shared, _behind(first, i)) for i in range(parts)])
 
     def _through_memory(self, node: UOp, value: UOp, lane: UOp, count: int) -> UOp:
         shared = self._buffer(node.dtype, self.threads)
@@ -115,11 +115,11 @@ class _Cooperation:
         if count > FEW_PARTS and count % FEW_PARTS == 0:
             parts = FEW_PARTS
             places = [_behind(THREAD, i) for i in range(0, count, parts)]
-            total = _chain(node, [_load(shared, place) for place in places])
+            total = _chain(node, [self._load(shared, place) for place in places])
             few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))
             self._add(access.under(few, _store(shared, total, THREAD)))
             self._add(BARRIER)
-        return self._combined(node, [_load(shared, _behind(first, i)) for i in range(parts)])
+        return self._combined(node, [self._load(shared, _behind(first, i)) for i in range(parts)])
 
     def _buffer(self, dtype: DType, length: int) -> UOp:
         """A buffer of the workgroup: a new one as long as there is room. Memory holds no bool."""
@@ -144,7 +144,13 @@ class _Cooperation:
         """Others may still read what an iteration or a reduction before has left."""
         if self.loops or buffer in self.used:
             self._add(BARRIER)
-        self.used.add(buffer)
+        self.used[buffer] = self.used.get(buffer, 0) + 1
+
+    def _load(self, buffer: UOp, place: UOp) -> UOp:
+        """What is loaded after a buffer was filled anew is another value: it is another node."""
+        for _ in range(1, self.used[buffer]):
+            place = _index(ops.ADD, place, 0)
+        return access.load(buffer, (place,))
 
     def _combined(self, node: UOp, parts: list[UOp]) -> UOp:
         return self._add(_chain(node, parts))
@@ -160,10 +166,6 @@ def _chain(node: UOp, parts: list[UOp]) -> UOp:
 
 def _store(shared: UOp, value: UOp, place: UOp) -> UOp:
     return access.store(shared, cast(value, shared.dtype), (place,))
-
-
-def _load(shared: UOp, place: UOp) -> UOp:
-    return access.load(shared, (place,))
 
 
 def _index(op: ops.Primitive, a: UOp, b: UOp | int) -> UOp:

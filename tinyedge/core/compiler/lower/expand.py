@@ -7,11 +7,12 @@ a range are one node.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.attend import attended, attended_in_lanes
+from tinyedge.core.compiler.lower.copies import at, coordinates
 from tinyedge.core.compiler.lower.stages import fill_stages
 from tinyedge.core.compiler.lower.vectors import Vectorizer, extract, simplified
 from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
@@ -20,7 +21,7 @@ from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import UOp, as_node, const, toposort
+from tinyedge.core.ir.uop import UOp, as_node, const, own_ranges, toposort
 
 
 def expand(sink: UOp, caps: Caps) -> UOp:
@@ -59,14 +60,16 @@ def _unroll(sink: UOp) -> UOp:
 
 
 def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    if node.op is ops.ATTEND_LOOP and not _in_lanes(node):
+        return attended(node.replace(src))
     if node.op is not ops.REDUCE_LOOP:
         return simplified(node, src)
     copied = [r for r in src[1:] if r.arg.kind == "unroll"]
     threads = [r for r in src[1:] if r.arg.kind == "threads"]
     serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
     total: UOp | None = None
-    for coordinate in _coordinates(copied):
-        copy = _at(src[0], coordinate)
+    for coordinate in coordinates(copied):
+        copy = at(src[0], coordinate)
         if total is not None:
             copy = _combined(node, total, copy, alone=len(copied) == len(src) - 1)
         total = copy
@@ -94,30 +97,12 @@ def _reduced(reduction: UOp, body: UOp, ranges: Sequence[UOp]) -> UOp:
     return UOp(ops.REDUCE_LOOP, reduction.dtype, (body, *ranges), reduction.arg)
 
 
-def _coordinates(ranges: Iterable[UOp]) -> Iterable[dict[UOp, UOp]]:
-    chosen = list(ranges)
-    for values in itertools.product(*(range(r.src[0].arg) for r in chosen)):
-        yield {r: as_node(v) for r, v in zip(chosen, values, strict=True)}
-
-
 def _copies(store: UOp) -> list[UOp]:
     upcast = sorted((r for r in store.ranges if r.arg.kind == "upcast"), key=lambda r: r.arg.number)
     if not upcast:
         return [store]
-    copies = (_at(store, place) for place in _coordinates(upcast))
+    copies = (at(store, place) for place in coordinates(upcast))
     return [copy for copy in copies if access.guard_of(copy) is not ix.FALSE]
-
-
-def _at(root: UOp, place: dict[UOp, UOp]) -> UOp:
-    """An expression at a place, simplified; what is the same everywhere is not looked at."""
-
-    def operands(node: UOp) -> tuple[UOp, ...]:
-        return () if node.ranges.isdisjoint(place) else node.src
-
-    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        return simplified(node, src) if src else node
-
-    return bottom_up((root,), change, dict(place), operands=operands)[root]
 
 
 # Reductions along lanes.
@@ -128,9 +113,15 @@ def _along_lanes(sink: UOp, caps: Caps) -> UOp:
     the end.
     """
 
+    def wide(body: UOp, lane: UOp) -> UOp:
+        return Vectorizer(lane, caps).wide(body)
+
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        if node.op is ops.REDUCE_LOOP and src[-1].arg.kind == "lanes":
-            return _in_lanes(node.replace(src), caps)
+        if node.op is ops.REDUCE_LOOP and _in_lanes(node):
+            return _lanes_combined(node.replace(src), caps)
+        if node.op is ops.ATTEND_LOOP:
+            width = min(caps.vector, node.src[-1].src[0].arg)
+            return attended_in_lanes(node.replace(src), width, wide)
         return _joined(simplified(node, src))
 
     return bottom_up((sink,), change)[sink] if _has_lanes(sink) else sink
@@ -140,7 +131,12 @@ def _has_lanes(sink: UOp) -> bool:
     return any(r.arg.kind == "lanes" for r in kernel_ranges(sink))
 
 
-def _in_lanes(reduction: UOp, caps: Caps) -> UOp:
+def _in_lanes(reduction: UOp) -> bool:
+    """Whether a reduction runs along the lanes of vectors, with its last range."""
+    return any(r.arg.kind == "lanes" for r in own_ranges(reduction))
+
+
+def _lanes_combined(reduction: UOp, caps: Caps) -> UOp:
     """One vector of partial results for each whole vector of the range, which is the last."""
     body, *serial, along = reduction.src
     count = int(along.src[0].arg)
@@ -149,7 +145,7 @@ def _in_lanes(reduction: UOp, caps: Caps) -> UOp:
     vectors = Vectorizer(lane, caps)
     parts = []
     for first in range(0, count, width):
-        wide = vectors.wide(_at(body, {along: as_node(lane + first)}))
+        wide = vectors.wide(at(body, {along: as_node(lane + first)}))
         loop = UOp(ops.REDUCE_LOOP, wide.dtype, (wide, *serial), reduction.arg)
         parts.append(loop if serial else wide)
     while len(parts) > 1:

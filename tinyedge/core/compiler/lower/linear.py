@@ -12,6 +12,8 @@ thread stores there is loaded before it waits.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
@@ -19,15 +21,19 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.uop import UOp, as_node, toposort
+from tinyedge.core.ir.uop import BINDING, UOp, as_node, own_ranges, toposort
 
 Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
 SERIAL = ("loop", "serial", "reduce")
 NAMED = (ops.GROUP_REDUCE, ops.REGION)
-APART = (ops.REDUCE_LOOP, ops.FILLED)  # what has statements of its own
+LOOPED = (ops.REDUCE_LOOP, ops.RESCALED_LOOP)
+APART = (*LOOPED, ops.FILLED)  # what has statements of its own
 BARRIER = UOp(ops.BARRIER, dt.index)
-INLINE = (ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.SHARED, ops.ACCUMULATOR)
+INLINE = (
+    *(ops.CONST, ops.RANGE, ops.SYMBOL, ops.PARAM, ops.SHARED),
+    *(ops.ACCUMULATOR, ops.RUNNING),
+)
 
 
 @dataclass
@@ -47,6 +53,7 @@ class _Linearizer:
         self.paths: dict[UOp, Path] = {}
         self.range_paths: dict[UOp, Path] = {}
         self.reduce_groups: dict[Path, list[UOp]] = {}
+        self.running: dict[UOp, UOp] = {}  # reductions of which steps read what was before them
         self._place_ranges(sink)
         self.sink = self._ordered(sink)
         self.nodes = toposort((self.sink,), operands=access.in_order)
@@ -136,21 +143,19 @@ class _Linearizer:
     def _group_reductions(self) -> None:
         self.fills = [node for node in self.nodes if node.op is ops.FILLED]
         for node in self.nodes:
-            if node.op is ops.REDUCE_LOOP:
-                self.reduce_groups.setdefault(node.src[1:], []).append(node)
+            if node.op is ops.RUNNING:
+                self.running[node.src[0]] = node
+            if node.op in LOOPED:
+                self.reduce_groups.setdefault(own_ranges(node), []).append(node)
 
     def _count_uses(self) -> dict[UOp, int]:
         uses: dict[UOp, int] = {}
         for node in self.nodes:
             for source in node.src:
                 uses[source] = uses.get(source, 0) + (2 if _inline(node) else 1)
-                if self._path(source) != self._path(node) and node.op not in (
-                    ops.REDUCE_LOOP,
-                    ops.FILLED,
-                    ops.SINK,
-                ):
+                if self._path(source) != self._path(node) and node.op not in (*APART, ops.SINK):
                     uses[source] += 1
-                if node.op is ops.REDUCE_LOOP and source is node.src[0]:
+                if node.op in LOOPED and source in node.src[: BINDING[node.op]]:
                     inside = self.range_paths[node.src[-1]]
                     if self._path(source) != inside:
                         uses[source] += 1
@@ -181,7 +186,7 @@ class _Linearizer:
             prefix = path[:length]
             if prefix in self.blocks:
                 continue
-            for node in toposort(contents, lambda n: n in self.done, access.in_order):
+            for node in toposort(contents, self._is_known, access.in_order):
                 if self._around(node, path[: length - 1]) and node not in contents:
                     self._need(node)
             block = _Block(prefix)
@@ -190,10 +195,12 @@ class _Linearizer:
 
     def _need(self, root: UOp) -> None:
         """Emit a node after its operands."""
-        for node in toposort((root,), lambda n: n in self.done or n.op in APART, access.in_order):
+        for node in toposort(
+            (root,), lambda n: self._is_known(n) or n.op in APART, access.in_order
+        ):
             if node in self.done:
                 continue
-            if node.op is ops.REDUCE_LOOP:
+            if node.op in LOOPED:
                 self._reduce(node)
             elif node.op is ops.FILLED:
                 self._fill(node)
@@ -213,27 +220,24 @@ class _Linearizer:
 
     def _reduce(self, reduction: UOp) -> None:
         """A loop nest for all reductions over the same ranges, each with its accumulator."""
-        own = reduction.src[1:]
+        own = own_ranges(reduction)
         group = [f for f in self.reduce_groups[own] if f not in self.done]
         parent = self._path(reduction)
         inside = self.range_paths[own[-1]]
-        bodies = [f.src[0] for f in group]
-        for node in toposort(bodies, stop=lambda n: n in self.done):
+        bodies = [body for f in group for body in f.src[: BINDING[f.op]]]
+        for node in toposort(bodies, stop=self._is_known):
             if self._around(node, parent) and not self._within(node, own):
                 self._need(node)
         for f in group:
-            accumulator = UOp(
-                ops.ACCUMULATOR, f.dtype, (), args.Accumulator(self.accumulators, f.arg)
-            )
+            op = ops.ADD if f.op is ops.RESCALED_LOOP else f.arg
+            accumulator = UOp(ops.ACCUMULATOR, f.dtype, (), args.Accumulator(self.accumulators, op))
             self.accumulators += 1
             self.values[f] = accumulator
+            if f in self.running:
+                self.values[self.running[f]] = accumulator
             self._append(parent, accumulator)
         self._open(inside, bodies)
-        for f in group:
-            for part in _parts(f.src[0], f.arg):
-                self._need(part)
-                accumulator = self.values[f]
-                self._append(inside, UOp(ops.SET, f.dtype, (accumulator, part), f.arg))
+        self._step(inside, group)
         self.done.update(group)
 
     def _fill(self, first: UOp) -> None:
@@ -285,14 +289,37 @@ class _Linearizer:
         own = self._path(node)
         return own == path[: len(own)]
 
+    def _step(self, inside: Path, group: Sequence[UOp]) -> None:
+        """What one iteration does to accumulators. Sums that are rescaled take one part after the
+        other, each all of them; what steps read of before is set last.
+        """
+        rescaled = [f for f in group if f.op is ops.RESCALED_LOOP]
+        for f in rescaled:
+            self._set(inside, self.values[f], f.src[1], ops.MUL)
+        for parts in itertools.zip_longest(*(_parts(f.src[0], ops.ADD) for f in rescaled)):
+            for f, part in zip(rescaled, parts, strict=True):
+                if part is not None:
+                    self._set(inside, self.values[f], part, ops.ADD)
+        for f in sorted((f for f in group if f not in rescaled), key=self.running.__contains__):
+            for part in [f.src[0]] if f in self.running else _parts(f.src[0], f.arg):
+                self._set(inside, self.values[f], part, f.arg)
+
+    def _set(self, path: Path, accumulator: UOp, value: UOp, op: ops.Primitive) -> None:
+        self._need(value)
+        self._append(path, UOp(ops.SET, accumulator.dtype, (accumulator, value), op))
+
+    def _is_known(self, node: UOp) -> bool:
+        """Whether a node has its value already: what a reduction was before a step, in its loop."""
+        return node in self.done or node.op is ops.RUNNING
+
     def _within(self, node: UOp, own: Path) -> bool:
         return any(r in node.ranges for r in own)
 
 
 def _loops(node: UOp) -> Path:
     """The loops that a reduction is, or in which memory is filled."""
-    if node.op is ops.REDUCE_LOOP:
-        return node.src[1:]
+    if node.op in LOOPED:
+        return own_ranges(node)
     return tuple(s for s in node.src if s.op is ops.RANGE) if node.op is ops.FILLED else ()
 
 

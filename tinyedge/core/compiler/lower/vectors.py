@@ -9,15 +9,15 @@ from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, rebuilding
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import UOp, as_node
+from tinyedge.core.ir.uop import BINDING, UOp, as_node, own_ranges
 
 simplified = rebuilding(simplify)
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
     """Operands that become vectors: places are taken lane by lane."""
-    if node.op in (ops.REDUCE_LOOP, ops.GROUP_REDUCE):
-        return node.src[:1]
+    if node.op in BINDING:
+        return node.src[: BINDING[node.op]]
     if node.op is ops.LOAD or any(source.dtype is dt.index for source in node.src):
         return ()
     return node.src
@@ -90,8 +90,11 @@ class Vectorizer:
         dtype = node.dtype.vector(self.count)
         if op is ops.LOAD:
             return self._load(node)
-        if op is ops.REDUCE_LOOP or op is ops.GROUP_REDUCE:
-            return UOp(op, operands[0].dtype, (operands[0], *node.src[1:]), node.arg)
+        if op in BINDING:
+            bodies = tuple(map(self._wide, operands))
+            if op is ops.ATTEND_LOOP:  # its scores have no lanes but their own
+                bodies = operands[0], bodies[1]
+            return UOp(op, bodies[-1].dtype, (*bodies, *own_ranges(node)), node.arg)
         if node.dtype is dt.index or any(s.dtype is dt.index for s in node.src):
             lanes = tuple(self._lane_of(node, i) for i in range(self.count))
             return UOp(ops.VECTOR, dtype, lanes)

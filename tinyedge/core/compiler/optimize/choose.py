@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
 from tinyedge.core.compiler.optimize.move import Move, find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, PadTo, To
@@ -71,6 +72,13 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     found = reductions(sink)
     vector = _contiguous(sink)
     _fill(kernel, vector)
+    if attentions(sink):
+        lay_attention(kernel, vector)
+        lanes = 1
+        for number in kernel.left("threads"):
+            lanes = kernel.extent(number)
+        _distribute(kernel, WORKGROUP // lanes)
+        return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector)
     columns = _columns(kernel.sink) if found else []

@@ -40,8 +40,8 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import bounds, build, divisor, terms
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, same_lanes, same_threads
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
+from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, REDUCTIONS, same_lanes, same_threads
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
 
 MOST_PARTIAL = 16  # vectors of partial results that one reduction keeps
 
@@ -123,7 +123,7 @@ class PadTo(Move):
         inside = ix.lt(padded, size)
         clamped = as_node(ix.minimum(padded, size - 1))
         if kind in REDUCE_KINDS:
-            return mask_reductions(sink, target, padded, clamped, inside)
+            return mask_reductions(sink, target, (clamped, (padded,)), inside)
         guarded = []
         for store in sink.src:
             (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
@@ -166,12 +166,49 @@ class Peel(Move):
             raise IllegalMove(f"cannot peel range {number}: it is {kind}")
         if self.rest <= max(numbers(sink)):
             raise IllegalMove(f"cannot peel range {number}: number {self.rest} is taken")
+        if any(target in n.src[2:] for n in toposort((sink,)) if n.op is ops.ATTEND_LOOP):
+            raise IllegalMove(f"cannot peel range {number}: its steps share their weights")
         size = as_size(target.src[0])
         if multiple < 2 or divisor(size) % multiple == 0:
             raise IllegalMove(f"cannot peel range {number}: {multiple} divides it")
         if bounds(size)[0 if self.overlap else 1] < multiple:
             raise IllegalMove(f"cannot peel range {number}: it may be shorter than {multiple}")
         return size, size // multiple * multiple
+
+
+@dataclass(frozen=True)
+class Overlap(Move):
+    """reduce r in 0..n  ->  reduce outer in 0..ceil(n / factor): reduce inner in 0..factor,
+    r = min(outer*factor, n - factor) + inner.
+
+    The last block ends where the range does: those of its steps that were done before give the
+    neutral element. So blocks need no end of their own, and what is consecutive stays so. The outer
+    range gets number `outer`, the inner one `outer` + 1; both must be unused.
+    """
+
+    factor: int
+    outer: int
+
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        size, kind = as_size(target.src[0]), target.arg.kind
+        if kind != "reduce":
+            raise IllegalMove(f"cannot overlap blocks of range {self.range}: it is {kind}")
+        if self.outer <= max(numbers(sink)):
+            why = f"number {self.outer} is taken"
+            raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
+        if self.factor < 2 or divisor(as_node(size)) % self.factor == 0:
+            why = f"{self.factor} divides it"
+            raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
+        if bounds(as_node(size))[0] < self.factor:
+            why = f"it may be shorter than {self.factor}"
+            raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
+        outer = make_range(-(-size // self.factor), self.outer, "reduce")
+        inner = make_range(self.factor, self.outer + 1, "reduce")
+        start = as_node(ix.minimum(as_node(outer * self.factor), as_node(size - self.factor)))
+        place = as_node(start + inner)
+        pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
+        return mask_reductions(sink, target, (place, pieces), ix.le(outer * self.factor, place))
 
 
 @dataclass(frozen=True)
@@ -281,11 +318,10 @@ class To(Move):
         self._check(target, sink, caps)
         new = UOp(ops.RANGE, dt.index, target.src, args.Range(number, self.kind))
         moved = replace_ranges(sink, {target: (new, (new,))})
-        reductions = (node for node in toposort((moved,)) if node.op is ops.REDUCE_LOOP)
+        reductions = [node for node in toposort((moved,)) if node.op in REDUCTIONS]
         if self.kind in ("lane", "threads") and any(len(same_threads(n)) > 1 for n in reductions):
             why = "a reduction over threads depends on another range of the same threads"
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
-        reductions = (node for node in toposort((moved,)) if node.op is ops.REDUCE_LOOP)
         if self.kind in ("lanes", "vector") and any(len(same_lanes(n)) > 1 for n in reductions):
             why = "a reduction along lanes depends on other lanes"
             raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
@@ -321,7 +357,10 @@ class To(Move):
         if caps.vector < 2 or not (whole or (size in (2, 4, 8, 16) and size < caps.vector)):
             raise IllegalMove(f"cannot lay range {self.range} along lanes: {size} of them")
         for node in toposort((sink,)):
-            reduced = node.op is ops.REDUCE_LOOP and target in node.src[1:]
+            reduced = node.op in REDUCTIONS and target in own_ranges(node)
+            if reduced and node.op is ops.ATTEND_LOOP and target is not node.src[-1]:
+                why = "it is not the innermost of those that share weights"
+                raise IllegalMove(f"cannot lay range {self.range} along lanes: {why}")
             if (reduced and node.dtype is dt.bool_) or (
                 (reduced or target in node.ranges) and not vector_width(node, caps)
             ):
@@ -356,7 +395,7 @@ class To(Move):
             )
 
 
-KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Fill, To, Stage)
+KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Overlap, Fill, To, Stage)
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 
 

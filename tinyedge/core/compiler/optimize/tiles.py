@@ -52,10 +52,10 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     if best is None:
         return _one_row(kernel, vector, columns)
     _, number, rows, across = best
-    _upcast(kernel, number, rows)  # the outer copies: a row's value serves all vectors at once
+    upcast(kernel, number, rows)  # the outer copies: a row's value serves all vectors at once
     panels = vector
     if vector is not None and vectors:
-        panels = _upcast(kernel, vector, across)
+        panels = upcast(kernel, vector, across)
     if kernel.caps.scalar_operands and along in contraction["columns"]:
         _inside(kernel, {*contraction["batch"], *contraction["columns"], panels})
     return rows * across
@@ -68,7 +68,7 @@ def _one_row(kernel: MovedKernel, vector: int | None, columns: int) -> int:
     if vector is None or columns < 2 or not kernel.caps.scalar_operands:
         return 1
     _, _, across = _tile_size(1, columns, columns, kernel.caps)
-    _upcast(kernel, vector, across)
+    upcast(kernel, vector, across)
     return across
 
 
@@ -85,7 +85,7 @@ def _across(
     return [n for n in kernel.left("loop") if n != vector and any(n in side for side in sides)]
 
 
-def _upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
+def upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
     """Copies of a range's steps in registers; rounds the range up where that is needed. Gives the
     number of the range over copies that is left, if one is.
     """

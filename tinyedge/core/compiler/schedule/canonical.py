@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import bounds, build, terms
@@ -15,7 +17,16 @@ from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, toposort
+from tinyedge.core.ir.uop import (
+    BINDING,
+    Size,
+    UOp,
+    as_node,
+    as_size,
+    const,
+    own_ranges,
+    toposort,
+)
 
 
 def split_ranges(sink: UOp) -> UOp:
@@ -33,12 +44,12 @@ def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]
     """
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.REDUCE_LOOP or not any(r in changes for r in node.src[1:]):
+        if node.op not in BINDING or not any(r in changes for r in own_ranges(node)):
             return None
         reduced: list[UOp] = []
-        for r in node.src[1:]:
+        for r in own_ranges(node):
             reduced.extend(changes[r][1] if r in changes else (r,))
-        return node.replace((src[0], *dict.fromkeys(reduced)))
+        return node.replace((*src[: BINDING[node.op]], *dict.fromkeys(reduced)))
 
     renamed = bottom_up((sink,), change)[sink]
     return SIMPLIFY.rewrite((renamed,), {old: new for old, (new, _) in changes.items()})[0]
@@ -199,15 +210,15 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
     if outer.src[0].ranges or size.ranges:
         return None
     for node in nodes:
-        if node.op is ops.REDUCE_LOOP and (outer in node.src[1:]) != (inner in node.src[1:]):
+        if node.op in BINDING and (outer in own_ranges(node)) != (inner in own_ranges(node)):
             return None
     mapping: dict[UOp, UOp] = {}
     total = as_node(outer.src[0] * size)
     whole = UOp(ops.RANGE, dt.index, (total,), outer.arg)
     users = [n for n in nodes if n.op not in _ARITHMETIC or n.dtype is not dt.index]
     for node in users:
-        if node.op is ops.REDUCE_LOOP:
-            if node.src[0] in (outer, inner):
+        if node.op in BINDING:
+            if any(body in (outer, inner) for body in node.src[: BINDING[node.op]]):
                 return None
             continue
         for source in node.src:
@@ -256,15 +267,18 @@ def _depends(atom: UOp, outer: UOp, inner: UOp) -> bool:
     return outer in atom.ranges or inner in atom.ranges
 
 
-def mask_reductions(sink: UOp, target: UOp, padded: UOp, clamped: UOp, inside: UOp) -> UOp:
-    """Reductions over a range run over the longer `padded` instead: their neutral element where it
-    is not `inside`, else what there was with `clamped` in the place of the range.
+Part = tuple[UOp, tuple[UOp, ...]]  # of a range: a place in it, and the ranges that walk it
+
+
+def mask_reductions(sink: UOp, target: UOp, part: Part, inside: UOp) -> UOp:
+    """Reductions over a range run over the longer `part` instead: their neutral element where that
+    is not `inside`, else what there was.
     """
 
     def masked(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.REDUCE_LOOP or target not in node.src[1:]:
+        if node.op not in BINDING or target not in own_ranges(node):
             return None
-        return _reduced_over(node.replace(src), {target: (clamped, padded)}, inside)
+        return _reduced_over(node.replace(src), {target: part}, inside)
 
     return bottom_up((sink,), masked)[sink]
 
@@ -293,8 +307,8 @@ def peel_reductions(sink: UOp, target: UOp, main: UOp, rest: Rest) -> UOp:
         if node.op is not ops.REDUCE_LOOP or target not in node.src[1:]:
             return None
         node = node.replace(src)
-        first = _reduced_over(node, {target: (main, main)}, ix.TRUE)
-        second = _reduced_over(node, {target: (rest.place, rest.steps), **others}, rest.counts)
+        first = _reduced_over(node, {target: (main, (main,))}, ix.TRUE)
+        second = _reduced_over(node, {target: (rest.place, (rest.steps,)), **others}, rest.counts)
         return UOp(node.arg, node.dtype, (first, second))
 
     return bottom_up((sink,), peeled)[sink]
@@ -310,21 +324,25 @@ def _reduced_with(sink: UOp, target: UOp) -> list[UOp]:
     return list(dict.fromkeys(r for node in found for r in node.src[1:] if r is not target))
 
 
-def _with_numbers(found: Iterable[UOp], first: int) -> Iterator[tuple[UOp, tuple[UOp, UOp]]]:
+def _with_numbers(found: Iterable[UOp], first: int) -> Iterator[tuple[UOp, Part]]:
     """Each range with another one of its kind: in its place, and to reduce over."""
     for number, r in enumerate(found, first):
         new = UOp(ops.RANGE, dt.index, r.src, args.Range(number, r.arg.kind))
-        yield r, (new, new)
+        yield r, (new, (new,))
 
 
-def _reduced_over(reduction: UOp, changes: Mapping[UOp, tuple[UOp, UOp]], counts: UOp) -> UOp:
+def _reduced_over(reduction: UOp, changes: Mapping[UOp, Part], counts: UOp) -> UOp:
     """A reduction with some ranges replaced, each by an expression and by what is reduced over
     instead.
     """
     places = {r: place for r, (place, _) in changes.items()}
-    (body,) = SIMPLIFY.rewrite(reduction.src[:1], places)
-    neutral = const(ops.reduce_identity(reduction.arg, body.dtype), body.dtype)
+    body, *others = SIMPLIFY.rewrite(reduction.src[: BINDING[reduction.op]], places)
+    attends = reduction.op is ops.ATTEND_LOOP  # a value of this score has no weight
+    least = -np.inf if attends else ops.reduce_identity(reduction.arg, body.dtype)
+    neutral = const(least, body.dtype)
     body = simplify(UOp(ops.WHERE, body.dtype, (counts, body, neutral)))
-    changed = (changes[r][1] if r in changes else r for r in reduction.src[1:])
+    changed: list[UOp] = []
+    for r in own_ranges(reduction):
+        changed.extend(changes[r][1] if r in changes else (r,))
     left = [r for r in changed if r.op is ops.RANGE]  # a range of one iteration is none
-    return reduction.replace((body, *left)) if left else body
+    return reduction.replace((body, *others, *left)) if left or attends else body

@@ -21,7 +21,7 @@ from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import REDUCE_KINDS
-from tinyedge.core.ir.uop import UOp, as_node, toposort
+from tinyedge.core.ir.uop import UOp, as_node, own_ranges, toposort
 
 
 # Operations that rise, or fall, with each operand (of a product: that is at least 0).
@@ -36,12 +36,10 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
         longer = make_range(most(size, counts), number, kind)
         inside = ix.lt(longer, size)
         clamped = longer
-        if not all(
-            _has_room(node, target, longer) for node in toposort((sink,)) if node.op is ops.LOAD
-        ):
+        if not all(_has_room(node, target, longer) for node in toposort((sink,))):
             clamped = as_node(ix.minimum(longer, ix.maximum(size - 1, 0)))
         if kind in REDUCE_KINDS:
-            sink = mask_reductions(sink, target, longer, clamped, inside)
+            sink = mask_reductions(sink, target, (clamped, (longer,)), inside)
         else:
             stores = [SIMPLIFY.rewrite((store,), {target: clamped})[0] for store in sink.src]
             sink = sink.replace(tuple(access.also_under(inside, store) for store in stores))
@@ -49,8 +47,12 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
 
 
 def _has_room(load: UOp, target: UOp, longer: UOp) -> bool:
-    """Whether a load stays in its buffer while a range runs on: memory is there for the most."""
-    if target not in load.ranges:
+    """Whether a load stays in its buffer while a range runs on: memory is there for the most. What
+    lies there may be NaN, which no weight of 0 removes.
+    """
+    if load.op is ops.ATTEND_LOOP:
+        return target not in own_ranges(load)
+    if load.op is not ops.LOAD or target not in load.ranges:
         return True
     param = load.src[0].arg
     (address,) = SIMPLIFY.rewrite((load.src[1],), {target: longer})

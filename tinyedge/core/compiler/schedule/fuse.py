@@ -26,9 +26,12 @@ SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
+SCORE = "score"  # the scores of an attention, of which it computes each once
 ROW = "row"  # a reduction comes back over the axes that it reduced: computed once a row
 ROW_PATH = -1  # the path of all values that a row shares
 VIEWED = "viewed"  # read through other views
+
+REDUCTIONS = (ops.REDUCE, ops.ATTEND)
 
 Row = tuple[Shape, tuple[int, ...]]  # what is reduced, over which axes
 
@@ -94,6 +97,7 @@ class _Fusion:
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[UOp]] = {}
+        self.scored: set[UOp] = set()  # kernels that compute an attention's scores
         self.kernel_rows: dict[UOp, Row] = {}
         self.parts: dict[UOp, list[UOp]] = {}
         self.part_of: dict[UOp, UOp] = {}
@@ -122,7 +126,7 @@ class _Fusion:
             cones[node] = ProducerCost(
                 cost=min(1e6, cost),
                 loads=min(1000, loads),
-                reduction=op is ops.REDUCE or any(c.reduction for c in inputs),
+                reduction=op in REDUCTIONS or any(c.reduction for c in inputs),
                 row=back or (op is not ops.REDUCE and any(c.row for c in inputs)),
                 constant=all(c.constant for c in inputs),
             )
@@ -154,11 +158,13 @@ class _Fusion:
                     self.realized.update(v for v in values if not is_source(v))
                 else:
                     self._take_parts(node)
-            if node.op is ops.REDUCE:
+            if node.op in REDUCTIONS:
                 own = node in self.realized
                 for kernel in [node] if own else dict.fromkeys(use.kernel for use in found):
-                    self.kernel_rows.setdefault(kernel, self.rows[node])
+                    if node.op is ops.REDUCE:
+                        self.kernel_rows.setdefault(kernel, self.rows[node])
                     self.reductions.setdefault(kernel, []).append(node)
+                self.scored.update(use.kernel for use in found if not own and use.kind == SCORE)
 
     def _take_parts(self, top: UOp) -> None:
         chain = [n for n in _chain(top) if n is top or n not in self.realized]
@@ -223,12 +229,14 @@ class _Fusion:
         if op.group == "movement":
             moves = MOVEMENTS[op]
             each = 1.0 if moves.fills else max(1.0, _ratio(user.shape, node.shape))
-            kind = use.kind if moves.in_order else VIEWED
+            kind = use.kind if moves.in_order or use.kind == SCORE else VIEWED
             return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats * each, kind)
         if op is ops.LOOP_CALL:
             return Use(use.kernel, self._path(use, user), use.repeats, VIEWED)
         rules = MEMORY[op]
         reads = rules.reads(user, node)
+        if op is ops.ATTEND and node is user.src[0]:
+            return Use(use.kernel, self._path(use, user), use.repeats, SCORE)
         if reads is None:
             return use
         path = self._path(use, (op, user.arg) if rules.static else user)
@@ -247,7 +255,7 @@ class _Fusion:
         if op.group == "movement" or self._is_padding(node):
             return False
         repeats = sum(use.repeats for use in found)
-        if op is ops.REDUCE:
+        if op in REDUCTIONS:
             return repeats > 1 or any(self._refuses(node, use) for use in found)
         if repeats <= 1:
             return False
@@ -273,6 +281,8 @@ class _Fusion:
     def _refuses(self, node: UOp, use: Use) -> bool:
         """Whether the kernel has reductions beside which this one cannot be computed."""
         present = self.reductions.get(use.kernel, [])
+        if use.kind == SCORE:
+            return use.kernel in self.scored
         if use.kind == ALIGNED and len(present) == 1 and has_sides_of(node, present[0]):
             return False
         return len(present) >= MANY_REDUCTIONS or (use.kind != ROW and len(present) > 0)
@@ -323,7 +333,7 @@ class _Fusion:
                 else:
                     holders |= kernels[user]
             kernels[node] = frozenset(holders)
-            if node.op is ops.REDUCE and node not in self.realized and len(holders) > 1:
+            if node.op in REDUCTIONS and node not in self.realized and len(holders) > 1:
                 found.append(node)
         return found
 

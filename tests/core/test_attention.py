@@ -1,0 +1,262 @@
+"""Attention in one kernel: where a graph has it, what is launched then, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import (
+    Inputs,
+    Tolerance,
+    assert_agreement,
+    compiled,
+    find_target,
+    reference,
+    run,
+)
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.optimize.attend import Sizes, plain_cost, plan
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(5)
+ROWS, KEYS, SUMMED, COLUMNS = 20, 24, 8, 12
+CLOSE = {"y": Tolerance(greatest=1e-5)}
+Form = Callable[[Inputs], Tensor]
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def operands(inputs: Inputs, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A query, keys and values."""
+    shapes = ((ROWS, SUMMED), (KEYS, SUMMED), (KEYS, COLUMNS))
+    q, k, v = (inputs.new(floats(*batch, *shape)) for shape in shapes)
+    return q, k, v
+
+
+def plain(inputs: Inputs) -> Tensor:
+    q, k, v = operands(inputs, 2)
+    return (q @ k.transpose()).softmax(-1) @ v
+
+
+def scaled_on_both(inputs: Inputs) -> Tensor:
+    q, k, v = operands(inputs, 2, 3)
+    return ((q * 0.5) @ (k * 0.7).transpose()).softmax(-1) @ v
+
+
+def merged_heads(inputs: Inputs) -> Tensor:
+    """As batched products of three axes, side by side again afterwards."""
+    q, k, v = operands(inputs, 2, 3)
+    weights = (q @ k.transpose() / math.sqrt(SUMMED)).softmax(-1)
+    mixed = weights.reshape((6, ROWS, KEYS)) @ v.reshape((6, KEYS, COLUMNS))
+    mixed = mixed.reshape((2, 3, ROWS, COLUMNS)).permute((0, 2, 1, 3))
+    return mixed.reshape((2, ROWS, 3 * COLUMNS))
+
+
+def values_on_the_left(inputs: Inputs) -> Tensor:
+    """v' @ softmax(k @ q')'."""
+    q, k, v = operands(inputs, 2)
+    weights = (k @ q.transpose()).softmax(1)
+    return v.transpose() @ weights
+
+
+def shared_heads(inputs: Inputs) -> Tensor:
+    """Of three heads each, by a repeated view and by broadcasting."""
+    q, k, v = operands(inputs, 2)
+    queries = inputs.new(floats(2, 3, ROWS, SUMMED))
+    scores = queries @ k.unsqueeze(1).transpose()
+    return scores.softmax(-1) @ v.unsqueeze(1) + q.sum() * 0.0
+
+
+def causal(inputs: Inputs) -> Tensor:
+    q, k, v = operands(inputs, 2)
+    seen = Tensor.arange(KEYS).reshape((1, -1)) <= Tensor.arange(ROWS).reshape((-1, 1))
+    return seen.where(q @ k.transpose(), -np.inf).softmax(-1) @ v
+
+
+def added_mask(inputs: Inputs) -> Tensor:
+    q, k, v = operands(inputs, 2)
+    mask = np.where(floats(ROWS, KEYS) > 0, 0, -10000.0).astype(np.float32)
+    return (q @ k.transpose() * 0.3 + inputs.new(mask)).softmax(-1) @ v
+
+
+def safe_softmax(inputs: Inputs) -> Tensor:
+    """As exporters write it: rows of which nothing is seen are 0."""
+    q, k, v = operands(inputs, 2)
+    mask = np.where(floats(ROWS, KEYS) > 0, 0, -np.inf).astype(np.float32)
+    mask[3] = -np.inf
+    weights = (q @ k.transpose() + inputs.new(mask)).softmax(-1)
+    return weights.isnan().where(0.0, weights) @ v
+
+
+def rows_without_keys(inputs: Inputs) -> Tensor:
+    """As ONNX defines Attention: rows are 0 of which the mask says so."""
+    q, k, v = operands(inputs, 2)
+    mask = np.where(floats(ROWS, KEYS) > 0, 0, -np.inf).astype(np.float32)
+    mask[3] = -np.inf
+    given = inputs.new(mask)
+    weights = (q @ k.transpose() + given).softmax(-1)
+    unseen = given.max(-1, keepdims=True).eq(-np.inf).unsqueeze(0).expand(weights.shape)
+    return unseen.where(0.0, weights) @ v
+
+
+def cached(inputs: Inputs) -> Tensor:
+    q, k, v = operands(inputs, 2)
+    before, values = inputs.new(floats(2, 5, SUMMED)), inputs.new(floats(2, 5, COLUMNS))
+    keys = Tensor.concat([before, k], 1)
+    return (q @ keys.transpose()).softmax(-1) @ Tensor.concat([values, v], 1)
+
+
+FORMS = (
+    *(plain, scaled_on_both, merged_heads, values_on_the_left, shared_heads, causal),
+    *(added_mask, safe_softmax, rows_without_keys, cached),
+)
+
+
+def attentions(state: Compilation) -> int:
+    """How many are one kernel."""
+    found = sum(node.op is ops.ATTEND for node in toposort(state.roots))
+    assert found == state.attention
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_a_graph_that_has_it(form: Form, device: Device, target: str) -> None:
+    """One kernel gives what the graph means, and no scores lie in memory. On the cpu these sizes
+    are plain.
+    """
+    inputs = Inputs()
+    outputs = {"y": form(inputs)}
+    expected = reference(outputs, inputs, fp64_reference=True)
+    state = compiled(outputs, inputs, find_target(target))
+    assert attentions(state) == (target != "cpu")
+    if target != "cpu":
+        sizes = {buffer.bytes for buffer in state.program.buffers}  # type: ignore[union-attr]
+        scores = {4 * heads * ROWS * KEYS for heads in (2, 6)}
+        assert sizes.isdisjoint(scores - {4 * array.size for array in inputs.arrays.values()})
+    assert_agreement(run(outputs, inputs, target, device), expected, CLOSE)
+
+
+def test_one_launch() -> None:
+    inputs = Inputs()
+    y = plain(inputs)
+    assert len(compiled({"y": y}, inputs, find_target("webgpu")).launches) == 1
+    options = Options(attention=False)
+    assert len(compiled({"y": y}, inputs, find_target("webgpu"), options).launches) == 3
+
+
+def kept(inputs: Inputs) -> dict[str, Tensor]:
+    q, k, v = operands(inputs)
+    scores = q @ k.transpose()
+    weights = scores.softmax(-1)
+    return {"scores": scores, "weights": weights, "y": weights @ v}
+
+
+def test_what_else_is_read_stays_in_memory() -> None:
+    """Weights or scores that are outputs too are computed as before."""
+    for name in ("scores", "weights"):
+        inputs = Inputs()
+        made = kept(inputs)
+        outputs = {key: made[key] for key in (name, "y")}
+        assert attentions(compiled(outputs, inputs, find_target("webgpu"))) == 0
+    inputs = Inputs()
+    assert attentions(compiled({"y": kept(inputs)["y"]}, inputs, find_target("webgpu"))) == 1
+
+
+def test_reference_values_are_of_the_plain_graph() -> None:
+    inputs = Inputs()
+    y = plain(inputs)
+    for options in (Options(fp64_reference=True), Options(optimize=False)):
+        place = find_target("cpu" if options.fp64_reference else "webgpu")
+        assert attentions(compiled({"y": y}, inputs, place, options)) == 0
+
+
+def test_no_softmax_is_none() -> None:
+    """Another divisor, another maximum, another axis."""
+    inputs = Inputs()
+    q, k, v = operands(inputs)
+    scores = q @ k.transpose()
+    e = (scores - scores.max(-1, keepdims=True)).exp()
+    lower = (scores - scores.min(-1, keepdims=True)).exp()
+    square = inputs.new(floats(KEYS, KEYS))
+    for weights in (
+        e / (e + 1.0).sum(-1, keepdims=True),
+        e / e.sum(0, keepdims=True),
+        lower / lower.sum(-1, keepdims=True),
+    ):
+        assert attentions(compiled({"y": weights @ v}, inputs, find_target("webgpu"))) == 0
+    across = (square @ square).softmax(0) @ v
+    assert attentions(compiled({"y": across}, inputs, find_target("webgpu"))) == 0
+    given = square.softmax(-1) @ v  # scores that are in memory already
+    assert attentions(compiled({"y": given}, inputs, find_target("webgpu"))) == 0
+
+
+def test_long_rows_on_the_cpu(device: Device, target: str) -> None:
+    """Of scores beyond the cache, where registers hold a tile: vectors along the keys."""
+    if target != "cpu":
+        pytest.skip("of the cpu")
+    inputs = Inputs()
+    q, k, v = (inputs.new(floats(1, 700, n)) for n in (8, 8, 16))
+    outputs = {"y": (q @ k.transpose()).softmax(-1) @ v}
+    for profile, expected in (("avx512", 1), ("default", 1), ("sse", 0)):
+        state = compiled(outputs, inputs, find_target("cpu"), Options(profile=profile))
+        assert attentions(state) == expected
+    expected_values = reference(outputs, inputs, fp64_reference=True)
+    got = run(outputs, inputs, target, device, Options(profile="avx512"))
+    assert_agreement(got, expected_values, CLOSE)
+
+
+def test_threads_share_the_keys_of_few_rows() -> None:
+    caps = find_target("webgpu").caps("default")
+    few, many = Sizes(64, 512, 64, 64), Sizes(64 * 1024, 512, 64, 64)
+    assert plan(few, caps).threads > 1
+    assert plan(many, caps).threads == 1
+    assert plan(few, replace(caps, shared=0)).threads == 1
+
+
+def test_rows_of_a_thread_fit_registers() -> None:
+    caps = find_target("webgpu").caps("default")
+    for columns in (4, 32, 64, 128, 256, 1024):
+        chosen = plan(Sizes(4096, 512, 64, columns), caps)
+        assert chosen.rows * chosen.columns <= caps.max_vector_registers / 2
+        assert columns // 4 % chosen.columns == 0
+
+
+def test_costs() -> None:
+    """Scores of wide values would be computed once more for each part of them."""
+    caps = find_target("webgpu").caps("default")
+    for sizes in (Sizes(1536, 128, 64, 64), Sizes(591, 197, 64, 64), Sizes(49152, 4096, 64, 64)):
+        assert plan(sizes, caps).cost < plain_cost(sizes, caps)
+    wide = Sizes(65536, 4096, 512, 1024)
+    assert plan(wide, caps).cost > plain_cost(wide, caps)
+
+
+def test_fp16_export(device: Device, target: str) -> None:
+    if target == "cpu":
+        pytest.skip("the cpu keeps no fp16 values")
+    inputs = Inputs()
+    outputs = {"y": causal(inputs)}
+    state = compiled(outputs, inputs, find_target(target), Options(precision="fp16"))
+    assert attentions(state) == 1
+    expected = reference(outputs, inputs)
+    got = run(outputs, inputs, target, device, Options(precision="fp16"))
+    assert_agreement(got, expected, {"y": Tolerance(greatest=5e-3)})
+
+
+def test_halves_between_softmax_and_product() -> None:
+    """Weights that are rounded to halves are not rounded any more."""
+    inputs = Inputs()
+    q, k, v = operands(inputs, 2)
+    weights = (q @ k.transpose()).softmax(-1).cast(dt.float16).cast(dt.float32)
+    assert attentions(compiled({"y": weights @ v}, inputs, find_target("webgpu"))) == 1

@@ -1,0 +1,186 @@
+"""The moves of a kernel that sums values by the softmax of their scores, and what it costs.
+
+With threads, one has a few rows: what it loads of keys and values serves all of them, and the
+summed values stay in its registers from the first key to the last. Where rows are few, threads of a
+workgroup share the keys of a row. Without threads blocks are vectors along the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.move import numbers
+from tinyedge.core.compiler.optimize.moved import MovedKernel
+from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, To
+from tinyedge.core.compiler.optimize.tiles import UNROLL, upcast
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import bounds, divisor
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import UOp, as_size, own_ranges, toposort
+
+MOST_ROWS = 4  # of a thread
+MOST_THREADS = 16  # that share a row's keys
+BLOCK = 2  # vectors of keys in a block, without threads
+# What costs how much, in products and sums of vectors.
+EXP = 2.0  # of a score's exponential
+MOVED = 8.0  # a vector that one launch leaves to another
+SCORE_MOVES = 1.25  # vectors of scores that a softmax by itself stores and loads, for each score
+TILE_LOADS = 0.375  # that a product's tile makes for each product
+LAUNCH = 2.0**20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of an attention, at the symbols' maxima. rows: of all heads; summed: elements of a query."""
+
+    rows: int
+    keys: int
+    summed: int
+    columns: int
+
+    @property
+    def scores(self) -> int:
+        return self.rows * self.keys
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How threads share an attention: rows and columns (in vectors) of each, threads for a row."""
+
+    rows: int
+    columns: int
+    threads: int
+    cost: float
+
+
+def plan(sizes: Sizes, caps: Caps) -> Plan:
+    """The plan that costs least."""
+    return min(_plans(sizes, caps), key=lambda each: each.cost)
+
+
+def plain_cost(sizes: Sizes, caps: Caps) -> float:
+    """Of three launches: scores, their softmax, the product with values."""
+    products = (sizes.summed + sizes.columns) / caps.vector * (1 + TILE_LOADS)
+    each = products + 2 * EXP + SCORE_MOVES * MOVED
+    return sizes.scores * each * _idle(sizes.scores / 8, caps) + 2 * LAUNCH
+
+
+def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
+    vectors = max(1, sizes.columns // caps.vector)
+    room = caps.max_vector_registers // 2  # the rest is for what is loaded
+    columns = max(d for d in range(1, vectors + 1) if vectors % d == 0 and d <= room)
+    for rows in range(1, MOST_ROWS + 1):
+        threads = 1
+        while rows == 1 or (rows * columns <= room and rows <= sizes.rows):
+            yield Plan(rows, columns, threads, _cost(sizes, caps, rows, columns, threads))
+            threads *= 2
+            if not caps.shared or threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
+                break
+
+
+def _cost(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int) -> float:
+    """A query's vector is loaded for each block of keys, a key's and a value's for each row."""
+    parts = max(1, sizes.columns // caps.vector // columns)
+    scores = sizes.summed / caps.vector * (1 + (rows + UNROLL) / (rows * UNROLL)) + EXP
+    values = columns * (1 + 1 / rows)
+    shared = (columns + 2) * (threads + 2) * threads / sizes.keys if threads > 1 else 0.0
+    busy = sizes.rows / rows * threads * parts
+    return sizes.scores * parts * (scores + values + shared) * _idle(busy, caps)
+
+
+def _idle(threads: float, caps: Caps) -> float:
+    return float(max(1.0, caps.threads_to_saturate / max(1.0, threads)) ** 0.25)
+
+
+def attentions(sink: UOp) -> list[UOp]:
+    """The sums of values by the softmax of their scores in a kernel."""
+    return [node for node in toposort((sink,)) if node.op is ops.ATTEND_LOOP]
+
+
+def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
+    """Rows, columns and blocks of keys. vector: the range along which consecutive elements are
+    stored.
+    """
+    (node,) = attentions(kernel.sink)
+    score, value, *keys = node.src
+    rows = [r.arg.number for r in score.ranges - value.ranges if r.arg.kind == "loop"]
+    columns = [r.arg.number for r in value.ranges - score.ranges if r.arg.kind == "loop"]
+    sums = [n for n in toposort((score,)) if n.op is ops.REDUCE_LOOP]
+    outputs = [kernel.extent(r.arg.number) for r in score.ranges if r.arg.kind == "loop"]
+    sizes = Sizes(
+        prod(outputs),
+        prod(maximum(as_size(r.src[0])) for r in keys),
+        prod(maximum(as_size(r.src[0])) for f in sums[-1:] for r in own_ranges(f)),
+        prod(kernel.extent(number) for number in columns),
+    )
+    if kernel.caps.threads > 1:
+        chosen = plan(sizes, kernel.caps)
+        _lay_keys(kernel, node, chosen.threads)
+        _lay_columns(kernel, columns, vector, chosen.columns)
+        count = chosen.rows
+    else:
+        _lay_columns(kernel, columns, vector, kernel.caps.max_vector_registers)
+        held = prod(kernel.extent(number) for number in kernel.left("upcast"))
+        count = (kernel.caps.max_vector_registers - 3) // (held + 1)
+        _lay_along_keys(kernel, keys)
+    for number in rows[-1:]:
+        upcast(kernel, number, min(count, kernel.extent(number)))
+
+
+def _lay_keys(kernel: MovedKernel, node: UOp, threads: int) -> None:
+    """Some keys at once: what is loaded of a query serves all of them."""
+    for r in own_ranges(node)[-1:]:
+        block = _blocked(kernel, r.arg.number, UNROLL * threads)
+        if block is not None and threads > 1:
+            block, inner = kernel.split(block, threads)
+            kernel.to(inner, "threads")
+        if block is not None:
+            kernel.attempt(To(block, "unroll"))
+    for reduction in [n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP]:
+        number, size = reduction.src[-1].arg.number, reduction.src[-1].src[0]
+        if size.op is not ops.CONST or size.arg > UNROLL:
+            if divisor(size) % UNROLL:
+                continue
+            _, number = kernel.split(number, UNROLL)
+        kernel.attempt(To(number, "unroll"))
+
+
+def _lay_along_keys(kernel: MovedKernel, keys: list[UOp]) -> None:
+    """Vectors along the keys, as far as there are always so many."""
+    for r in keys[-1:]:
+        for vectors in range(BLOCK, 0, -1):
+            if bounds(r.src[0])[0] >= vectors * kernel.caps.vector:
+                block = _blocked(kernel, r.arg.number, vectors * kernel.caps.vector)
+                if block is not None and kernel.attempt(To(block, "lanes")):
+                    return
+
+
+def _blocked(kernel: MovedKernel, number: int, count: int) -> int | None:
+    """A range in blocks of so many steps; the number of the range over a block's."""
+    size = kernel.size(number)
+    if divisor(size) % count and bounds(size)[0] > count:
+        outer = max(numbers(kernel.sink)) + 1
+        kernel.do(Overlap(number, count, outer))
+        return outer + 1
+    if divisor(size) % count and not kernel.attempt(PadTo(number, count)):
+        return None
+    return number if kernel.is_exactly(number, count) else kernel.split(number, count)[1]
+
+
+def _lay_columns(kernel: MovedKernel, columns: list[int], vector: int | None, most: int) -> None:
+    """Vectors along a column range, and copies of them, as many as `most` if they divide it."""
+    width = kernel.caps.vector
+    for number in columns:
+        left = number
+        if number == vector and divisor(kernel.size(number)) % width == 0:
+            if kernel.is_exactly(number, width):
+                kernel.attempt(To(number, "vector"))
+                continue
+            left, inner = kernel.split(number, width)
+            kernel.attempt(To(inner, "vector"))
+        size = as_size(kernel.size(left))
+        if isinstance(size, int):
+            upcast(kernel, left, max(d for d in range(1, most + 1) if size % d == 0))
