@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.export import backend
-from tests.export.backend import expectations, front
+from tests.export.backend import expectations, front, gradients
 from tests.export.backend.cases import Case, cases
 from tests.export.backend.runner import (
     PLACES,
@@ -70,6 +70,9 @@ def main() -> int:
     )
     parser.add_argument("--front", action="store_true", help="exported, loaded, run alone")
     parser.add_argument("--symbolic", action="store_true", help="with symbolic input sizes")
+    parser.add_argument(
+        "--gradients", action="store_true", help="of the cases, beside differences of their values"
+    )
     parser.add_argument("--update", action="store_true", help="write the list anew")
     parser.add_argument("--every", type=int, default=1, help="only every so many of the cases")
     options = parser.parse_args()
@@ -85,6 +88,8 @@ def main() -> int:
     chosen = choose(options.pattern, every=options.every)
     if not chosen:
         parser.error(f"ONNX's suite has no case whose name holds {options.pattern!r}")
+    if options.gradients:
+        return of_gradients(chosen, options.update)
     listed = expectations.load()
     totals = []
     bad = 0
@@ -117,6 +122,21 @@ def main() -> int:
     elif options.update:
         listed.save({case.name for case in cases()} & listed.cases.keys())
     return int(bad > 0)
+
+
+def of_gradients(chosen: Sequence[Case], update: bool) -> int:
+    """Print what gradients of cases do; write the list of those that have none."""
+    start = seconds()
+    found = [gradients.outcome(case) for case in chosen]
+    for outcome in found:
+        if outcome.verdict in ("wrong", "crash"):
+            print(f"{outcome.name}: {outcome}")
+    counts = Counter(outcome.verdict for outcome in found)
+    said = ", ".join(f"{counts[v]} {v}" for v in ("pass", "refused", "wrong", "crash"))
+    print(f"gradients: {said} ({seconds() - start:.0f} CPU s)", *reasons(found), sep="\n")
+    if update and len(found) == len(cases()):
+        gradients.save(found)
+    return int(counts["wrong"] + counts["crash"] > 0)
 
 
 def reasons(found: Sequence[Outcome]) -> list[str]:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Shape, Size, UOp
@@ -84,7 +84,7 @@ def _neg(node: UOp, g: Tensor) -> Gradients:
 
 @_rule(ops.EXP)
 def _exp(node: UOp, g: Tensor) -> Gradients:
-    return (g * Tensor(node),)
+    return (_scaled(g, Tensor(node)),)
 
 
 @_rule(ops.LOG)
@@ -101,19 +101,19 @@ def _sqrt(node: UOp, g: Tensor) -> Gradients:
 @_rule(ops.SIN)
 def _sin(node: UOp, g: Tensor) -> Gradients:
     (x,) = operands(node)
-    return (g * x.cos(),)
+    return (_scaled(g, x.cos()),)
 
 
 @_rule(ops.COS)
 def _cos(node: UOp, g: Tensor) -> Gradients:
     (x,) = operands(node)
-    return (-(g * x.sin()),)
+    return (_scaled(g, -x.sin()),)
 
 
 @_rule(ops.TANH)
 def _tanh(node: UOp, g: Tensor) -> Gradients:
     y = Tensor(node)
-    return (g * (1.0 - y * y),)
+    return (_scaled(g, 1.0 - y * y),)
 
 
 @_rule(ops.ABS)
@@ -230,9 +230,9 @@ def _window(node: UOp, g: Tensor) -> Gradients:
     is summed along a diagonal of i and t.
     """
     window, last = node.arg, g.ndim - 1
-    size, dilation = window.size, window.dilation
+    size, dilation, length = window.size, window.dilation, node.src[0].shape[window.axis]
     if window.stride > 1 and dilation > 1:
-        g, size, dilation = _spread(g, dilation), (size - 1) * dilation + 1, 1
+        return (_of_length(_sum_of_taps(g, window), window.axis, length),)
     taps = -(-size // window.stride)
     g = _padded(g, last, 0, taps * window.stride - size)
     g = g.reshape((*g.shape[:-1], taps, window.stride)).permute(
@@ -243,15 +243,28 @@ def _window(node: UOp, g: Tensor) -> Gradients:
     order += [last, *(axis for axis in range(last) if axis > window.axis)]
     sums = sums.permute(order)
     joined = sums.flatten(window.axis, window.axis + 2)
-    return (_of_length(joined, window.axis, node.src[0].shape[window.axis]),)
+    return (_of_length(joined, window.axis, length),)
 
 
-def _spread(g: Tensor, step: int) -> Tensor:
-    """The elements of the last axis `step` apart, zeros between them."""
-    count = fixed(g.shape[-1])
-    wide = _padded(g.unsqueeze(g.ndim), g.ndim, 0, step - 1)
-    flat = wide.reshape((*g.shape[:-1], count * step))
-    return flat.shrink([*((0, s) for s in g.shape[:-1]), (0, (count - 1) * step + 1)])
+def _sum_of_taps(g: Tensor, window: args.Window) -> Tensor:
+    """The same for strides and dilations that have no phases in common: a tap after the other."""
+    axis, last = window.axis, g.ndim - 1
+    total: Tensor | None = None
+    for tap in range(window.size):
+        bounds = [(0, size) for size in g.shape[:last]]
+        one = g.shrink([*bounds, (tap, tap + 1)]).reshape(g.shape[:last])
+        after = (window.size - 1 - tap) * window.dilation
+        shifted = _padded(_spread(one, axis, window.stride), axis, tap * window.dilation, after)
+        total = shifted if total is None else total + shifted
+    assert total is not None
+    return total
+
+
+def _spread(x: Tensor, axis: int, step: int) -> Tensor:
+    """The elements along an axis `step` apart, zeros between them."""
+    count = x.shape[axis]
+    wide = _padded(x.unsqueeze(axis + 1), axis + 1, 0, step - 1).flatten(axis, axis + 2)
+    return _padded(wide, axis, 0, (count - 1) * step + 1 - count * step)
 
 
 def _diagonal_sums(g: Tensor, axis: int, dilation: int) -> Tensor:
