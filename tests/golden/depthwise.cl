@@ -16,13 +16,13 @@ void k0(__global float4 *restrict b0, __global const float *restrict b1, __globa
         const int i4 = i1 + (r3 * 15);
         const int i5 = i2 + r3;
         const int v2 = (0 < i5) & ((i5 + (-1)) < 15);
-        const float x0 = v2 ? b1[i4 + (-14)] : 0;
-        const float x1 = v2 ? b1[i4 + (-12)] : 0;
-        const float x2 = v2 ? b1[i4 + (-10)] : 0;
+        const float x0 = te_load_f32(b1, i4 + (-14), v2);
+        const float x1 = te_load_f32(b1, i4 + (-12), v2);
+        const float x2 = te_load_f32(b1, i4 + (-10), v2);
         const int i6 = i3 + (r3 * 3);
-        acc0 = acc0 + (((float4)((v2 & v0) ? b1[i4 + (-16)] : 0, x0, x1, x2)) * b2[i6]);
-        acc0 = acc0 + (((float4)(v2 ? b1[i4 + (-15)] : 0, v2 ? b1[i4 + (-13)] : 0, v2 ? b1[i4 + (-11)] : 0, v2 ? b1[i4 + (-9)] : 0)) * b2[i6 + 1]);
-        acc0 = acc0 + (((float4)(x0, x1, x2, (v2 & v1) ? b1[i4 + (-8)] : 0)) * b2[i6 + 2]);
+        acc0 = acc0 + (((float4)(te_load_f32(b1, i4 + (-16), v2 & v0), x0, x1, x2)) * b2[i6]);
+        acc0 = acc0 + (((float4)(te_load_f32(b1, i4 + (-15), v2), te_load_f32(b1, i4 + (-13), v2), te_load_f32(b1, i4 + (-11), v2), te_load_f32(b1, i4 + (-9), v2))) * b2[i6 + 1]);
+        acc0 = acc0 + (((float4)(x0, x1, x2, te_load_f32(b1, i4 + (-8), v2 & v1))) * b2[i6 + 2]);
     }
     b0[((i2 + l5) + (g7 * 64)) + (l8 * 16)] = acc0;
 }

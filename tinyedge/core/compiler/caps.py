@@ -51,6 +51,9 @@ class Caps:
     arenas_bound_for_writing: bool = False
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
+    # rows and vectors of the tiles that a thread computes, where a workgroup has several
+    tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
+    load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096
     # elements from which a reduction to few is worth a second launch

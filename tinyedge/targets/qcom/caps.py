@@ -28,12 +28,13 @@ BUFFERS = Caps(
     buffer_bytes=128 * 2**20,
     alignment=256,
     max_vector_registers=32,
+    tiles=(*((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)), *((rows, 2) for rows in (4, 6, 7, 8))),
     threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
 )
 
 # Images: through the texture units, which have a cache, unpack fp16 values and read zeros outside.
 # A view of a buffer needs rows and places at multiples of 64 pixels on the devices that say.
-IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024)
+IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024, load_cost=2.0)
 
 # With it: for models of few results that are long sums (large products with a vector, means and
 # softmax over long rows), where one thread a result would leave the device idle.

@@ -10,23 +10,38 @@ __constant sampler_t te_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAM
         return (as_##int_type(x) & 0x7fffffff) > 0x7f800000;                                          \
     }                                                                                                 \
     static inline float_type te_max_##f(float_type a, float_type b) {                                 \
-        return (a < b) | te_isnan_##f(b) ? b : a;                                                     \
+        return select(a, b, (a < b) | te_isnan_##f(b));                                               \
     }                                                                                                 \
     static inline float_type te_min_##f(float_type a, float_type b) {                                 \
-        return (a > b) | te_isnan_##f(b) ? b : a;                                                     \
+        return select(a, b, (a > b) | te_isnan_##f(b));                                               \
     }
 TE_FLOAT(f32, i32, float, int)
 TE_FLOAT(f32x2, i32x2, float2, int2)
 TE_FLOAT(f32x4, i32x4, float4, int4)
 
-// What a half cannot hold saturates; NaN and infinity stay.
-#define TE_HALF(f, float_type, int_type)                                                              \
-    static inline float_type te_half_##f(float_type x) {                                              \
-        return (as_##int_type(x) & 0x7fffffff) >= 0x7f800000 ? x : clamp(x, -65504.0f, 65504.0f);     \
+// What a half cannot hold saturates; NaN and infinity stay. `above`: of values that are not below 0, whose bits as an
+// unsigned integer are not below infinity's only if they are NaN, infinite or a negative zero.
+#define TE_HALF(f, float_type, int_type, uint_type, wide)                                                          \
+    static inline float_type te_half_##f(float_type x) {                                                           \
+        return select(clamp(x, -65504.0f, 65504.0f), x, (as_##int_type(x) & 0x7fffffff) >= 0x7f800000);            \
+    }                                                                                                              \
+    static inline float_type te_half_above_##f(float_type x) {                                                     \
+        return select(min(x, 65504.0f), x, as_##uint_type(x) >= wide 0x7f800000u);                                 \
     }
-TE_HALF(f32, float, int)
-TE_HALF(f32x2, float2, int2)
-TE_HALF(f32x4, float4, int4)
+TE_HALF(f32, float, int, uint, )
+TE_HALF(f32x2, float2, int2, uint2, (uint2))
+TE_HALF(f32x4, float4, int4, uint4, (uint4))
+
+// An element, or 0 where a guard is false: then the first is read, as a branch takes longer. An offset in bytes that is
+// an unsigned integer takes fewer instructions to add to an address of 64 bits than an index.
+static inline float te_load_f32(__global const float *b, int i, int guard) {
+    const float x = *(__global const float *)((__global const char *)b + ((uint)(guard ? i : 0) << 2));
+    return guard ? x : 0.0f;
+}
+static inline float te_load_half(__global const half *b, int i, int guard) {
+    const float x = vload_half(guard ? i : 0, b);
+    return guard ? x : 0.0f;
+}
 
 // Sine and cosine: x = k pi/2 + r, and the polynomials of Cephes' sinf and cosf (Moshier) on [-pi/4, pi/4].
 // Up to 200 by Cody and Waite (Software Manual for the Elementary Functions, 1980): pi/2 in parts of 8 bits, so that

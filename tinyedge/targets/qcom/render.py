@@ -20,8 +20,11 @@ from tinyedge.core.compiler.render import (
 )
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import access, ops
+from tinyedge.core.ir import access, float_bounds, ops
+from tinyedge.core.ir.float_bounds import FP16_MAX
+from tinyedge.core.ir.intervals import Interval
 from tinyedge.core.ir.lowered import workgroup_buffers
+from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.uop import UOp
 
 # How kernels are compiled. Of a driver's options, those that change values are left out.
@@ -53,6 +56,7 @@ HELPERS = {
 }
 WRAPPING = (ops.ADD, ops.SUB, ops.MUL, ops.NEG)
 WIDENING = (ops.ADD, ops.SUB, ops.MUL, ops.DIV)  # a scalar beside a vector is repeated
+LOADED = ("float16", "float32")  # by te_load_... of the prelude
 ATOM = re.compile(r"[\w.]+(\[[^][]*\])?")
 
 
@@ -67,6 +71,10 @@ class OpenclPrinter(Printer):
     """The spellings of OpenCL C."""
 
     suffixes: ClassVar = {"int64": "L", "uint64": "UL", "uint32": "u"}
+
+    def __init__(self, kernel: LoweredKernel) -> None:
+        super().__init__(kernel)
+        self._bounds: dict[UOp, Interval] = {}
 
     def short(self, dtype: DType) -> str:
         return short(dtype)
@@ -100,7 +108,12 @@ class OpenclPrinter(Printer):
     def load_text(self, node: UOp, operands: list[str]) -> str:
         if access.is_image(node):
             place = ", ".join(strip_parens(operand) for operand in operands[:2])
-            text = f"read_imagef(b{node.src[0].arg.slot}, {SAMPLER}, (int2)({place}))"
+            sampler = "" if _inside(node) else f"{SAMPLER}, "
+            text = f"read_imagef(b{node.src[0].arg.slot}, {sampler}(int2)({place}))"
+        elif node.arg and _speculative(node):
+            param, address = node.src[0], strip_parens(operands[0])
+            kind = "half" if param.dtype.bits == 16 else short(param.dtype)
+            return f"te_load_{kind}(b{param.arg.slot}, {address}, {strip_parens(operands[-1])})"
         else:
             text = self._load(node.src[0], node.dtype.lanes, operands[0])
         if node.arg:
@@ -127,12 +140,12 @@ class OpenclPrinter(Printer):
             place = ", ".join(self.strip_parens(index) for index in places)
             text = self.strip_parens(value)
             if param.dtype is dt.float16:
-                text = f"te_half_{short(value.dtype)}({text})"
+                text = self._saturated(value, text)
             return f"write_imagef({name}, (int2)({place}), {text});"
         (address,) = places
         lanes, text, at = value.dtype.lanes, self.strip_parens(value), self.expression(address)
         if param.dtype.bits == 16 and param.dtype.is_float:
-            text = f"te_half_{short(value.dtype)}({text})"
+            text = self._saturated(value, text)
             if lanes == 1:
                 return f"vstore_half_rte({text}, {strip_parens(at)}, {name});"
             if param.dtype.lanes == lanes:
@@ -142,6 +155,20 @@ class OpenclPrinter(Printer):
             return f"{name}[{strip_parens(at)}] = {text};"
         vector = self.type(param.dtype.vector(lanes))
         return f"*(__global {vector} *)({_behind(name, at)}) = {text};"
+
+    def _saturated(self, value: UOp, text: str) -> str:
+        """A value as fp16 can hold it: limited where it may be too large."""
+        low, high = float_bounds.bounds(value, self._bounds)
+        if high <= FP16_MAX and low >= -FP16_MAX:
+            return text
+        name = "te_half_above" if low >= 0 else "te_half"
+        return f"{name}_{short(value.dtype)}({text})"
+
+    def select(self, node: UOp, condition: str, yes: str, no: str) -> str:
+        """Of vectors by the function: compilers make bitwise operations of the operator."""
+        if node.dtype.lanes == 1:
+            return super().select(node, condition, yes, no)
+        return f"select({', '.join(map(strip_parens, (no, yes, condition)))})"
 
     def _repeated(self, text: str, dtype: DType) -> str:
         return text if dtype.lanes == 1 else f"({self.type(dtype)})({text})"
@@ -227,7 +254,7 @@ class OpenclPrinter(Printer):
         if dtype.is_float and other is not None and not math.isnan(other):
             sign = "<" if op is ops.MAX else ">"
             value, bound = self.once(dtype, operands[0]), operands[1]
-            return f"({value} {sign} {bound} ? {bound} : {value})"
+            return self.select(node, f"{value} {sign} {bound}", bound, value)
         return f"te_{op.name}_{short(dtype)}({inner})"
 
     def _as(self, dtype: DType, value: str) -> str:
@@ -248,6 +275,25 @@ class OpenclPrinter(Printer):
             operands = [self._as(unsigned, operand) for operand in operands]
         text = super().operation(node, operands)
         return self._as(dtype, text) if dtype.kind == "i" or dtype.bits < 32 else text
+
+
+def _inside(load: UOp) -> bool:
+    """Whether an image is read inside of it alone: then no sampler is needed, whose coordinates are
+    floats.
+    """
+    param, *places = load.src[:3]
+    sizes = param.arg.layout.image(param.arg.shape)
+    return all(
+        low >= 0 and high < size
+        for (low, high), size in zip(map(bounds, places), sizes, strict=True)
+    )
+
+
+def _speculative(load: UOp) -> bool:
+    """Whether a guarded load may read the first element where the guard is false: a choice of two
+    addresses takes less than a branch.
+    """
+    return load.dtype.lanes == 1 and load.src[0].dtype.name in LOADED
 
 
 def _behind(name: str, address: str) -> str:

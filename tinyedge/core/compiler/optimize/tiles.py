@@ -18,9 +18,6 @@ from tinyedge.core.ir.polynomial import divisor
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
 SUMS_IN_FLIGHT = 10  # of which a processor computes steps at once: with fewer it waits for them
-LOAD_COST = 1.0  # of a load of a vector, against a vector's product and sum
-# rows and vectors of tiles, where there are threads
-TILES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
 MOST_ROWS = 14
 MANY_ROWS = 5040  # of which no tile's last one is noticed
 MOST_VECTORS = 8
@@ -36,7 +33,7 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     left of it. Gives the number of sums in the tile.
     """
     vectors = vector is not None and bool(kernel.left("vector"))
-    if kernel.caps.scalar_operands and along in contraction["batch"]:
+    if along in contraction["batch"]:
         vectors = False  # each vector has a filter of its own
     columns = kernel.extent(vector) if vector is not None and vectors else 1
     total = 1
@@ -137,7 +134,7 @@ def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[float
             idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
         else:
             idle = 1.0
-        cost = waste * (1 + LOAD_COST * loads) * idle
+        cost = waste * (1 + caps.load_cost * loads) * idle
         if cost < best_cost:
             best, best_cost = (rows, across), cost
     return best_cost, *best
@@ -154,6 +151,6 @@ def _tiles(caps: Caps) -> Iterable[tuple[int, int]]:
     """Rows and vectors of the tiles that fit a device's registers."""
     most = caps.max_vector_registers
     if not caps.scalar_operands:
-        return [(a, b) for a, b in TILES if a * b + a + b <= most]
+        return [(a, b) for a, b in caps.tiles if a * b + a + b <= most]
     sizes = ((a, b) for b in range(1, MOST_VECTORS + 1) for a in range(1, MOST_ROWS + 1))
     return [(a, b) for a, b in sizes if a * b + b + 1 <= most]

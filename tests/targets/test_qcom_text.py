@@ -1,0 +1,108 @@
+"""The text of qcom's kernels has what costs an Adreno little."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, compiled, find_target
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(5)
+Layer = Callable[[Tensor], Tensor]
+
+
+def texts(layer: Layer, channels: int, side: int) -> list[str]:
+    """The kernels of a layer between two pointwise convolutions, so that it reads and writes images
+    of fp16 values.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32))
+    y = layer(x.conv(_weight("first", channels, channels, 1)))
+    filters = y.shape[1]
+    assert isinstance(filters, int)
+    outputs = {"y": y.conv(_weight("last", 32, filters, 1))}
+    target = find_target("qcom")
+    state = compiled(outputs, inputs, target, Options(precision="fp16"))
+    return [target.render(kernel.text) for kernel in state.kernels.values() if kernel.text]
+
+
+def _weight(name: str, filters: int, channels: int, side: int) -> Tensor:
+    return Tensor.weight(name, RNG.normal(size=(filters, channels, side, side)).astype(np.float32))
+
+
+def pointwise(filters: int, channels: int) -> Layer:
+    return lambda x: x.conv(_weight("w", filters, channels, 1))
+
+
+def padded(channels: int, groups: int = 1) -> Layer:
+    weight = _weight("w", channels, channels // groups, 3)
+    return lambda x: x.conv(weight, pads=((1, 1), (1, 1)), groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (lambda y: y, "te_half_f32x4("),
+        (lambda y: y.relu(), "te_half_above_f32x4("),
+        (lambda y: y.clip(0.0, 6.0), None),
+        (lambda y: y.clip(-1.0, 1.0), None),
+        (lambda y: y.clip(0.0, 1e6), "te_half_above_f32x4("),
+    ],
+)
+def test_what_is_stored_as_fp16(after: Layer, expected: str | None) -> None:
+    """Only what may be beyond fp16's range is limited to it."""
+    layer = pointwise(32, 32)
+    text = texts(lambda x: after(layer(x)), 32, 14)[1]
+    assert "write_imagef(b0" in text
+    found = set(re.findall(r"te_half\w*\(", text))
+    assert found == ({expected} if expected else set())
+
+
+def test_choices_of_vectors() -> None:
+    """By the function: of the operator compilers make bitwise operations of masks."""
+    layer = pointwise(32, 32)
+    text = texts(lambda x: layer(x).relu(), 32, 14)[1]
+    assert "select(" in text and "?" not in text
+
+
+def test_a_sampler_only_where_outside_is_read() -> None:
+    inside, around = texts(pointwise(32, 32), 32, 14)[1], texts(padded(32), 32, 14)[1]
+    assert len(re.findall(r"read_imagef\(b\d, \(int2\)", inside)) == inside.count("read_imagef") > 0
+    assert "read_imagef(b1, te_sampler," in around  # the padded input
+    assert "read_imagef(b2, (int2)" in around  # the filters
+
+
+def test_guarded_elements_without_branches() -> None:
+    """The first layer's padding: an input that is no image is read at a place that is inside."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 3, 32, 32)).astype(np.float32))
+    y = x.conv(_weight("w", 16, 3, 3), pads=((1, 1), (1, 1)), strides=(2, 2))
+    target = find_target("qcom")
+    (kernel,) = compiled({"y": y}, inputs, target, Options(precision="fp16")).kernels.values()
+    assert kernel.text is not None
+    text = target.render(kernel.text)
+    assert "te_load_f32(b1, " in text
+    assert not re.search(r"\? b1\[", text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "channels", "side", "rows", "vectors"),
+    [
+        (pointwise(64, 64), 64, 56, 8, 2),
+        (pointwise(96, 96), 96, 14, 7, 1),
+        (pointwise(576, 96), 96, 14, 7, 2),
+        (pointwise(384, 384), 384, 7, 7, 1),
+        (padded(64), 64, 56, 8, 2),
+        (padded(64, groups=64), 64, 56, 8, 1),  # vectors share no windows
+    ],
+)
+def test_tiles(layer: Any, channels: int, side: int, rows: int, vectors: int) -> None:
+    """How many vectors of sums a thread holds, by layers of MobileNet and ResNet."""
+    text = texts(layer, channels, side)[1]
+    assert len(re.findall(r"float4 acc\d+ =", text)) == rows * vectors
