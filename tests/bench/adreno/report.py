@@ -32,7 +32,7 @@ def models(pairs: Sequence[tuple[str, Sequence[Side]]]) -> Table:
                 ]
             )
     headings = ["model", "by", "launches", *(HEADINGS.get(kind, kind) for kind in SUMS)]
-    headings += ["instructions, of the first side's", "static instructions", "static texture loads"]
+    headings += ["ours, of its instructions", "static instructions", "static texture loads"]
     return "Millions, by all threads of a run; static: each launch's text once", headings, rows
 
 
