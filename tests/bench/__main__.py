@@ -1,13 +1,13 @@
-"""`python -m tests.bench`: tinyedge beside onnxruntime-web, both in one headless Chromium.
+"""`python -m tests.bench`: tinyedge, onnxruntime-web and LiteRT.js in one headless Chromium.
 
     python -m tests.bench                                # every model (long)
     python -m tests.bench onet minilm --json FILE        # these; FILE keeps all that was measured
     python -m tests.bench pnet --quick                   # one page a side, few runs
-    python -m tests.bench opennsfw --only ours --markdown
+    python -m tests.bench opennsfw --sides ours --markdown
     python -m tests.bench --tiles                        # only the hand-written matrix products
 
-For each model both sides load in a fresh page of the same browser, one after the other, with the
-same inputs; where that is quick it is repeated with the other side first. Models that do not export
+For each model all sides load in a fresh page of the same browser, one after the other, with the
+same inputs; where that is quick it is repeated in the other order. Models that do not export
 yet are listed with the reason.
 """
 
@@ -25,20 +25,21 @@ from typing import Any
 from tests import models
 from tests.bench import cases, report, tiles
 from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
-from tests.bench.compare import PEER, SIDES, compare, peer_version
+from tests.bench.compare import LITERT, MODULES, PEER, SIDES, compare, peer_version
 from tests.bench.side import Effort
 
 
 def install_peer() -> None:
     """npm ci, once. Raises RuntimeError."""
-    folder = PEER.parent.parent
+    folder = MODULES.parent
     pinned = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    if PEER.is_dir() and peer_version() == pinned["onnxruntime-web"]:
+    found = {name: MODULES / name for name in pinned}
+    if all(path.is_dir() and peer_version(path) == pinned[name] for name, path in found.items()):
         return
     npm = shutil.which("npm")
     if npm is None:
-        raise RuntimeError("npm is needed to install onnxruntime-web")
-    print("installing onnxruntime-web", file=sys.stderr)
+        raise RuntimeError("npm is needed to install onnxruntime-web and LiteRT.js")
+    print("installing onnxruntime-web and LiteRT.js", file=sys.stderr)
     command = [npm, "ci", "--ignore-scripts", "--silent", "--no-audit", "--no-fund"]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -53,7 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
     parser.add_argument("--quick", action="store_true", help="one page a side, few runs")
     parser.add_argument("--rounds", type=int, help="pages a side, at most (default 3; quick: 1)")
-    parser.add_argument("--only", choices=SIDES, help="leave the other side out")
+    parser.add_argument(
+        "--sides", nargs="+", choices=SIDES, help="default: all; peer, wasm: onnxruntime-web"
+    )
     parser.add_argument("--tiles", action="store_true", help="only the matrix products")
     parser.add_argument("--no-tiles", action="store_true", help="leave the matrix products out")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
@@ -66,10 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"no model called {', '.join(unknown)}; there are {names}")
     chosen = [] if given.tiles else list(given.models or cases.CASES)
-    sides = (given.only,) if given.only else SIDES
+    sides = tuple(given.sides or SIDES)
     effort = Effort(cpu=0.8, wall=20.0, block=0.25) if given.quick else Effort()
     rounds = given.rounds or (1 if given.quick else 3)
-    if "peer" in sides and chosen:
+    if chosen and sides != ("ours",):
         install_peer()
     models.paths(chosen)
     result = measure(chosen, effort, rounds, sides, products=not given.no_tiles)
@@ -88,6 +91,7 @@ def measure(
     with open_chromium(EXACT_TIMESTAMPS) as chromium:
         result: dict[str, Any] = {
             "peer": peer_version() if PEER.is_dir() else "",
+            "litert": peer_version(LITERT / "core") if LITERT.is_dir() else "",
             "chromium": chromium.version,
             "processors": os.cpu_count(),
             "models": [],

@@ -15,24 +15,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.bench import cases, flops, size, tiles
-from tests.bench.cases import Case
+from tests.bench.cases import Case, as_said
 from tests.bench.chromium import Chromium
+from tests.bench.opencl import peer as tinygrad
 from tests.bench.server import Server, Site
 from tests.bench.side import PAGES, Effort, as_files, measure, middle
 from tests.bench.worker import SideError
+from tests.study import converters
 
-PEER = Path(__file__).resolve().parent / "node_modules" / "onnxruntime-web"
+MODULES = Path(__file__).resolve().parent / "node_modules"
+PEER = MODULES / "onnxruntime-web"
+LITERT = MODULES / "@litertjs"
 TOLERANCE = 1e-4
-SIDES = ("ours", "peer")
+# ours, onnxruntime-web on WebGPU and on WASM, LiteRT.js, tinygrad's export
+SIDES = ("ours", "peer", "wasm", "litert", "tinygrad")
+NO_TINYGRAD = (
+    f"not installed: the package tinygrad {tinygrad.VERSION} has no export to JavaScript, which is "
+    "only in its repository (extra/export_model.py)"
+)
 # A pair of pages that took longer than this is not repeated.
 _REPEATED = 60.0
 
 Say = Callable[[str], None]
 
 
-def peer_version() -> str:
-    return str(json.loads((PEER / "package.json").read_text(encoding="utf-8"))["version"])
+def peer_version(folder: Path = PEER) -> str:
+    return str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
 
 
 def compare(
@@ -58,6 +69,12 @@ def compare(
         {"freeDimensionOverrides": _overrides(runner, arrays)}
     ).encode()
     active = [side for side in SIDES if side in sides]
+    if "litert" in active:
+        say("converting for LiteRT.js")
+        _try(result, active, "litert", lambda: _litert(case, arrays, site))
+    if "tinygrad" in active:
+        result["tinygrad"] = {"error": NO_TINYGRAD}
+        active.remove("tinygrad")
     if "ours" in active:
         say("exporting")
         exported = export(case)
@@ -94,6 +111,35 @@ def compare(
     return result
 
 
+def _try(result: dict[str, Any], active: list[str], side: str, prepare: Callable[[], None]) -> None:
+    """Prepares a side, or takes it out with its reason."""
+    try:
+        prepare()
+    except (SideError, RuntimeError) as error:
+        result[side] = {"error": str(error)}
+        active.remove(side)
+
+
+def _litert(case: Case, arrays: dict[str, cases.Array], site: Site) -> None:
+    """The model as LiteRT.js reads it, and its inputs: onnx2tf puts what is second of three and
+    more axes last. Raises SideError and RuntimeError.
+    """
+    converters.install("litert")
+    converted = converters.CONVERTERS["litert"]("litert", case.path, arrays, cases.CACHE)
+    site.files["case/model.tflite"] = converted
+    turned = {
+        name: np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim > 2 else array
+        for name, array in arrays.items()
+    }
+    site.files |= as_files(turned, "litert")
+    site.folders["litert"] = LITERT / "core"
+    # a browser finds no packages by their names
+    text = (LITERT / "core" / "dist" / "index.js").read_text("utf-8")
+    named = text.replace('"@litertjs/wasm-utils"', '"/litert-utils/index.js"')
+    site.files["litert/dist/index.js"] = named.encode()
+    site.folders["litert-utils"] = LITERT / "wasm-utils" / "dist"
+
+
 def _summary(
     pages: list[dict[str, Any]],
     right: dict[str, cases.Array],
@@ -106,9 +152,10 @@ def _summary(
     firsts = [each["first"] for each in pages]
     outputs = page["outputs"]
     differences = {
-        name: cases.error(outputs[name], value) if name in outputs else float("inf")
+        name: cases.error(as_said(outputs[name], value), value) if name in outputs else float("inf")
         for name, value in right.items()
     }
+    gpu = statistics.median(spent.gpu for spent in runs)
     summary = {
         "run": {
             kind: middle([getattr(spent, kind) for spent in runs])
@@ -124,8 +171,10 @@ def _summary(
         "fetched": size.fetched(site, page["fetched"]),
         "difference": max(differences.values()),
         "right": max(differences.values()) <= TOLERANCE,
-        "gflop_per_gpu_cpu_second": total / 1e9 / statistics.median(spent.gpu for spent in runs),
     }
+    if not gpu:  # WASM asks nothing of it
+        return summary
+    summary["gflop_per_gpu_cpu_second"] = total / 1e9 / gpu
     summary.update(_contractions(page["launches"], counted, summary["gflop_per_gpu_cpu_second"]))
     return summary
 

@@ -14,6 +14,7 @@ def tables(report: Result) -> list[Table]:
     """(title, headings, rows) of everything measured. Ratios are tinyedge over the peer."""
     return [
         _summary(report),
+        _others(report),
         _time("CPU seconds a run", report, "run"),
         _time("CPU seconds to the first output", report, "first"),
         _work(report),
@@ -59,10 +60,38 @@ def _summary(report: Result) -> Table:
     return "tinyedge / onnxruntime-web", headings, rows
 
 
+OTHERS = {"wasm": "onnxruntime-web, WASM", "litert": "LiteRT.js", "tinygrad": "tinygrad's export"}
+
+
+def _others(report: Result) -> Table:
+    """Sides beside the peer: CPU seconds, and tinyedge's over theirs."""
+    asked = [side for side in OTHERS if any(side in result for result in report["models"])]
+    sides = [side for side in asked if any(value(r, side, "run") for r in report["models"])]
+    rows = []
+    for result in report["models"]:
+        row = [_name(result)]
+        for what in ("run", "first"):
+            ours = value(result, "ours", what, "cpu", "median")
+            for side in sides:
+                theirs = value(result, side, what, "cpu", "median")
+                row += [MISSING if theirs is None else number(theirs), ratio(ours, theirs)]
+        row += [_verdict(result, side) for side in asked]
+        rows.append(row)
+    headings = [
+        "model",
+        *(part for side in sides for part in (f"{OTHERS[side]}: CPU s a run", "ratio")),
+        *(part for side in sides for part in (f"{OTHERS[side]}: to the first output", "ratio")),
+        *(f"{OTHERS[side]} is" for side in asked),
+    ]
+    return "Other runtimes in the same Chromium", headings, rows if asked else []
+
+
 def number(value: float) -> str:
     """Two or three significant digits; whole numbers whole."""
     if isinstance(value, int):
         return str(value)
+    if 0 < value < 0.001:
+        return f"{value:.1e}"
     digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:.{digits}f}"
 
@@ -236,7 +265,8 @@ def markdown(report: Result) -> str:
 
 def summary(report: Result) -> str:
     """For the README: without the tables that say more of what the first one does."""
-    return as_markdown([_summary(report), _rates(report), _exports(report)], _notes(report))
+    shown = [_summary(report), _others(report), _rates(report), _exports(report)]
+    return as_markdown(shown, _notes(report))
 
 
 def as_text(tables: list[Table], notes: list[str]) -> str:
@@ -279,12 +309,13 @@ def _notes(report: Result) -> list[str]:
     failures = [
         f"{result['model']}, {side}: {result[side]['error'][:300]}"
         for result in report["models"]
-        for side in ("ours", "peer")
+        for side in ("ours", "peer", *OTHERS)
         if value(result, side, "error")
     ]
     return [
         *failures,
-        f"Peer: onnxruntime-web {report['peer']}, WebGPU provider, one thread. Chromium "
+        f"Peer: onnxruntime-web {report['peer']}, WebGPU provider, one thread. LiteRT.js "
+        f"{report.get('litert') or 'not installed'}, its WebGPU. Chromium "
         f"{report['chromium']}, software adapter, {report['processors']} processors. CPU seconds "
         "are of all of Chromium's processes, medians with least and greatest; ratios are tinyedge "
         "over peer. By hand: the best of a few WGSL tiles, measured just before and after. "

@@ -13,7 +13,9 @@ from tinyedge.serve import CONTENT_POLICY, MIME_TYPES
 
 _TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"], ".wasm": "application/wasm"}
 
-# onnxruntime-web is WebAssembly, which a strict policy forbids: only its page may run it.
+# onnxruntime-web and LiteRT.js are WebAssembly, which a strict policy forbids: only their pages may
+# run it.
+WASM = ("peer", "wasm", "litert")
 _WASM_POLICY = CONTENT_POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
 
 
@@ -67,7 +69,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             policy = CONTENT_POLICY
             if path.endswith(".html"):
                 name = path.removesuffix(".html")
-                policy = _WASM_POLICY if name == "peer" else CONTENT_POLICY
+                policy = _WASM_POLICY if name in WASM else CONTENT_POLICY
                 script = f'<script type="module" src="/pages/{name}.js"></script>'
                 head = f'<!doctype html><title>{name}</title><link rel="icon" href="data:,">'
                 data: bytes | None = (head + script).encode()

@@ -47,7 +47,7 @@ class Effort:
 def measure(
     chromium: Chromium, server: Server, side: str, effort: Effort, *, profile: bool = False
 ) -> dict[str, Any]:
-    """One fresh page of `side` ("ours", "peer"). Raises SideError.
+    """One fresh page of `side`, of compare.SIDES. Raises SideError.
 
     The result: `first` (Spent, from navigation to the first output), `runs` (for each block what
     a run of it spent), `outputs`, `load_counters` (until the first output), `run_counters` (of one
@@ -133,15 +133,15 @@ def middle(values: list[float]) -> dict[str, float]:
     }
 
 
-def as_files(arrays: Mapping[str, Array]) -> dict[str, bytes]:
-    """The inputs as pages/case.js reads them."""
+def as_files(arrays: Mapping[str, Array], name: str = "inputs") -> dict[str, bytes]:
+    """The inputs as pages/case.js reads them from case/NAME.json."""
     import json
 
     ports, files = [], {}
-    for index, (name, array) in enumerate(arrays.items()):
-        file = f"input-{index}.bin"
+    for index, (port, array) in enumerate(arrays.items()):
+        file = f"input-{name}-{index}.bin"
         kind = array.dtype.name
         shape = list(array.shape)
-        ports.append({"name": name, "dtype": kind, "shape": shape, "file": file})
+        ports.append({"name": port, "dtype": kind, "shape": shape, "file": file})
         files[f"case/{file}"] = np.ascontiguousarray(array).tobytes()
-    return files | {"case/inputs.json": json.dumps(ports).encode()}
+    return files | {f"case/{name}.json": json.dumps(ports).encode()}

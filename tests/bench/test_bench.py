@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,8 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bench import cases, flops, kernels, report, size
-from tests.bench.server import Site
+from tests.bench import cases, compare, flops, kernels, report, size
+from tests.bench.server import Server, Site
+from tests.bench.side import as_files
 
 FLOAT = TensorProto.FLOAT
 
@@ -106,6 +108,34 @@ def test_site_serves_nothing_outside_its_folders(tmp_path: Path) -> None:
     assert site.read("in//etc/passwd") is None
 
 
+def test_only_webassembly_pages_may_run_it() -> None:
+    """Ours runs under the strict policy."""
+    with Server(Site()) as server:
+        for name, may in (("ours", False), ("peer", True), ("wasm", True), ("litert", True)):
+            with urllib.request.urlopen(f"{server.url}{name}.html") as answer:
+                assert ("wasm-unsafe-eval" in answer.headers["Content-Security-Policy"]) is may
+
+
+def test_a_side_that_is_not_prepared_has_its_reason() -> None:
+    result: dict[str, Any] = {}
+    active = ["ours", "litert"]
+
+    def refuse() -> None:
+        raise RuntimeError("no such version")
+
+    compare._try(result, active, "litert", refuse)
+    assert result == {"litert": {"error": "no such version"}} and active == ["ours"]
+
+
+def test_inputs_of_two_layouts_lie_beside_each_other() -> None:
+    first, second = np.zeros((1, 2, 3), np.float32), np.ones((1, 3, 2), np.float32)
+    files = as_files({"x": first}) | as_files({"x": second}, "litert")
+    for list, array in (("case/inputs.json", first), ("case/litert.json", second)):
+        (port,) = json.loads(files[list])
+        assert port["shape"] == [*array.shape]
+        assert files[f"case/{port['file']}"] == array.tobytes()
+
+
 def test_live_set_of_a_plan(tmp_path: Path) -> None:
     """a -> b -> c, with b and a weight: at most two of three are alive at once."""
     sizes = [100, 300, 200]
@@ -135,10 +165,18 @@ def test_a_report_of_sides_that_failed() -> None:
         "export": {"error": "cannot | yet"},
         "ours": {"error": "cannot | yet"},
         "peer": {"error": "no adapter"},
+        "litert": {"error": "not converted"},
+        "wasm": {
+            "run": {"cpu": {"median": 0.00025, "least": 0.0002, "greatest": 0.0003, "samples": 3}},
+            "right": True,
+        },
     }
     whole = {"models": [entry], "peer": "1", "chromium": "2", "processors": 2}
     assert "not yet" in report.text(whole)
     assert "pnet, peer: no adapter" in report.text(whole)
+    assert "pnet, litert: not converted" in report.text(whole)
+    (table,) = (t for t in report.tables(whole) if t[0].startswith("Other runtimes"))
+    assert table[2] == [["pnet 48x48", "2.5e-04", "-", "-", "-", "right", "failing"]]
     for block in report.markdown(whole).split("\n\n"):
         rows = [line.replace("\\|", "") for line in block.splitlines() if line.startswith("|")]
         assert len({row.count("|") for row in rows}) <= 1

@@ -111,9 +111,11 @@ def test_a_report_of_sides_that_failed() -> None:
         "models": [{"model": "pnet", "size": "48x48", "sides": sides}],
         "peer": "0",
         "processors": 2,
+        "left_out": ["swift_f0"],
     }
     text = report.text(result)
     assert "pnet, tinygrad: no driver" in text
+    assert "swift_f0: left out unless it is named" in text
     assert "pnet, tinyedge: wrong, off by 3.0e-01" in text
     (row,) = (line for line in report.markdown(result).splitlines() if line.startswith("| pnet"))
     assert row.startswith("| pnet 48x48 | 500 / - | - |")

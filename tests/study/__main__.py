@@ -80,7 +80,11 @@ def _parser(study: str) -> argparse.ArgumentParser:
     elif study == "models":
         names = ", ".join(models.ENTRIES)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
-        _add_sides(parser, models.SIDES, "all but tinygrad; on a device: tinyedge")
+        _add_sides(
+            parser,
+            models.SIDES,
+            "for the cpu all but tinygrad; for qcom tinyedge, tinygrad; else tinyedge",
+        )
         parser.add_argument(
             "--threads", type=int, nargs="+", help="default: 1, then 2; on a device: 1"
         )
@@ -122,9 +126,8 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
 
 def _models(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("models"), options.models, list(models.ENTRIES))
-    cpu = options.target == "cpu"
-    names = options.sides or list(models.SIDES[:5] if cpu else models.SIDES[:1])
-    threads = options.threads or ([1, 2] if cpu else [1])
+    names = options.sides or list(models.DEFAULT[options.target])
+    threads = options.threads or ([1, 2] if options.target == "cpu" else [1])
     refused = sides.install(names)
     chosen = options.models or list(models.ENTRIES)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)

@@ -237,7 +237,7 @@ class Torch:
 
 
 class Tinygrad:
-    """Its ONNX reader and TinyJit on its CPU device; what is measured is the replay."""
+    """Its ONNX reader and TinyJit on the device that DEV names; what is measured is the replay."""
 
     def __init__(self, task: Task) -> None:
         from tests.bench.opencl.child import Tinygrad as Runner

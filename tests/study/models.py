@@ -18,6 +18,11 @@ from tests.study.child import Task
 from tests.study.sides import Effort, Say, Sides
 
 SIDES = ("tinyedge", "onnxruntime", "torch", "ncnn", "litert", "tinygrad")
+DEFAULT = {
+    "cpu": SIDES[:5],
+    "qcom": ("tinyedge", "tinygrad"),
+    **dict.fromkeys(("webgpu", "cuda"), ("tinyedge",)),
+}
 Arrays = dict[str, bench.Array]
 
 

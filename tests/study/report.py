@@ -330,7 +330,8 @@ def _models(result: Result) -> tuple[list[Table], list[str]]:
     if result["target"] != "cpu":
         device = [
             f"tinyedge for {result['target']}, on {result['device']}, operands and results there. "
-            "Device ms: between time stamps around each launch. The others on the processor."
+            "Device ms: between time stamps around each launch. Of the others only "
+            "tinygrad runs there."
         ]
     notes = [
         *device,

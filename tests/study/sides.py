@@ -89,10 +89,13 @@ def environment(side: str, threads: int, target: str = "cpu") -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(folders),
         **dict.fromkeys(names, str(threads)),
-        # tinygrad: C by clang, compiled in this process
-        **({"DEV": "CPU", "PARALLEL": "0"} if side == "tinygrad" else {}),
+        # tinygrad: C by clang, or OpenCL, compiled in this process
+        **({"DEV": _TINYGRAD[target], "PARALLEL": "0"} if side == "tinygrad" else {}),
         **(_opencl() if target == "qcom" else {}),
     }
+
+
+_TINYGRAD = {"cpu": "CPU", "webgpu": "CPU", "qcom": "CL", "cuda": "CUDA"}
 
 
 def _opencl() -> dict[str, str]:
@@ -181,22 +184,9 @@ def _converted(side: str, task: Task) -> Task:
 def difference(outputs: Mapping[str, Array], right: Mapping[str, Array]) -> float:
     """Of max|a-b| / max|b| the greatest; infinity where an output is missing."""
     return max(
-        cases.error(as_said(outputs[name], value), value) if name in outputs else float("inf")
+        cases.error(cases.as_said(outputs[name], value), value) if name in outputs else float("inf")
         for name, value in right.items()
     )
-
-
-def as_said(array: Array, right: Array) -> Array:
-    """An output as ONNX says it: some give images with their channels last, and integers of 32
-    bits for those of 64.
-    """
-    if array.ndim == right.ndim > 2 and array.shape != right.shape:
-        moved = np.moveaxis(array, -1, 1)
-        array = moved if moved.shape == right.shape else array
-    return array.astype(right.dtype) if {array.dtype, right.dtype} == _INTEGERS else array
-
-
-_INTEGERS = {np.dtype(np.int32), np.dtype(np.int64)}
 
 
 def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:

@@ -221,7 +221,7 @@ def test_sizes_are_written_into_a_model_that_is_converted(tmp_path: Path) -> Non
 def test_outputs_of_other_layouts_and_integers() -> None:
     right = np.arange(24).reshape(1, 2, 3, 4)
     moved = np.moveaxis(right, 1, -1).astype(np.int32)
-    assert sides.as_said(moved, right).dtype == np.int64
+    assert bench.as_said(moved, right).dtype == np.int64
     assert sides.difference({"y": moved}, {"y": right}) == 0
     assert math.isinf(sides.difference({"y": right[0]}, {"y": right}))
 

@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     result: dict[str, Any] = {
         "peer": peer.VERSION,
         "processors": os.cpu_count(),
+        "left_out": [] if given.models else list(LEFT_OUT),
         "models": [
             compare(cases.CASES[name], effort, sides, lambda text, n=name: _say(f"{n}: {text}"))
             for name in chosen

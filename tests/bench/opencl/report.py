@@ -101,6 +101,10 @@ def _notes(result: Result) -> list[str]:
                 notes.append(f"{entry['model']}, {name}: {facts['error'][:300]}")
             elif not facts["right"]:
                 notes.append(f"{entry['model']}, {name}: wrong, off by {facts['difference']:.1e}")
+    notes += [
+        f"{name}: left out unless it is named, as tinygrad had not compiled it after ten minutes"
+        for name in result.get("left_out", ())
+    ]
     repaired = [
         entry["model"]
         for entry in result["models"]

@@ -4,9 +4,9 @@ const ARRAYS = {
   bool: Uint8Array, uint8: Uint8Array, int32: Int32Array, int64: BigInt64Array, float32: Float32Array, float64: Float64Array,
 };
 
-/** The inputs, by name: {dtype, shape, data}. */
-export async function readInputs() {
-  const ports = await (await fetch("/case/inputs.json")).json();
+/** The inputs that a list has, by name: {dtype, shape, data}. */
+export async function readInputs(list = "/case/inputs.json") {
+  const ports = await (await fetch(list)).json();
   const read = async ({name, dtype, shape, file}) => {
     const data = new ARRAYS[dtype](await (await fetch(`/case/${file}`)).arrayBuffer());
     return [name, {dtype, shape, data}];
