@@ -18,12 +18,15 @@ from tinyedge.core.compiler.optimize import choose
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers, ranges
 from tinyedge.core.compiler.optimize.moves import (
     MOVES,
+    Block,
     Fill,
+    Merge,
     Overlap,
     PadTo,
     Peel,
     Reorder,
     Split,
+    SplitK,
     Stage,
     To,
     from_record,
@@ -34,6 +37,7 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, check_kernel
+from tinyedge.core.ir.text import kernel_text
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
@@ -69,6 +73,9 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 Overlap(number, factor, max(numbers(sink)) + 1),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), tuple(along)),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
+                Block(number, factor, max(numbers(sink)) + 1),
+                SplitK(number, factor, max(numbers(sink)) + 1),
+                Merge(number, generator.choice(present).arg.number, max(numbers(sink)) + 1),
                 To(number, generator.choice(KINDS)),
                 To(number, generator.choice(KINDS)),
             )
@@ -162,9 +169,7 @@ def attention(inputs: Inputs) -> dict[str, Tensor]:
     return {"y": (q @ k.transpose()).attend(v), "masked": masked.attend(longer)}
 
 
-KERNELS = (
-    *(attention, matmul, convolution, rows, elementwise, reductions, quantized, several),
-)
+KERNELS = (*(attention, matmul, convolution, rows, elementwise, reductions, quantized, several),)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
@@ -236,6 +241,15 @@ def test_illegal_moves_say_why() -> None:
         (grid, To(outer, "local"), "it is grid"),
         (sink, Reorder(inner, free), "it is reduce"),
         (sink, Reorder(outer, inner), "is not the greatest"),
+        (sink, Block(outer, 2, free), "it is loop"),
+        (sink, Block(inner, 3, free), "3 does not divide"),
+        (sink, Block(inner, 100, free), "100 does not divide"),
+        (sink, Block(inner, 10, inner), "is taken"),
+        (sink, SplitK(outer, 2, free), "it is loop"),
+        (sink, SplitK(inner, 3, free), "100 steps in 3"),
+        (sink, SplitK(inner, 10, inner), "is taken"),
+        (sink, Merge(outer, inner, free), "they are loop and reduce"),
+        (sink, Merge(outer, outer, free), "they are loop and loop"),
     ]:
         try:
             move.apply(kernel, caps)
@@ -296,7 +310,15 @@ def test_vectors_of_narrow_integers() -> None:
 
 def test_records() -> None:
     for move in (
-        *(Split(3, 4, 7), Reorder(2, 9), PadTo(0, 16), Peel(2, 8, 5, overlap=True), Fill(2, 4)),
+        *(
+            Split(3, 4, 7),
+            Merge(3, 4, 7),
+            Reorder(2, 9),
+            PadTo(0, 16),
+            Peel(2, 8, 5, overlap=True),
+            Fill(2, 4),
+        ),
+        *(Block(2, 8, 5), SplitK(2, 4, 5)),
         *(To(1, "local"), Stage(9, 1, (3, 2))),
     ):
         record = move.record()
@@ -323,3 +345,17 @@ def test_chosen_moves_can_be_replayed(
             for move in made.moves:
                 sink = move.apply(sink, state.caps)
             assert sink is made.moved
+
+
+def test_blocks_have_sums_of_their_own() -> None:
+    """And threads, each a run of the steps."""
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(6, 100)).sum(1), inputs, "webgpu")
+    (inner,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "reduce")
+    free = max(numbers(sink)) + 1
+    *_, blocked = kernel_text(Block(inner, 20, free).apply(sink, caps))
+    assert blocked == "b0[r0] = sum(r2: sum(r3: b1[100*r0 + 20*r2 + r3]))"
+    divided = SplitK(inner, 4, free).apply(sink, caps)
+    assert [r.arg.kind for r in ranges(divided)] == ["loop", "threads", "reduce"]
+    *_, text = kernel_text(divided)
+    assert text == "b0[r0] = sum(r2, r3: b1[100*r0 + 25*r2 + r3])"

@@ -54,6 +54,31 @@ def winograd(inputs: Inputs) -> dict[str, Tensor]:
     return tensors
 
 
+def contractions(inputs: Inputs) -> dict[str, Tensor]:
+    """As in MobileNetV2, ResNet and a vision transformer: channels, filters, side, filter, step."""
+    generator = np.random.default_rng(6)
+    shapes = (
+        *((3, 32, 112, 3, 2), (3, 64, 112, 7, 2), (24, 144, 56, 1, 1), (960, 320, 7, 1, 1)),
+        *((64, 128, 56, 3, 2), (512, 2048, 7, 1, 1)),
+    )
+    tensors = {}
+    for channels, filters, side, kernel, step in shapes:
+        name = f"{channels} {filters} {kernel}"
+        x = inputs.new(np.zeros((1, channels, side, side), np.float32))
+        weight = generator.normal(size=(filters, channels, kernel, kernel)).astype(np.float32)
+        last = generator.normal(size=(filters, filters, 1, 1)).astype(np.float32)
+        pads = ((kernel // 2, kernel // 2),) * 2
+        y = x.relu().conv(Tensor.weight(f"w {name}", weight), pads=pads, strides=(step, step))
+        tensors[name] = y.relu().conv(Tensor.weight(f"l {name}", last))
+    x, queries, keys = (np.zeros(s, np.float32) for s in ((197, 192), (3, 197, 64), (3, 64, 197)))
+    projection = generator.normal(size=(192, 576)).astype(np.float32)
+    tensors["projection"] = inputs.new(x) @ Tensor.weight("p", projection)
+    tensors["scores"] = inputs.new(queries) @ inputs.new(keys)
+    large = np.zeros((1024, 1024), np.float32)
+    tensors["large"] = inputs.new(large) @ inputs.new(large)
+    return tensors
+
+
 # Models of which the kernels compile quickly; the others are slow tests.
 QUICK = ("minilm", "onet")
 
@@ -61,6 +86,7 @@ BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {
     **GRAPHS,
     "elementwise": elementwise,
     "winograd": winograd,
+    "contractions": contractions,
 }
 
 
@@ -127,6 +153,20 @@ def test_conformance_suite(family: str, optimize: bool, tmp_path: Path) -> None:
     assert program is not None
     binaries = compiler.build(kernel_file(program), ARCHITECTURES, pytest.fail)
     assert not faults(program, binaries, tmp_path)
+
+
+def test_contractions_share_tiles(tmp_path: Path) -> None:
+    """Both operands come from the workgroup's memory by 16 bytes, and from memory at most once for
+    four products and sums.
+    """
+    program = program_of("contractions", "fp32")
+    binaries = compiler.build(kernel_file(program), ["sm_87"], pytest.fail)
+    codes = disassemble(binaries["kernels-00087.cubin"], tmp_path)
+    products = {name: code for name, code in codes.items() if code.count("FFMA") > 32}
+    assert len(products) == 15
+    for name, code in products.items():
+        assert code.shared > 0, name
+        assert code.count("LDS", 128) >= 2 and code.count("FFMA") >= 4 * code.count("LDG"), name
 
 
 def test_the_largest_loads_are_used(tmp_path: Path) -> None:

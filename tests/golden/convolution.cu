@@ -1,45 +1,90 @@
-// k0: split range=2 factor=2 outer=6; to range=7 kind=vector; split range=0 factor=2 outer=8; to range=9 kind=upcast; to range=5 kind=unroll; to range=6 kind=local; split range=1 factor=7 outer=10; to range=11 kind=local; to range=8 kind=grid; to range=10 kind=grid
+// k0: to range=5 kind=unroll; split range=0 factor=2 outer=6; split range=6 factor=8 outer=8; to range=9 kind=local; to range=7 kind=upcast; merge range=1 inner=2 number=10; split range=10 factor=4 outer=11; to range=12 kind=vector; padto range=11 multiple=16; split range=11 factor=16 outer=13; to range=14 kind=local; stage range=15 slot=1 along=(4, 5, 14, 12); stage range=19 slot=2 along=(4, 5, 9, 7); to range=13 kind=grid
 extern "C" __global__ void k0(
-    float2 *__restrict__ b0,
+    float4 *__restrict__ b0,
     const float *__restrict__ b1,
     const float *__restrict__ b2,
     const float *__restrict__ b3) {
-    const int g10 = (int)blockIdx.x;
-    const int g8 = (int)blockIdx.y;
-    const int l6 = (int)threadIdx.x / 7;
-    const int l11 = (int)threadIdx.x % 7;
-    const int i0 = l6 * 2;
-    const int i1 = (i0 + (g10 * 98)) + (l11 * 14);
-    const int i2 = (g10 * 7) + l11;
-    const bool v0 = 0 < i0;
-    const int i3 = g8 * 144;
-    const bool v1 = (i0 + 2) < 14;
-    float2 acc0 = te_float2(0.0f);
-    float2 acc1 = te_float2(0.0f);
+    __shared__ float4 shared0[144];
+    __shared__ float shared1[144];
+    const int g13 = (int)blockIdx.x;
+    const int l9 = (int)threadIdx.x / 16;
+    const int l14 = (int)threadIdx.x % 16;
+    const int l23 = (int)threadIdx.x;
+    const int i0 = g13 * 16;
+    const int i1 = i0 + l14;
+    const bool v0 = i1 < 49;
+    const int i2 = te_min(i0 + (l23 % 16), 48);
+    const int i3 = l23 / 48;
+    const int i4 = (l23 / 16) % 3;
+    const int i5 = ((i2 * 4) + (i3 * 14)) + i4;
+    const int i6 = i2 * 2;
+    const int i7 = i3 + (i6 / 7);
+    const bool v1 = (0 < i7) & ((i7 + (-1)) < 14);
+    const int i8 = i4 + ((i6 % 7) * 2);
+    const bool v2 = v1 & (0 < i8);
+    const bool v3 = v1 & (i8 < 14);
+    const int i9 = i6 + 1;
+    const int i10 = i3 + (i9 / 7);
+    const bool v4 = (0 < i10) & ((i10 + (-1)) < 14);
+    const int i11 = ((i9 % 7) * 2) + i4;
+    const bool v5 = v4 & (0 < i11);
+    const bool v6 = v4 & (i11 < 14);
+    const int i12 = l23 + 128;
+    const int i13 = te_min(i12, 143);
+    const int i14 = te_min((i0 + i13) + (-128), 48);
+    const int i15 = i14 * 4;
+    const int i16 = i14 * 2;
+    const bool v7 = ((i16 / 7) + 1) < 14;
+    const bool v8 = v7 & ((((i16 % 7) * 2) + 2) < 14);
+    const int i17 = i16 + 1;
+    const bool v9 = ((i17 / 7) + 1) < 14;
+    const bool v10 = v9 & ((((i17 % 7) * 2) + 2) < 14);
+    const bool v11 = i12 < 144;
+    const int i18 = (l23 / 6) % 8;
+    const int i19 = l23 % 3;
+    const int i20 = (l23 / 3) % 2;
+    const int i21 = (((i3 * 3) + (i18 * 144)) + i19) + (i20 * 72);
+    const int i22 = (((i3 * 48) + (i18 * 2)) + (i19 * 16)) + i20;
+    const int i23 = i13 % 3;
+    const int i24 = i13 / 3;
+    const int i25 = i23 + (i24 * 72);
+    const int i26 = ((i23 * 16) + i24) + 64;
+    const int i27 = l9 * 2;
+    float4 acc0 = te_float4(0.0f);
+    float4 acc1 = te_float4(0.0f);
     for (int r3 = 0; r3 < 8; r3++) {
-        const int i4 = i1 + (r3 * 196);
-        const int i5 = i3 + (r3 * 9);
+        const int i28 = r3 * 196;
+        const int i29 = i5 + i28;
+        const int i30 = i15 + i28;
+        const float4 v12 = float4{v2 ? b1[i29 + (-15)] : 0.0f, v3 ? b1[i29 + (-14)] : 0.0f, v5 ? b1[i29 + (-13)] : 0.0f, v6 ? b1[i29 + (-12)] : 0.0f};
+        const float4 v13 = float4{v7 ? b1[i30 + 15] : 0.0f, v8 ? b1[i30 + 16] : 0.0f, v9 ? b1[i30 + 17] : 0.0f, v10 ? b1[i30 + 18] : 0.0f};
+        const int i31 = r3 * 9;
+        const float x0 = b2[i21 + i31];
+        const float x1 = b2[(i25 + i31) + (-2298)];
+        __syncthreads();
+        shared0[l23] = v12;
+        if (v11) { shared0[i13] = v13; }
+        shared1[i22] = x0;
+        if (v11) { shared1[i26] = x1; }
+        __syncthreads();
         for (int r4 = 0; r4 < 3; r4++) {
-            const int i6 = i4 + (r4 * 14);
-            const int i7 = i2 + r4;
-            const bool v2 = (0 < i7) & ((i7 + (-1)) < 14);
-            const int i8 = i6 + (-14);
-            const float2 v3 = float2{(v2 & v0) ? b1[i6 + (-15)] : 0.0f, v2 ? b1[i8] : 0.0f};
-            const int i9 = i5 + (r4 * 3);
-            acc0 = acc0 + (v3 * te_float2(b2[i9]));
-            const float2 x0 = v2 ? te_load<float2>(b1 + i8) : te_float2(0.0f);
-            acc0 = acc0 + (x0 * te_float2(b2[i9 + 1]));
-            const float2 v4 = float2{v2 ? b1[i6 + (-13)] : 0.0f, (v2 & v1) ? b1[i6 + (-12)] : 0.0f};
-            acc0 = acc0 + (v4 * te_float2(b2[i9 + 2]));
-            acc1 = acc1 + (v3 * te_float2(b2[i9 + 72]));
-            acc1 = acc1 + (x0 * te_float2(b2[i9 + 73]));
-            acc1 = acc1 + (v4 * te_float2(b2[i9 + 74]));
+            const int i32 = r4 * 48;
+            const int i33 = l14 + i32;
+            const float4 x2 = shared0[i33];
+            const int i34 = i27 + i32;
+            acc0 = acc0 + (x2 * te_float4(shared1[i34]));
+            const float4 x3 = shared0[i33 + 16];
+            acc0 = acc0 + (x3 * te_float4(shared1[i34 + 16]));
+            const float4 x4 = shared0[i33 + 32];
+            acc0 = acc0 + (x4 * te_float4(shared1[i34 + 32]));
+            acc1 = acc1 + (x2 * te_float4(shared1[i34 + 1]));
+            acc1 = acc1 + (x3 * te_float4(shared1[i34 + 17]));
+            acc1 = acc1 + (x4 * te_float4(shared1[i34 + 33]));
         }
     }
-    const int i10 = g8 * 2;
-    const float2 v5 = acc0 + te_float2(b3[i10]);
-    const int i11 = ((l6 + (g8 * 196)) + (g10 * 49)) + (l11 * 7);
-    b0[i11] = te_select(v5 < te_float2(0.0f), te_float2(0.0f), v5);
-    const float2 v6 = acc1 + te_float2(b3[i10 + 1]);
-    b0[i11 + 98] = te_select(v6 < te_float2(0.0f), te_float2(0.0f), v6);
+    const float4 v14 = acc0 + te_float4(b3[i27]);
+    const int i35 = (l9 * 98) + te_min(i1, 48);
+    if (v0) { b0[i35] = te_select(v14 < te_float4(0.0f), te_float4(0.0f), v14); }
+    const float4 v15 = acc1 + te_float4(b3[i27 + 1]);
+    if (v0) { b0[i35 + 49] = te_select(v15 < te_float4(0.0f), te_float4(0.0f), v15); }
 }

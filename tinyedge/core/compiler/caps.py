@@ -34,6 +34,7 @@ class Caps:
     threads: int = 1  # most threads a workgroup; 1 where there are none
     grid: tuple[int, ...] = (2**31 - 1,)  # most workgroups along each dimension
     shared: int = 0  # bytes of workgroup memory
+    shared_tiles: bool = False  # contractions are faster with tiles in workgroup memory
     array: int = 0  # bytes of arrays that a thread has for itself where it is alone
     # threads that run together and exchange values in registers, a power of two; 1: each is alone
     subgroup: int = 1

@@ -20,6 +20,7 @@ PROFILES = {
         threads=1024,
         grid=(2**31 - 1, 65535, 65535),
         shared=48 * 1024,
+        shared_tiles=True,
         subgroup=32,
         bindings=64,
         alignment=256,

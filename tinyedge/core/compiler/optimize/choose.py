@@ -18,6 +18,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     reductions,
     runs_along,
 )
+from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
@@ -84,6 +85,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     columns = _columns(kernel.sink) if found else []
     if columns or (len(found) > 1 and contraction is None):
         _rows(kernel, columns, vector)
+        return kernel.sink, kernel.moves
+    if contraction is not None and share_tile(kernel, contraction, vector):
+        _distribute(kernel, 1)
         return kernel.sink, kernel.moves
     lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
     if lanes_pay and lay_along_lanes(kernel):

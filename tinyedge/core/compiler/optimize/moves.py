@@ -19,6 +19,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.blocks import Block
 from tinyedge.core.compiler.optimize.move import (
     REDUCED_BYTES,
     IllegalMove,
@@ -38,6 +39,7 @@ from tinyedge.core.compiler.schedule.canonical import (
 )
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import bounds, build, divisor, terms
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
 from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, REDUCTIONS, same_lanes, same_threads
@@ -100,6 +102,45 @@ class Reorder(Move):
             raise IllegalMove(f"cannot move range {self.range} inwards: {why}")
         moved = make_range(as_size(target.src[0]), self.number, "loop")
         return replace_ranges(sink, {target: (moved, (moved,))})
+
+
+@dataclass(frozen=True)
+class Merge(Move):
+    """for r in 0..n: for s in 0..m  ->  for t in 0..n*m, r = t // m, s = t % m.
+
+    inner: the number of the range s, of a size that is known. The new range gets the number
+    `number`, greater than all others. Both are loops, or steps of the same reductions.
+    """
+
+    inner: int
+    number: int
+
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
+        outer, inner = find(sink, self.range), find(sink, self.inner)
+        kind, size = outer.arg.kind, inner.src[0]
+        why = f"cannot merge ranges {self.range} and {self.inner}:"
+        if outer is inner or {kind, inner.arg.kind} not in ({"loop"}, {"reduce"}):
+            raise IllegalMove(f"{why} they are {kind} and {inner.arg.kind}")
+        if size.op is not ops.CONST or outer.src[0].ranges:
+            raise IllegalMove(f"{why} the size of the inner one is symbolic")
+        if self.number <= max(numbers(sink)):
+            raise IllegalMove(f"{why} number {self.number} is not the greatest")
+        for node in toposort((sink,)):
+            own = own_ranges(node) if node.op in REDUCTIONS else ()
+            if (outer in own) != (inner in own):
+                raise IllegalMove(f"{why} a reduction is over one of them")
+        whole = make_range(outer.src[0] * size, self.number, kind)
+        divided, rest = as_node(whole // size), as_node(whole % size)
+        changes = {outer: (divided, (whole,)), inner: (rest, (whole,))}
+        return bottom_up((merged := replace_ranges(sink, changes),), _put_together)[merged]
+
+
+def _put_together(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """An access at a place that walks what was taken apart."""
+    if node.op not in access.ACCESSES:
+        return None
+    node = node.replace(src)
+    return access.at(node, [ix.joined(place) for place in access.indices_of(node)])
 
 
 @dataclass(frozen=True)
@@ -395,7 +436,36 @@ class To(Move):
             )
 
 
-KINDS: tuple[type[Move], ...] = (Split, Reorder, PadTo, Peel, Overlap, Fill, To, Stage)
+@dataclass(frozen=True)
+class SplitK(Move):
+    """each thread: sum over r in 0..n  ->  thread p in 0..parts: s[p] = sum over i in 0..n/parts,
+                                                                      r = p*n/parts + i
+                                            all threads: the sum of s[p]
+
+    A long sum with few results is divided among threads, each of which has a run of its steps; what
+    they have goes through the workgroup's memory. (Among workgroups it is two launches, which is
+    decided before there are kernels: `schedule/long_reductions`.) The range over threads gets
+    number `outer`, that over the steps of one `outer` + 1; both must be unused.
+    """
+
+    parts: int
+    outer: int
+
+    def moved(self, sink: UOp, caps: Caps) -> UOp:
+        target = find(sink, self.range)
+        number, size = self.range, target.src[0]
+        if target.arg.kind != "reduce" or size.op is not ops.CONST:
+            raise IllegalMove(f"cannot divide range {number}: it is {target.arg.kind}, of {size!r}")
+        if self.parts < 2 or size.arg % self.parts or size.arg == self.parts:
+            raise IllegalMove(f"cannot divide range {number}: {size.arg} steps in {self.parts}")
+        split = Split(number, size.arg // self.parts, self.outer).moved(sink, caps)
+        return To(self.outer, "threads").moved(split, caps)
+
+
+KINDS: tuple[type[Move], ...] = (
+    *(Split, Merge, Reorder, PadTo, Peel, Overlap, Fill, To),
+    *(Stage, Block, SplitK),
+)
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 
 

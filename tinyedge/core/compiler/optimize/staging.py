@@ -24,9 +24,10 @@ class Stage(Move):
     copies, read of an argument is read from memory once, and what is read with a condition or in
     strides is read without.
 
-    slot: which argument x is. along: the ranges i over which the tile lies, outermost first; all
-    other ranges that x depends on are loops around it, or workgroups. The tile's own ranges get the
-    numbers from `range` on, which must be unused.
+    slot: which argument x is. along: the ranges i over which the tile lies, outermost first, for
+    all loads of x that depend on each of them; all other ranges that these depend on are loops
+    around the tile, or workgroups. The tile's own ranges get the numbers from `range` on, which
+    must be unused.
     """
 
     slot: int
@@ -43,9 +44,9 @@ class Stage(Move):
             for i, r in enumerate(along)
         }
         changed = {
-            value: _staged(value, {r: s for r, s in own.items() if r in value.ranges})
+            value: _staged(value, own)
             for value in self._values(sink)
-            if any(r in value.ranges for r in along)
+            if all(r in value.ranges for r in along)
         }
         if not changed:
             raise IllegalMove(f"cannot stage argument {self.slot}: nothing of it lies along there")

@@ -23,9 +23,7 @@ class Indexer:
     storages: the kernel's buffers in slot order, those that it writes first.
     """
 
-    def __init__(
-        self, placed: Mapping[UOp, Placement], outputs: Sequence[TensorBuffer]
-    ) -> None:
+    def __init__(self, placed: Mapping[UOp, Placement], outputs: Sequence[TensorBuffer]) -> None:
         self.placed = placed
         self.storages: list[TensorBuffer] = [*outputs]
         self.written = len(outputs)

@@ -118,9 +118,7 @@ class KernelWriter:
         return tuple(found)
 
 
-def _elements(
-    node: UOp, place: Placement, root: bool, indexer: Indexer, indices: Indices
-) -> UOp:
+def _elements(node: UOp, place: Placement, root: bool, indexer: Indexer, indices: Indices) -> UOp:
     """An element of a node, stored where it lies."""
     param = indexer.param(place.storage)
     value = indexer.value(node, indices, root=root)

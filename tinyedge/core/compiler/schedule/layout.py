@@ -303,9 +303,7 @@ def in_panels(
     return split, {**layouts, **in_two}
 
 
-def _panel_column(
-    contraction: Contraction, layout: Layout, caps: Caps
-) -> tuple[UOp, int] | None:
+def _panel_column(contraction: Contraction, layout: Layout, caps: Caps) -> tuple[UOp, int] | None:
     """The range of a filter's columns and how many of them a panel has, if they are in panels."""
     if not caps.scalar_operands or layout.room != caps.vector:
         return None
