@@ -106,3 +106,12 @@ def test_tiles(layer: Any, channels: int, side: int, rows: int, vectors: int) ->
     """How many vectors of sums a thread holds, by layers of MobileNet and ResNet."""
     text = texts(layer, channels, side)[1]
     assert len(re.findall(r"float4 acc\d+ =", text)) == rows * vectors
+
+
+def test_a_tile_of_two_products() -> None:
+    """The sums of both are kept at once: a tile is smaller, so that they fit the registers."""
+    first, inner, last = (_weight(name, 64, 64, 1) for name in ("v", "w", "u"))
+    written = texts(lambda x: x.conv(first).relu().conv(inner) + x.conv(last), 64, 56)
+    sums = [len(re.findall(r"float4 acc\d+ =", text)) for text in written]
+    assert 24 in sums  # two of 6 rows and 2 vectors
+    assert max(sums) + 6 + 2 <= find_target("qcom").profiles["default"].max_vector_registers

@@ -102,7 +102,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if beside:
         sums = lay_beside(kernel, vector)
     if contraction is not None:
-        sums = tile(kernel, contraction, along, vector)
+        sums = tile(kernel, contraction, along, vector, len(found))
     for i in range(len(found)):
         _unroll(kernel, i, sums)
         if contraction is not None and along in contraction["batch"]:

@@ -25,12 +25,15 @@ MOST_VECTORS = 8
 Roles = Mapping[str, tuple[int, ...]]
 
 
-def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None) -> int:
+def tile(
+    kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None, products: int
+) -> int:
     """Copies in registers along the rows or the columns, whichever the vectors do not lie along,
     and along the vectors. The copies share what the other operand loads.
 
     along: the range of which the vectors are a part, vector: the one over whole vectors that is
-    left of it. Gives the number of sums in the tile.
+    left of it. products: contractions that the kernel has. Gives the number of sums in the tile of
+    each.
     """
     vectors = vector is not None and bool(kernel.left("vector"))
     if along in contraction["batch"]:
@@ -42,7 +45,7 @@ def tile(kernel: MovedKernel, contraction: Roles, along: int | None, vector: int
     best = None
     for number in _across(kernel, contraction, along, vector):
         extent = kernel.extent(number)
-        cost, rows, across = _tile_size(extent, columns, total, kernel.caps)
+        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products)
         rank = (cost, -number) if kernel.caps.scalar_operands else (-extent, number)
         if best is None or rank < best[0]:
             best = rank, number, rows, across
@@ -116,12 +119,14 @@ def _innermost(kernel: MovedKernel, number: int) -> int:
     return new
 
 
-def _tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[float, int, int]:
+def _tile_size(
+    extent: int, columns: int, total: int, caps: Caps, products: int = 1
+) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
-    device idle.
+    device idle. products: contractions whose sums are kept at once.
     """
     best, best_cost = (1, 1), float("inf")
-    for rows, across in _tiles(caps):
+    for rows, across in _tiles(caps, products):
         if columns % across:
             continue
         waste = -(-extent // rows) * rows / extent
@@ -147,10 +152,10 @@ def panel_vectors(columns: int, caps: Caps) -> int:
     return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps)[2]
 
 
-def _tiles(caps: Caps) -> Iterable[tuple[int, int]]:
+def _tiles(caps: Caps, products: int) -> Iterable[tuple[int, int]]:
     """Rows and vectors of the tiles that fit a device's registers."""
     most = caps.max_vector_registers
     if not caps.scalar_operands:
-        return [(a, b) for a, b in caps.tiles if a * b + a + b <= most]
+        return [(a, b) for a, b in caps.tiles if products * a * b + a + b <= most]
     sizes = ((a, b) for b in range(1, MOST_VECTORS + 1) for a in range(1, MOST_ROWS + 1))
     return [(a, b) for a, b in sizes if a * b + b + 1 <= most]
