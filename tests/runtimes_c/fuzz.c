@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const te_kernel_record *kernel = &model->kernels[i];
         table[i] = (te_kernel){kernel->entry.at, nothing, buffers, kernel->bindings};
     }
-    const te_kernels kernels = {model->plan, table, count};
+    const te_kernels kernels = {.plan = model->plan, .table = table, .count = count};
     te_backend backend = *te_cpu();
     backend.target = model->target.at;
     const te_context_options create = {.size = sizeof create, .backend = &backend,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import platform
+import re
 import shutil
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tinyedge
 from tests.targets import programs
 from tinyedge.choices import choose_options, find_target
 from tinyedge.core.compiler.compile import compile_graph
@@ -327,3 +331,28 @@ def test_too_much_memory(cpu_device: cpu.CpuDevice) -> None:
     with pytest.raises(DeviceError, match="cannot allocate") as caught:
         cpu_device.alloc(2**60)
     assert caught.value.id == "device.memory"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86")
+def test_a_vector_is_loaded_once_for_all_rows_of_a_tile(tmp_path: Path) -> None:
+    """With GCC's tuning for AMD's processors it was loaded again for each of its products."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(64, 96)).astype(np.float32)
+    out = tinyedge.export_function(
+        lambda x: x @ w,
+        {"x": rng.normal(size=(24, 64)).astype(np.float32)},
+        target="cpu",
+        out=tmp_path / "product.tinyedge",
+        golden=False,
+    )
+    found = compilers.find()
+    flags = (*found.flags, *compilers.FLAGS, "-O2", "-march=x86-64-v3", "-S")
+    for tune in ((), ("-mtune=znver3",)) if found.flags else ((),):
+        (tmp_path / "kernel.c").write_text((out / "kernels.c").read_text("ascii"))
+        command = [*found.command, *tune, *flags, "-o", "kernel.s", "kernel.c"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        lines = (tmp_path / "kernel.s").read_text().splitlines()
+        products = [line for line in lines if re.search(r"vfmadd\d+ps", line)]
+        assert len(products) >= 8
+        assert not [line for line in products if "(" in line]  # an operand in memory
