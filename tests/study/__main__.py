@@ -6,6 +6,7 @@
     python -m tests.study scale --json FILE --plots FOLDER
     python -m tests.study --target webgpu                   # also qcom, cuda: on their devices
     python -m tests.study gpu --json FOLDER                 # a lent GPU: operations, then models
+    python -m tests.study fit --profile avx512              # constants of the compiler's cost rules
 
 Prints Markdown. What each figure means: docs/study.md.
 """
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.worker import SideError
-from tests.study import models, operate, operations, report, scale, sides
+from tests.study import fit, models, networks, operate, operations, report, scale, sides
 from tests.study.device import programs
 from tests.study.sides import Effort
+from tinyedge.choices import find_target
 from tinyedge.core.errors import TinyedgeError
 
 
@@ -88,6 +90,11 @@ def _parser(study: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--threads", type=int, nargs="+", help="default: 1, then 2; on a device: 1"
         )
+    elif study == "fit":
+        names = ", ".join(networks.NETWORKS)
+        parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}")
+        parser.add_argument("--profile", default="default", help="of the cpu (default: default)")
+        parser.add_argument("--dense", action="store_true", help="every tile that registers hold")
     else:
         axes = ", ".join(scale.AXES)
         parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"of {axes}; default: all")
@@ -139,7 +146,14 @@ def _scale(options: argparse.Namespace) -> dict[str, Any]:
     return scale.measure(options.axes or list(scale.AXES), Effort(rounds=options.rounds), _say)
 
 
-STUDIES = {"operations": _operations, "models": _models, "scale": _scale}
+def _fit(options: argparse.Namespace) -> dict[str, Any]:
+    _known(_parser("fit"), options.models, list(networks.NETWORKS))
+    _known(_parser("fit"), [options.profile], list(find_target("cpu").profiles))
+    runs = 3 * options.rounds
+    return fit.measure(options.models or fit.MODELS, options.profile, options.dense, runs, _say)
+
+
+STUDIES = {"operations": _operations, "models": _models, "scale": _scale, "fit": _fit}
 
 
 def _say(text: str) -> None:

@@ -19,9 +19,12 @@ TOLERANCE = 1e-4  # of the greatest output: beyond it a side computes something 
 
 def markdown(result: Result) -> str:
     result = _clocked(result)
-    tables, notes = {"operations": _operations, "models": _models, "scale": _scale}[
-        result["study"]
-    ](result)
+    tables, notes = {
+        "operations": _operations,
+        "models": _models,
+        "scale": _scale,
+        "fit": _fit,
+    }[result["study"]](result)
     return as_markdown(tables, [*notes, _machine(result)])
 
 
@@ -33,6 +36,8 @@ def plots(result: Result) -> dict[str, str]:
         for kind in dict.fromkeys(fit["kind"] for fit in result["fits"]):
             made[f"{kind.replace(' ', '-')}.svg"] = _against_size(result, kind)
         return made
+    if result["study"] == "fit":
+        return {}
     if result["study"] == "scale":
         return {
             "scale-run.svg": _scaled(result, "run"),
@@ -438,6 +443,67 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
         "tinyedge alone, the C runtime on one thread. Export: without a golden case, and without "
         "the C compiler."
     ]
+
+
+def _fit(result: Result) -> tuple[list[Table], list[str]]:
+    """Tables of shapes, and of constants: those in the source beside those that fit best."""
+    rows = [
+        [
+            row["shape"],
+            str(row["tried"]),
+            row["best"],
+            time(row["best_seconds"]),
+            *(text for word in ("now", "fitted") for text in (row[word], _loss(row, word))),
+        ]
+        for row in result["shapes"]
+    ]
+    alternatives = [
+        [
+            row["shape"],
+            *(time(row["seconds"][n]) if n in row["seconds"] else MISSING for n in _ALTERNATIVES),
+            *(text for word in ("now", "fitted") for text in (row[word], _loss(row, word))),
+        ]
+        for row in result["transforms"]
+    ]
+    constants = [
+        [
+            name,
+            f"{result[of]['now'][name]:g}",
+            f"{result[of]['fitted'][name]:g}",
+        ]
+        for of in ("tiles", "winograd")
+        for name in result[of]["now"]
+    ]
+    chosen = ["now", "slower than the best", "fitted", "slower than the best"]
+    losses = [
+        [
+            of,
+            f"{100 * result[of]['loss']['now']:.1f} %",
+            f"{100 * result[of]['loss']['fitted']:.1f} %",
+        ]
+        for of in ("tiles", "winograd")
+    ]
+    agreement = "rank agreement of cost and time (Spearman)"
+    losses.append([agreement, *(f"{result['agreement'][word]:.2f}" for word in ("now", "fitted"))])
+    same = all(result[of]["now"] == result[of]["fitted"] for of in ("tiles", "winograd"))
+    verdict = (
+        "The constants in the source are as good as any."
+        if same
+        else "Write the fitted constants into tinyedge/core/compiler, with [changes kernels]."
+    )
+    return [
+        ("Tiles", ["shape", "kernels tried", "best tile", "best", *chosen], rows),
+        ("Winograd's method", ["shape", *_ALTERNATIVES, *chosen], alternatives),
+        ("Constants", ["constant", "now", "fitted"], constants),
+        ("Mean over the shapes", ["slower than the best", "now", "fitted"], losses),
+    ], [f"Profile {result['profile']}, one thread.", verdict]
+
+
+_ALTERNATIVES = ("plain", "F4", "F2")
+
+
+def _loss(row: Result, word: str) -> str:
+    return f"{100 * row[word + '_loss']:.0f} %"
 
 
 def _scaled(result: Result, what: str) -> str:

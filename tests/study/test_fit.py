@@ -1,0 +1,133 @@
+"""The fit of the cost rules' constants chooses as the compiler does; it never asserts on a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study import __main__, fit, report
+from tinyedge.core.compiler import winograd
+from tinyedge.core.compiler.optimize import tiles
+from tinyedge.targets.cpu.caps import PROFILES
+
+
+def small() -> list[fit.Shape]:
+    return [
+        fit._convolution((1, 16, 8, 8), (16, 16, 3, 3), 1, 1),
+        fit._product(7, 24, 48),
+    ]
+
+
+@pytest.fixture(scope="module")
+def found() -> fit.Measured:
+    return fit.measure_tiles(small()[1], "default", False, 1)
+
+
+def test_shapes_of_a_network_are_there_once() -> None:
+    shapes = fit.shapes(["resnet18"])
+    names = [shape.name for shape in shapes]
+    assert len(set(names)) == len(names) == 12
+    assert "3x224x224, 7x7/2 to 64" in names and "1x512 by 512x1000" in names
+    assert [shape.convolution for shape in shapes if shape.convolution] == [
+        (64, 64, 56, 56),
+        (128, 128, 28, 28),
+        (256, 256, 14, 14),
+        (512, 512, 7, 7),
+    ]
+
+
+def test_candidates_fit_the_registers() -> None:
+    for profile, registers in (("default", 16), ("avx512", 33), ("sse", 16)):
+        some = fit.candidates(profile, [7, 56])
+        assert {(7, 1), (some[-1])} <= set(some) <= set(fit.candidates(profile, dense=True))
+        assert all(a * b + b + 1 <= registers for a, b in some)
+
+
+def test_the_rule_chooses_as_a_compile_does(found: fit.Measured) -> None:
+    """With other constants the kernels are those that the compiler makes with them."""
+    assert len(found.seconds) > 2
+    now = fit.tile_constants("default")
+    own = fit.text_of(fit.compiled(found.shape, "default"))
+    assert fit.chosen_text(found, "default", now, 1) == own
+    for values in ({"SUMS_IN_FLIGHT": 1, "load_cost": 0.0}, {"SUMS_IN_FLIGHT": 30, "load_cost": 3}):
+        text = fit.chosen_text(found, "default", values, 1)
+        with fit.rule("default", values):
+            assert text == fit.text_of(fit.compiled(found.shape, "default"))
+        assert text in found.seconds and found.loss(text) >= 0
+    assert fit.tile_constants("default") == now
+
+
+def test_every_candidate_computes_the_same() -> None:
+    for shape in small():
+        want = None
+        for tile in fit.candidates("default", [7, 8]):
+            with fit.constants(tiles, {"_tiles": lambda _, tile=tile: [tile]}):
+                program = fit.compiled(shape, "default")
+            with fit.Replay(program, fit.open_cpu(threads=1)) as replay:
+                (got,) = replay.run(shape.inputs).values()
+            want = got if want is None else want
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_agreement_is_of_ranks(found: fit.Measured) -> None:
+    now = fit.tile_constants("default")
+    kept = dict(found.seconds)
+    try:
+        cost = {}
+        for tile, text in found.tiles.items():
+            with fit.constants(tiles, {"_tiles": lambda _, tile=tile: [tile]}):
+                calls = [c for c in found.calls if c[0] != tiles.MANY_ROWS]
+                cost[text] = min(
+                    tiles._tile_size(c[0], tile[1], c[2], PROFILES["default"])[0] for c in calls
+                )
+        found.seconds.update(cost)  # as if the cost were right
+        assert fit.agreement(found, "default", now) > 0.9
+        found.seconds.update({text: -each for text, each in cost.items()})
+        assert fit.agreement(found, "default", now) < -0.9
+    finally:
+        found.seconds.clear()
+        found.seconds.update(kept)
+
+
+def test_a_transform_is_chosen_as_the_compiler_does() -> None:
+    measured = fit.measure_winograd(small()[0], "default", 1)
+    assert set(measured.seconds) == {"plain", "F4", "F2"}
+    dear = {"TRANSFORM": 1e6, "FILTER": 8.0, "LEAST_GAIN": 1.0}
+    assert fit.chosen_transform(measured, dear) == "plain"
+    free = {"TRANSFORM": 0.0, "FILTER": 0.0, "LEAST_GAIN": 1.0}
+    assert fit.chosen_transform(measured, free) == "F4"
+    now = {name: getattr(winograd, name) for name in fit.WINOGRAD_GRIDS}
+    with fit.constants(winograd, free):
+        assert "winograd4" in str(fit.compiled(small()[0], "default", 1e9).weights)
+    for shape in fit.shapes(["resnet18"]):
+        if shape.convolution:
+            program = fit.compiled(shape, "default", 1e9)
+            names = [weight.name for weight in program.weights]
+            taken = fit.chosen_transform(fit.Measured(shape), now)
+            assert any(f"winograd{taken[1]}" in n for n in names) == (taken != fit.PLAIN)
+
+
+def test_constants_change_only_for_a_gain() -> None:
+    now = {"a": 1.0}
+    grid = {"a": (1.0, 2.0, 4.0)}
+    for losses, want in (
+        ({1.0: 0.1, 2.0: 0.098, 4.0: 0.099}, 1.0),
+        ({1.0: 0.1, 2.0: 0.05, 4.0: 0.05}, 2.0),
+    ):
+        fitted, told = fit._search(grid, now, lambda p, losses=losses: losses[p["a"]])
+        assert fitted == {"a": want} and told["now"] == 0.1
+
+
+def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(fit, "shapes", lambda models: small())
+    monkeypatch.setattr(fit, "GRIDS", {"SUMS_IN_FLIGHT": (10,), "load_cost": (1.0,)})
+    monkeypatch.setattr(fit, "WINOGRAD_GRIDS", {"TRANSFORM": (12.0,), "FILTER": (8.0,)})
+    assert __main__.main(["fit", "resnet18", "--rounds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "| load_cost | 1 | 1 |" in said
+    assert "as good as any" in said
+    result: dict[str, Any] = fit.measure(["resnet18"], "default", False, 1, lambda _: None)
+    assert [row["now_loss"] >= 0 for row in result["shapes"]] == [True, True]
+    assert report.plots(result) == {}
