@@ -53,6 +53,21 @@ def test_against_the_reference(tmp_path: Path, name: str, optimize: bool) -> Non
     assert np.abs(result - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def test_cheap_sums_are_computed_where_they_are_repeated(target: str) -> None:
+    """What is added to a sum costs less than a launch, though 16 elements are made of each."""
+    x, w = Tensor.input("x", (8, 12, 12), dt.float32), Tensor.weight("w", _constant(8, 8))
+    sums = (x.permute((1, 2, 0)) @ w).permute((2, 0, 1)).realize()
+    gate = (sums.mean((1, 2)) @ w).reshape((8, 1, 1))
+    large = (sums * gate + sums).reshape((8, 12, 1, 12, 1))
+    large = large.expand((8, 12, 4, 12, 4)).reshape((8, 48, 48))
+    graph = Graph(
+        (Port("x", dt.float32, x.shape),), (Port("y", dt.float32, large.shape, large.node),)
+    )
+    compiled = compile_graph(graph, find_target(target))
+    shapes = [launch.storages[0].shape for launch in compiled.launches]
+    assert [shape[-1] for shape in shapes] == [12, 8, 8, 48]
+
+
 def test_ragged_parts_are_written_in_vectors() -> None:
     """A packed row of odd parts: each product has a buffer of its own, one kernel packs them."""
     x, weights = Tensor.input("x", (1, 64), dt.float32), _constant(64, 55)

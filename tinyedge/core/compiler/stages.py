@@ -18,6 +18,7 @@ from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.move import IllegalMove
+from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
@@ -52,6 +53,9 @@ def fold(state: Compilation) -> None:
             for entry in state.entries if done else ():
                 entry.follow(done)
         done = with_joined_products(state.roots, state.caps)
+        for entry in state.entries if done else ():
+            entry.follow(done)
+        done = with_scaled_weights(state.roots, state.caps)
         for entry in state.entries if done else ():
             entry.follow(done)
     check_tensor(state.roots)

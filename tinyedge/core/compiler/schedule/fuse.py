@@ -8,8 +8,8 @@ cuts what would exceed the device's bindings or grow without bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.products import has_sides_of, viewed
@@ -23,6 +23,7 @@ LARGE_KERNEL = 200  # nodes
 CHEAP_COST = 2  # operations that are recomputed rather than kept
 MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
+FEW_NODES = 32  # between a node and what is kept below it, for it to be computed again
 SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
@@ -46,6 +47,7 @@ class Use:
     path: int = 0
     repeats: float = 1.0
     kind: str = ALIGNED
+    summed: bool = False  # within a reduction
 
 
 @dataclass
@@ -71,8 +73,13 @@ class ProducerCost:
 
 
 def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
-    """Choose the realized nodes of a graph."""
-    fusion = _Fusion(list(outputs))
+    """Choose the realized nodes of a graph: twice, as the kernels that compute reductions are known
+    then, and what only moves and combines what they leave in memory costs less than it seemed.
+    """
+    roots = list(outputs)
+    first = _Fusion(roots)
+    first.upward(caps)
+    fusion = _Fusion(roots, first.reducing())
     fusion.upward(caps)
     return fusion.downward(caps)
 
@@ -82,7 +89,9 @@ def is_source(node: UOp) -> bool:
 
 
 class _Fusion:
-    def __init__(self, roots: list[UOp]) -> None:
+    def __init__(self, roots: list[UOp], kept: Collection[UOp] = ()) -> None:
+        """kept: nodes that are realized in any case."""
+        self.kept = kept
         self.order = toposort(roots)
         self.users = consumers(self.order)
         self.rows = _row_shapes(self.order)
@@ -142,12 +151,17 @@ class _Fusion:
 
     # Uses, from the outputs up.
 
+    def reducing(self) -> set[UOp]:
+        """The realized nodes whose kernels compute reductions."""
+        return {n for n in self.realized if self.reductions.get(n) and n not in self.filled}
+
     def upward(self, caps: Caps) -> None:
         for node in reversed(self.order):
             if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
             found = self.contexts[node] = self._uses(node)
-            if node not in self.realized and self._worth_keeping(node, found):
+            keep = node in self.kept or self._worth_keeping(node, found)
+            if node not in self.realized and keep:
                 self.realized.add(node)
             if node in self.realized and node in self.filled:
                 if self._is_shuffle(node):
@@ -207,8 +221,9 @@ class _Fusion:
                 steps = [self._step(node, user, use) for use in inherited]
             for step in steps:
                 key = (step.kernel, step.path)
-                if key not in found or found[key].repeats < step.repeats:
-                    found[key] = step
+                before = found.get(key, step)
+                most = max(before, step, key=lambda each: each.repeats)
+                found[key] = replace(most, summed=before.summed or step.summed)
         return list(found.values())
 
     def _step(self, node: UOp, user: UOp, use: Use) -> Use:
@@ -217,7 +232,7 @@ class _Fusion:
         if op.elementwise:
             return use
         if op is ops.REDUCE:
-            return Use(use.kernel, self._path(use, user), use.repeats, use.kind)
+            return Use(use.kernel, self._path(use, user), use.repeats, use.kind, summed=True)
         if op is ops.EXPAND:
             row = self.rows.get(node)
             if (
@@ -225,22 +240,24 @@ class _Fusion:
                 and self._comes_back(node, user)
                 and self.kernel_rows.get(use.kernel, row) == row
             ):
-                return Use(use.kernel, ROW_PATH, use.repeats, ROW)
+                return Use(use.kernel, ROW_PATH, use.repeats, ROW, use.summed)
         if op.group == "movement":
             moves = MOVEMENTS[op]
             each = 1.0 if moves.fills else max(1.0, _ratio(user.shape, node.shape))
             kind = use.kind if moves.in_order or use.kind == SCORE else VIEWED
-            return Use(use.kernel, self._path(use, (op, user.arg)), use.repeats * each, kind)
+            path = self._path(use, (op, user.arg))
+            return Use(use.kernel, path, use.repeats * each, kind, use.summed)
         if op is ops.LOOP_CALL:
-            return Use(use.kernel, self._path(use, user), use.repeats, VIEWED)
+            return Use(use.kernel, self._path(use, user), use.repeats, VIEWED, use.summed)
         rules = MEMORY[op]
         reads = rules.reads(user, node)
         if op is ops.ATTEND and node is user.src[0]:
-            return Use(use.kernel, self._path(use, user), use.repeats, SCORE)
+            return Use(use.kernel, self._path(use, user), use.repeats, SCORE, summed=True)
         if reads is None:
             return use
         path = self._path(use, (op, user.arg) if rules.static else user)
-        return Use(use.kernel, path, use.repeats * max(1.0, reads), VIEWED)
+        summed = use.summed or op is ops.ATTEND
+        return Use(use.kernel, path, use.repeats * max(1.0, reads), VIEWED, summed)
 
     def _path(self, use: Use, step: object) -> int:
         """The number of the path that goes on by one step."""
@@ -266,10 +283,33 @@ class _Fusion:
             if all(use.kind != VIEWED for use in found):
                 return False
         if cone.reduction:
-            return True
+            summed = any(use.summed for use in found)  # by many threads, each element by itself
+            near = None if summed else self._from_kept(node)
+            if near is None:
+                return True
+            cone = near
         if cone.loads == 0:
             return False
         return cone.cost * (repeats - 1) > CHEAP_COST * repeats or cone.loads > 2
+
+    def _from_kept(self, node: UOp) -> ProducerCost | None:
+        """What computing a node takes from kept nodes and sources; None where it takes more than
+        some arithmetic on their elements.
+        """
+        seen, waiting, cost, loads = {node}, [node], 0.0, 0
+        while waiting:
+            below = waiting.pop()
+            if below is not node and (below in self.kept or is_source(below)):
+                loads += below in self.kept or _in_memory(below)
+                continue
+            if not (below.op.elementwise or below.op.group == "movement"):
+                return None
+            cost += below.op.cost if below.op.elementwise else 0
+            waiting += [source for source in below.src if source not in seen]
+            seen.update(below.src)
+            if len(seen) > FEW_NODES:
+                return None
+        return ProducerCost(cost, loads)
 
     def _is_padding(self, node: UOp) -> bool:
         """A select between a tensor and a constant under a condition that reads no memory."""
