@@ -67,6 +67,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
         move: Move = generator.choice(
             (
                 Split(number, factor, max(numbers(sink)) + 1),
+                Overlap(number, factor, max(numbers(sink)) + 1),
                 PadTo(number, factor),
                 Reorder(number, max(numbers(sink)) + 1),
                 Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
@@ -318,7 +319,7 @@ def test_records() -> None:
             Peel(2, 8, 5, overlap=True),
             Fill(2, 4),
         ),
-        *(Block(2, 8, 5), SplitK(2, 4, 5)),
+        *(Block(2, 8, 5), Overlap(1, 8, 5), SplitK(2, 4, 5)),
         *(To(1, "local"), Stage(9, 1, (3, 2))),
     ):
         record = move.record()
@@ -359,3 +360,46 @@ def test_blocks_have_sums_of_their_own() -> None:
     assert [r.arg.kind for r in ranges(divided)] == ["loop", "threads", "reduce"]
     *_, text = kernel_text(divided)
     assert text == "b0[r0] = sum(r2, r3: b1[100*r0 + 25*r2 + r3])"
+
+
+@pytest.mark.parametrize(
+    ("columns", "vectors"), [(7, (4, 2)), (14, (8, 2)), (99, (8, 13)), (16, (8, 2))]
+)
+def test_rows_of_any_length_are_whole_vectors(columns: int, vectors: tuple[int, int]) -> None:
+    """On the cpu: the last overlaps the one before where that makes at most half as many."""
+    inputs = Inputs()
+    x = inputs.new(floats(1, 4, 5, columns))
+    deep = Tensor.weight("", floats(4, 1, 3, 3))
+    y = x.conv(deep, pads=((1, 1), (1, 1)), groups=4)
+    (kernel,) = compiled({"y": y}, inputs, find_target("cpu")).kernels.values()
+    assert kernel.moved is not None
+    moved, moves = kernel.moved, kernel.moves
+    lanes, count = vectors
+    sizes = {r.src[0].arg for r in ranges(moved) if r.arg.kind == "vector"}
+    assert sizes == {lanes}
+    assert any(r.src[0].arg == count for r in ranges(moved) if r.arg.kind != "vector")
+    assert any(isinstance(move, Overlap) for move in moves) == (columns % lanes != 0)
+
+
+def test_blocks_that_may_not_overlap() -> None:
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(3, 11)).sum(1), inputs, "cpu")
+    (outer,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "loop")
+    (inner,) = (r.arg.number for r in ranges(sink) if r.arg.kind == "reduce")
+    free = max(numbers(sink)) + 1
+    grid = To(outer, "grid").apply(sink, caps)
+    (store,) = sink.src
+    kept = UOp(ops.LOAD, store.src[1].dtype, (store.src[0], store.src[2]))
+    both = UOp(ops.ADD, kept.dtype, (store.src[1], kept))
+    added = sink.replace((store.replace((store.src[0], both, *store.src[2:])),))
+    for kernel, move, facts, text in [
+        (sink, Overlap(inner, 16, free), caps, "shorter than 16"),
+        (grid, Overlap(outer, 2, free), caps, "it is grid"),
+        (sink, Overlap(outer, 3, free), caps, "3 divides it"),
+        (sink, Overlap(outer, 4, free), caps, "shorter than 4"),
+        (sink, Overlap(outer, 2, outer), caps, "is taken"),
+        (sink, Overlap(outer, 2, free), find_target("webgpu").caps("default"), "has threads"),
+        (added, Overlap(outer, 2, free), caps, "what is stored is read"),
+    ]:
+        with pytest.raises(IllegalMove, match=text):
+            move.apply(kernel, facts)

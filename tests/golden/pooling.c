@@ -1,4 +1,4 @@
-// k0: to range=4 kind=unroll; to range=0 kind=grid; to range=1 kind=grid
+// k0: overlap range=2 factor=4 outer=5; to range=6 kind=vector; to range=4 kind=unroll; to range=0 kind=grid; to range=1 kind=grid
 void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
@@ -9,16 +9,20 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
         const int32_t g1 = group % 5;
         const int32_t i0 = (g0 * 144) + (g1 * 24);
         const int32_t i1 = (g0 * 25) + (g1 * 5);
-        for (int32_t r2 = 0; r2 < 5; r2++) {
-            const int32_t i2 = i0 + (r2 * 2);
-            float acc0 = (-INFINITY);
+        for (int32_t r5 = 0; r5 < 2; r5++) {
+            const int32_t i2 = te_min_i32(r5 * 4, 1);
+            const int32_t i3 = i0 + (i2 * 2);
+            f32x4 acc0 = te_splat_f32x4(-INFINITY);
             for (int32_t r3 = 0; r3 < 3; r3++) {
-                const int32_t i3 = i2 + (r3 * 12);
-                acc0 = te_max_f32(acc0, b1[i3]);
-                acc0 = te_max_f32(acc0, b1[i3 + 1]);
-                acc0 = te_max_f32(acc0, b1[i3 + 2]);
+                const int32_t i4 = i3 + (r3 * 12);
+                const float x0 = b1[i4 + 2];
+                const float x1 = b1[i4 + 4];
+                const float x2 = b1[i4 + 6];
+                acc0 = te_max_f32x4(acc0, (f32x4){b1[i4], x0, x1, x2});
+                acc0 = te_max_f32x4(acc0, (f32x4){b1[i4 + 1], b1[i4 + 3], b1[i4 + 5], b1[i4 + 7]});
+                acc0 = te_max_f32x4(acc0, (f32x4){x0, x1, x2, b1[i4 + 8]});
             }
-            b0[i1 + r2] = acc0;
+            te_store_f32x4(b0 + (i1 + i2), acc0);
         }
     }
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
-from tinyedge.core.compiler.optimize.move import Move, find, ranges
+from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Fill, PadTo, To
+from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo, To
 from tinyedge.core.compiler.optimize.reductions import (
     copies_of_columns,
     has_lanes,
@@ -22,7 +23,7 @@ from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.polynomial import divisor, terms
+from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
@@ -98,7 +99,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     along, sums = vector, 1
     beside = found and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
-        vector = _vectorize(kernel, vector)
+        apart = contraction is None or not contraction["columns"]
+        over = _overlapping(kernel, vector) if apart else None
+        vector = _vectorize(kernel, vector) if over is None else over
     if beside:
         sums = lay_beside(kernel, vector)
     if contraction is not None:
@@ -283,6 +286,24 @@ def _fill(kernel: MovedKernel, vector: int | None) -> None:
     size = kernel.size(vector)
     if room > 1 and size.op is ops.CONST and size.arg % room:
         kernel.do(Fill(vector, room))
+
+
+def _overlapping(kernel: MovedKernel, vector: int) -> int | None:
+    """The contiguous range in vectors of which the last overlaps the one before, where that makes
+    at most half as many; gives the number of the range over vectors.
+    """
+    size, width = kernel.size(vector), kernel.caps.vector
+    even = gcd(divisor(size), width)
+    while width > bounds(size)[0]:
+        width //= 2
+    if width < 2 * even:
+        return None
+    before = kernel.sink, list(kernel.moves)
+    outer = max(numbers(kernel.sink)) + 1
+    if kernel.attempt(Overlap(vector, width, outer)) and kernel.attempt(To(outer + 1, "vector")):
+        return outer
+    kernel.sink, kernel.moves = before
+    return None
 
 
 def _vectorize(kernel: MovedKernel, vector: int) -> int | None:

@@ -219,12 +219,15 @@ class Peel(Move):
 
 @dataclass(frozen=True)
 class Overlap(Move):
-    """reduce r in 0..n  ->  reduce outer in 0..ceil(n / factor): reduce inner in 0..factor,
+    """for r in 0..n  ->  for outer in 0..ceil(n / factor): for inner in 0..factor,
     r = min(outer*factor, n - factor) + inner.
 
-    The last block ends where the range does: those of its steps that were done before give the
-    neutral element. So blocks need no end of their own, and what is consecutive stays so. The outer
-    range gets number `outer`, the inner one `outer` + 1; both must be unused.
+    The last block ends where the range does: so blocks need no end of their own, and what is
+    consecutive stays so. Those of its steps that were done before give the neutral element of a
+    reduction; of an output range they are computed and stored again, maybe by another workgroup, so
+    nothing that is stored may be read: for devices whose vectors begin at any element, without
+    threads in a workgroup. The outer range gets number `outer`, the inner one `outer` + 1; both
+    must be unused.
     """
 
     factor: int
@@ -233,23 +236,38 @@ class Overlap(Move):
     def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         size, kind = as_size(target.src[0]), target.arg.kind
-        if kind != "reduce":
-            raise IllegalMove(f"cannot overlap blocks of range {self.range}: it is {kind}")
-        if self.outer <= max(numbers(sink)):
-            why = f"number {self.outer} is taken"
+        why = self._refused(sink, target) or (_writes_once(sink, caps) if kind == "loop" else "")
+        if why:
             raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
-        if self.factor < 2 or divisor(as_node(size)) % self.factor == 0:
-            why = f"{self.factor} divides it"
-            raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
-        if bounds(as_node(size))[0] < self.factor:
-            why = f"it may be shorter than {self.factor}"
-            raise IllegalMove(f"cannot overlap blocks of range {self.range}: {why}")
-        outer = make_range(-(-size // self.factor), self.outer, "reduce")
-        inner = make_range(self.factor, self.outer + 1, "reduce")
+        outer = make_range(-(-size // self.factor), self.outer, kind)
+        inner = make_range(self.factor, self.outer + 1, kind)
         start = as_node(ix.minimum(as_node(outer * self.factor), as_node(size - self.factor)))
         place = as_node(start + inner)
         pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
+        if kind == "loop":
+            return replace_ranges(sink, {target: (place, pieces)})
         return mask_reductions(sink, target, (place, pieces), ix.le(outer * self.factor, place))
+
+    def _refused(self, sink: UOp, target: UOp) -> str:
+        size = target.src[0]
+        if target.arg.kind not in ("loop", "reduce"):
+            return f"it is {target.arg.kind}"
+        if self.outer <= max(numbers(sink)):
+            return f"number {self.outer} is taken"
+        if self.factor < 2 or divisor(size) % self.factor == 0:
+            return f"{self.factor} divides it"
+        if bounds(size)[0] < self.factor:
+            return f"it may be shorter than {self.factor}"
+        return ""
+
+
+def _writes_once(sink: UOp, caps: Caps) -> str:
+    """Why what a kernel stores may not be computed and stored again."""
+    if caps.threads > 1 or not caps.unaligned:
+        return "the device has threads, or vectors that must be aligned"
+    stored = {store.src[0].arg.slot for store in sink.src}
+    loads = (n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM)
+    return "what is stored is read" if any(n.src[0].arg.slot in stored for n in loads) else ""
 
 
 @dataclass(frozen=True)
