@@ -32,7 +32,7 @@ SAMPLES = 3  # the least counts
 
 
 def launches(bundle: Path) -> list[dict[str, Any]]:
-    """The distinct launches of the first entry: kernel, counts, times, cpu (s), flops, nodes."""
+    """The distinct launches of the first entry: kernel, grid, times, cpu (s), flops, nodes."""
     import pyopencl as cl
 
     manifest = json.loads((bundle / "manifest.json").read_text(encoding="ascii"))
@@ -72,7 +72,7 @@ def launches(bundle: Path) -> list[dict[str, Any]]:
         count = max(2, min(2000, round(SECONDS / max(run(2), 1e-6))))
         found[key] = {
             "kernel": record["entry"],
-            "counts": step["grid"],
+            "grid": step["grid"],
             "workgroup": workgroup,
             "times": 1,
             "cpu": min(run(count) for _ in range(SAMPLES)),
