@@ -20,7 +20,7 @@ from tests.agreement import (
     run,
 )
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.optimize.attend import Sizes, plain_cost, plan
+from tinyedge.core.compiler.optimize.attend import Sizes, plain_cost, plan, weighed_rows
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
@@ -133,18 +133,15 @@ def attentions(state: Compilation) -> int:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_a_graph_that_has_it(form: Form, device: Device, target: str) -> None:
-    """One kernel gives what the graph means, and no scores lie in memory. On the cpu these sizes
-    are plain.
-    """
+    """One kernel gives what the graph means, and no scores lie in memory."""
     inputs = Inputs()
     outputs = {"y": form(inputs)}
     expected = reference(outputs, inputs, fp64_reference=True)
     state = compiled(outputs, inputs, find_target(target))
-    assert attentions(state) == (target != "cpu")
-    if target != "cpu":
-        sizes = {buffer.bytes for buffer in state.program.buffers}  # type: ignore[union-attr]
-        scores = {4 * heads * ROWS * KEYS for heads in (2, 6)}
-        assert sizes.isdisjoint(scores - {4 * array.size for array in inputs.arrays.values()})
+    assert attentions(state) == 1
+    sizes = {buffer.bytes for buffer in state.program.buffers}  # type: ignore[union-attr]
+    scores = {4 * heads * ROWS * KEYS for heads in (2, 6)}
+    assert sizes.isdisjoint(scores - {4 * array.size for array in inputs.arrays.values()})
     assert_agreement(run(outputs, inputs, target, device), expected, CLOSE)
 
 
@@ -203,11 +200,11 @@ def test_no_softmax_is_none() -> None:
 
 
 def test_long_rows_on_the_cpu(device: Device, target: str) -> None:
-    """Of scores beyond the cache, where registers hold a tile: vectors along the keys."""
+    """Of more keys than there is room for: vectors along them, where registers hold a tile."""
     if target != "cpu":
         pytest.skip("of the cpu")
     inputs = Inputs()
-    q, k, v = (inputs.new(floats(1, 700, n)) for n in (8, 8, 16))
+    q, k, v = (inputs.new(floats(1, 1300, n)) for n in (8, 8, 16))
     outputs = {"y": (q @ k.transpose()).softmax(-1) @ v}
     for profile, expected in (("avx512", 1), ("default", 1), ("sse", 0)):
         state = compiled(outputs, inputs, find_target("cpu"), Options(profile=profile))
@@ -215,6 +212,45 @@ def test_long_rows_on_the_cpu(device: Device, target: str) -> None:
     expected_values = reference(outputs, inputs, fp64_reference=True)
     got = run(outputs, inputs, target, device, Options(profile="avx512"))
     assert_agreement(got, expected_values, CLOSE)
+
+
+def test_scores_and_weights_of_a_tile_lie_beside_a_thread() -> None:
+    """Of as many rows as a product's tile has, if there is room for them; few keys are no whole
+    vectors, and few rows use nothing twice.
+    """
+    for profile, rows in (("avx512", 7), ("default", 6), ("neon", 6), ("sse", 6)):
+        caps = find_target("cpu").caps(profile)
+        assert weighed_rows(256, 128, 64, caps)[0] >= rows
+        assert weighed_rows(256, 1024, 64, caps)[0] == 4
+        assert weighed_rows(256, 1025, 64, caps)[0] == weighed_rows(3, 128, 64, caps)[0] == 0
+        assert weighed_rows(256, 3, 64, caps)[0] == 0
+    assert weighed_rows(256, 49, 64, find_target("cpu").caps("avx512"))[0] == 0
+    inputs = Inputs()
+    state = compiled({"y": plain(inputs)}, inputs, find_target("cpu"))
+    stages = [n for n in toposort((state.launches[-1].sink,)) if n.op is ops.STAGE]
+    assert not stages
+    moved = list(state.kernels.values())[-1].moved
+    assert sum(node.op is ops.STAGE for node in toposort((moved,))) == 2
+
+
+def test_a_layer_keeps_its_columns_innermost() -> None:
+    """The heads' results lie side by side, as the product behind them reads them."""
+    for target in ("cpu", "webgpu"):
+        inputs = Inputs()
+        x = inputs.new(floats(197, 192))
+        parts = [x @ Tensor.weight(n, floats(192, 192)) for n in "qkv"]
+        heads = [part.reshape((197, 3, 64)).permute((1, 0, 2)) for part in parts]
+        mixed = (heads[0] @ heads[1].transpose()).softmax(-1) @ heads[2]
+        y = mixed.permute((1, 0, 2)).reshape((197, 192)) @ Tensor.weight("o", floats(192, 192))
+        state = compiled({"y": y}, inputs, find_target(target))
+        assert attentions(state) == 1
+        (launch,) = (
+            each
+            for each in state.launches
+            if any(n.op is ops.ATTEND_LOOP for n in toposort((each.sink,)))
+        )
+        made = launch.storages[0]
+        assert made.shape[made.layout.order[-1]] == 64
 
 
 def test_threads_share_the_keys_of_few_rows() -> None:

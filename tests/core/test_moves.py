@@ -29,6 +29,7 @@ from tinyedge.core.compiler.optimize.moves import (
     SplitK,
     Stage,
     To,
+    Weigh,
     from_record,
 )
 from tinyedge.core.compiler.options import Options
@@ -72,6 +73,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 Reorder(number, max(numbers(sink)) + 1),
                 Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
                 Overlap(number, factor, max(numbers(sink)) + 1),
+                Weigh(max(numbers(sink)) + 1, number),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), tuple(along)),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
                 Block(number, factor, max(numbers(sink)) + 1),

@@ -16,7 +16,13 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.attend import Sizes, plain_cost, plan
+from tinyedge.core.compiler.optimize.attend import (
+    LEAST_ROWS,
+    Sizes,
+    plain_cost,
+    plan,
+    weighed_rows,
+)
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, minimum, product
@@ -25,7 +31,6 @@ from tinyedge.core.tensor.tensor import Tensor
 
 # Without threads: scores of a head up to which they stay in a cache from one launch to the next.
 MOST_CACHED = 2**18
-LEAST_ROWS = 4  # that use what is loaded of a key
 
 Users = dict[UOp, list[UOp]]
 
@@ -256,9 +261,11 @@ def _pays(found: _Attention, users: Users, caps: Caps) -> bool:
     counts = (rows, found.shape[found.keys], sums.src[0].shape[summed], found.shape[found.column])
     sizes = Sizes(*map(maximum, counts))
     if caps.threads == 1:
-        always = isinstance(sizes.keys, int) and minimum(found.shape[found.keys]) >= caps.vector
-        row = maximum(found.shape[found.row])
-        return always and row * sizes.keys > MOST_CACHED and _fits(sizes, caps)
+        keys, row = found.shape[found.keys], maximum(found.shape[found.row])
+        if weighed_rows(row, keys, sizes.columns, caps)[0]:
+            return True
+        large = minimum(keys) >= caps.vector and row * sizes.keys > MOST_CACHED
+        return large and _fits(sizes, caps)
     return plan(sizes, caps).cost < plain_cost(sizes, caps)
 
 

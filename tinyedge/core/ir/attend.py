@@ -12,7 +12,7 @@ from tinyedge.core.ir.memory import Element, Memory, NewRange, define, reduce_ar
 from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, minimum
-from tinyedge.core.ir.uop import Shape, UOp, const
+from tinyedge.core.ir.uop import Shape, UOp, const, elementwise
 
 Array = Any
 
@@ -68,6 +68,29 @@ def _attend_wrong(node: UOp) -> str:
     if scores[:-2] != values[:-2] or scores[-1] != values[-2] or not node.dtype.is_float:
         return f"scores {scores} for values {values} of {node.dtype}"
     return "" if len({s.dtype for s in node.src}) == 1 else "scores and values of two types"
+
+
+def divided(values: UOp, total: UOp, zeros: bool) -> UOp:
+    """Summed values, scalars or vectors, by the sum of their weights."""
+    lanes, zero = values.dtype.lanes, const(0, total.dtype)
+    inverse = elementwise(ops.DIV, const(1, total.dtype), total)
+    if not zeros:
+        return elementwise(ops.MUL, values, repeated(inverse, lanes))
+    inverse = elementwise(ops.WHERE, elementwise(ops.LT, zero, total), inverse, zero)
+    mean = elementwise(ops.MUL, values, repeated(inverse, lanes))
+    unknown = repeated(elementwise(ops.ISNAN, total), lanes)
+    return elementwise(ops.WHERE, unknown, const(0, values.dtype), mean)
+
+
+def repeated(value: UOp, lanes: int) -> UOp:
+    """A value in all lanes of a vector, which are equal where it is one of other lanes."""
+    if value.dtype.lanes == lanes:
+        return value
+    if value.dtype.lanes > 1:
+        value = UOp(ops.LANE, value.dtype.scalar, (value,), 0)
+        if lanes == 1:
+            return value
+    return UOp(ops.VECTOR, value.dtype.vector(lanes), (value,))
 
 
 define(

@@ -25,6 +25,7 @@ import numpy as np
 from tinyedge.core.compiler.lower.copies import at, coordinates
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.attend import divided, repeated
 from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.uop import UOp, as_node, const, elementwise
 
@@ -46,7 +47,7 @@ def attended(node: UOp) -> UOp:
     threads = tuple(r for r in ranges if r.arg.kind == "threads")
     if threads:
         values_, total = state.shared((values_, total), threads)
-    return _mean(node, values_, total)
+    return divided(values_, total, node.arg.zeros)
 
 
 def attended_in_lanes(node: UOp, width: int, wide: Wide) -> UOp:
@@ -57,7 +58,7 @@ def attended_in_lanes(node: UOp, width: int, wide: Wide) -> UOp:
     lane = along.replace((as_node(width),))
     firsts = range(0, along.src[0].arg, width)
     scores = [wide(at(score, {along: as_node(lane + first)}), lane) for first in firsts]
-    scores = [score if score.dtype.lanes > 1 else _repeated(score, width) for score in scores]
+    scores = [score if score.dtype.lanes > 1 else repeated(score, width) for score in scores]
     greatest = UOp(ops.REDUCE_LANES, node.dtype.scalar, (reduce(_maximum, scores),), ops.MAX)
     state = _State(node.dtype.scalar, greatest, tuple(serial), width)
     vectors = [state.weight(score) for score in scores]
@@ -67,7 +68,7 @@ def attended_in_lanes(node: UOp, width: int, wide: Wide) -> UOp:
     values = [at(value, {along: as_node(i)}) for i in range(len(weights))]
     total = state.summed(reduce(_sum, vectors))
     total = UOp(ops.REDUCE_LANES, node.dtype.scalar, (total,), ops.ADD)
-    return _mean(node, state.summed(_dot(weights, values)), total)
+    return divided(state.summed(_dot(weights, values)), total, node.arg.zeros)
 
 
 class _State:
@@ -87,18 +88,18 @@ class _State:
             before = UOp(ops.RUNNING, dtype, (self.last,))
             self.most = _maximum(before, block)
             lowered = elementwise(ops.SUB, before, self.most)
-            self.factor = elementwise(ops.EXP, _repeated(lowered, lanes))
+            self.factor = elementwise(ops.EXP, repeated(lowered, lanes))
 
     def weight(self, score: UOp) -> UOp:
         """Of one score, or of a vector of them."""
-        shifted = elementwise(ops.SUB, score, _repeated(self.most, score.dtype.lanes))
+        shifted = elementwise(ops.SUB, score, repeated(self.most, score.dtype.lanes))
         return simplify(elementwise(ops.EXP, shifted))
 
     def summed(self, part: UOp) -> UOp:
         """The sum over all blocks of what is part of each."""
         if not self.serial:
             return part
-        factor = _repeated(self.factor, part.dtype.lanes)
+        factor = repeated(self.factor, part.dtype.lanes)
         return UOp(ops.RESCALED_LOOP, part.dtype, (part, factor, *self.serial))
 
     def shared(self, sums: Sequence[UOp], threads: tuple[UOp, ...]) -> list[UOp]:
@@ -106,39 +107,16 @@ class _State:
         dtype = self.last.dtype
         most = UOp(ops.GROUP_REDUCE, dtype, (self.last, *threads), ops.MAX)
         factor = elementwise(ops.EXP, elementwise(ops.SUB, self.last, most))
-        parts = [elementwise(ops.MUL, s, _repeated(factor, s.dtype.lanes)) for s in sums]
+        parts = [elementwise(ops.MUL, s, repeated(factor, s.dtype.lanes)) for s in sums]
         return [UOp(ops.GROUP_REDUCE, p.dtype, (p, *threads), ops.ADD) for p in parts]
-
-
-def _mean(node: UOp, values: UOp, total: UOp) -> UOp:
-    """The summed values divided by the sum of their weights."""
-    lanes, zero = values.dtype.lanes, const(0, total.dtype)
-    inverse = elementwise(ops.DIV, const(1, total.dtype), total)
-    if not node.arg.zeros:
-        return elementwise(ops.MUL, values, _repeated(inverse, lanes))
-    inverse = elementwise(ops.WHERE, elementwise(ops.LT, zero, total), inverse, zero)
-    mean = elementwise(ops.MUL, values, _repeated(inverse, lanes))
-    unknown = _repeated(elementwise(ops.ISNAN, total), lanes)
-    return elementwise(ops.WHERE, unknown, const(0, values.dtype), mean)
 
 
 def _dot(weights: Sequence[UOp], values: Sequence[UOp]) -> UOp:
     products = [
-        elementwise(ops.MUL, _repeated(weight, value.dtype.lanes), value)
+        elementwise(ops.MUL, repeated(weight, value.dtype.lanes), value)
         for weight, value in zip(weights, values, strict=True)
     ]
     return reduce(_sum, products)
-
-
-def _repeated(value: UOp, lanes: int) -> UOp:
-    """A value in all lanes of a vector, which are equal where it is one of other lanes."""
-    if value.dtype.lanes == lanes:
-        return value
-    if value.dtype.lanes > 1:
-        value = UOp(ops.LANE, value.dtype.scalar, (value,), 0)
-        if lanes == 1:
-            return value
-    return UOp(ops.VECTOR, value.dtype.vector(lanes), (value,))
 
 
 def _maximum(a: UOp, b: UOp) -> UOp:

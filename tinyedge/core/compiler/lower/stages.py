@@ -7,6 +7,7 @@ alone has a loop for each range of a stage.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +23,7 @@ from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 
+MOST_COPIED = 14  # steps of a range that are copies where a thread is alone
 COPIES = 8  # vectors of a stage that a thread fills without a loop
 
 
@@ -74,7 +76,10 @@ class _Filling:
         # the range of which vectors are a part is the last one to be dealt out
         order = [*(r for r in own if r is not along), along]
         counts = {r: int(r.src[0].arg) // (width if r is along else 1) for r in order}
-        parts = self._dealt(counts) if self.threads > 1 else self._looped(counts)
+        if self.threads > 1:
+            parts = self._dealt(counts)
+        else:
+            parts = self._looped(counts, self._tile(value, counts))
         stores: list[UOp] = []
         loops: dict[UOp, None] = {}
         for part in parts:
@@ -122,10 +127,30 @@ class _Filling:
             parts.append(_Part(places, loops, inside))
         return parts
 
-    def _looped(self, counts: dict[UOp, int]) -> list[_Part]:
-        """A thread that is alone takes all steps in order."""
-        loops = {r: make_range(count, self._next(), "reduce") for r, count in counts.items()}
-        return [_Part(loops, tuple(r for r in loops.values() if r.op is ops.RANGE))]
+    def _tile(self, value: UOp, counts: dict[UOp, int]) -> dict[UOp, int]:
+        """How many steps of ranges are copies, so that reductions share what they load: all of the
+        outermost one and as many of the others as registers hold.
+        """
+        tile = dict.fromkeys(counts, 1)
+        if any(n.op is ops.REDUCE_LOOP for n in toposort((value,))):
+            room = self.caps.max_vector_registers
+            for r, count in counts.items():
+                held = prod(tile.values())
+                fits = [d for d in range(1, MOST_COPIED + 1) if d * held + d < room]
+                tile[r] = max((d for d in fits if count % d == 0), default=1)
+        return tile
+
+    def _looped(self, counts: dict[UOp, int], tile: dict[UOp, int]) -> list[_Part]:
+        """A thread that is alone takes all steps in order, those of a tile together."""
+        loops = {r: make_range(n // tile[r], self._next(), "reduce") for r, n in counts.items()}
+        around = tuple(r for r in loops.values() if r.op is ops.RANGE)
+        parts = []
+        for steps in itertools.product(*(range(tile[r]) for r in counts)):
+            places = {
+                r: as_node(loops[r] * tile[r] + step) for r, step in zip(counts, steps, strict=True)
+            }
+            parts.append(_Part(places, around))
+        return parts
 
 
 def _contiguous(value: UOp, own: list[UOp]) -> UOp:

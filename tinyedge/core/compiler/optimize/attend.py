@@ -15,14 +15,17 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, To
-from tinyedge.core.compiler.optimize.tiles import UNROLL, upcast
+from tinyedge.core.compiler.optimize.tiles import UNROLL, tile_size, upcast
+from tinyedge.core.compiler.optimize.weighing import Weigh
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.uop import UOp, as_size, own_ranges, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_size, own_ranges, toposort
 
 MOST_ROWS = 4  # of a thread
 MOST_THREADS = 16  # that share a row's keys
+LEAST_ROWS = 4  # without threads: that use what is loaded of a key
+MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
 BLOCK = 2  # vectors of keys in a block, without threads
 # What costs how much, in products and sums of vectors.
 EXP = 2.0  # of a score's exponential
@@ -106,8 +109,10 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
     """
     (node,) = attentions(kernel.sink)
     score, value, *keys = node.src
-    rows = [r.arg.number for r in score.ranges - value.ranges if r.arg.kind == "loop"]
-    columns = [r.arg.number for r in value.ranges - score.ranges if r.arg.kind == "loop"]
+    outer = sorted(node.ranges, key=lambda r: int(r.arg.number))
+    outer = [r for r in outer if r.arg.kind == "loop"]
+    rows = [r.arg.number for r in outer if r not in value.ranges]
+    columns = [r.arg.number for r in outer if r not in score.ranges]
     sums = [n for n in toposort((score,)) if n.op is ops.REDUCE_LOOP]
     outputs = [kernel.extent(r.arg.number) for r in score.ranges if r.arg.kind == "loop"]
     sizes = Sizes(
@@ -121,6 +126,8 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
         _lay_keys(kernel, node, chosen.threads)
         _lay_columns(kernel, columns, vector, chosen.columns)
         count = chosen.rows
+    elif rows and _weigh(kernel, rows[-1], keys, columns, vector):
+        return
     else:
         _lay_columns(kernel, columns, vector, kernel.caps.max_vector_registers)
         held = prod(kernel.extent(number) for number in kernel.left("upcast"))
@@ -128,6 +135,48 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
         _lay_along_keys(kernel, keys)
     for number in rows[-1:]:
         upcast(kernel, number, min(count, kernel.extent(number)))
+
+
+def weighed_rows(rows: int, keys: Size, columns: int, caps: Caps) -> tuple[int, int]:
+    """Of how many rows scores and weights are kept, and vectors of columns that are summed at once:
+    a product's tile, as far as there is room; none where that are few.
+    """
+    if not isinstance(keys, int) or keys < caps.vector or rows < LEAST_ROWS:
+        return 0, 0
+    vectors = max(1, columns // caps.vector)
+    count, across = tile_size(rows, vectors, rows * vectors, caps)
+    whole = -(-keys // caps.vector) * caps.vector
+    if whole > MOST_WASTE * keys:
+        return 0, 0
+    count = min(count, caps.room // (8 * whole))  # bytes: of a score and a weight for each key
+    return (count, across) if count >= LEAST_ROWS else (0, 0)
+
+
+def _weigh(
+    kernel: MovedKernel, row: int, keys: list[UOp], columns: list[int], vector: int | None
+) -> bool:
+    """Scores and weights of a tile's rows in stages, if there is room for them."""
+    before = kernel.sink, list(kernel.moves)
+    extent, width = kernel.extent(row), prod(kernel.extent(number) for number in columns)
+    length = as_size(keys[-1].src[0]) if keys else 1
+    count, across = weighed_rows(extent, length, width, kernel.caps)
+    for r in keys[-1:] if count else ():
+        block = _blocked(kernel, r.arg.number, kernel.caps.vector)
+        if divisor(kernel.size(row)) % count and not kernel.attempt(PadTo(row, count)):
+            break
+        own = row if kernel.is_exactly(row, count) else kernel.split(row, count)[1]
+        first = max(numbers(kernel.sink)) + 1
+        if block is None or not kernel.attempt(Weigh(first, own)):
+            break
+        _lay_columns(kernel, columns, vector, across)
+        kernel.to(own, "upcast")
+        for reduction in [n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP]:
+            inner = reduction.src[-1]
+            if inner.arg.number >= first and inner.arg.kind == "reduce":
+                kernel.attempt(To(inner.arg.number, "lanes"))
+        return True
+    kernel.sink, kernel.moves = before
+    return False
 
 
 def _lay_keys(kernel: MovedKernel, node: UOp, threads: int) -> None:

@@ -79,7 +79,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         lanes = 1
         for number in kernel.left("threads"):
             lanes = kernel.extent(number)
-        _distribute(kernel, WORKGROUP // lanes)
+        _distribute(kernel, WORKGROUP // lanes, tiles=True)
         return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector)

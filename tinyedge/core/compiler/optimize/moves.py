@@ -30,6 +30,7 @@ from tinyedge.core.compiler.optimize.move import (
     vector_width,
 )
 from tinyedge.core.compiler.optimize.staging import Stage
+from tinyedge.core.compiler.optimize.weighing import Weigh
 from tinyedge.core.compiler.schedule.canonical import (
     Rest,
     make_range,
@@ -482,7 +483,7 @@ class SplitK(Move):
 
 KINDS: tuple[type[Move], ...] = (
     *(Split, Merge, Reorder, PadTo, Peel, Overlap, Fill, To),
-    *(Stage, Block, SplitK),
+    *(Stage, Weigh, Block, SplitK),
 )
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 

@@ -145,6 +145,11 @@ def _tile_size(
     return best_cost, *best
 
 
+def tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
+    """The rows and vectors of the tile that costs least."""
+    return _tile_size(extent, columns, total, caps)[1:]
+
+
 def panel_vectors(columns: int, caps: Caps) -> int:
     """How many vectors of a filter's columns lie together, where it has `columns` of them: as many
     as tiles of many rows are wide.

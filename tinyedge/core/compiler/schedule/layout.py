@@ -160,6 +160,13 @@ def output_layout(
 def _vector_axis(shape: Shape, store: UOp, caps: Caps) -> int | None:
     """The axis along which the kernel should compute vectors."""
     indices = access.indices_of(store)
+    for node in toposort((store.src[1],)):
+        if node.op is ops.ATTEND_LOOP:  # along columns, all of which share a row's scores
+            score, value, *_ = node.src
+            own = sorted(value.ranges - score.ranges, key=lambda r: int(r.arg.number))
+            axis = _axis_of(indices, _longest(tuple(own)))
+            if axis is not None:
+                return axis
     axis = _axis_of(indices, _widest_column(store, caps))
     if axis is not None:
         return axis
