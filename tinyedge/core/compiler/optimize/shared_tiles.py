@@ -36,14 +36,15 @@ LEAST_SIDE = 8
 MANY_COLUMNS = 16  # along which a kernel writes: others are not merged with them
 COPIES = (2, 4, 6, 8)  # rows of a thread
 VECTORS = (1, 2)  # of columns
-ROW_THREADS = (4, 8, 16)
-COLUMN_THREADS = (8, 16)
+ROW_THREADS = (4, 8, 16, 32)
+COLUMN_THREADS = (4, 8, 16)
 THREADS = (64, 256)  # of a workgroup, at least and at most
 SHARED_COST = 0.5  # of a vector from the workgroup's memory, against a vector's product and sum
 MEMORY_COST = 16.0  # of an element from memory, against a product and sum
 # of the threads that keep a device busy: each has many sums, and waits for few of them
 BUSY = 0.5
 REGISTERS = 30  # vectors of a thread: more are 128 registers, or are spilled
+MOST_HELD = 6144  # elements of tiles: two workgroups and more share a multiprocessor's memory
 GROUPS = 64  # workgroups that keep a device busy
 
 
@@ -129,6 +130,7 @@ def choose_tile(sizes: tuple[int, int, int], steps: int, sums: int, caps: Caps) 
         if THREADS[0] <= r * c <= min(THREADS[1], caps.threads)
     ]
     tiles = [tile for tile in tiles if tile.registers(steps, sums) <= REGISTERS]
+    tiles = [tile for tile in tiles if (tile.rows + tile.columns) * steps <= MOST_HELD]
     return min(tiles, key=lambda tile: _cost(tile, *sizes, caps))
 
 
@@ -189,7 +191,7 @@ def _divide_rows(kernel: MovedKernel, number: int, tile: Tile) -> list[int]:
 
 
 def _divide_columns(kernel: MovedKernel, number: int, tile: Tile) -> list[int]:
-    """Vectors go to neighboring threads first: each has every so manieth."""
+    """Neighboring threads have neighboring vectors; of several, each has one in every round."""
     whole = divisor(kernel.size(number)) % tile.lanes == 0
     if not whole:
         _pad(kernel, number, tile.columns)
