@@ -114,30 +114,30 @@ class CPrinter(Printer):
                 value = f"(-{value})"
             if short(source) == short(target):
                 return value
-            if self._clips(node):
+            if self._clips(node, value):
                 return self._clipped(node, value)
             return f"te_{short(source)}_to_{short(target)}({strip_parens(value)})"
         if target.kind in "iu" and source.kind == "f":
             return f"te_to_{target.name}({strip_parens(value)})"
         return f"(({self.type(target)}){value})"
 
-    def _clips(self, node: UOp) -> bool:
-        """Whether floats that were made narrow integers are made wide again, as quantizing does."""
+    def _clips(self, node: UOp, value: str) -> bool:
+        """Whether floats that were made narrow integers are made wide again, as quantizing does;
+        not where the narrow ones have a name, as what would be nested too deep gets.
+        """
         narrow = node.src[0]
         return (
             narrow.op is ops.CAST
             and narrow.src[0].dtype.scalar is dt.float32
             and narrow.dtype.kind in "iu"
             and narrow.dtype.bits < 32 == node.dtype.bits
-            and self.known(narrow) is None
+            and value.startswith(_made(narrow))
         )
 
     def _clipped(self, node: UOp, value: str) -> str:
         """Such a cast without the narrow vector between: to int32, and on from there."""
         floats, narrow, target = node.src[0].src[0].dtype, node.src[0].dtype, node.dtype
-        made = f"te_{short(floats)}_to_{short(narrow)}"
-        assert value.startswith(made)
-        text = value.replace(made, f"te_{short(floats)}_clip_{short(narrow)}", 1)
+        text = value.replace(_made(node.src[0]), f"te_{short(floats)}_clip_{short(narrow)}", 1)
         whole = dt.int32.vector(target.lanes)
         return text if target is whole else f"te_{short(whole)}_to_{short(target)}({text})"
 
@@ -196,6 +196,11 @@ class CPrinter(Printer):
             operands = [f"({unsigned}){operand}" for operand in operands]
             return f"(({self.type(dtype)}){super().operation(node, operands)})"
         return super().operation(node, operands)
+
+
+def _made(cast: UOp) -> str:
+    """The function that makes integers of floats."""
+    return f"te_{short(cast.src[0].dtype)}_to_{short(cast.dtype)}"
 
 
 def _adds_product(node: UOp) -> bool:
