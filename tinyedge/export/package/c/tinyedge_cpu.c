@@ -285,14 +285,21 @@ static bool is_apart(const te_context *context, const te_entry_record *entry, in
     return true;
 }
 
+/* What the outputs of other entries had is gone. */
 static void place(te_context *context, const te_entry_record *entry) {
     const te_model *model = context->model;
     cpu *device = context->device;
     te_group group;
     int32_t number;
+    for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
+        te_binding *binding = &context->outputs[i];
+        binding->lost |= binding->in_place;
+        binding->in_place = false;
+    }
     memcpy(device->buffers, device->own, TOTAL(BUFFERS) * sizeof *device->own);
     for (uint32_t i = 0; port_at(model, entry, i, &group, &number); i++) {
         te_binding *binding = &(group ? context->outputs : context->inputs)[number];
+        binding->lost = false;
         binding->in_place = fits(context, group, number) &&
                             (group == TE_INPUTS || is_apart(context, entry, number));
         if (!binding->in_place) continue;

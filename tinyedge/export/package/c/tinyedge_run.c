@@ -162,7 +162,6 @@ static te_status pass_input(te_context *context, int32_t number, pass pass) {
     const te_port_record *port = &context->model->ports[TE_INPUTS][number];
     const te_tensor *tensor = &context->inputs[number].tensor;
     te_transfer planned;
-    if (pass != CHECK && context->inputs[number].in_place) return TE_OK;
     if (pass == FETCH) return tensor->device ? TE_OK : fetch(context, port, true);
     TE_TRY(plan_port(context, port, tensor, TE_RUN_SHAPE, &planned));
     if (pass == CHECK) return TE_OK;
@@ -174,7 +173,7 @@ static te_status pass_output(te_context *context, int32_t number, pass pass) {
     const te_model *model = context->model;
     const te_port_record *port = &model->ports[TE_OUTPUTS][number];
     te_transfer planned;
-    if (!context->outputs[number].bound || context->outputs[number].in_place) return TE_OK;
+    if (!context->outputs[number].bound) return TE_OK;
     const te_tensor tensor = tensor_of(context, number);
     if (tensor.device) {
         TE_TRY(plan_port(context, port, &tensor, TE_RUN_OUTPUT, &planned));
@@ -183,50 +182,34 @@ static te_status pass_output(te_context *context, int32_t number, pass pass) {
     return pass == CHECK ? TE_OK : fetch(context, port, false);
 }
 
-static te_status pass_inputs(te_context *context, const te_entry_record *entry, pass pass) {
-    const int32_t *inputs = context->model->listed + entry->first_input;
-    for (uint32_t i = 0; i < entry->inputs; i++) TE_TRY(pass_input(context, inputs[i], pass));
+static TE_NOINLINE te_status pass_ports(te_context *context, const te_entry_record *entry,
+                                        te_group group, pass pass) {
+    uint32_t count;
+    const int32_t *ports = te_listed(context->model, entry, group, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        TE_TRY(group ? pass_output(context, ports[i], pass) : pass_input(context, ports[i], pass));
+    }
     return TE_OK;
 }
 
 static te_status move_inputs(te_context *context, const te_entry_record *entry) {
-    te_status status = pass_inputs(context, entry, FETCH);
-    if (!status) status = pass_inputs(context, entry, MOVE);
+    te_status status = pass_ports(context, entry, TE_INPUTS, FETCH);
+    if (!status) status = pass_ports(context, entry, TE_INPUTS, MOVE);
     settle(context);
     return status;
 }
 
-static te_status move_outputs(te_context *context, const te_entry_record *entry, pass pass) {
-    const int32_t *outputs = context->model->listed + entry->first_output;
-    for (uint32_t i = 0; i < entry->outputs; i++) {
-        TE_TRY(pass_output(context, outputs[i], pass));
-    }
-    return TE_OK;
-}
-
-/* Ports lie where they are bound, if they may; what the outputs of other entries had is gone. */
-static void place(te_context *context, int number) {
-    const te_model *model = context->model;
-    if (!context->backend->place) return;
-    for (uint32_t i = 0; i < TOTAL(OUTPUTS); i++) {
-        te_binding *binding = &context->outputs[i];
-        binding->lost |= binding->in_place;
-        binding->in_place = false;
-    }
-    context->backend->place(context, &model->entries[number]);
-}
-
 /* Check all that bindings and sizes say, unless they are as they were: nothing is written before. */
-static te_status prepare(te_context *context, int number) {
+static TE_NOINLINE te_status prepare(te_context *context, int number) {
     const te_entry_record *entry = &context->model->entries[number];
     int64_t values[TE_MAX_SYMBOLS];
     if (context->ready == number) return TE_OK;
     context->ready = -1;
     TE_TRY(solve(context, entry, values, &context->error));
     TE_TRY(resize(context, values, &context->error));
-    place(context, number);
-    TE_TRY(move_outputs(context, entry, CHECK));
-    TE_TRY(pass_inputs(context, entry, CHECK));
+    if (context->backend->place) context->backend->place(context, entry);
+    TE_TRY(pass_ports(context, entry, TE_OUTPUTS, CHECK));
+    TE_TRY(pass_ports(context, entry, TE_INPUTS, CHECK));
     context->ready = number;
     return TE_OK;
 }
@@ -241,10 +224,7 @@ static te_status submit(te_context *context, int number) {
     TE_TRY(prepare(context, number));
     TE_TRY(move_inputs(context, entry));
     TE_TRY(walk(context, entry->first, entry->first + entry->count));
-    for (uint32_t i = 0; i < entry->outputs; i++) {
-        context->outputs[model->listed[entry->first_output + i]].lost = false;
-    }
-    te_status status = move_outputs(context, entry, FETCH);
+    te_status status = pass_ports(context, entry, TE_OUTPUTS, FETCH);
     if (!status && backend->flush) status = backend->flush(context, error);
     if (status) settle(context);
     context->entry = number;
@@ -297,7 +277,7 @@ static te_status move_port(te_context *context, te_group group, int index, const
     TE_NEED(!part || within(*part, port->slices), id, "there is no slice %d of %s", *part,
             port->name.at);
     TE_NEED(group != TE_OUTPUTS || !context->outputs[index].lost, id,
-            "%s was in memory that is not bound any more", port->name.at);
+            "%s is not bound", port->name.at);
     TE_TRY(te_check_tensor(tensor, port, error));
     TE_TRY(shape_of(context, group, index, whole, shape));
     if (part) {
@@ -323,7 +303,6 @@ static te_status wait(te_context *context, int64_t timeout) {
         const int32_t number = model->listed[entry->first_output + i];
         const te_tensor tensor = tensor_of(context, number);
         if (!context->outputs[number].bound || tensor.device) continue;
-        if (context->outputs[number].in_place) continue;
         status = move_port(context, TE_OUTPUTS, number, NULL, &tensor, true);
     }
     settle(context);
