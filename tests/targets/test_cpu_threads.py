@@ -204,14 +204,17 @@ def test_work(read: int, written: int, flops: int, expected: int) -> None:
 
 
 def test_a_network_waits_only_where_it_must() -> None:
-    """Four products of one input do not wait for each other, their sum waits for all."""
+    """Four products of one input do not wait for each other, what reads all waits for all."""
     generator = np.random.default_rng(0)
-    weights = [generator.standard_normal((64, 64)).astype(np.float32) for _ in range(4)]
+    shapes = ((64, 64), (64, 48), (64, 32), (64, 16))  # products of one shape are one kernel
+    weights = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
 
-    def network(x: Tensor) -> Tensor:
-        a, b, c, d = ((x @ Tensor.weight("w", w)).relu().realize() for w in weights)
-        return a + b + c + d
+    def network(x: Tensor) -> dict[str, Tensor]:
+        parts = [(x @ Tensor.weight("w", w)).relu().realize() for w in weights]
+        outputs = {f"part{number}": part for number, part in enumerate(parts)}
+        return {**outputs, "all": Tensor.concat(parts, 1).realize() @ Tensor.weight("v", last)}
 
+    last = generator.standard_normal((160, 64)).astype(np.float32)
     x = generator.standard_normal((256, 64)).astype(np.float32)
     compiled = compile_graph(trace(network, {"x": x}), find_target("cpu"), choose_options("cpu"))
     program = compiled.program
@@ -228,7 +231,8 @@ def test_a_network_waits_only_where_it_must() -> None:
         with Replay(program, cpu.open()) as replay:
             replay.run({"x": x})
     (recording,) = recordings
-    assert [after for _, after in tasks(recording)] == [0, 0, 0, 0, 4]
+    counts = [after for _, after in tasks(recording)]
+    assert counts[:4] == [0, 0, 0, 0] and len(counts) > 4 and min(counts[4:]) >= 4
 
 
 @pytest.mark.parametrize(("target", "read"), [("cpu", "read"), ("webgpu", "read_write")])
