@@ -305,9 +305,9 @@ def test_a_buffer_that_is_smaller_than_its_kernel_needs(library: Build) -> None:
     manifest["inputs"][0]["shape"] = [1]
     path.write_bytes(encode(manifest))
     plan = hashlib.sha256(path.read_bytes()).hexdigest().encode()
-    kernels = (c.c_void_p * 3).from_address(built.kernels)  # plan, table, count
+    kernels = (c.c_void_p * 7).from_address(built.kernels)  # plan, table, count...
     claim = c.create_string_buffer(plan)
-    claimed = (c.c_void_p * 3)(c.addressof(claim), *kernels[1:])
+    claimed = (c.c_void_p * 7)(c.addressof(claim), *kernels[1:])
     model = built.open()
     options = built.create_options(kernels=c.addressof(claimed))
     refused("device.kernel", lambda: built.create(model, options))
