@@ -109,3 +109,41 @@ def test_open_sizes_stay_as_they_are() -> None:
     graph = Graph((Port("x", dt.float32, x.shape),), (Port("y", dt.float32, (), x.sum().node),))
     program = compile_graph(graph, find_target("cpu")).program
     assert program is not None and len(program.entries[0].steps) == 1
+
+
+# Products of few results: rows, summed, columns, and the launches they are on a device that shares
+# tiles in workgroup memory.
+PRODUCTS = {
+    "few results": ((49, 4608, 512), 2),
+    "few of a short sum": ((49, 512, 512), 1),
+    "many results": ((3136, 1024, 256), 1),
+    "no equal parts": ((49, 4609, 512), 1),
+    "one row": ((1, 4096, 1000), 1),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_few_results(name: str, cuda_device: Device) -> None:
+    (rows, summed, columns), launches = PRODUCTS[name]
+    inputs = Inputs()
+    weight = Tensor.weight("w", floats(summed, columns))
+    outputs = {"y": (inputs.new(floats(rows, summed)) @ weight).relu()}
+    program = compiled(outputs, inputs, find_target("cuda")).program
+    assert program is not None
+    assert len(program.entries[0].steps) == launches
+    if launches > 1:
+        expected = reference(outputs, inputs, fp64_reference=True)
+        assert_agreement(replay(program, cuda_device, inputs.arrays), expected)
+
+
+def test_a_layer_of_few_pixels(cuda_device: Device) -> None:
+    inputs = Inputs()
+    weight = Tensor.weight("w", floats(64, 512, 3, 3))
+    x = inputs.new(floats(1, 512, 7, 7))
+    outputs = {"y": x.conv(weight, pads=((1, 1), (1, 1))).relu()}
+    options = Options(winograd=0)
+    program = compiled(outputs, inputs, find_target("cuda"), options).program
+    assert program is not None
+    assert len(program.entries[0].steps) >= 2
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(program, cuda_device, inputs.arrays), expected)

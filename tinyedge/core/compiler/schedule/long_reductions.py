@@ -1,5 +1,8 @@
 """Reductions of very many elements to a few, as two: one workgroup would do all of the work.
 
+So do products of matrices with few results of long sums, where tiles of them are too few to keep a
+device busy.
+
     y[i] = sum of x[i, r], r in 0..n  ->  p[i, j] = sum of x[i, m*j + r], r in 0..m    for j in 0..b
                                           y[i] = sum of p[i, j], j in 0..b
 
@@ -17,11 +20,14 @@ from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Size, UOp, elementwise, toposort
+from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.tensor import Tensor
 
 WORKGROUP = 64  # threads that one workgroup has
 BLOCK = 1024  # elements that a block has at least
 VECTORS = 8  # of columns that one workgroup takes beside each other, where it is one thread
+SUMS = 32  # of a product that one thread has
+STEPS = 512  # of a product's sum that a part of it has at least
 WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 
 
@@ -43,11 +49,44 @@ def split_long_reductions(roots: tuple[UOp, ...], caps: Caps) -> dict[UOp, UOp]:
 def _blocks(node: UOp, caps: Caps) -> int:
     """How many parts of a reduction are computed beside each other; 1: it stays as it is."""
     sizes = [node.src[0].shape[axis] for axis in node.arg.axes]
-    if not all(isinstance(size, int) for size in sizes) or prod(sizes) < caps.long_reduction:
+    if not all(isinstance(size, int) for size in sizes):
+        return 1
+    if caps.shared_tiles and _is_product(node):
+        return _parts_of_product(node, caps)
+    if prod(sizes) < caps.long_reduction:
         return 1
     results = max(1, maximum(product(node.shape)))
     workgroups = -(-results // _together(node, caps))
     return _beside(max(_runs(node)), caps) // workgroups
+
+
+def _is_product(node: UOp) -> bool:
+    """Whether each operand of a sum of products serves several results."""
+    terms = node.src[0]
+    if node.arg.op is not ops.ADD or terms.op is not ops.MUL or not node.dtype.is_float:
+        return False
+    count = maximum(product(terms.shape))
+    return all(2 * maximum(product(_moved(s).shape)) <= count for s in terms.src)
+
+
+def _moved(node: UOp) -> UOp:
+    """What lies below movements."""
+    while node.op.group == "movement":
+        node = node.src[0]
+    return node
+
+
+def _parts_of_product(node: UOp, caps: Caps) -> int:
+    """So many that the device has the threads it needs, each with a long enough sum; of equal
+    lengths, or it stays one.
+    """
+    longest = max(_runs(node))
+    steps = prod(fixed(node.src[0].shape[axis]) for axis in node.arg.axes)
+    threads = -(-maximum(product(node.shape)) // SUMS)
+    parts = min(caps.threads_to_saturate // threads, steps // STEPS)
+    while parts > 1 and longest % (parts * WHOLE):
+        parts -= 1
+    return parts
 
 
 def _together(node: UOp, caps: Caps) -> int:
