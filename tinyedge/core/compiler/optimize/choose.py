@@ -294,7 +294,8 @@ def _overlapping(kernel: MovedKernel, vector: int) -> int | None:
     """
     size, width = kernel.size(vector), kernel.caps.vector
     even = gcd(divisor(size), width)
-    while width > bounds(size)[0]:
+    least = max(1, bounds(size)[0])  # an open size may be known as little as that
+    while width > least:
         width //= 2
     if width < 2 * even:
         return None
