@@ -59,8 +59,9 @@ def convolution(channels: int, filters: int, side: int, kernel: int, step: int, 
 
 
 def compiled_for(profile: str, *model: Any) -> Compilation:
-    """As plain sums: Winograd's method has tests of its own."""
-    return compiled(*model, find_target("cpu"), Options(profile=profile, winograd=0))
+    """As plain sums and products: Winograd's method and attention have tests of their own."""
+    options = Options(profile=profile, winograd=0, attention=False)
+    return compiled(*model, find_target("cpu"), options)
 
 
 def inner_loads(state: Compilation) -> Iterator[UOp]:
