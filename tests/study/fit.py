@@ -201,7 +201,7 @@ def candidates(profile: str, extents: Sequence[int] = (), dense: bool = False) -
     """Tiles that fit the registers; but where all are wanted, of each width the two tallest, one of
     half their height, and the tallest without waste for each of some extents.
     """
-    every = list(tiles._tiles(find_target("cpu").caps(profile)))
+    every = list(tiles._tiles(find_target("cpu").caps(profile), 1))
     if dense:
         return every
     heights: dict[int, list[int]] = {}
@@ -218,9 +218,11 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
     """A shape with each candidate tile, and with the rule's own."""
     found = Measured(shape)
 
-    def recorded(extent: int, columns: int, total: int, caps: Any) -> tuple[float, int, int]:
+    def recorded(
+        extent: int, columns: int, total: int, caps: Any, products: int = 1
+    ) -> tuple[float, int, int]:
         found.calls.append((extent, columns, total))
-        return original(extent, columns, total, caps)
+        return original(extent, columns, total, caps, products)
 
     original = tiles._tile_size
     with constants(tiles, {"_tile_size": recorded}):
@@ -228,7 +230,7 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
     found.seconds[text_of(own)] = seconds_of(own, shape.inputs, runs)
     found.chosen[_answers(found, profile)] = text_of(own)
     for tile in candidates(profile, _extents(found), dense):
-        with constants(tiles, {"_tiles": lambda _, tile=tile: [tile]}):
+        with constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
             if any(_fits(tile, call) for call in found.calls):
                 found.tiles[tile] = _timed(found, compiled(shape, profile), runs)
     return found
@@ -271,7 +273,7 @@ def agreement(found: Measured, profile: str, values: Constants) -> float:
     costs, seconds = [], []
     asked = [call for call in found.calls if call[0] != tiles.MANY_ROWS] or found.calls
     for tile, text in found.tiles.items():
-        only = {"_tiles": lambda _, tile=tile: [tile]}
+        only = {"_tiles": lambda *_, tile=tile: [tile]}
         with rule(profile, values), constants(tiles, only):
             caps = PROFILES[profile]
             costs.append(min(tiles._tile_size(n, tile[1], m, caps)[0] for n, _, m in asked))

@@ -299,7 +299,8 @@ def _attended(found: _Attention, caps: Caps) -> Tensor:
     attended = left.attend(right, zeros=found.weights.zeros)
     for condition, dropped, views in found.weights.rows:
         row = _over(_seen(found, condition, views), found, found.column).permute(order)
-        row = row[..., :1, 0]
+        lead = row.shape[:-2]
+        row = row.shrink([*((0, size) for size in lead), (0, 1), (0, 1)]).reshape((*lead, 1))
         attended = row.where(0.0, attended) if dropped else row.where(attended, 0.0)
     made = [axis for axis in order if axis != found.keys]
     left_axes = [axis for axis in range(len(found.shape)) if axis != found.keys]

@@ -30,7 +30,8 @@ RULES: dict[Primitive, Callable[[UOp, Tensor], Gradients]] = {}
 
 # Rows through which nothing flows back, and why.
 CONSTANT: dict[Primitive, str] = {}
-# Rows that no tensor graph has when it is differentiated.
+# Rows that no tensor graph has when it is differentiated: the compiler makes them.
+MADE = (ops.ATTEND,)
 LATER = ("kernel", "statement")
 
 

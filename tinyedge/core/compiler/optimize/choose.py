@@ -74,7 +74,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     found = reductions(sink)
     vector = _contiguous(sink)
     _fill(kernel, vector)
-    if attentions(sink):
+    attended = attentions(sink)
+    if len(attended) > 1:  # each thread has a row of all of them
+        _distribute(kernel, PLAIN_THREADS)
+        return kernel.sink, kernel.moves
+    if attended:
         lay_attention(kernel, vector)
         lanes = 1
         for number in kernel.left("threads"):
