@@ -75,9 +75,11 @@ def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
     vectors = max(1, sizes.columns // caps.vector)
     room = caps.max_vector_registers // 2  # the rest is for what is loaded
     columns = max(d for d in range(1, vectors + 1) if vectors % d == 0 and d <= room)
+    # with more sums of several rows a thread takes more than 128 registers
+    several = room // 4 if caps.shared_tiles else room
     for rows in range(1, MOST_ROWS + 1):
         threads = 1
-        while rows == 1 or (rows * columns <= room and rows <= sizes.rows):
+        while rows == 1 or (rows * columns <= several and rows <= sizes.rows):
             yield Plan(rows, columns, threads, _cost(sizes, caps, rows, columns, threads))
             threads *= 2
             if not caps.shared or threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
