@@ -59,6 +59,8 @@ class Caps:
     threads_to_saturate: int = 4096
     # elements from which a reduction to few is worth a second launch
     long_reduction: int = 2**15
+    # kernels are compiled where they run, so that those that differ in sizes alone should be one
+    shares_sizes: bool = False
     # most pixels along a side of an image (four fp32 or fp16 values a pixel, zeros outside); 0:
     # there are no images
     image: int = 0

@@ -100,7 +100,7 @@ class Printer:
     def steps(self, node: UOp) -> str:
         """How many steps a symbolic size is above its offset."""
         if node.src:
-            return f"b{node.src[0].arg.slot}[0]"
+            return f"b{node.src[0].arg.slot}[{node.src[1].arg if node.src[1:] else 0}]"
         step, offset = node.arg.step, node.arg.offset
         text = self.symbol(node)
         text = f"({text} - {offset})" if offset else text
@@ -168,7 +168,7 @@ class Printer:
             node.dtype is dt.index and bounds(node.src[0])[0] >= 0 and bounds(node.src[1])[0] > 0
         )
         sign = "/" if node.op is ops.FLOORDIV else "%"
-        if nonnegative or _known_nonnegative(node.src[0]):
+        if nonnegative or (node.dtype is dt.index and _known_nonnegative(node.src[0])):
             return f"({operands[0]} {sign} {operands[1]})"
         return f"{name}({operands[0]}, {operands[1]})"
 
@@ -398,9 +398,12 @@ def _letter(dtype: DType) -> str:
 
 
 def _known_nonnegative(node: UOp) -> bool:
-    return node.op is ops.SPECIAL or (
-        node.op in (ops.FLOORDIV, ops.MOD) and _known_nonnegative(node.src[0])
-    )
+    """Whether an index, which a thread's position may be part of, is at least 0."""
+    if node.op is ops.SPECIAL or bounds(node)[0] >= 0:
+        return True
+    if node.op in (ops.FLOORDIV, ops.MOD):
+        return _known_nonnegative(node.src[0])
+    return node.op in (ops.ADD, ops.MUL, ops.MIN) and all(map(_known_nonnegative, node.src))
 
 
 def known_shift(node: UOp) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
+
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.attention import with_attention
 from tinyedge.core.compiler.caps import Caps
@@ -12,17 +14,18 @@ from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.joined import with_joined_products
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
-from tinyedge.core.compiler.lower.geometry import geometry
+from tinyedge.core.compiler.lower.geometry import geometry, without_surplus
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.move import IllegalMove
+from tinyedge.core.compiler.optimize.sizes import share_sizes
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
-from tinyedge.core.compiler.schedule.numbers import share_numbers
+from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
@@ -98,7 +101,7 @@ def _refuse(state: Compilation) -> None:
     if not state.caps.image and not packs_fp16(state):
         return
     while True:
-        optimize(state)
+        _choose(state)
         refused = state.refusals | Refusals(partly_written(state), _non_contiguous_images(state))
         if refused == state.refusals:
             return
@@ -119,7 +122,32 @@ def _non_contiguous_images(state: Compilation) -> frozenset[UOp]:
 
 
 def optimize(state: Compilation) -> None:
-    """Schedule moves for every distinct kernel; those that were chosen before are kept."""
+    """Moves for every distinct kernel; those that then differ in sizes alone become one."""
+    _choose(state)
+    if state.options.optimize and state.caps.shares_sizes:
+        _share_sizes(state)
+
+
+def _share_sizes(state: Compilation) -> None:
+    launches: dict[UOp, list[ScheduledLaunch]] = {}
+    for launch in state.launches:
+        launches.setdefault(launch.sink, []).append(launch)
+    kernels = list(state.kernels.values())
+    given = [(k.sink, k.moves, len(launches[k.sink][0].storages)) for k in kernels]
+    for shared in share_sizes(given, state.caps):
+        check_kernel(shared.sink)
+        for member in shared.members:
+            kernel = kernels[member.position]
+            kernel.moved, kernel.expanded, kernel.moves = shared.sink, None, list(member.moves)
+            kernel.groups = member.groups
+            if member.numbers:
+                read = numbers_read(np.array(member.numbers, np.int32))
+                for launch in launches[kernel.sink]:
+                    launch.storages = (*launch.storages, read)
+
+
+def _choose(state: Compilation) -> None:
+    """Moves for every distinct kernel; those that were chosen before are kept."""
     before, state.kernels = state.kernels, {}
     for launch in state.launches:
         if launch.sink in state.kernels:
@@ -206,6 +234,9 @@ def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
         for _, param in sorted(params.items())
     )
     shape = geometry(sink, caps)
+    sink = without_surplus(sink, shape)
+    if kernel.groups:
+        shape = replace(shape, grid=(kernel.groups, *(1 for _ in caps.grid[1:])))
     used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
     linear = cooperate(linearize(sink), shape, caps)
     check_lowered(linear, shape)

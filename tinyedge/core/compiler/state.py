@@ -100,3 +100,4 @@ class CompiledKernel:
     text: LoweredKernel | None = None
     source: str = ""
     flops: int = 0
+    groups: int = 0  # workgroups of one whose text others share; 0: as its own ranges say

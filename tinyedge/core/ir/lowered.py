@@ -10,6 +10,8 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import Size, UOp, toposort
 
+FLAT = 64  # threads of a workgroup where all threads of a launch are numbered one after the other
+
 
 @dataclass
 class Linear:

@@ -19,8 +19,10 @@ from tinyedge.core.ir.attend import attend_arrays
 from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.ir.memory import reduce_array
 from tinyedge.core.ir.reference import size_value
+from tinyedge.core.ir.rewrite import substitute
+from tinyedge.core.ir.rules.algebra import simplify
 from tinyedge.core.ir.shapes import symbol_value
-from tinyedge.core.ir.uop import UOp, as_size, toposort
+from tinyedge.core.ir.uop import UOp, as_node, as_size, toposort
 
 Array = Any
 LIMIT = 10**8  # elements of an intermediate array
@@ -62,9 +64,20 @@ class _Store:
         found = [n for n in self.nodes if n.op is ops.RANGE]
         self.ranges = sorted(found, key=lambda r: int(r.arg.number))
         self.axes = {r: axis for axis, r in enumerate(self.ranges)}
-        self.extents = [size_value(as_size(r.src[0]), symbols) for r in self.ranges]
+        self.extents = [self._extent(r.src[0]) for r in self.ranges]
         self.values: dict[UOp, Array] = {}
         self.step: dict[UOp, int] = {}
+
+    def _extent(self, size: UOp) -> int:
+        """How many steps a range has; what its size reads is there before the kernel runs."""
+        nodes = toposort((size,))
+        read = {n: as_node(self._read(n)) for n in nodes if n.op is ops.SYMBOL and n.src}
+        return size_value(as_size(substitute((size,), read, simplify)[0]), self.symbols)
+
+    def _read(self, symbol: UOp) -> int:
+        """The value of a symbol that lies in a buffer."""
+        place = symbol.src[1].arg if symbol.src[1:] else 0
+        return int(self.buffers[symbol.src[0].arg.slot][place])
 
     def run(self) -> None:
         """One after the other for the steps of serial ranges: one may read what another wrote."""
@@ -102,7 +115,7 @@ class _Store:
             return np.asarray(node.arg, node.dtype.numpy)
         if op is ops.SYMBOL:
             if node.src:
-                return np.asarray(self.buffers[node.src[0].arg.slot][0], np.int64)
+                return np.asarray(self._read(node), np.int64)
             return np.asarray(symbol_value(node, self.symbols), np.int64)
         if op is ops.LOAD:
             return self._load(node)

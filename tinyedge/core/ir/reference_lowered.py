@@ -167,7 +167,8 @@ class _Machine:
             return np.asarray(node.arg, node.dtype.numpy)
         if op is ops.SYMBOL:
             if node.src:
-                return np.asarray(self.buffers[node.src[0].arg.slot][0], np.int64)
+                count = self.buffers[node.src[0].arg.slot][node.src[1].arg if node.src[1:] else 0]
+                return np.asarray(count, np.int64)
             return np.asarray(symbol_value(node, self.symbols), np.int64)
         if op is ops.SPECIAL:
             return self._special(node.arg.kind, node.arg.dimension)

@@ -29,6 +29,7 @@ REDUCTIONS = (ops.REDUCE_LOOP, ops.ATTEND_LOOP)
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, *REDUCTIONS, ops.STAGE)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads", "lanes")
+FLAT_KIND = "flat"  # of an output, which no move gives: threads of kernels that share a text
 STAGE_KIND = "staged"  # a stage's own range
 # What a thread or a lane has for itself: a stage's value is the same in all of them.
 PRIVATE_KINDS = ("local", "lane", "threads", "vector", "lanes")
@@ -148,7 +149,7 @@ def check_kernel(sink: UOp) -> None:
     for node in toposort((sink,)):
         op = node.op
         if op is ops.RANGE:
-            if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, STAGE_KIND):
+            if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, FLAT_KIND, STAGE_KIND):
                 raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
         elif op in REDUCTIONS:
             for r in own_ranges(node):
@@ -184,7 +185,7 @@ def check_kernel(sink: UOp) -> None:
         _check_types("kernel", node)
     for store in sink.src:
         for r in store.ranges:
-            if r.arg.kind not in OUTPUT_KINDS:
+            if r.arg.kind not in (*OUTPUT_KINDS, FLAT_KIND):
                 raise _fail("kernel", r, "a reduction's range is used outside of its fold")
 
 

@@ -28,7 +28,7 @@ Array = Any
 
 SERIAL_KINDS = ("loop", "serial", "reduce")
 THREAD_KINDS = ("local", "lane", "threads", "fill")  # a position of a thread in its workgroup
-KINDS = (*SERIAL_KINDS, "grid", *THREAD_KINDS)
+KINDS = (*SERIAL_KINDS, "grid", "flat", *THREAD_KINDS)
 UNNAMED = (
     *(ops.BEGIN, ops.END, ops.ACCUMULATOR, ops.SET, ops.STORE, ops.BARRIER),
     ops.FRAGMENT_STORE,

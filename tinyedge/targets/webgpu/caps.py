@@ -29,6 +29,7 @@ PROFILES = {
         arenas_bound_for_writing=True,
         typed_buffers=True,
         max_vector_registers=64,
+        shares_sizes=True,
     )
 }
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
-from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.lowered import Geometry
+from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir.lowered import FLAT, Geometry
+from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Size, UOp, as_size
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size
 
 
 def geometry(sink: UOp, caps: Caps) -> Geometry:
@@ -23,6 +24,8 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
     ranges = kernel_ranges(sink)
     grid = [r for r in ranges if r.arg.kind == "grid"]
     local = [r for r in ranges if r.arg.kind == "local"]
+    if flat := [r for r in ranges if r.arg.kind == "flat"]:
+        return _flat(flat, caps)
     positions: list[tuple[UOp, UOp]] = []
     counts: list[Size] = []
     for dimension, members in enumerate(_dimensions(grid, caps)):
@@ -50,6 +53,33 @@ def geometry(sink: UOp, caps: Caps) -> Geometry:
         if r.arg.kind == "fill"
     )
     return Geometry(tuple(counts), (math.prod(threads), 1, 1), tuple(positions))
+
+
+def _flat(ranges: Sequence[UOp], caps: Caps) -> Geometry:
+    """Ranges dealt out to threads one after the other, whatever their sizes. Threads beyond them do
+    the last one's work again.
+    """
+    total = product(as_size(r.src[0]) for r in ranges)
+    last = UOp(ops.MIN, dt.index, (_thread(), as_node(total - 1)))
+    groups = (total + FLAT - 1) // FLAT
+    return Geometry(
+        (groups, *(1 for _ in caps.grid[1:])), (FLAT, 1, 1), tuple(_decode(ranges, last))
+    )
+
+
+def _thread() -> UOp:
+    """A thread's number among those of all workgroups."""
+    group = UOp(ops.SPECIAL, dt.index, (), args.Special("group", 0))
+    return as_node(group * FLAT + UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0)))
+
+
+def without_surplus(sink: UOp, shape: Geometry) -> UOp:
+    """A kernel whose threads are flat stores nothing in those beyond its work."""
+    flat = [r for r, _ in shape.positions if r.arg.kind == "flat"]
+    if not flat:
+        return sink
+    works = ix.lt(_thread(), as_node(product(as_size(r.src[0]) for r in flat)))
+    return sink.replace(tuple(access.also_under(works, store) for store in sink.src))
 
 
 def _dimensions(grid: Sequence[UOp], caps: Caps) -> list[list[UOp]]:

@@ -5,6 +5,7 @@ have scales of their own, and compiling a kernel for each takes a page longer th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,16 +45,15 @@ def _share(members: Sequence[tuple[ScheduledLaunch, list[UOp]]]) -> None:
     for launch, numbers in members:
         chosen = [numbers[place] for place in differ]
         bits = [np.array(n.arg, n.dtype.numpy).view(np.int32) for n in chosen]
-        data, shape = np.array(bits, np.int32), (len(bits),)
-        node = UOp(
-            ops.BUFFER,
-            dt.int32,
-            (),
-            args.Buffer(ops.TensorSource("weight", "numbers", data), shape),
-        )
-        storage = TensorBuffer("weight", "numbers", dt.int32, shape, row_major(shape), node, data)
         launch.sink = _reading(launch, chosen)
-        launch.storages = (*launch.storages, storage)
+        launch.storages = (*launch.storages, numbers_read(np.array(bits, np.int32)))
+
+
+def numbers_read(data: np.ndarray[Any, Any]) -> TensorBuffer:
+    """A small weight of int32 that a launch reads beside its other buffers."""
+    source, shape = ops.TensorSource("weight", "numbers", data), data.shape
+    node = UOp(ops.BUFFER, dt.int32, (), args.Buffer(source, shape))
+    return TensorBuffer("weight", "numbers", dt.int32, shape, row_major(shape), node, data)
 
 
 def _reading(launch: ScheduledLaunch, numbers: Sequence[UOp]) -> UOp:
