@@ -210,9 +210,12 @@ def test_random_legal_moves_change_nothing(
         assert program is not None
         listed = [list(k.moves) for k in program.kernels]
         made = [[m.record() for m in moves] for moves in done]
-        # where images are refused, kernels are formed anew, and those of before are not listed
+        # where images are refused, kernels are formed anew, and those of before are not listed; kernels
+        # that differ in sizes alone are one, with the moves of the first
         assert all(moves in made for moves in listed)
-        assert len(made) == len(listed) or (target == "qcom" and len(made) > len(listed))
+        assert len(made) == len(listed) or (
+            target in ("qcom", "webgpu") and len(made) > len(listed)
+        )
         try:
             assert_agreement(replay(program, device, inputs.arrays), expected)
         except Exception as error:
