@@ -206,16 +206,19 @@ def test_random_legal_moves_change_nothing(
 
         monkeypatch.setattr(stages, "choose", chooser)
         done.clear()
-        program = compiled(outputs, inputs, find_target(target), Options()).program
+        state = compiled(outputs, inputs, find_target(target), Options())
+        program = state.program
         assert program is not None
-        listed = [list(k.moves) for k in program.kernels]
-        made = [[m.record() for m in moves] for moves in done]
-        # where images are refused, kernels are formed anew, and those of before are not listed; kernels
-        # that differ in sizes alone are one, with the moves of the first
-        assert all(moves in made for moves in listed)
-        assert len(made) == len(listed) or (
-            target in ("qcom", "webgpu") and len(made) > len(listed)
+        # kernels that share a text have lost the moves that deal out to threads, the last ones
+        assert all(
+            any(k.moves == (all_[: len(k.moves)] if k.groups else all_) for all_ in done)
+            for k in state.kernels.values()
         )
+        # kernels are formed anew where images are refused, and asked again for tiles in common
+        again = target in ("qcom", "webgpu")
+        assert len(done) == len(state.kernels) or (again and len(done) > len(state.kernels))
+        kept = [[move.record() for move in k.moves] for k in state.kernels.values()]
+        assert all(list(k.moves) in kept for k in program.kernels)
         try:
             assert_agreement(replay(program, device, inputs.arrays), expected)
         except Exception as error:

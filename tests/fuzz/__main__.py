@@ -12,6 +12,7 @@ from tests.cuda import device as cuda
 from tests.cuda.shim import Shim
 from tests.fuzz.recipes import generate
 from tests.fuzz.runner import failures
+from tests.fuzz.structures import members
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
 from tinyedge.model import TARGETS
@@ -31,6 +32,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1000, help="the first graph's seed")
     parser.add_argument("--target", default="cpu", choices=TARGETS)
     parser.add_argument("--plain", action="store_true", help="without optimization only")
+    parser.add_argument(
+        "--structures",
+        action="store_true",
+        help="layers of a few structures in random sizes: their kernels may become one",
+    )
     parser.add_argument("--together", type=int, default=10, help="graphs in one program")
     parser.add_argument("--stop", type=int, default=10, help="stop after so many failures")
     options = parser.parse_args()
@@ -38,7 +44,10 @@ def main() -> int:
     wrong = 0
     for first in range(options.seed, options.seed + options.count, options.together):
         last = min(first + options.together, options.seed + options.count)
-        recipes = {f"g{seed}": generate(seed) for seed in range(first, last)}
+        if options.structures:
+            recipes = members(first, options.together)
+        else:
+            recipes = {f"g{seed}": generate(seed) for seed in range(first, last)}
         for optimize in (False,) if options.plain else (False, True):
             chosen = Options(optimize=optimize)
             for report in failures(recipes, options.target, device, chosen):

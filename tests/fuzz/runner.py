@@ -9,14 +9,21 @@ from tests.fuzz.recipes import Recipe, disagreements, expectations, outputs, tex
 from tests.fuzz.shrink import shrink
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
 
 
-def check(recipes: dict[str, Recipe], target: str, device: Device, options: Options) -> list[str]:
-    """What is wrong with the recipes, run together."""
+def drafted(recipes: dict[str, Recipe]) -> tuple[dict[str, Tensor], Inputs]:
+    """The outputs of all recipes and the inputs of all, for one program."""
     inputs = Inputs()
     tensors = {}
     for prefix, recipe in recipes.items():
         tensors.update(outputs(recipe, inputs, prefix))
+    return tensors, inputs
+
+
+def check(recipes: dict[str, Recipe], target: str, device: Device, options: Options) -> list[str]:
+    """What is wrong with the recipes, run together."""
+    tensors, inputs = drafted(recipes)
     expected, scales = expectations(tensors, inputs)
     actual = run(tensors, inputs, target, device, options)
     return disagreements(actual, expected, scales)

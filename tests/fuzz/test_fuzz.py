@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.fuzz.recipes import Step, generate, leaves
-from tests.fuzz.runner import failures
+from tests.agreement import compiled, find_target
+from tests.fuzz.recipes import Step, disagreements, expectations, generate, leaves
+from tests.fuzz.runner import drafted, failures
 from tests.fuzz.shrink import shrink
+from tests.fuzz.structures import members
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.verify.browser import Browser
 
 TOGETHER = 20
 
@@ -74,3 +80,27 @@ def test_shrinking() -> None:
     assert [step.op for step in small if step.op not in ("input", "weight")] == ["flip"]
     assert len(small) <= 2
     assert isinstance(small[0], Step)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_kernels_that_read_their_sizes(seed: int, webgpu_device: Device) -> None:
+    """Four of each structure in one program: what differs in sizes alone shares kernels."""
+    recipes = members(seed, 4)
+    state = compiled(*drafted(recipes), find_target("webgpu"))
+    assert sum(kernel.groups > 0 for kernel in state.kernels.values()) >= 40
+    found = failures(recipes, "webgpu", webgpu_device, Options())
+    assert not found, "\n\n".join(found)
+
+
+@pytest.mark.browser
+def test_kernels_that_read_their_sizes_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    tensors, inputs = drafted(members(2, 4))
+    expected, scales = expectations(tensors, inputs)
+    program = compiled(tensors, inputs, find_target("webgpu")).program
+    assert program is not None
+    bundle = write_bundle(program, tmp_path / "model.tinyedge")
+    actual, stats = browser.run_in_page(bundle, inputs.arrays)
+    assert stats["pipelines"] == len(program.kernels)
+    assert stats["pipelines"] < 0.6 * stats["launches"]
+    found = disagreements(actual, expected, scales)
+    assert not found, "\n".join(found)

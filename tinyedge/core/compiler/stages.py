@@ -19,6 +19,7 @@ from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coor
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
+from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.sizes import share_sizes
 from tinyedge.core.compiler.scaled import with_scaled_weights
@@ -125,7 +126,17 @@ def optimize(state: Compilation) -> None:
     """Moves for every distinct kernel; those that then differ in sizes alone become one."""
     _choose(state)
     if state.options.optimize and state.caps.shares_sizes:
+        _share_tiles(state)
         _share_sizes(state)
+
+
+def _share_tiles(state: Compilation) -> None:
+    kernels = list(state.kernels.values())
+    given = [Chosen(k.sink, k.contraction, k.moved, k.moves) for k in kernels]
+    for position, (moved, moves) in common_tiles(given, state.caps, choose).items():
+        check_kernel(moved)
+        kernel = kernels[position]
+        kernel.moved, kernel.expanded, kernel.moves = moved, None, moves
 
 
 def _share_sizes(state: Compilation) -> None:

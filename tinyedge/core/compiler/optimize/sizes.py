@@ -77,6 +77,14 @@ def share_sizes(kernels: Sequence[tuple[UOp, Sequence[Move], int]], caps: Caps) 
     return [_shared(same, kernels[same[0].position][2]) for same in forms.values() if same[1:]]
 
 
+def form_of(sink: UOp, moves: Sequence[Move], caps: Caps) -> UOp | None:
+    """What kernels that can be one have in common: a kernel after its moves, with symbols in place
+    of its sizes. None where nothing may be shared.
+    """
+    form = _form(0, sink, moves, caps)
+    return None if form is None else form.sink
+
+
 def _form(position: int, sink: UOp, moves: Sequence[Move], caps: Caps) -> _Form | None:
     """The form of a kernel; None where none may be shared."""
     last = max((i for i, move in enumerate(moves) if not _distributes(move)), default=-1)

@@ -130,19 +130,26 @@ def _tile_size(
         if columns % across:
             continue
         waste = -(-extent // rows) * rows / extent
-        steps = 1 if caps.scalar_operands else UNROLL
-        loads = (rows + steps * across) / (steps * rows * across)
-        threads = total * waste / (rows * across)
-        if caps.scalar_operands:
-            idle = max(1.0, SUMS_IN_FLIGHT / (rows * across))
-        elif caps.threads > 1:
-            idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
-        else:
-            idle = 1.0
-        cost = waste * (1 + caps.load_cost * loads) * idle
+        cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps)
         if cost < best_cost:
             best, best_cost = (rows, across), cost
     return best_cost, *best
+
+
+def tile_cost(size: tuple[int, int], waste: float, threads: float, caps: Caps) -> float:
+    """What a tile of rows and vectors costs, for each result. waste: results that are computed, for
+    each one that there is. threads: how many compute a tile each.
+    """
+    rows, across = size
+    steps = 1 if caps.scalar_operands else UNROLL
+    loads = (rows + steps * across) / (steps * rows * across)
+    if caps.scalar_operands:
+        idle = max(1.0, SUMS_IN_FLIGHT / (rows * across))
+    elif caps.threads > 1:
+        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
+    else:
+        idle = 1.0
+    return waste * (1 + caps.load_cost * loads) * idle
 
 
 def tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
