@@ -13,9 +13,9 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.prefix import cumulative_product, cumulative_sum
+from tinyedge.core.tensor.sorting import order_of
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx.operators.prefix import cumulative_product, cumulative_sum
-from tinyedge.export.onnx.operators.sorting import order_of
 
 RNG = np.random.default_rng(7)
 

@@ -14,9 +14,9 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.tensor.prefix import cumulative_sum
+from tinyedge.core.tensor.sorting import order_of, same, stored
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx.operators.prefix import cumulative_sum
-from tinyedge.export.onnx.operators.sorting import order_of, same, stored
 
 BATCH = 8  # boxes of a class that are selected before it is asked whether any are left
 FEW = (128, 384, 1152, 3456)  # candidates of a class that are listed before boxes are selected

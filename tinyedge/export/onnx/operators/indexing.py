@@ -10,13 +10,13 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor.sorting import order_of
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.masks import mask_of
 from tinyedge.export.onnx.operators import dynamic
 from tinyedge.export.onnx.operators.movement import cut
 from tinyedge.export.onnx.operators.shapes import checked_shape
-from tinyedge.export.onnx.operators.sorting import order_of
 from tinyedge.export.onnx.registry import Node, operator
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.tensor.prefix import cumulative_product, cumulative_sum
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx.operators.prefix import cumulative_product, cumulative_sum
 from tinyedge.export.onnx.registry import Node, operator
 
 

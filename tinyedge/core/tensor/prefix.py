@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.core.tensor.reductions import Reductions
+
+T = TypeVar("T", bound=Reductions)
 
 BLOCK = 32  # elements that are summed one by one
 
-Combine = Callable[[Tensor, Tensor], Tensor]
-Fold = Callable[[Tensor, int], Tensor]
+Combine = Callable[[T, T], T]
+Fold = Callable[[T, int], T]
 
 
-def cumulative_sum(x: Tensor, axis: int, *, exclusive: bool = False) -> Tensor:
+def cumulative_sum(x: T, axis: int, *, exclusive: bool = False) -> T:
     """out[i] = x[0] + ... + x[i] along an axis; exclusive: without x[i] itself.
 
     Halves are summed as float32. A sum has at most BLOCK terms a level, of log(size) / log(BLOCK)
     levels: floats are rounded that often, not `size` times.
     """
-    return _along(x, axis, exclusive, Tensor.__add__, Tensor.sum, 0)
+    return _along(x, axis, exclusive, Reductions.__add__, Reductions.sum, 0)
 
 
-def cumulative_product(x: Tensor, axis: int, *, exclusive: bool = False) -> Tensor:
+def cumulative_product(x: T, axis: int, *, exclusive: bool = False) -> T:
     """As `cumulative_sum`, multiplied."""
-    return _along(x, axis, exclusive, Tensor.__mul__, Tensor.prod, 1)
+    return _along(x, axis, exclusive, Reductions.__mul__, Reductions.prod, 1)
 
 
-def _along(
-    x: Tensor, axis: int, exclusive: bool, combine: Combine, fold: Fold, neutral: int
-) -> Tensor:
+def _along(x: T, axis: int, exclusive: bool, combine: Combine[T], fold: Fold[T], neutral: int) -> T:
     dtype = x.dtype
     if maximum(x.shape[axis]) == 0:
         return x
@@ -40,12 +41,12 @@ def _along(
     return _inclusive(last, combine, fold, neutral).transpose(axis, -1).cast(dtype)
 
 
-def _shifted(x: Tensor, neutral: int) -> Tensor:
+def _shifted(x: T, neutral: int) -> T:
     """The elements of the last axis one place later, after a neutral one."""
     return x.pad([*((0, 0),) * (x.ndim - 1), (1, -1)], neutral)
 
 
-def _inclusive(x: Tensor, combine: Combine, fold: Fold, neutral: int) -> Tensor:
+def _inclusive(x: T, combine: Combine[T], fold: Fold[T], neutral: int) -> T:
     """Along the last axis: within blocks, and the blocks before, which are cumulated likewise."""
     length = x.shape[-1]
     lead = ((0, 0),) * (x.ndim - 1)

@@ -1,0 +1,40 @@
+"""Random numbers from explicit keys: the same bits on every target.
+
+    key = random.key(0)
+    first, second = random.split(key)
+    noise = random.normal(first, (8, 3))
+
+See core/tensor/random.py, of which these are the names.
+"""
+
+from tinyedge.core.tensor.random import (
+    Generator,
+    bernoulli,
+    bits,
+    categorical,
+    dropout,
+    fold_in,
+    key,
+    normal,
+    permutation,
+    randint,
+    split,
+    threefry,
+    uniform,
+)
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "bits",
+    "categorical",
+    "dropout",
+    "fold_in",
+    "key",
+    "normal",
+    "permutation",
+    "randint",
+    "split",
+    "threefry",
+    "uniform",
+]
