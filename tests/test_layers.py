@@ -36,6 +36,7 @@ ALLOWED = {
     "core.gradient": {"core.ir", "core.tensor"},
     "optim": {"core.gradient", "core.tensor"},
     "core.compiler": {"core.ir", "core.program", "core.tensor"},
+    "eager": {"core.compiler", "core.gradient", "core.ir", "core.program", "core.tensor"},
     "targets": {"core.ir", "core.program", "core.compiler"},
     "export": {"core.ir", "core.tensor", "core.program", "export.bundle", "export.onnx"},
     "export.bundle": {"core.program"},
@@ -64,6 +65,7 @@ KNOWN_UPWARD: dict[tuple[str, str], str] = {
 LIBRARIES = {
     "core": {"numpy"},
     "optim": set(),
+    "eager": {"numpy"},
     "targets": {"numpy"},
     "export": {"numpy", "onnx", "google"},
     "serve": set(),

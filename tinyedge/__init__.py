@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tinyedge.core import values
+
 if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it is first used
     from tinyedge.api import export_function, export_onnx
     from tinyedge.core.errors import (
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
         ModelError,
         RunError,
         TinyedgeError,
+        TraceError,
         UnsupportedOp,
     )
     from tinyedge.core.gradient.batch import vmap
@@ -33,6 +36,7 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
         vjp,
     )
     from tinyedge.core.tensor.tensor import Tensor
+    from tinyedge.eager.places import device
     from tinyedge.model import Model, load
 
 __version__ = "0.1.0"
@@ -43,6 +47,7 @@ _HOMES = {
     "export_onnx": "tinyedge.api",
     "load": "tinyedge.model",
     "Tensor": "tinyedge.core.tensor.tensor",
+    "device": "tinyedge.eager.places",
     "grad": "tinyedge.core.gradient.transforms",
     "jvp": "tinyedge.core.gradient.transforms",
     "stop_gradient": "tinyedge.core.gradient.transforms",
@@ -56,6 +61,7 @@ _HOMES = {
     "ModelError": "tinyedge.core.errors",
     "RunError": "tinyedge.core.errors",
     "TinyedgeError": "tinyedge.core.errors",
+    "TraceError": "tinyedge.core.errors",
     "UnsupportedOp": "tinyedge.core.errors",
 }
 
@@ -69,7 +75,9 @@ __all__ = [
     "RunError",
     "Tensor",
     "TinyedgeError",
+    "TraceError",
     "UnsupportedOp",
+    "device",
     "export_function",
     "export_onnx",
     "grad",
@@ -80,6 +88,13 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+
+def _values() -> Any:
+    return import_module("tinyedge.eager.realize")
+
+
+values.load = _values  # what computes tensors lies above the room of tensors
 
 
 def __getattr__(name: str) -> Any:

@@ -37,6 +37,9 @@ class FakeDevice:
         assert data.nbytes == destination.bytes
         _view(destination)[:] = data
 
+    def copy(self, source: Range, destination: Range) -> None:
+        self.upload(destination, self.read([source])[0])
+
     def compile(self, program: Program) -> Sequence[Any]:
         self.calls["compile"] += 1
         return [self.functions.get(kernel.name) for kernel in program.kernels]

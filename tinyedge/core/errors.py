@@ -96,6 +96,10 @@ class RunError(InputError):
     """A wrong input name, dtype or shape at run time."""
 
 
+class TraceError(InputError, TypeError):
+    """A value was asked for that only a run knows, or a function that is compiled is not pure."""
+
+
 class DeviceError(TinyedgeError):
     """No device, a device that is too small, or one that was lost."""
 

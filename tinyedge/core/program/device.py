@@ -93,6 +93,10 @@ class Device(Protocol):
         """Write `data`, of the range's size, before everything replayed later."""
         ...
 
+    def copy(self, source: Range, destination: Range) -> None:
+        """Copy between ranges of one size, after everything replayed before."""
+        ...
+
     def compile(self, program: Program) -> Sequence[Any]:
         """The program's kernels, in order, ready to be bound."""
         ...

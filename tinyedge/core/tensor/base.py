@@ -13,6 +13,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, cast, const, elementwise
+from tinyedge.core.values import observers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,7 +52,7 @@ class UnequalSizes(ValueError):
 class Lazy:
     """What every tensor is: a `node`, with its facts, its construction and its type."""
 
-    __slots__ = ("node",)
+    __slots__ = ("__weakref__", "node")
 
     # numpy's operators leave a Tensor on their right to the Tensor.
     __array_ufunc__ = None
@@ -59,11 +60,13 @@ class Lazy:
     __array_priority__ = 1000
 
     def __init__(self, data: Any, dtype: DType | None = None) -> None:
-        """A constant from an array, a list or a scalar; or a view of a graph node."""
+        """A constant from an array, a list or a scalar, copied; or a view of a graph node."""
         if isinstance(data, UOp):
             self.node = data
+            for observe in observers:
+                observe(data)
             return
-        array = np.asarray(data)
+        array = np.array(data)
         if dtype is not None and dtype.storage_type and array.dtype.name != dtype.name:
             self.node = cast(_weight("constant", array.astype(dtype.computed.numpy)), dtype)
             return
@@ -123,12 +126,6 @@ class Lazy:
     def size(self) -> Size:
         """Number of elements."""
         return product(self.shape)
-
-    def __repr__(self) -> str:
-        return f"Tensor({self.dtype}, {list(self.shape)})"
-
-    def __bool__(self) -> bool:
-        raise TypeError("a lazy tensor has no truth value; compare and use .where()")
 
     # Types.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import mathematics, nn
 from tinyedge.core.tensor.base import Axes, computed
-from tinyedge.core.tensor.reductions import Reductions
+from tinyedge.core.tensor.known import Known
 
 
-class Tensor(Reductions):
-    """A lazy array over `node`, a graph of primitives.
+class Tensor(Known):
+    """A lazy array over `node`, a graph of primitives. It never changes; `realize`, `numpy` and
+    what else needs values compute it.
 
     Sizes in `shape` are ints, or index expressions where a size is symbolic. Elementwise operations
     broadcast as in numpy; both operands must have one dtype, except that Python scalars take the
@@ -25,15 +25,6 @@ class Tensor(Reductions):
     """
 
     __slots__ = ()
-
-    def numpy(self) -> Any:
-        """The values, by the reference evaluator. The graph must have no inputs.
-
-        Of a stored type: an array of ml_dtypes' type, or of codes where that is not installed.
-        """
-        from tinyedge.core.ir.reference import evaluate  # few programs need it
-
-        return dt.named(evaluate([self.node], {})[0], self.dtype)
 
     # Functions.
 

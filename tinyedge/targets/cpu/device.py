@@ -122,6 +122,11 @@ class CpuDevice:
         start = destination.offset
         destination.memory.array[start : start + destination.bytes] = data
 
+    def copy(self, source: Range, destination: Range) -> None:
+        """Copy bytes from memory to memory."""
+        start, end = source.offset, source.offset + source.bytes
+        self.upload(destination, source.memory.array[start:end])
+
     def compile(self, program: Program) -> list[_Kernel]:
         """Compile all kernels of a program into one library and look them up."""
         kernels = program.kernels

@@ -27,6 +27,7 @@ from tinyedge.core.program.device import (
     DeviceInfo,
     Dispatch,
     Range,
+    Transfer,
     choose,
     opening,
 )
@@ -171,6 +172,10 @@ class CudaDevice:
         source = content.ctypes.data
         self._call("cuMemcpyHtoDAsync", address, source, destination.bytes, self._stream)
         self._call("cuStreamSynchronize", self._stream)
+
+    def copy(self, source: Range, destination: Range) -> None:
+        """A recording of one copy, run at once."""
+        self.replay(self.record([Transfer(source, destination)]))
 
     def compile(self, program: Program) -> list[_Kernel]:
         """Load the program's compiled kernels: one module, a function a kernel."""

@@ -133,6 +133,10 @@ class OpenclDevice:
                 dst_offset=destination.offset,
             )
 
+    def copy(self, source: Range, destination: Range) -> None:
+        """A recording of one copy, run at once."""
+        self.replay(self.record([Transfer(source, destination)]))
+
     def compile(self, program: Program) -> list[_Kernel]:
         """All kernels as one OpenCL program."""
         kernels = program.kernels

@@ -117,6 +117,10 @@ class WebgpuDevice:
         with self._errors("an upload"):
             self._device.queue.write_buffer(destination.memory, destination.offset, data)
 
+    def copy(self, source: Range, destination: Range) -> None:
+        """A recording of one copy, run at once."""
+        self.replay(self.record([Transfer(source, destination)]))
+
     def compile(self, program: Program) -> list[_Kernel]:
         """One pipeline per kernel."""
         kernels = []

@@ -1,0 +1,1 @@
+"""Tensors with values: computed on a device when they are wanted, and functions compiled once."""

@@ -1,0 +1,171 @@
+"""Computing tensors when their values are wanted.
+
+What is compiled is the graph with its leaves as arguments, numbered in order: tensors of other
+values computed in the same way are one Program. It is found by identity, as equal nodes are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InputError
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.rewrite import replaced
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import Shape, UOp, toposort
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.eager import tracing
+from tinyedge.eager.executable import Computation, build
+from tinyedge.eager.held import Held, array_of, held_by, host_leaf, is_leaf
+from tinyedge.eager.places import Place, current
+
+Array = Any
+
+# Of one device: compiled graphs that are kept, and the memory that they may take beside the last.
+KEPT, KEPT_BYTES = 512, 1 << 30
+# Of tensors of constants alone: elements up to which they are computed by the reference, as a
+# compiler would compute them.
+FOLDED = 1 << 16
+SHOWN_BYTES = 1 << 24  # of a tensor whose values a text shows
+
+
+def realize(tensors: Sequence[Tensor], device: Place | None = None) -> None:
+    """Compute tensors on a device; they are leaves then.
+
+    Raises TraceError for what depends on an argument of a function that is traced, InputError for
+    tensors on several devices or donated ones, DeviceError.
+    """
+    todo = [tensor for tensor in tensors if not _placed(tensor.node, device)]
+    if not todo:
+        return
+    roots = tuple(dict.fromkeys(tensor.node for tensor in todo))
+    done = dict(zip(roots, compute(roots, device), strict=True))
+    for tensor in todo:
+        tensor.node = done[tensor.node]
+
+
+def _placed(node: UOp, device: Place | None) -> bool:
+    if not is_leaf(node):
+        return False
+    held = held_by(node)
+    if held is None:
+        return device is not None and device.is_reference
+    held.check()
+    return device is None or held.place is device
+
+
+def compute(roots: Sequence[UOp], device: Place | None = None) -> list[UOp]:
+    """Leaves with the values of nodes."""
+    order = toposort(roots)
+    leaves = [node for node in order if node.op is ops.BUFFER]
+    check_known(leaves)
+    place = device or place_of(leaves) or current()
+    if not leaves and _small(order):
+        return [host_leaf(np.asarray(v), n.dtype) for v, n in zip(_fold(roots), roots, strict=True)]
+    arguments = [argument(number, node.shape, node.dtype) for number, node in enumerate(leaves)]
+    done = replaced(roots, dict(zip(leaves, arguments, strict=True)))
+    found = _compiled(place, arguments, tuple([done[root] for root in roots]))
+    if device is not None:
+        leaves = [_moved(node, place) for node in leaves]
+    results: list[UOp] = found.run(leaves)[0]
+    return results
+
+
+@lru_cache(maxsize=1 << 16)
+def argument(number: int, shape: Shape, dtype: DType) -> UOp:
+    """The node that stands for a leaf: the same one for each graph, so that these can be equal."""
+    return Tensor.input(f"argument {number}", shape, dtype).node
+
+
+def _moved(node: UOp, place: Place) -> UOp:
+    """A leaf that a device can take."""
+    held = held_by(node)
+    return node if held is None or held.place is place else host_leaf(held.array(), node.dtype)
+
+
+def _compiled(place: Place, arguments: Sequence[UOp], results: tuple[UOp, ...]) -> Any:
+    """The computation for a device, compiled unless it is known."""
+    kept = place.programs
+    found = kept.get(results)
+    if found is None:
+        found = kept[results] = build(place, Computation(tuple(arguments), results))
+        while len(kept) > KEPT or (len(kept) > 1 and _taken(kept.values()) > KEPT_BYTES):
+            kept.popitem(last=False)
+    else:
+        kept.move_to_end(results)
+    return found
+
+
+def _taken(programs: Iterable[Any]) -> int:
+    return sum(program.bytes for program in programs)
+
+
+def check_known(leaves: Iterable[UOp]) -> None:
+    """Raise TraceError for a leaf without values, InputError for one that was donated."""
+    for node in leaves:
+        source = node.arg.source
+        if source.kind != "weight" or tracing.hidden(node):
+            raise tracing.unknown(source.name if source.kind != "weight" else "")
+        held = held_by(node)
+        if held is not None:
+            held.check()
+
+
+def place_of(leaves: Iterable[UOp]) -> Place | None:
+    """The device that holds leaves; None for constants. Raises InputError if there are several."""
+    held = [found for node in leaves if (found := held_by(node)) is not None]
+    places = dict.fromkeys(found.place for found in held)
+    if len(places) > 1:
+        raise InputError(
+            "tensors of one computation",
+            f"they are on {', '.join(place.name for place in places)}",
+            id="tensor.devices",
+            supported="one device",
+            next="move some of them: tensor.realize(tinyedge.device(...))",
+        )
+    return next(iter(places), None)
+
+
+def _small(order: Iterable[UOp]) -> bool:
+    return all(maximum(product(node.shape)) <= FOLDED for node in order)
+
+
+def _fold(roots: Sequence[UOp]) -> list[Array]:
+    return evaluate(roots, {})
+
+
+def array(tensor: Tensor) -> Array:
+    """A tensor's values, a new array; of stored types of ml_dtypes' type where that is there."""
+    node = tensor.node
+    if not is_leaf(node):
+        if node.op is ops.CONST:
+            return dt.named(array_of(node), node.dtype)
+        realize([tensor])
+        node = tensor.node
+    check_known([node])
+    found = array_of(node)
+    return dt.named(found.copy() if held_by(node) is None else found, node.dtype)
+
+
+def known(tensor: Tensor) -> Array | None:
+    """A tensor's values if they need no computing and are not too many to look at."""
+    node = tensor.node
+    if node.op is not ops.CONST and (not is_leaf(node) or tracing.hidden(node)):
+        return None
+    held = held_by(node)
+    if held is not None and (held.spent or held.range.bytes > SHOWN_BYTES):
+        return None
+    return dt.named(array_of(node), node.dtype)
+
+
+def place(tensor: Tensor) -> str:
+    """The name of the device that holds a tensor, "" for none."""
+    held: Held | None = held_by(tensor.node)
+    return "" if held is None else held.place.name
