@@ -27,7 +27,7 @@ def test_halves(width: int, optimize: bool, target: str, device: Device) -> None
     values = np.array(VALUES, np.float32)[-width:]
     inputs = Inputs()
     x = inputs.new(np.stack([values, values * 0.5, values + 3]))
-    kept = (x * 1.0).realize()
+    kept = (x * 1.0).in_memory()
     actual = run({"twice": kept * 2.0}, inputs, target, device, options)
     expected = inputs.arrays["x0"]
     if caps.fp16_scalar_stores or (optimize and width % 4 == 0):  # else they are kept in full

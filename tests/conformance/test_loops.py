@@ -140,7 +140,7 @@ def _rows_and_the_old_value(x: Tensor) -> Sequence[Tensor]:
 
 
 def _a_row_of_what_lies_outside(x: Tensor) -> Sequence[Tensor]:
-    outside = (x * 0.1).realize()
+    outside = (x * 0.1).in_memory()
 
     def iteration(t: Tensor, y: Tensor) -> Sequence[Tensor]:
         return t + 1, outside.put(t, y.gather(0, t) + 1.0)

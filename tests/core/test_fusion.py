@@ -56,7 +56,7 @@ def test_against_the_reference(tmp_path: Path, name: str, optimize: bool) -> Non
 def test_cheap_sums_are_computed_where_they_are_repeated(target: str) -> None:
     """What is added to a sum costs less than a launch, though 16 elements are made of each."""
     x, w = Tensor.input("x", (8, 12, 12), dt.float32), Tensor.weight("w", _constant(8, 8))
-    sums = (x.permute((1, 2, 0)) @ w).permute((2, 0, 1)).realize()
+    sums = (x.permute((1, 2, 0)) @ w).permute((2, 0, 1)).in_memory()
     gate = (sums.mean((1, 2)) @ w).reshape((8, 1, 1))
     large = (sums * gate + sums).reshape((8, 12, 1, 12, 1))
     large = large.expand((8, 12, 4, 12, 4)).reshape((8, 48, 48))

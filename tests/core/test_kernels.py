@@ -48,7 +48,7 @@ def _convolutions(x: Tensor) -> Tensor:
 def _siblings(x: Tensor) -> Tensor:
     """Two convolutions of one tensor in a kernel, and two of their results added in another."""
     wide, narrow = x.conv(_weight(10, 3, 3, 3), pads=((1, 1), (1, 1))), x.conv(_weight(10, 3, 1, 1))
-    left, right = wide.relu().realize(), narrow.exp().realize()
+    left, right = wide.relu().in_memory(), narrow.exp().in_memory()
     total = left.conv(_weight(6, 10, 1, 1)) + right.conv(_weight(6, 10, 1, 1))
     return total * total.max((2, 3), keepdims=True) + total.sum((2, 3), keepdims=True)
 

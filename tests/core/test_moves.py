@@ -154,12 +154,12 @@ def several(inputs: Inputs) -> dict[str, Tensor]:
     """Kernels that write two or three buffers; two products in one sum."""
     x, y = inputs.new(floats(9, 12)), inputs.new(floats(9, 12)) * 2.0
     weights = [Tensor.weight("", floats(12, 10) + n) for n in range(3)]
-    sums, differences = (x + y).realize(), (x - y).realize()
+    sums, differences = (x + y).in_memory(), (x - y).in_memory()
     return {
         "sum": sums,
         "difference": differences,
-        "one": (sums @ weights[0]).tanh().realize() @ weights[0].transpose(),
-        "two": (sums @ weights[1]).realize() @ weights[0].transpose(),
+        "one": (sums @ weights[0]).tanh().in_memory() @ weights[0].transpose(),
+        "two": (sums @ weights[1]).in_memory() @ weights[0].transpose(),
         "joint": differences @ weights[1] + sums @ weights[2],
         "most": x.max(1),
         "mean": x.mean(1),

@@ -27,17 +27,17 @@ X = Tensor.input("x", (32, 32), dt.float32)
 
 def _transposed(x: Tensor) -> Tensor:
     """An image that its second reader wants by columns."""
-    return (x @ WEIGHTS).realize().transpose().exp() + (x @ WEIGHTS).realize()
+    return (x @ WEIGHTS).in_memory().transpose().exp() + (x @ WEIGHTS).in_memory()
 
 
 def _chain(x: Tensor) -> Tensor:
     """A kernel before and after the one that refuses."""
-    return ((x @ WEIGHTS).relu() @ WEIGHTS).realize().transpose() @ WEIGHTS
+    return ((x @ WEIGHTS).relu() @ WEIGHTS).in_memory().transpose() @ WEIGHTS
 
 
 def _looped(x: Tensor) -> Tensor:
     """Inside a loop, whose iterations share their kernels."""
-    (y,) = Tensor.loop([x], lambda c: [(c @ WEIGHTS).realize().transpose().tanh()], trips=3)
+    (y,) = Tensor.loop([x], lambda c: [(c @ WEIGHTS).in_memory().transpose().tanh()], trips=3)
     return y @ WEIGHTS
 
 

@@ -20,7 +20,7 @@ def _floats(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
 
 def _excited(inputs: Inputs, columns: int = 8, axis: int = 1, batch: int = 1) -> Outputs:
     """An image scaled along an axis, by what is computed of it, and its convolution."""
-    x = inputs.new(_floats(batch, 16, 10, 16)).exp().realize()
+    x = inputs.new(_floats(batch, 16, 10, 16)).exp().in_memory()
     others = tuple(a for a in range(1, 4) if a != axis)
     scale = x.mean(others, keepdims=True).sigmoid()
     weight = Tensor.weight("w", _floats(columns, 16, 1, 1))

@@ -103,7 +103,7 @@ def test_long_products_of_few_outputs_stay_beside_each_other() -> None:
 def test_what_reads_the_first_is_not_joined(target: str) -> None:
     def build(inputs: Inputs) -> Outputs:
         x = inputs.new(_floats(4, 6))
-        first = x.exp().realize()
+        first = x.exp().in_memory()
         return {"first": first, "second": first + x}
 
     assert [len(launch.written) for launch in _compiled(build, target).launches] == [1, 1]
@@ -114,7 +114,7 @@ def test_what_reads_more_is_not_joined(target: str) -> None:
 
     def build(inputs: Inputs) -> Outputs:
         x = inputs.new(_floats(4, 6))
-        sums = x.sum(1, keepdims=True).realize()
+        sums = x.sum(1, keepdims=True).in_memory()
         return {"first": x.exp(), "second": x * sums.expand((4, 6)), "sums": sums}
 
     launches = _compiled(build, target).launches

@@ -39,7 +39,7 @@ TABLE_BYTES = 48
 
 def elementwise(inputs: Inputs) -> dict[str, Tensor]:
     x, y = (inputs.new(np.zeros((64, 128), np.float32)) for _ in range(2))
-    return {"y": (x * 2.0 + y).relu().realize() + x.tanh() * y.exp() + x.sin()}
+    return {"y": (x * 2.0 + y).relu().in_memory() + x.tanh() * y.exp() + x.sin()}
 
 
 def winograd(inputs: Inputs) -> dict[str, Tensor]:

@@ -132,9 +132,20 @@ def test_a_text_shows_what_is_known() -> None:
 
 def test_arguments_of_functions_have_no_values() -> None:
     x = Tensor.input("x", (3,), dt.float32)
-    for use in (x.numpy, (x + 1.0).tolist, x.sum().item, lambda: bool(x.sum() > 0), x.realize):
+    for use in (x.numpy, (x + 1.0).tolist, x.sum().item, lambda: bool(x.sum() > 0), x.__array__):
         with pytest.raises(TraceError, match=r"(?s)x, at .*test_eager.py:\d+"):
             use()
+
+
+def test_a_loop_is_found_again(built: list[Any]) -> None:
+    def looped(x: Tensor) -> Tensor:
+        return Tensor.loop([x], lambda c: [c * 2.0 + 1.0], trips=3)[0]
+
+    x = Tensor(numbers(3)).realize()
+    np.testing.assert_array_equal(looped(x).numpy(), numbers(3) * 8 + 7)
+    before = len(built)
+    np.testing.assert_array_equal(looped(x).numpy(), numbers(3) * 8 + 7)
+    assert len(built) == before
 
 
 def test_one_computation_is_on_one_device() -> None:

@@ -109,7 +109,7 @@ BUILD: dict[str, Build] = {
     "concat": lambda t, p: Tensor.concat(t, p),
     "assign": lambda t, p: t[0].assign(p, t[1]),
     "transform": lambda t, p: t[0].transform(p),
-    "realize": lambda t, p: t[0].realize(),
+    "realize": lambda t, p: t[0].in_memory(),
 }
 
 

@@ -122,7 +122,7 @@ def memory() -> Iterator[Case]:
     base[0, 1, 1] = updates[1, 0, 0] = 0.0
     yield Case("scatter mul of zeros", _scatter(ops.MUL), (base, updates))
     yield Case("transform", lambda a: a.transform([[1, 0, 2], [0, 0, 1]]), (_values(3, 3, 2),))
-    yield Case("realize", lambda a: a.realize() * a, (x,))
+    yield Case("in_memory", lambda a: a.in_memory() * a, (x,))
 
 
 def reductions() -> Iterator[Case]:

@@ -65,7 +65,7 @@ def test_kernels_of_little_work_are_compiled_without_optimization(
 
     def function(x: Tensor) -> Tensor:
         for weight in w:
-            x = (x @ Tensor.weight("w", weight)).realize()
+            x = (x @ Tensor.weight("w", weight)).in_memory()
         return x
 
     x = random.standard_normal((500, 8)).astype(np.float32)

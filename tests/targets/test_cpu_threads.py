@@ -210,9 +210,9 @@ def test_a_network_waits_only_where_it_must() -> None:
     weights = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
 
     def network(x: Tensor) -> dict[str, Tensor]:
-        parts = [(x @ Tensor.weight("w", w)).relu().realize() for w in weights]
+        parts = [(x @ Tensor.weight("w", w)).relu().in_memory() for w in weights]
         outputs = {f"part{number}": part for number, part in enumerate(parts)}
-        return {**outputs, "all": Tensor.concat(parts, 1).realize() @ Tensor.weight("v", last)}
+        return {**outputs, "all": Tensor.concat(parts, 1).in_memory() @ Tensor.weight("v", last)}
 
     last = generator.standard_normal((160, 64)).astype(np.float32)
     x = generator.standard_normal((256, 64)).astype(np.float32)

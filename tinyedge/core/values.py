@@ -9,8 +9,10 @@ from typing import Any, Protocol
 class Values(Protocol):
     """What gives tensors their values."""
 
-    def realize(self, tensors: Sequence[Any], device: Any = None) -> None:
-        """Compute tensors on a device; from then on they are leaves that hold values."""
+    def realize(self, tensors: Sequence[Any], device: Any = None) -> bool:
+        """Compute tensors on a device; from then on they are leaves that hold values. Whether they
+        could be: not what depends on an argument of a traced function.
+        """
         ...
 
     def array(self, tensor: Any) -> Any:

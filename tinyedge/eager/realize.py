@@ -1,7 +1,7 @@
 """Computing tensors when their values are wanted.
 
 What is compiled is the graph with its leaves as arguments, numbered in order: tensors of other
-values computed in the same way are one Program. It is found by identity, as equal nodes are one.
+values computed in the same way are one Program, found by the digests of what it computes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,29 @@ FOLDED = 1 << 16
 SHOWN_BYTES = 1 << 24  # of a tensor whose values a text shows
 
 
-def realize(tensors: Sequence[Tensor], device: Place | None = None) -> None:
+def realize(tensors: Sequence[Tensor], device: Place | None = None) -> bool:
     """Compute tensors on a device; they are leaves then.
 
-    Raises TraceError for what depends on an argument of a function that is traced, InputError for
-    tensors on several devices or donated ones, DeviceError.
+    False, and nothing is done, where one depends on an argument of a function that is traced.
+    Raises InputError for tensors on several devices or donated ones, DeviceError.
     """
     todo = [tensor for tensor in tensors if not _placed(tensor.node, device)]
-    if not todo:
-        return
     roots = tuple(dict.fromkeys(tensor.node for tensor in todo))
-    done = dict(zip(roots, compute(roots, device), strict=True))
+    if any(map(_unknown, leaves_of(toposort(roots)))):
+        return False
+    done = dict(zip(roots, compute(roots, device), strict=True)) if roots else {}
     for tensor in todo:
         tensor.node = done[tensor.node]
+    return True
+
+
+def leaves_of(order: Iterable[UOp]) -> list[UOp]:
+    """The leaves among nodes, those without values, too. What a loop carries is none."""
+    return [n for n in order if n.op is ops.BUFFER and n.arg.source.kind in ("input", "weight")]
+
+
+def _unknown(node: UOp) -> bool:
+    return node.arg.source.kind == "input" or tracing.hidden(node)
 
 
 def _placed(node: UOp, device: Place | None) -> bool:
@@ -62,9 +72,9 @@ def _placed(node: UOp, device: Place | None) -> bool:
 
 
 def compute(roots: Sequence[UOp], device: Place | None = None) -> list[UOp]:
-    """Leaves with the values of nodes."""
+    """Leaves with the values of nodes. Raises TraceError for what has none."""
     order = toposort(roots)
-    leaves = [node for node in order if node.op is ops.BUFFER]
+    leaves = leaves_of(order)
     check_known(leaves)
     place = device or place_of(leaves) or current()
     if not leaves and _small(order):
@@ -93,13 +103,14 @@ def _moved(node: UOp, place: Place) -> UOp:
 def _compiled(place: Place, arguments: Sequence[UOp], results: tuple[UOp, ...]) -> Any:
     """The computation for a device, compiled unless it is known."""
     kept = place.programs
-    found = kept.get(results)
+    key = tuple([node.digest for node in results])
+    found = kept.get(key)
     if found is None:
-        found = kept[results] = build(place, Computation(tuple(arguments), results))
+        found = kept[key] = build(place, Computation(tuple(arguments), results))
         while len(kept) > KEPT or (len(kept) > 1 and _taken(kept.values()) > KEPT_BYTES):
             kept.popitem(last=False)
     else:
-        kept.move_to_end(results)
+        kept.move_to_end(key)
     return found
 
 
@@ -110,9 +121,9 @@ def _taken(programs: Iterable[Any]) -> int:
 def check_known(leaves: Iterable[UOp]) -> None:
     """Raise TraceError for a leaf without values, InputError for one that was donated."""
     for node in leaves:
-        source = node.arg.source
-        if source.kind != "weight" or tracing.hidden(node):
-            raise tracing.unknown(source.name if source.kind != "weight" else "")
+        if _unknown(node):
+            source = node.arg.source
+            raise tracing.unknown(source.name if source.kind == "input" else "")
         held = held_by(node)
         if held is not None:
             held.check()
@@ -144,11 +155,11 @@ def _fold(roots: Sequence[UOp]) -> list[Array]:
 def array(tensor: Tensor) -> Array:
     """A tensor's values, a new array; of stored types of ml_dtypes' type where that is there."""
     node = tensor.node
+    if node.op is ops.CONST:
+        return dt.named(array_of(node), node.dtype)
     if not is_leaf(node):
-        if node.op is ops.CONST:
-            return dt.named(array_of(node), node.dtype)
-        realize([tensor])
-        node = tensor.node
+        (node,) = compute([node])
+        tensor.node = node
     check_known([node])
     found = array_of(node)
     return dt.named(found.copy() if held_by(node) is None else found, node.dtype)

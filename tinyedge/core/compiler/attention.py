@@ -329,7 +329,7 @@ def _scaled(scores: UOp, caps: Caps) -> UOp:
     assert sums is not None
     (left, a), (right, b) = map(_unscaled, sums.src[0].src)
     if caps.scalar_operands:
-        right = Tensor(_unrepeated(right)).realize().expand(right.shape).node
+        right = Tensor(_unrepeated(right)).in_memory().expand(right.shape).node
     plain = sums.replace((sums.src[0].replace((left, right)),))
     return substitute((scores,), {sums: (Tensor(plain) * (a * b)).node})[0]
 

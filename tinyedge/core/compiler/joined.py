@@ -197,7 +197,7 @@ class _Joined:
             last = last.src[_place(step)]
         found = sides(last)
         assert found is not None
-        whole = Tensor(self._whole(found[0].src[0])).realize()
+        whole = Tensor(self._whole(found[0].src[0])).in_memory()
         start = sum(each.columns for each in self.products[:number])
         key = [slice(None)] * len(whole.shape)
         key[self.axes[-1]] = slice(start, start + product.columns)

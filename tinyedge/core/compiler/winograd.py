@@ -253,13 +253,13 @@ def _transformed(found: _Convolution, choice: _Choice) -> Tensor:
     side, n = transform.side, transform.elements
     down, across = found.height // side, found.width // side
     tiles = Tensor(found.x).window(2, n, side).window(3, n, side)  # [N, C, down, across, n, n]
-    data = tiles.permute((4, 5, 0, 1, 2, 3)).transform(transform.data).realize()
+    data = tiles.permute((4, 5, 0, 1, 2, 3)).transform(transform.data).in_memory()
     left = data.reshape((n, n, found.batch, 1, found.channels, down, across))
     name = f"{found.weight.arg.source.name}.winograd{side}"
     filters = choice.filters.reshape((n, n, 1, found.filters, found.channels, 1, 1))
     right = Tensor.weight(name, filters)
     right = right.expand((n, n, found.batch, *right.shape[3:]))
-    products = (left * right).sum(4).realize()  # [n, n, N, M, down, across]
+    products = (left * right).sum(4).in_memory()  # [n, n, N, M, down, across]
     sums = products.transform(transform.products)
     shape = (found.batch, 1, found.filters, found.height, found.width)
     return sums.permute((2, 3, 4, 0, 5, 1)).reshape(shape)

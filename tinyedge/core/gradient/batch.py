@@ -282,7 +282,7 @@ def _reduce(batch: _Batched, node: UOp) -> Tensor:
 
 @_rule(ops.REALIZE)
 def _realize(batch: _Batched, node: UOp) -> Tensor:
-    return batch.operands(node)[0].realize()
+    return batch.operands(node)[0].in_memory()
 
 
 @_rule(ops.GATHER)

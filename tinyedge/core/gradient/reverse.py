@@ -258,7 +258,7 @@ def _keeping(info: LoopInfo, src: tuple[UOp, ...]) -> UOp:
     number = len(info.carried)
     first, nexts = src[:number], src[number:]
     start = [Tensor(0, dt.int32)]
-    start += [Tensor.full((info.bound, *v.shape), 0, v.dtype).realize() for v in info.carried]
+    start += [Tensor.full((info.bound, *v.shape), 0, v.dtype).in_memory() for v in info.carried]
     count, *stacks = more = Tensor.carried(start, number)
     after = [count + 1]
     after += [s.put(count, Tensor(v)) for s, v in zip(stacks, info.carried, strict=True)]

@@ -26,9 +26,10 @@ class Known(Reductions):
         """This tensor, computed now, once, and kept on a device.
 
         device: a `tinyedge.device`; default: the one that holds what it is computed from, else the
-        current one.
+        current one. In a traced function, where nothing is known, this is `in_memory`.
         """
-        values().realize([self], device)
+        if not values().realize([self], device):
+            return self.in_memory()
         return self
 
     @property

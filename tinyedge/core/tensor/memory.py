@@ -71,7 +71,7 @@ class Memory(Elementwise):
         while base.op is ops.ASSIGN:
             base = base.src[0]
         if base.op is ops.EMPTY:  # a concatenation's elements have one writer each
-            base = self.realize().node
+            base = self.in_memory().node
         else:
             base = self.node
         return type(self)(UOp(ops.ASSIGN, self.dtype, (base, value.node), spans))
@@ -208,7 +208,7 @@ class Memory(Elementwise):
             raise ValueError(f"transform by {rows}: {wrong}")
         return type(self)(node)
 
-    def realize(self) -> Self:
+    def in_memory(self) -> Self:
         """The same values, kept in memory: a boundary for fusion."""
         return type(self)(UOp(ops.REALIZE, self.dtype, (self.node,)))
 

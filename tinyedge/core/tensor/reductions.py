@@ -50,7 +50,7 @@ class Reductions(Memory):
         padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
         blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
         kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
-        result = blocks.realize().blocked_sum(-1)
+        result = blocks.in_memory().blocked_sum(-1)
         return result.reshape(kept) if keepdims else result
 
     def prod(self, axes: Axes = None, keepdims: bool = False) -> Self:

@@ -86,7 +86,7 @@ def _falling(a: T, b: T) -> T:
 
 def stored(x: T) -> T:
     """In memory, in row-major order."""
-    return x.reshape((x.size,)).realize().reshape(x.shape)
+    return x.reshape((x.size,)).in_memory().reshape(x.shape)
 
 
 def _ranked(keys: T, length: Size, span: int, keep: int, in_order: InOrder[T]) -> T:

@@ -62,7 +62,7 @@ class DynamicSizes:
 
     def _added(self, label: str, count: Tensor, greatest: int, bounded: bool) -> Size:
         exact = count.reshape(()).cast(dt.int64)
-        kept = exact.maximum(0).minimum(greatest).cast(dt.int32).realize()
+        kept = exact.maximum(0).minimum(greatest).cast(dt.int32).in_memory()
         for name, (_, other) in self.made.items():
             if other.node is kept.node:
                 return symbol(name, 0, greatest)

@@ -130,7 +130,7 @@ def _in_two(node: UOp, blocks: int) -> UOp:
     lead, tail = whole.shape[:axis], whole.shape[axis + 1 :]
     parts = _between(whole, axis, 0, blocks * length).reshape((*lead, blocks, length, *tail))
     inner = [a + (a >= axis) for a in axes]
-    partial = Tensor(_reduce(parts, node, inner)).realize()
+    partial = Tensor(_reduce(parts, node, inner)).in_memory()
     left = axis - sum(a < axis for a in axes)  # where the blocks are among what is not reduced
     result = _reduce(partial, node, [left])
     if blocks * length < count:

@@ -46,8 +46,8 @@ class _Flags:
         rest = blocks * WORD - length
         each = mask.pad([(0, 0), (0, rest)]).reshape((lines, blocks, WORD))
         bits = Tensor(1 << np.arange(WORD, dtype=np.uint64), dt.uint32)
-        words = each.where(bits, 0).sum(-1).realize()
-        return _Flags(words, cumulative_sum(_ones(words), 1).realize())
+        words = each.where(bits, 0).sum(-1).in_memory()
+        return _Flags(words, cumulative_sum(_ones(words), 1).in_memory())
 
     @property
     def count(self) -> Tensor:
@@ -70,7 +70,7 @@ class _Flags:
             more = block + (1 << half)
             before = (more <= total) & (running.gather(0, start + more - 1) <= number)
             block = before.where(more, block)
-        block = block.realize()
+        block = block.in_memory()
         there = (block < total) & (number >= 0)
         earlier = (block > 0).where(running.gather(0, start + block - 1), 0)
         left, word = number - earlier, words.gather(0, start + block)
@@ -83,7 +83,7 @@ class _Flags:
             word = beyond.where(word >> Tensor(half, dt.uint32), word)
             place = beyond.where(place + half, place)
             half //= 2
-        return there.where(place, -1).realize()
+        return there.where(place, -1).in_memory()
 
 
 def _ones(word: Tensor) -> Tensor:
@@ -138,12 +138,12 @@ def unique(x: Tensor, axis: int | None, bound: int, *, ascending: bool = True) -
     rest = [a for a in range(source.ndim) if a != along]
     length = source.shape[along]
     table = source.permute([along, *rest]).reshape((length, product(source.shape[a] for a in rest)))
-    order = _sorted_rows(table).realize()
+    order = _sorted_rows(table).in_memory()
     lines = table.gather(0, order)
     changed = ~same(lines, lines.pad([(1, -1), (0, 0)]))
     begins = (changed.cast(dt.int32).sum(1) > 0) | Tensor.arange(length).eq(0)
     group = cumulative_sum(begins.cast(dt.int32), 0) - 1
-    inverse = group.gather(0, order_of(order)).realize()
+    inverse = group.gather(0, order_of(order)).in_memory()
     starts, count = true_places(begins, maximum(length) if not ascending else bound + 1)
     ends = starts.pad([(-1, 1)])
     last = Tensor.arange(starts.shape[0]) >= count - 1
@@ -251,7 +251,7 @@ def non_max_suppression(
     room = rounds * BATCH
     listed = chosen.permute((2, 3, 0, 1)).reshape((product((number, classes)), room))
     listed = (Tensor.arange(room).cast(limit.dtype) < limit).where(listed, -1)
-    listed = listed.reshape((listed.size,)).realize()
+    listed = listed.reshape((listed.size,)).in_memory()
     places, found = true_places(listed >= 0, bound)
     line = places.maximum(0) // room
     each = Tensor.from_size(classes, dt.int32)
@@ -294,10 +294,10 @@ class _Candidates:
             places = []
             for _ in range(BATCH):
                 places.append(place)
-                picked = flat.gather(1, start + place).realize().unsqueeze(-1)  # [5, B, C, 1]
+                picked = flat.gather(1, start + place).in_memory().unsqueeze(-1)  # [5, B, C, 1]
                 over = _overlaps(picked, self.corners, overlap)
-                alive = (alive & ~over & candidate.ne(place.unsqueeze(-1))).realize()
-                place = best(alive).realize()
+                alive = (alive & ~over & candidate.ne(place.unsqueeze(-1))).in_memory()
+                place = best(alive).in_memory()
             row = Tensor.full((BATCH, number, classes), 0, dt.int32)
             for step, selected in enumerate(places):
                 own = Tensor.arange(BATCH).eq(step).reshape((BATCH, 1, 1))
@@ -309,7 +309,7 @@ class _Candidates:
 
         rounds = chosen.shape[0]
         assert isinstance(rounds, int)
-        alive = self.alive.realize()
+        alive = self.alive.in_memory()
         first = [Tensor(True, dt.bool_), Tensor(0, dt.int32), best(alive), alive, chosen]
         found = Tensor.loop(first, several, bound=rounds)[-1]
         there = (found >= 0) & (found < total)
@@ -326,15 +326,15 @@ def _best(scores: Tensor, alive: Tensor, size: int) -> Tensor:
     The score to begin at is sought between the least and the greatest one: candidates above several
     evenly spaced scores are counted, then above others between the two that are nearest.
     """
-    low = alive.where(scores, np.inf).min(1, keepdims=True).realize()
-    high = alive.where(scores, -np.inf).max(1, keepdims=True).realize()
+    low = alive.where(scores, np.inf).min(1, keepdims=True).in_memory()
+    high = alive.where(scores, -np.inf).max(1, keepdims=True).in_memory()
     at = Tensor.arange(CUTS + 1)
     part = at.cast(scores.dtype) / CUTS
     for _ in range(3):
-        cuts = (low + (high - low) * part).realize()  # [L, CUTS + 1]
+        cuts = (low + (high - low) * part).in_memory()  # [L, CUTS + 1]
         above = alive.unsqueeze(1) & (scores.unsqueeze(1) >= cuts.unsqueeze(2))
         few = above.cast(dt.int32).sum(2) <= size
-        first = few.where(at, CUTS).min(1, keepdims=True).realize()
+        first = few.where(at, CUTS).min(1, keepdims=True).in_memory()
         low = at.eq(first - 1).where(cuts, 0).sum(1, keepdims=True)
         high = at.eq(first).where(cuts, 0).sum(1, keepdims=True)
     kept = alive & (scores >= high)

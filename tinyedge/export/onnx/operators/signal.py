@@ -49,7 +49,7 @@ def _open_waves(rows: Size, columns: Size, length: Size, x: Tensor) -> tuple[Ten
     cosine, sine = angle.cos(), angle.sin()
     across, along = swapped.where(-sine, cosine), swapped.where(cosine, sine)
     across, along = turned.where(-across, across), turned.where(-along, along)
-    return across.cast(x.dtype).realize(), along.cast(x.dtype).realize()
+    return across.cast(x.dtype).in_memory(), along.cast(x.dtype).in_memory()
 
 
 def _transform(
