@@ -1,6 +1,6 @@
-// Writes src/tinyedge.js and src/diagnostics.js, the form of the runtime that bundles carry: the modules of src/runtime/
-// in one file, and one that it fetches when asked for, without comments and long local names. Their first lines name the
-// hash of all sources, by which a test without node sees that they are fresh.
+// Writes src/tinyedge.js and the files that it fetches, the form of the runtime that bundles carry: the modules of
+// src/runtime/, most of them in one file, without comments and long local names. Their first lines name the hash of all
+// sources, by which a test without node sees that they are fresh.
 
 import {createHash} from "node:crypto";
 import {readFileSync, writeFileSync} from "node:fs";
@@ -16,7 +16,6 @@ const MODULES = [
   "fetch",
   "device",
   "given",
-  "golden",
   "memory",
   "pipelines",
   "replay",
@@ -25,12 +24,17 @@ const MODULES = [
   "model",
 ];
 
+// What it fetches: files of their own.
+const FILES = ["network", "diagnostics"];
+
 const folder = new URL("./", import.meta.url);
-const texts = [...MODULES, "tinyedge", "diagnostics"].map((name) =>
-  readFileSync(new URL(`src/runtime/${name}.js`, folder), "utf8"),
-);
-const hash = createHash("sha256").update(texts.join("")).digest("hex").slice(0, 16);
-const diagnostics = texts.pop();
+const read = (name) => readFileSync(new URL(`src/runtime/${name}.js`, folder), "utf8");
+const texts = [...MODULES, "tinyedge"].map(read),
+  beside = FILES.map(read);
+const hash = createHash("sha256")
+  .update([...texts, ...beside].join(""))
+  .digest("hex")
+  .slice(0, 16);
 const whole = texts
   .map((text) =>
     text.replace(/^import [^;]*;$/gm, "").replace(/^export (?=async|class|const|function)/gm, ""),
@@ -38,7 +42,7 @@ const whole = texts
   .join("\n")
   .replace(/^export \{.*;$/gm, "");
 
-// Both files get what they share under the same short names.
+// All files get what they share under the same short names.
 const nameCache = {};
 
 async function write(name, text) {
@@ -50,7 +54,7 @@ async function write(name, text) {
     mangle: {
       properties: {
         regex:
-          /^(base|bridge|cause|check|chosen|core|describe|encoder|enqueue|fail|fetchFile|generated|given|group|grouped|kept|key|layouts|owns|parsed|pass|pipeline|pipelined|plan|pool|ranges|readback|reads|replay|restore|sizeTable|sizes|space|stage|stored|theirs|to|writes|written)$/,
+          /^(answer|arrayOf|base|bridge|cause|check|chosen|core|describe|encoder|enqueue|entryOf|evaluateAll|fail|fetchFile|given|group|grouped|kept|key|most|network|layouts|owns|parsed|pass|passing|pipeline|pipelined|plan|pool|ranges|readback|reads|received|request|replay|restore|sizeTable|sizes|source|space|stage|stored|theirs|to|tries|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.
@@ -67,4 +71,4 @@ async function write(name, text) {
 }
 
 await write("tinyedge.js", `${whole}\nexport {TinyedgeError, load};\n`);
-await write("diagnostics.js", diagnostics);
+for (const [i, name] of FILES.entries()) await write(`${name}.js`, beside[i]);

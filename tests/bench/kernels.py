@@ -31,7 +31,7 @@ _BLANK = {"blank.html": ("text/html; charset=utf-8", "<!doctype html><title>kern
 _LOAD = """async () => {
   const {load} = await import("/tinyedge.js");
   globalThis.model = await load("/");
-  globalThis.inputs = model.example();
+  globalThis.inputs = await model.example();
   await model.run(inputs);
   return model.stats;
 }"""

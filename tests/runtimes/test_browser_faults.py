@@ -1,21 +1,13 @@
-"""What goes wrong in a page, and what the runtime says of it: buffers, servers, options, leaks."""
+"""What goes wrong in a page, and what the runtime says of it: buffers, options, leaks."""
 
 from __future__ import annotations
 
-import shutil
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 
-from tests.runtimes.test_browser_life import SETUP
+from tests.runtimes.site import Site, evaluate
 from tests.targets import programs
 from tinyedge.export.package.package import write_bundle
 from tinyedge.export.package.web import runtime_files
@@ -24,101 +16,6 @@ from tinyedge.export.verify.browser import Browser
 pytestmark = pytest.mark.browser
 
 TARGET = "webgpu"
-
-FAULTS = """
-const errorOf = async (work) => {
-  try { await work(); return {id: "none"}; }
-  catch ({id, name, message, subject, because, next}) {
-    return {id: id ?? name, text: message, subject, because, next};
-  }
-};
-const openDevice = async () => (await navigator.gpu.requestAdapter()).requestDevice();
-const {STORAGE, COPY_SRC, COPY_DST, MAP_WRITE} = GPUBufferUsage;
-const buffer = (device, usage = STORAGE | COPY_SRC | COPY_DST, more = {}) =>
-  device.createBuffer({label: "a caller's", size: 256, usage, ...more});
-const x = new Float32Array(64).fill(1);
-"""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("faults")
-    for name in ("addition", "counter", "repeat", "several", "symbolic"):
-        program = getattr(programs, name)(TARGET)
-        write_bundle(program, root / name, extras=runtime_files(program))
-    return root
-
-
-@dataclass
-class Site:
-    """A web server of a folder whose answers a test may change: caching, statuses, a login."""
-
-    folder: Path
-    headers: dict[str, str] = field(default_factory=dict)
-    statuses: dict[str, int] = field(default_factory=dict)
-    query: str = ""
-    missing: str = ""
-    asked: Counter[str] = field(default_factory=Counter)
-    url: str = ""
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        path = self.folder / parts.path.lstrip("/")
-        self.asked[path.name] += 1
-        content, status = b"", self.statuses.get(path.name, 200)
-        if self.query and path.parent != self.folder and parts.query != self.query:
-            status = 403
-        elif parts.path == "/":
-            content = b"<!doctype html><title>faults</title>"
-        elif status == 200 and path.is_file():
-            content = path.read_bytes()
-        elif status == 200:
-            content, status = self.missing.encode(), 200 if self.missing else 404
-        handler.send_response(status)
-        script = {".js": "text/javascript", ".html": "text/html"}.get(path.suffix)
-        handler.send_header("Content-Type", script or ("" if path.suffix else "text/html"))
-        handler.send_header("Content-Length", str(len(content)))
-        handler.send_header("Cache-Control", self.headers.get(path.suffix, "no-store"))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-
-@pytest.fixture
-def site(tmp_path: Path, folder: Path) -> Iterator[Site]:
-    shutil.copytree(folder, tmp_path / "site")
-    for name in ("tinyedge.js", "diagnostics.js"):
-        shutil.copy(folder / "addition" / name, tmp_path / "site")
-    site = Site(tmp_path / "site")
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            site.answer(self)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    site.url = f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield site
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-def page(browser: Browser, site: Site) -> Iterator[Any]:
-    context = browser.chromium.new_context()
-    opened = context.new_page()
-    opened.goto(site.url)
-    yield opened
-    context.close()
-
-
-def evaluate(page: Any, body: str) -> Any:
-    return page.evaluate("async () => {" + SETUP + FAULTS + body + "}")
-
 
 # ---- GPU buffers
 
@@ -255,81 +152,6 @@ def test_places_in_a_buffer(page: Any) -> None:
     assert got == ["run.shape"] * 7 + ["run.dtype"] * 4
 
 
-# ---- servers and caches
-
-
-def deploy(site: Site, offset: float) -> None:
-    """The addition with `offset` more, in the place of what is there."""
-    program = programs.addition(TARGET)
-    weight = programs.constant("w", np.arange(256) + offset)
-    extras = runtime_files(program)
-    write_bundle(replace(program, weights=(weight,)), site.folder / "addition", extras=extras)
-
-
-def test_a_cached_file_of_another_version(page: Any, site: Site) -> None:
-    """Deployed anew in place, while caches keep the files, but not the manifest, for a day."""
-    site.headers = {".bin": "max-age=86400", ".wgsl": "max-age=86400", ".json": "no-cache"}
-    script = """
-        const steps = [];
-        const model = await load("/addition/", {onProgress: (p) => steps.push(p)});
-        const {loaded, total} = steps.at(-1);
-        return [(await model.run(add(1, 2))).c.data[1], loaded === total, steps.length > 2];
-        """
-    assert evaluate(page, script) == [4, True, True]
-    deploy(site, 10)
-    site.asked.clear()
-    assert evaluate(page, script) == [14, True, True]
-    assert site.asked == {"manifest.json": 1, "weights-00000.bin": 1}, "what fits stays cached"
-
-
-@pytest.mark.parametrize("change", ["bit", "short", "long"])
-def test_a_damaged_file_is_asked_for_once_more(page: Any, site: Site, change: str) -> None:
-    path = site.folder / "addition" / "weights-00000.bin"
-    content = bytearray(path.read_bytes())
-    content[5] ^= 1
-    path.write_bytes({"bit": content, "short": content[:-4], "long": content + b"more"}[change])
-    got = evaluate(page, 'return (await errorOf(() => load("/addition/"))).id')
-    assert got == ("bundle.file.hash" if change == "bit" else "bundle.file.size")
-    assert site.asked["weights-00000.bin"] == 2
-
-
-@pytest.mark.parametrize("address", ["addition/?", "addition?", "addition/manifest.json?"])
-def test_a_query_goes_with_every_file(page: Any, site: Site, address: str) -> None:
-    site.query = "token=a%2Fb&more=1"
-    got = evaluate(
-        page,
-        f"""
-        const model = await load("/{address}{site.query}");
-        return [
-          (await model.run(add(1, 2))).c.data[1],
-          (await errorOf(() => load("/addition/?token=other"))).id,
-        ];
-        """,
-    )
-    assert got == [4, "load.http"]
-
-
-def test_answers_that_are_no_files(page: Any, site: Site) -> None:
-    """Statuses, with whether trying again helps; a page of HTML in place of a file."""
-    faults = {}
-    for name in ("manifest.json", "weights-00000.bin"):
-        for status in (401, 403, 404, 408, 410, 425, 429, 500, 503):
-            site.statuses = {name: status}
-            faults[name, status] = evaluate(page, 'return errorOf(() => load("/addition/"))')
-    for (name, status), fault in faults.items():
-        missing = "bundle.manifest.missing" if name == "manifest.json" else "bundle.file.missing"
-        assert fault["id"] == (missing if status == 404 else "load.http")
-        assert str(status) in fault["because"] and fault["subject"] == name
-        again = "try again" in fault["next"]
-        assert again == (status in (408, 425, 429, 500, 503)), (status, fault["next"])
-    site.statuses = {}
-    site.missing = "\n<!DOCTYPE html><html><title>An app</title>" + 2000 * "<p>more</p>"
-    (site.folder / "addition" / "weights-00000.bin").unlink()
-    for folder, id in (("nowhere", "bundle.manifest.missing"), ("addition", "bundle.file.missing")):
-        fault = evaluate(page, f'return errorOf(() => load("/{folder}/"))')
-        assert fault["id"] == id and "HTML" in fault["because"]
-
-
 # ---- options and values
 
 
@@ -339,7 +161,8 @@ def test_options_that_do_not_exist(page: Any) -> None:
         """
         const model = await load("/addition/"), state = await load("/counter/"), inputs = add(1, 2);
         const {signal} = new AbortController(), faults = [];
-        for (const options of [{signal}, {keeps: true}, "keep", {keep: ["typo"]}, {keep: "half"},
+        for (const options of [{signals: signal}, {signal: {}}, {keeps: true}, "keep",
+                               {keep: ["typo"]}, {keep: "half"},
                                {keep: false}, {keep: [1]}, {keep: null}, {keep: {half: true}}])
           faults.push(await errorOf(() => model.run(inputs, options)));
         for (const work of [
@@ -360,13 +183,13 @@ def test_options_that_do_not_exist(page: Any) -> None:
     )
     ids = [fault["id"] for fault in got["faults"]]
     assert ids == [
-        *["run.option"] * 9,
+        *["run.option"] * 10,
         *["run.option", "run.option", "run.option", "load.option"],
         *["run.state", "run.state", "run.state", "run.dtype", "run.dtype", "run.state"],
         *["run.entry", "run.shape", "load.option", "load.option"],
     ]
-    assert "entry,symbols,keep" in got["faults"][0]["next"]
-    assert "c,half" in got["faults"][3]["next"]
+    assert "entry,symbols,keep,signal" in got["faults"][0]["next"]
+    assert "c,half" in got["faults"][4]["next"]
     assert got["one"] == [True, 131] and got["none"] == 4
 
 

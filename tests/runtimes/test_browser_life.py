@@ -333,6 +333,33 @@ def test_abort(page: Any) -> None:
     assert got == [["AbortError", "AbortError"], 4]
 
 
+def test_abort_of_runs(page: Any) -> None:
+    """What waits is left out, what the device has is computed; nothing stays with the signal."""
+    got = evaluate(
+        page,
+        """
+        const model = await load("/counter/"), x = new Float32Array(64).fill(1), ids = [];
+        const aborted = {signal: AbortSignal.abort()};
+        ids.push(await idOf(model.run({x}, aborted)));
+        const stop = new AbortController(), {signal} = stop;
+        let listeners = 0;
+        for (const [name, more] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+          const was = signal[name];
+          signal[name] = (...given) => { listeners += more; return was.apply(signal, given); };
+        }
+        await Promise.all([model.run({x}), model.run({x}, {signal})]);
+        const runs = [1, 2, 3, 4].map((n) => idOf(model.run({x}, n % 2 ? undefined : {signal})));
+        for (let i = 0; i < 99; i++) await null;  // until two of them are in flight
+        stop.abort();
+        ids.push(...(await Promise.all(runs)));
+        const last = await model.run({x});
+        return [ids, last.total.data[0], listeners];
+        """,
+    )
+    # The second of the four was in flight already, the fourth waited.
+    assert got == [["AbortError", "", "AbortError", "", "AbortError"], 10 + 2 + 3 + 1, 0]
+
+
 def test_files_that_fail(browser: Browser, page: Any) -> None:
     def interrupted(route: Any) -> None:
         route.abort()
@@ -341,7 +368,8 @@ def test_files_that_fail(browser: Browser, page: Any) -> None:
     ids = evaluate(
         page,
         """
-        const ids = [];
+        const ids = [], later = setTimeout;
+        globalThis.setTimeout = (work, ms) => later(work, ms / 50);
         for (const url of ["/corrupted/", "/missing/", "/nowhere/", "/addition/"]) {
           ids.push(await idOf(load(url)));
         }

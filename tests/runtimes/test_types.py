@@ -37,7 +37,8 @@ def test_arrays_errors_and_goldens(browser: Browser, bundle: Path) -> None:
         got = page.evaluate(
             """async () => {
               const {load} = await import("/tinyedge.js"), model = await load("/");
-              const inputs = model.example(), idOf = (p) => p.then(() => "", (error) => error.id);
+              const idOf = (promise) => promise.then(() => "", (error) => error.id);
+              const inputs = await model.example();
               const out = await model.run(inputs), report = await model.verify();
               return {
                 dtypes: model.inputs.map(({dtype}) => dtype),

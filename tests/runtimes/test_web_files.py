@@ -15,7 +15,7 @@ import pytest
 
 from tests.targets import programs
 from tinyedge.export.package.package import write_bundle
-from tinyedge.export.package.web import runtime_files, types, web_file
+from tinyedge.export.package.web import MODULES, runtime_files, types, web_file
 from tinyedge.export.verify.browser import Browser
 
 WEB = Path(__file__).resolve().parents[2] / "web"
@@ -26,11 +26,14 @@ def test_the_shipped_runtime_is_small_and_fresh() -> None:
     shipped = web_file("src/tinyedge.js").read_bytes()
     assert len(gzip.compress(shipped, 9)) <= 12 * 1024
     modules = re.findall(r'"(\w+)"', (WEB / "build.js").read_text().partition("MODULES = ")[2])
-    names = [*modules[: modules.index("model") + 1], "tinyedge", "diagnostics"]
+    beside = [name.removesuffix(".js") for name in MODULES]
+    names = [*modules[: modules.index("model") + 1], "tinyedge", *beside]
     files = [WEB / "src" / "runtime" / f"{name}.js" for name in names]
     assert sorted(files) == sorted((WEB / "src" / "runtime").iterdir())
     source = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    for text in (shipped, web_file("src/diagnostics.js").read_bytes()):
+    parts = [web_file(f"src/{name}").read_bytes() for name in MODULES]
+    assert sum(len(gzip.compress(part, 9)) for part in parts) <= 8 * 1024
+    for text in (shipped, *parts):
         first = text.split(b"\n")[0].decode()
         assert first.endswith(source[:16]), "run `npm run build` in web/"
         assert b"eval(" not in text and b"Function(" not in text
@@ -108,8 +111,8 @@ def test_sources_are_typed_and_built(tmp_path: Path) -> None:
         copy(source, tmp_path / name)
     (tmp_path / "node_modules").symlink_to(WEB / "node_modules")
     subprocess.run(["node", "build.js"], cwd=tmp_path, check=True)
-    for name in ("src/tinyedge.js", "src/diagnostics.js"):
-        assert (tmp_path / name).read_bytes() == (WEB / name).read_bytes()
+    for name in ("tinyedge.js", *MODULES):
+        assert (tmp_path / "src" / name).read_bytes() == (WEB / "src" / name).read_bytes()
 
 
 @pytest.mark.browser

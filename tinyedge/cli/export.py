@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -212,6 +213,7 @@ def command(
 
     manifest = read_manifest(place)
     facts: dict[str, Any] = {**summary(manifest, place), "variants": variants_of(place)}
+    facts["integrity"] = hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest()
     if as_json:
         say_json({"bundle": str(place), **facts, "seconds": progress.times})
         return 0
@@ -225,6 +227,7 @@ def command(
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     print_variants(facts["variants"])
+    say(f"SHA-256 of manifest.json: {facts['integrity']}")
     return 0
 
 

@@ -137,10 +137,10 @@ async function readNpy(file) {
 /** How each input of the entry gets its values: name -> function of the generated example. */
 let sources = new Map();
 
-function showInputs() {
-  sources = new Map();
-  const example = model.example({entry: chosenEntry(), symbols: chosenSizes()}),
+async function showInputs() {
+  const example = await model.example({entry: chosenEntry(), symbols: chosenSizes()}),
     entry = model.manifest.entries.find(({name}) => name === chosenEntry());
+  sources = new Map();
   at("inputs").replaceChildren(
     ...entry.inputs.map((number) => {
       const port = model.inputs[number],
@@ -214,7 +214,7 @@ function showSettings() {
 }
 
 async function givenInputs() {
-  const example = model.example({entry: chosenEntry(), symbols: chosenSizes()}),
+  const example = await model.example({entry: chosenEntry(), symbols: chosenSizes()}),
     inputs = [];
   for (const [name, source] of sources) inputs.push([name, await source(example[name])]);
   return Object.fromEntries(inputs);
@@ -421,7 +421,7 @@ attempt("Loading", async () => {
   at("profile").hidden = !model.device.features.has("timestamp-query");
   at("reset").hidden = at("kept").hidden = !model.states.length;
   showSettings();
-  showInputs();
+  await showInputs();
   await showStates();
   at("main").hidden = false;
   at("form").addEventListener("submit", (event) => {

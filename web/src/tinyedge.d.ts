@@ -90,6 +90,10 @@ export interface LoadOptions {
   device?: GPUDevice;
   /** Limits to ask for beyond those that the model needs, for a device it opens. */
   limits?: Record<string, number>;
+  /** Fetches the files in place of the global `fetch`: to add headers, or to take them from elsewhere. */
+  fetch?: (url: URL, init: RequestInit) => Promise<Response>;
+  /** The SHA-256 of manifest.json in lower case hex, as the export prints it. Another manifest is refused; it has all other hashes. */
+  integrity?: string;
 }
 
 export interface RunOptions {
@@ -99,6 +103,11 @@ export interface RunOptions {
   symbols?: Record<string, number>;
   /** Outputs to leave on the GPU: names, or true for all. */
   keep?: readonly string[] | true;
+  /**
+   * Aborting makes `run` reject with the signal's reason. A run that still waits for those before it is then left out; one
+   * that the device has got is computed all the same, states too.
+   */
+  signal?: AbortSignal;
 }
 
 export interface VerifyReport {
@@ -137,18 +146,18 @@ export interface Model {
   }>;
   /** Runs the model once, which updates its states. Runs asked for while another is going on happen in order, two in flight. */
   run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
-  /** Generated inputs, the same everywhere for the same seed. */
+  /** Generated inputs, the same everywhere for the same seed; made by `diagnostics.js`. */
   example(options?: {
     entry?: EntryName;
     seed?: number;
     symbols?: Record<string, number>;
-  }): Record<string, {data: Values; shape: number[]}>;
+  }): Promise<Record<string, {data: Values; shape: number[]}>>;
   /** Runs the bundle's goldens and compares. States are reset before and after. */
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
   profile(
     inputs?: Inputs | null,
-    options?: Omit<RunOptions, "keep">,
+    options?: Omit<RunOptions, "keep" | "signal">,
   ): Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
   /** States back to their initial values, after the runs already asked for; so do the next two. */
   reset(): Promise<void>;

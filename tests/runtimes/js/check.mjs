@@ -24,7 +24,7 @@ if (!globalThis.Deno) {
 
 const model = await load(url),
   {device} = model,
-  inputs = model.example(),
+  inputs = await model.example(),
   [name] = Object.keys(inputs);
 seen.report = await model.verify();
 const buffer = (usage, on = device) => on.createBuffer({size: 4096, usage}),

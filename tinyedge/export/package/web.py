@@ -14,7 +14,9 @@ from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program.program import Port, Program, State
 
-FILES = ("tinyedge.js", "diagnostics.js", "index.html", "page.js", "page.css")
+# What tinyedge.js fetches beside it.
+MODULES = ("network.js", "diagnostics.js")
+FILES = ("tinyedge.js", *MODULES, "index.html", "page.js", "page.css")
 
 # Where the types name what the model takes, gives and keeps.
 BEGIN, END = "// <model>\n", "// </model>\n"

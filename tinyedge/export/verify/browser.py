@@ -22,7 +22,7 @@ import numpy as np
 from tinyedge.core.dtype import codes
 from tinyedge.core.errors import DeviceError, TinyedgeError
 from tinyedge.export.bundle.dtypes import held
-from tinyedge.export.package.web import web_file
+from tinyedge.export.package.web import MODULES, web_file
 from tinyedge.serve import Server
 
 FLAGS = (
@@ -141,8 +141,9 @@ class Browser:
         """
         served = {**_PAGES, **(pages or {})}
         if "tinyedge.js" in served:
-            text = web_file("src/diagnostics.js").read_text(encoding="utf-8")
-            served["diagnostics.js"] = ("text/javascript; charset=utf-8", text)
+            for name in MODULES:
+                text = web_file(f"src/{name}").read_text(encoding="utf-8")
+                served[name] = ("text/javascript; charset=utf-8", text)
         with Server(folder, pages=served) as server:
             context = self.chromium.new_context()
             try:

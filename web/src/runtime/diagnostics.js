@@ -1,4 +1,66 @@
-// What checks and measures a model: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
+// What tries, checks and measures a model: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
+
+const isFloat = (dtype) => dtype.startsWith("float");
+const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+
+/** The 32-bit finalizer of MurmurHash3. */
+function mix(x) {
+  x = (x + 0x9e3779b9) | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+
+/** Fills an input of a golden case: bundle.md has the formulas. */
+function generate(data, dtype, start, {min, max}) {
+  const big = dtype.endsWith("int64"),
+    bits = dtype === "float16" ? 11 : 24,
+    span = max - min;
+  for (let e = 0; e < data.length; e++) {
+    const h = mix(start + e);
+    const value = isFloat(dtype)
+      ? min + ((h >>> (32 - bits)) * span) / 2 ** bits
+      : min + (h % (span + 1));
+    data[e] = big ? BigInt(value) : value;
+  }
+  return data;
+}
+
+/** The inputs of a golden's step: generated in its ranges, else in those usual for their types. */
+function generated(model, golden, step) {
+  const m = model.core.parsed,
+    {inputs} = model.evaluateAll(m, golden.symbols, "run.shape"),
+    first = mix(mix(golden.seed) + step);
+  return Object.fromEntries(
+    m.entries[golden.entry].inputs.map((i, n) => {
+      const {name, dtype} = m.inputs[i],
+        shape = inputs[i],
+        range = golden.inputs[n],
+        usual = isFloat(dtype) ? {min: -1, max: 1} : {min: 0, max: dtype === "bool" ? 1 : 7};
+      const data = generate(
+        new (model.arrayOf(dtype))(product(shape)),
+        dtype,
+        mix(first + n),
+        range?.file < 0 ? range : usual,
+      );
+      return [name, {data, shape}];
+    }),
+  );
+}
+
+/**
+ * Inputs to try a model with, the same everywhere for the same seed.
+ * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ */
+export async function example(model, options) {
+  const {core, chosen, entryOf} = model,
+    {entry: name, seed = 1, symbols: named} = chosen(options, ["entry", "seed", "symbols"]),
+    m = core.parsed,
+    entry = entryOf(m, name),
+    inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
+    symbols = m.symbols.map((symbol) => named?.[symbol.name] ?? symbol.max);
+  return generated(model, {entry, inputs, seed, symbols}, 0);
+}
 
 /** Whether outputs agree with every stride-th expected value. */
 function compare(actual, expected, stride, tolerance, dtype) {
@@ -31,13 +93,14 @@ function compare(actual, expected, stride, tolerance, dtype) {
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
 export async function verify(model, options) {
-  const {core, base, enqueue, chosen, fetchFile, generated, plan, replay, restore} = model,
+  const {core, enqueue, chosen, fetchFile, plan, replay, restore} = model,
     {signal} = chosen(options, ["signal"]),
     m = core.parsed,
+    source = {...core.source, signal},
     received = (count) => void (core.stats.bytesFetched += count),
     files = [];
   for (const [i, file] of m.files.entries())
-    if (file.name.startsWith("golden")) files[i] = await fetchFile(base, file, signal, received);
+    if (file.name.startsWith("golden")) files[i] = await fetchFile(source, file, received);
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));
@@ -51,7 +114,7 @@ export async function verify(model, options) {
       let results = {};
       await restore(core);
       for (let step = 0; step < golden.steps; step++) {
-        const inputs = generated(m, golden, step);
+        const inputs = generated(model, golden, step);
         golden.inputs.forEach((v, n) => {
           const input = inputs[m.inputs[entry.inputs[n]].name];
           if (v.file >= 0) input.data = stored(v, input.data);
@@ -79,7 +142,7 @@ export async function verify(model, options) {
 export async function profile(model, options, inputs) {
   const {core, enqueue, fail, chosen, plan, replay, submit} = model,
     {entry, symbols} = chosen(options, ["entry", "symbols"]),
-    planned = plan(core, inputs, entry, symbols),
+    planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols),
     {kernels} = core.parsed;
   /** @type {GPUDevice} */
   const device = core.device;

@@ -1,6 +1,7 @@
 // Fetching the files of a bundle.
 
 import {fail} from "./errors.js";
+import {MANIFEST_BYTES} from "./manifest.js";
 
 /**
  * The folder of a bundle. An address's query is kept: it may hold what lets a file through.
@@ -21,70 +22,77 @@ export function folderOf(url) {
 }
 
 /**
- * A file of at most `most` bytes. `id` is what the errors' ids begin with.
- * @param {URL} base @param {string} name @param {number} most @param {AbortSignal | undefined} signal @param {string} id
- * @param {(bytes: number) => void} [received] @param {RequestCache} [cache] @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * A file of the bundle. Its length and hash are checked where they are known: not the manifest's, but by `integrity`.
+ * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `network`, the promise of the module that says what to
+ * do after a failure. `id` is what the errors' ids begin with.
+ * @param {Record<string, any>} source @param {{name: string, bytes?: number, sha256?: string}} file
+ * @param {(bytes: number) => void} received @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-export async function fetchBytes(base, name, most, signal, id, received, cache) {
-  const url = new URL(name + base.search, base);
-  const broken = (error) => {
-    signal?.throwIfAborted();
+export async function fetchFile(source, file, received, id = "bundle.file") {
+  const {name, bytes: size, sha256} = file,
+    // What has arrived, and what the next request is like.
+    got = {bytes: new Uint8Array(size ?? MANIFEST_BYTES), length: 0, request: {}, received};
+  for (;;)
+    try {
+      await attempt(source, got, name, id);
+      const bytes = got.bytes.subarray(0, got.length);
+      if (size && got.length !== size)
+        fail(`${id}.size`, name, `it has ${got.length} bytes, not ${size}`);
+      if (sha256) {
+        const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+        if (hash.some((byte, i) => byte !== parseInt(sha256.slice(2 * i, 2 * i + 2), 16)))
+          fail(`${id}.hash`, name, "its SHA-256 is another");
+      }
+      return bytes;
+    } catch (error) {
+      source.signal?.throwIfAborted();
+      const {again} = await source.network.catch(() => {
+        throw error;
+      });
+      await again(got, error, sha256, source.signal);
+    }
+}
+
+/** Ask once, for what is missing of a file. */
+async function attempt(source, got, name, id) {
+  const {base, fetch, signal} = source,
+    {bytes, request, received} = got,
+    url = new URL(name + base.search, base);
+  const broken = (error) =>
     fail(
       "load.network",
       name,
       `${url}: ${error.message}`,
       "check the connection, CORS and connect-src",
     );
-  };
   const missing = (answer) =>
     fail(`${id}.missing`, name, `${url} answered ${answer}`, "check the address, and serve the whole folder");
-  const {status, ok, body} = await fetch(url, {signal, cache}).catch(broken);
+  const {status, ok, body} = (got.answer = await fetch(url, {...request, signal}).catch(broken));
+  got.passing = status > 499 || [408, 425, 429].includes(status);
   if (status === 404) missing(status);
   if (!ok || !body)
     fail(
       "load.http",
       name,
       `${url} answered ${status}`,
-      status > 499 || [408, 425, 429].includes(status) ? "try again later" : "trying again does not help",
+      got.passing ? "try again later" : "trying again does not help",
     );
-  const bytes = new Uint8Array(most),
-    reader = body.getReader();
-  let length = 0;
+  if (status !== 206) {
+    received(-got.length);
+    got.length = 0;
+  }
+  const reader = body.getReader();
   for (;;) {
-    const {done, value} = await reader.read().catch(broken);
-    if (done) return bytes.subarray(0, length);
+    const {done, value} = await reader.read().catch(broken),
+      {length} = got;
+    if (done) return;
     // What servers of single-page apps say of a file that they do not have.
     if (!length && /^\s*<(!doc|html)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
       missing("with a page of HTML");
-    if (length + value.length > most) fail(`${id}.size`, name, `it has more than ${most} bytes`);
+    if (length + value.length > bytes.length)
+      fail(`${id}.size`, name, `it has more than ${bytes.length} bytes`);
     bytes.set(value, length);
-    length += value.length;
-    received?.(value.length);
-  }
-}
-
-/**
- * A file of the bundle, with its length and hash checked. A wrong one may be of another version, from a cache, and is
- * asked for once more.
- * @param {RequestCache} [cache]
- */
-export async function fetchFile(base, file, signal, received, cache) {
-  const {name, bytes: size, sha256} = file;
-  let count = 0;
-  try {
-    const bytes = await fetchBytes(base, name, size, signal, "bundle.file", (n) => {
-      count += n;
-      received(n);
-    }, cache);
-    if (bytes.length !== size)
-      fail("bundle.file.size", name, `it has ${bytes.length} bytes, not ${size}`);
-    const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-    if (hash.some((byte, i) => byte !== parseInt(sha256.slice(2 * i, 2 * i + 2), 16)))
-      fail("bundle.file.hash", name, "its SHA-256 is another");
-    return bytes;
-  } catch (error) {
-    if (cache || !/^bundle/.test(error.id)) throw error;
-    received(-count);
-    return fetchFile(base, file, signal, received, "reload");
+    got.length += value.length;
+    received(value.length);
   }
 }

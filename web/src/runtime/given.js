@@ -14,7 +14,12 @@ export function find(names, id, kind, name) {
 
 /** A caller's options. One that does not exist is told: it may be a slip of the pen. */
 export function chosen(options, names, id = "run.option") {
-  for (const name of Object.keys((options ??= {}))) find(names, id, "option", name);
+  for (const [name, value] of Object.entries((options ??= {}))) {
+    find(names, id, "option", name);
+    const kind = kindOf(value);
+    if (name === "signal" && value && kind !== "AbortSignal")
+      fail(id, `option "${name}"`, `it is ${kind}`, "give an AbortSignal");
+  }
   return options;
 }
 

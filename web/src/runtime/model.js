@@ -1,20 +1,18 @@
 // A loaded model, as its user sees it: what it has, and its calls, one after the other.
 
 import {fail} from "./errors.js";
-import {kindOf, product, bytesOf, toStorage, fromStorage} from "./types.js";
-import {MANIFEST_BYTES, parseManifest} from "./manifest.js";
-import {namesOf, checkManifest} from "./check.js";
-import {folderOf, fetchBytes, fetchFile} from "./fetch.js";
+import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types.js";
+import {parseManifest} from "./manifest.js";
+import {namesOf, evaluateAll, checkManifest} from "./check.js";
+import {folderOf, fetchFile} from "./fetch.js";
 import {neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
-import {generated} from "./golden.js";
 import {find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, fetchRange, restore} from "./replay.js";
 import {start} from "./start.js";
-import {takeTurns} from "./turns.js";
+import {takeTurns, unlessAborted} from "./turns.js";
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model {
-  #base;
   #owned;
   #disposed = false;
   /** Does work in its turn. */
@@ -29,24 +27,30 @@ export class Model {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const {onProgress, signal, device: given, limits} = chosen(
+    const {onProgress, signal, device: given, limits, fetch = globalThis.fetch, integrity} = chosen(
         options,
-        ["onProgress", "signal", "device", "limits"],
+        ["onProgress", "signal", "device", "limits", "fetch", "integrity"],
         "load.option",
       ),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
-      stop = new AbortController();
-    if (given && !given.queue)
-      fail("load.option", 'option "device"', `it is ${kindOf(given)}`, "give a GPUDevice");
+      stop = new AbortController(),
+      network = import("./network.js"),
+      source = {base, fetch, network, signal: stop.signal},
+      need = (good, name, value, next) =>
+        good || fail("load.option", `option "${name}"`, `it is ${kindOf(value)}`, next);
+    // Awaited after a failure only.
+    network.catch(() => {});
+    need(!given || given.queue, "device", given, "give a GPUDevice");
+    need(fetch instanceof Function, "fetch", fetch, "give a function");
+    need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
     signal?.throwIfAborted();
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
-      const bytes = await fetchBytes(
-        base,
-        "manifest.json",
-        MANIFEST_BYTES,
-        stop.signal,
+      const bytes = await fetchFile(
+        source,
+        {name: "manifest.json", sha256: integrity},
+        () => {},
         "bundle.manifest",
       );
       const manifest = parseManifest(bytes),
@@ -54,9 +58,9 @@ export class Model {
         needed = neededLimits(manifest),
         device = given ?? (await openDevice({...needed, ...limits}));
       checkLimits(needed, device.limits);
-      const model = new Model(manifest, sizes, base, device, !given);
+      const model = new Model(manifest, sizes, source, device, !given);
       model.stats.bytesFetched = bytes.length;
-      await start(model.#core, base, stop.signal, onProgress).catch((error) => {
+      await start(model.#core, onProgress).catch((error) => {
         model.dispose();
         throw error;
       });
@@ -66,7 +70,7 @@ export class Model {
     }
   }
 
-  constructor(manifest, sizes, base, device, owned) {
+  constructor(manifest, sizes, source, device, owned) {
     const m = (this.manifest = manifest);
     const shown = ({name, dtype, storage, shape}) => ({
       name,
@@ -74,7 +78,6 @@ export class Model {
       storage,
       shape: shape.map((size) => (Array.isArray(size) ? size.join(" ").replaceAll("$", "") : size)),
     });
-    this.#base = base;
     this.device = device;
     this.#owned = owned;
     this.inputs = m.inputs.map(shown);
@@ -103,6 +106,7 @@ export class Model {
       device,
       stats: this.stats,
       owns: [],
+      source,
       readback: {},
       sizes,
       check: () => {
@@ -116,13 +120,18 @@ export class Model {
 
   /** @type {import("../tinyedge.js").Model["run"]} */
   async run(inputs, options) {
-    const {entry, symbols, keep = []} = chosen(options, ["entry", "symbols", "keep"]),
+    const {entry, symbols, keep = [], signal} = chosen(options, ["entry", "symbols", "keep", "signal"]),
       planned = plan(this.#core, inputs, entry, symbols),
       kept = keep === true ? planned.outputs : keep;
     if (!Array.isArray(kept))
       fail("run.option", 'option "keep"', `it is ${keep}`, "give an array of names");
     for (const name of kept) find(planned.outputs, "run.option", "output", name);
-    return this.#enqueue((turn) => replay(this.#core, planned, kept, turn), planned.writes);
+    signal?.throwIfAborted();
+    const results = this.#enqueue((turn) => {
+      signal?.throwIfAborted();
+      return replay(this.#core, planned, kept, turn);
+    }, planned.writes);
+    return signal ? unlessAborted(signal, results) : results;
   }
 
   /** @type {import("../tinyedge.js").Model["getState"]} */
@@ -158,13 +167,8 @@ export class Model {
   }
 
   /** @type {import("../tinyedge.js").Model["example"]} */
-  example(options) {
-    const {entry: name, seed = 1, symbols = {}} = chosen(options, ["entry", "seed", "symbols"]),
-      m = this.manifest,
-      entry = entryOf(m, name),
-      inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
-      sizes = m.symbols.map((symbol) => symbols[symbol.name] ?? symbol.max);
-    return generated(m, {entry, inputs, seed, symbols: sizes}, 0);
+  async example(options) {
+    return this.#ask("example", options);
   }
 
   /** @type {import("../tinyedge.js").Model["verify"]} */
@@ -174,10 +178,11 @@ export class Model {
 
   /** @type {import("../tinyedge.js").Model["profile"]} */
   async profile(inputs, options) {
-    return this.#ask("profile", options, inputs ?? this.example(options));
+    return this.#ask("profile", options, inputs);
   }
 
   /** What checks and measures is a file of its own, fetched when it is first asked for. It gets what it uses of these. */
+  /** @returns {Promise<any>} */
   async #ask(name, ...given) {
     const asked = await import("./diagnostics.js").catch(({message}) =>
       fail("load.network", "diagnostics.js", message, "check the address, and serve the whole folder"),
@@ -185,12 +190,13 @@ export class Model {
     return asked[name](
       {
         core: this.#core,
-        base: this.#base,
         enqueue: this.#enqueue,
         fail,
         chosen,
         fetchFile,
-        generated,
+        evaluateAll,
+        entryOf,
+        arrayOf,
         plan,
         replay,
         restore,

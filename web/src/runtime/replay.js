@@ -3,7 +3,6 @@
 import {fail} from "./errors.js";
 import {product, bytesOf, fromStorage} from "./types.js";
 import {namesOf} from "./check.js";
-import {cut} from "./golden.js";
 
 /**
  * Give the device work, at once, and what that returns; what the device has against it becomes an error. `inputs`: those that are GPU buffers of the
@@ -108,6 +107,22 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
         },
       };
       return [name, result];
+    }),
+  );
+}
+
+/** The named parts of an output. */
+export function cut({data, shape}, slices) {
+  return Object.fromEntries(
+    slices.map(({name, axis, start, size}) => {
+      const outer = product(shape.slice(0, axis)),
+        inner = product(shape.slice(axis + 1));
+      const part = new data.constructor(outer * size * inner);
+      for (let i = 0; i < outer; i++) {
+        const from = (i * shape[axis] + start) * inner;
+        part.set(data.subarray(from, from + size * inner), i * size * inner);
+      }
+      return [name, {data: part, shape: shape.with(axis, size)}];
     }),
   );
 }

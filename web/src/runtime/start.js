@@ -6,14 +6,14 @@ import {compile} from "./pipelines.js";
 import {guard, restore} from "./replay.js";
 
 /** Weights arrive while the pipelines compile. */
-export async function start(core, base, signal, onProgress) {
-  const {parsed: m, device, stats} = core;
+export async function start(core, onProgress) {
+  const {parsed: m, device, stats, source} = core;
   const needed = m.files.filter(({name}) => !name.startsWith("golden"));
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0;
   const report = () => {
     core.check();
-    signal.throwIfAborted();
+    source.signal.throwIfAborted();
     onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
   };
   report();
@@ -33,7 +33,7 @@ export async function start(core, base, signal, onProgress) {
     // At most three at a time.
     const task = Promise.resolve(tasks.at(-3))
       .then(() =>
-        fetchFile(base, file, signal, (count) => {
+        fetchFile(source, file, (count) => {
           loaded += count;
           stats.bytesFetched += count;
           report();

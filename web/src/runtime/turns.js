@@ -37,3 +37,11 @@ export function takeTurns(core) {
       next();
     });
 }
+
+/** What a promise gives, or the signal's reason as soon as there is one. */
+export const unlessAborted = (signal, promise) =>
+  new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort);
+    promise.then(resolve, reject).then(() => signal.removeEventListener("abort", abort));
+  });

@@ -1,0 +1,238 @@
+"""What goes wrong between a page and its server, and what the runtime does about it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtimes.site import HURRY, Site, evaluate
+from tests.targets import programs
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.package.web import runtime_files
+
+pytestmark = pytest.mark.browser
+
+TARGET = "webgpu"
+
+
+def deploy(site: Site, offset: float) -> None:
+    """The addition with `offset` more, in the place of what is there."""
+    program = programs.addition(TARGET)
+    weight = programs.constant("w", np.arange(256) + offset)
+    extras = runtime_files(program)
+    write_bundle(replace(program, weights=(weight,)), site.folder / "addition", extras=extras)
+
+
+def test_a_cached_file_of_another_version(page: Any, site: Site) -> None:
+    """Deployed anew in place, while caches keep the files, but not the manifest, for a day."""
+    site.headers = {".bin": "max-age=86400", ".wgsl": "max-age=86400", ".json": "no-cache"}
+    script = """
+        const steps = [];
+        const model = await load("/addition/", {onProgress: (p) => steps.push(p)});
+        const {loaded, total} = steps.at(-1);
+        return [(await model.run(add(1, 2))).c.data[1], loaded === total, steps.length > 2];
+        """
+    assert evaluate(page, script) == [4, True, True]
+    deploy(site, 10)
+    site.asked.clear()
+    assert evaluate(page, script) == [14, True, True]
+    assert site.asked == {"manifest.json": 1, "weights-00000.bin": 1}, "what fits stays cached"
+
+
+@pytest.mark.parametrize("change", ["bit", "short", "long"])
+def test_a_damaged_file_is_asked_for_once_more(page: Any, site: Site, change: str) -> None:
+    path = site.folder / "addition" / "weights-00000.bin"
+    content = bytearray(path.read_bytes())
+    content[5] ^= 1
+    path.write_bytes({"bit": content, "short": content[:-4], "long": content + b"more"}[change])
+    got = evaluate(page, 'return (await errorOf(() => load("/addition/"))).id')
+    assert got == ("bundle.file.hash" if change == "bit" else "bundle.file.size")
+    assert site.asked["weights-00000.bin"] == 2
+
+
+@pytest.mark.parametrize("address", ["addition/?", "addition?", "addition/manifest.json?"])
+def test_a_query_goes_with_every_file(page: Any, site: Site, address: str) -> None:
+    site.query = "token=a%2Fb&more=1"
+    got = evaluate(
+        page,
+        f"""
+        const model = await load("/{address}{site.query}");
+        return [
+          (await model.run(add(1, 2))).c.data[1],
+          (await errorOf(() => load("/addition/?token=other"))).id,
+        ];
+        """,
+    )
+    assert got == [4, "load.http"]
+
+
+def test_answers_that_are_no_files(page: Any, site: Site) -> None:
+    """Statuses, with whether trying again helps; a page of HTML in place of a file."""
+    faults = {}
+    for name in ("manifest.json", "weights-00000.bin"):
+        for status in (401, 403, 404, 408, 410, 425, 429, 500, 503):
+            site.statuses = {name: status}
+            faults[name, status] = evaluate(
+                page, HURRY + 'return errorOf(() => load("/addition/"))'
+            )
+    for (name, status), fault in faults.items():
+        missing = "bundle.manifest.missing" if name == "manifest.json" else "bundle.file.missing"
+        assert fault["id"] == (missing if status == 404 else "load.http")
+        assert str(status) in fault["because"] and fault["subject"] == name
+        again = "try again" in fault["next"]
+        assert again == (status in (408, 425, 429, 500, 503)), (status, fault["next"])
+    site.statuses = {}
+    site.missing = "\n<!DOCTYPE html><html><title>An app</title>" + 2000 * "<p>more</p>"
+    (site.folder / "addition" / "weights-00000.bin").unlink()
+    for folder, id in (("nowhere", "bundle.manifest.missing"), ("addition", "bundle.file.missing")):
+        fault = evaluate(page, f'return errorOf(() => load("/{folder}/"))')
+        assert fault["id"] == id and "HTML" in fault["because"]
+
+
+# ---- trying again
+
+
+def test_a_cut_connection_resumes(page: Any, site: Site) -> None:
+    """Cut at half: the other half is asked for, and no more than that."""
+    name = "weights-00000.bin"
+    size = (site.folder / "addition" / name).stat().st_size
+    site.cuts = {name: [size // 2]}
+    got = evaluate(
+        page,
+        HURRY
+        + """
+        const steps = [];
+        const model = await load("/addition/", {onProgress: ({loaded}) => steps.push(loaded)});
+        const {c} = await model.run(add(1, 2));
+        return {sum: c.data[1], rising: steps.every((n, i) => !i || n >= steps[i - 1])};
+        """,
+    )
+    assert got["sum"] == 4 and got["rising"]
+    assert site.asked[name] == 2 and site.sent[name] == size
+    assert site.given[-1]["Range"] == f"bytes={size // 2}-"
+
+
+@pytest.mark.parametrize("cut", ["kernels.wgsl", "manifest.json"])
+def test_a_cut_connection_to_a_server_without_ranges(page: Any, site: Site, cut: str) -> None:
+    """And to the manifest, which has no hash by which parts would be known to fit."""
+    site.ranges, site.cuts = False, {cut: [10, 20]}
+    script = 'return (await (await load("/addition/")).run(add(1, 2))).c.data[1]'
+    assert evaluate(page, HURRY + script) == 4
+    assert site.asked[cut] == 3
+
+
+def test_parts_of_two_versions(page: Any, site: Site) -> None:
+    """What was cut is completed from another version: asked for as a whole, past the caches."""
+    name = "weights-00000.bin"
+    path = site.folder / "addition" / name
+    good = path.read_bytes()
+    site.cuts = {name: [len(good) // 2]}
+    path.write_bytes(bytes(len(good) // 2) + good[len(good) // 2 :])
+
+    def mend(route: Any) -> None:
+        if site.asked[name] == 2:
+            path.write_bytes(good)
+        route.continue_()
+
+    page.route("**/" + name, mend)
+    script = 'return (await (await load("/addition/")).run(add(1, 2))).c.data[1]'
+    assert evaluate(page, HURRY + script) == 4
+    assert site.asked[name] == 3
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "weights-00000.bin"])
+def test_what_passes_is_tried_again(page: Any, site: Site, name: str) -> None:
+    """Three times, at growing intervals; what does not pass is asked for once."""
+    script = (
+        HURRY
+        + """
+        const error = await errorOf(async () => (await load("/addition/")).run(add(1, 2)));
+        return [error.id, waits.filter((ms) => ms > 100)];
+        """
+    )
+    site.statuses = {name: [503, 429, 500]}
+    id, waits = evaluate(page, script)
+    assert id == "none" and len(waits) == 3 and site.asked[name] == 4
+    for wait, usual in zip(waits, (250, 1000, 4000), strict=True):
+        assert 0.75 * usual <= wait <= 1.25 * usual
+    for status, times in ((503, 4), (401, 1)):
+        site.asked.clear()
+        site.statuses = {name: status}
+        assert evaluate(page, script)[0] == "load.http"
+        assert site.asked[name] == times
+
+
+def test_retry_after(page: Any, site: Site) -> None:
+    """A server's wish is granted; one beyond a minute ends the load."""
+    script = (
+        HURRY
+        + """
+        const error = await errorOf(async () => (await load("/addition/")).run(add(1, 2)));
+        return [error.id, waits.filter((ms) => ms > 100)];
+        """
+    )
+    site.statuses = {"manifest.json": [429]}
+    site.more = {"Retry-After": "7"}
+    assert evaluate(page, script) == ["none", [7000]]
+    site.statuses = {"manifest.json": [503, 503]}
+    site.more = {"Retry-After": "61"}
+    assert evaluate(page, script) == ["load.http", []]
+
+
+def test_an_abort_while_waiting(page: Any, site: Site) -> None:
+    site.statuses = {"manifest.json": 503}
+    site.more = {"Retry-After": "50"}
+    got = evaluate(
+        page,
+        """
+        const stop = new AbortController(), {signal} = stop;
+        const failed = errorOf(() => load("/addition/", {signal}));
+        setTimeout(() => stop.abort(new Error("enough")), 300);
+        return (await failed).text;
+        """,
+    )
+    assert got == "enough" and site.asked["manifest.json"] == 1
+
+
+# ---- options
+
+
+def test_a_fetch_of_ones_own(page: Any, site: Site) -> None:
+    site.missing = "<html>"
+    got = evaluate(
+        page,
+        """
+        const seen = [];
+        const model = await load("/addition/", {fetch: async (url, init) => {
+          seen.push(url.pathname);
+          return fetch(url, {...init, headers: {...init.headers, "X-Token": "abc"}});
+        }});
+        const strange = await errorOf(() => load("/addition/", {fetch: "no"}));
+        await model.verify();
+        return {sum: (await model.run(add(1, 2))).c.data[1], seen, id: strange.id};
+        """,
+    )
+    assert got["sum"] == 4 and got["id"] == "load.option"
+    files = ["manifest.json", "kernels.wgsl", "weights-00000.bin"]
+    assert got["seen"] == [f"/addition/{name}" for name in files]
+    assert sum(headers.get("X-Token") == "abc" for headers in site.given) == 3
+
+
+def test_integrity(page: Any, site: Site) -> None:
+    manifest = (site.folder / "addition" / "manifest.json").read_bytes()
+    right = hashlib.sha256(manifest).hexdigest()
+    got = evaluate(
+        page,
+        f"""
+        const ids = [];
+        for (const integrity of ["{right}", "{"0" * 64}", "sha256-abc", 5, undefined])
+          ids.push((await errorOf(() => load("/addition/", {{integrity}}))).id);
+        return ids;
+        """,
+    )
+    assert got == ["none", "bundle.manifest.hash", "load.option", "load.option", "none"]
+    assert site.asked["manifest.json"] == 1 + 2 + 1, "a wrong one is asked for past the caches"

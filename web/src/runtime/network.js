@@ -1,0 +1,59 @@
+// What to do after a request that failed: a file of its own beside tinyedge.js, which fetches it along with the manifest,
+// since it must be there before the connection fails.
+
+/** Requests in a row that bring nothing new, the most. */
+const TRIES = 4;
+
+/** Seconds that a server may ask to be left alone; one that asks for more is not asked again. */
+const PATIENCE = 60;
+
+/**
+ * Prepare the next request for a file, after waiting where that helps, or throw the error.
+ *
+ * A file that does not fit its hash, or is missing beside a manifest that names it, may be of another version, from a cache:
+ * it is asked for once more, past the caches. After a failure on the way only what has not arrived is asked for, where
+ * a hash tells whether the parts fit.
+ * @param {Record<string, any>} got what has arrived, see fetchFile @param {any} error @param {string | undefined} sha256
+ * @param {AbortSignal | undefined} signal
+ */
+export async function again(got, error, sha256, signal) {
+  const {request, length, answer, passing} = got,
+    refused = error.id === "load.http";
+  if (/^bundle/.test(error.id) || (refused && answer.status === 416)) {
+    if (!sha256 || request.cache) throw error;
+    got.received(-length);
+    got.length = 0;
+    got.request = {cache: "reload"};
+    return;
+  }
+  got.tries = length > (got.most ?? -1) ? 1 : got.tries + 1;
+  got.most = Math.max(length, got.most ?? 0);
+  // A quarter of a second, one, four: not the same for all pages that a server has failed.
+  const usual = 4 ** (got.tries - 2) * (0.75 + Math.random() / 2),
+    seconds = Math.max(usual, refused ? asked(answer.headers.get("retry-after")) : 0);
+  if ((refused && !passing) || got.tries === TRIES || seconds > PATIENCE) throw error;
+  await wait(seconds, signal);
+  const {cache} = request;
+  got.request = {cache, headers: sha256 && length ? {Range: `bytes=${length}-`} : {}};
+}
+
+/** The seconds of a Retry-After: a number, or a date. @param {string | null} text */
+function asked(text) {
+  if (!text) return 0;
+  const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  return seconds || 0;
+}
+
+/** @param {number} seconds @param {AbortSignal | undefined} signal */
+async function wait(seconds, signal) {
+  await new Promise((resolve) => {
+    const timer = setTimeout(done, 1000 * seconds);
+    function done() {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve(undefined);
+    }
+    signal?.addEventListener("abort", done);
+  });
+  signal?.throwIfAborted();
+}
