@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyedge.core.tensor import mathematics
+from tinyedge.core.tensor import activations, mathematics
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.registry import Node, operator
 
@@ -14,7 +14,7 @@ def relu(node: Node, x: Tensor) -> Tensor:
 
 @operator("LeakyRelu")
 def leaky_relu(node: Node, x: Tensor) -> Tensor:
-    return (x < 0).where(x * node.number("alpha", 0.01), x)
+    return activations.leaky_relu(x, node.number("alpha", 0.01))
 
 
 @operator("PRelu")
@@ -22,7 +22,7 @@ def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
     """Before opset 7 there is one slope a channel, or one in all."""
     if node.opset < 7 and x.ndim > 1:
         slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
-    return (x < 0).where(x * slope, x)
+    return activations.leaky_relu(x, slope)
 
 
 @operator("ThresholdedRelu")
@@ -37,17 +37,12 @@ def sigmoid(node: Node, x: Tensor) -> Tensor:
 
 @operator("HardSigmoid")
 def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
-    return _hard_sigmoid(x, node.number("alpha", 0.2), node.number("beta", 0.5))
-
-
-def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
-    return (x * alpha + beta).clip(0.0, 1.0)
+    return activations.hard_sigmoid(x, node.number("alpha", 0.2), node.number("beta", 0.5))
 
 
 @operator("HardSwish")
 def hard_swish(node: Node, x: Tensor) -> Tensor:
-    """x * (x + 3) / 6 between -3 and 3, where x + 3 is exact near its zero."""
-    return x * ((x + 3.0).clip(0.0, 6.0) * (1 / 6))
+    return activations.hard_swish(x)
 
 
 @operator("Swish")
@@ -63,7 +58,7 @@ def softplus(node: Node, x: Tensor) -> Tensor:
 
 @operator("Softsign")
 def softsign(node: Node, x: Tensor) -> Tensor:
-    return x / (1.0 + x.abs())
+    return activations.softsign(x)
 
 
 @operator("Mish")
@@ -81,25 +76,18 @@ def gelu(node: Node, x: Tensor) -> Tensor:
 
 @operator("Elu")
 def elu(node: Node, x: Tensor) -> Tensor:
-    return elu_by(x, node.number("alpha", 1.0))
-
-
-def elu_by(x: Tensor, alpha: float) -> Tensor:
-    """The exponential sees only x <= 0: kernels evaluate both branches."""
-    return (x < 0).where(alpha * mathematics.expm1(x.minimum(0.0)), x)
+    return activations.elu(x, node.number("alpha", 1.0))
 
 
 @operator("Selu")
 def selu(node: Node, x: Tensor) -> Tensor:
-    alpha = node.number("alpha", 1.67326319217681884765625)
-    gamma = node.number("gamma", 1.05070102214813232421875)
-    return gamma * elu_by(x, alpha)
+    alpha, gamma = activations.SELU
+    return activations.selu(x, node.number("alpha", alpha), node.number("gamma", gamma))
 
 
 @operator("Celu")
 def celu(node: Node, x: Tensor) -> Tensor:
-    alpha = node.number("alpha", 1.0)
-    return (x < 0).where(alpha * mathematics.expm1((x / alpha).minimum(0.0)), x)
+    return activations.celu(x, node.number("alpha", 1.0))
 
 
 @operator("Shrink", limits="floats")

@@ -8,10 +8,9 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.uop import UOp
-from tinyedge.core.tensor import mathematics
+from tinyedge.core.tensor import activations, mathematics, normalization
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.operators.activation import elu_by
 from tinyedge.export.onnx.operators.convolution import (
     channels_first,
     channels_last,
@@ -20,7 +19,6 @@ from tinyedge.export.onnx.operators.convolution import (
 )
 from tinyedge.export.onnx.operators.indexing import wrapped
 from tinyedge.export.onnx.operators.linear import gemm
-from tinyedge.export.onnx.operators.normalization import centered
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "com.microsoft"
@@ -32,20 +30,17 @@ DOMAIN = "com.microsoft"
 FOLLOWING: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "": (lambda x: x, ()),
     "Clip": (lambda x, low, high: x.clip(low, high), (-math.inf, math.inf)),
-    "Elu": (elu_by, (1.0,)),
-    "HardSigmoid": (lambda x, alpha, beta: (x * alpha + beta).clip(0.0, 1.0), (0.2, 0.5)),
-    "HardSwish": (lambda x: x * ((x + 3.0).clip(0.0, 6.0) * (1 / 6)), ()),
-    "LeakyRelu": (lambda x, alpha: (x < 0).where(x * alpha, x), (0.01,)),
+    "Elu": (activations.elu, (1.0,)),
+    "HardSigmoid": (activations.hard_sigmoid, (0.2, 0.5)),
+    "HardSwish": (activations.hard_swish, ()),
+    "LeakyRelu": (activations.leaky_relu, (0.01,)),
     "ParametricSoftplus": (lambda x, alpha, beta: (x * beta).softplus() * alpha, (1.0, 1.0)),
     "Relu": (lambda x: x.relu(), ()),
     "ScaledTanh": (lambda x, alpha, beta: (x * beta).tanh() * alpha, (1.0, 1.0)),
-    "Selu": (
-        lambda x, alpha, gamma: elu_by(x, alpha) * gamma,
-        (1.67326319217681884765625, 1.05070102214813232421875),
-    ),
+    "Selu": (activations.selu, activations.SELU),
     "Sigmoid": (lambda x: x.sigmoid(), ()),
     "Softplus": (lambda x: x.softplus(), ()),
-    "Softsign": (lambda x: x / (1.0 + x.abs()), ()),
+    "Softsign": (activations.softsign, ()),
     "Tanh": (lambda x: x.tanh(), ()),
     "ThresholdedRelu": (lambda x, alpha: (x > alpha).where(x, 0), (1.0,)),
 }
@@ -211,9 +206,10 @@ def skip_layer_normalization(
 ) -> list[Tensor]:
     """Results: the normalized sum, its mean, 1 / deviation, and the sum itself."""
     total = x + skip if bias is None else x + skip + bias
-    difference, mean, inverse = centered(total, (total.ndim - 1,), node.number("epsilon", 1e-12))
-    result = difference * inverse * scale
-    result = result if shift is None else result + shift
+    epsilon = node.number("epsilon", 1e-12)
+    result, mean, inverse = normalization.layer_norm(
+        total, (total.ndim - 1,), scale, shift, epsilon
+    )
     return [result, *_floats(mean, inverse), total]
 
 
@@ -237,10 +233,8 @@ def early_layer_normalization(
     kind, stash = scale.dtype, node.dtype("stash_type", dt.float32)
     axis = node.axis(-1, x.ndim)
     x, scale, shift = _floats(x, scale, shift)
-    axes = tuple(range(axis, x.ndim))
-    difference, mean, inverse = centered(x, axes, node.number("epsilon", 1e-5))
-    result = difference * inverse * scale
-    result = result if shift is None else result + shift
+    epsilon = node.number("epsilon", 1e-5)
+    result, mean, inverse = normalization.layer_norm(x, range(axis, x.ndim), scale, shift, epsilon)
     return [result.cast(kind), mean.cast(stash), inverse.cast(stash)]
 
 
@@ -270,12 +264,7 @@ def _grouped(node: Node, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     kind = x.dtype
     x, scale, shift = _floats(x, scale, shift)
-    parts = x.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
-    difference, _, inverse = centered(
-        parts, tuple(range(2, parts.ndim)), node.number("epsilon", 1e-5)
-    )
-    along = (-1,) + (1,) * (x.ndim - 2)
-    result = (difference * inverse).reshape(x.shape) * scale.reshape(along) + shift.reshape(along)
+    result = normalization.group_norm(x, groups, scale, shift, node.number("epsilon", 1e-5))
     activation = node.integer("activation", 0)
     if activation not in (0, 1):
         raise node.unsupported(f"activation {activation}", supported="0 (none) and 1 (SiLU)")
@@ -330,9 +319,9 @@ def embed_layer_normalization(
     if segments is not None and segment_table is not None:
         total = total + _rows(node, segment_table, segments)
     wide, scale, shift = _floats(total, scale, shift)
-    difference, _, inverse = centered(wide, (wide.ndim - 1,), node.number("epsilon", 1e-12))
-    result = (difference * inverse * scale + shift).cast(word_table.dtype)
-    return [result, _lengths(words, mask), total]
+    epsilon = node.number("epsilon", 1e-12)
+    result, _, _ = normalization.layer_norm(wide, (wide.ndim - 1,), scale, shift, epsilon)
+    return [result.cast(word_table.dtype), _lengths(words, mask), total]
 
 
 def _rows(node: Node, table: Tensor, indices: Tensor) -> Tensor:

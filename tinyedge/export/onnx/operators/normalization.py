@@ -6,8 +6,17 @@ import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import UOp
+from tinyedge.core.tensor.normalization import (
+    batch_norm,
+    group_norm,
+    grouped,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    normalized,
+    rms_norm,
+)
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import fuse_into_weights
@@ -40,22 +49,13 @@ def batch_normalization(
         return x * node.constant(factor.astype(kind).reshape(shape)) + node.constant(
             shift.astype(kind).reshape(shape)
         )
-    s_, b_, m_, v_ = (t.reshape(shape).cast(x.dtype) for t in (scale, bias, mean, variance))
-    return (x - m_) * (s_ / (v_ + epsilon).sqrt()) + b_
+    return batch_norm(x, mean, variance, scale, bias, epsilon)
 
 
-def centered(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """x - mean, mean, 1 / sqrt(variance + epsilon); the variance is that of centered values."""
-    mean = x.mean(axes, keepdims=True)
-    difference = x - mean
-    variance = (difference * difference).mean(axes, keepdims=True)
-    return difference, mean, 1.0 / (variance + epsilon).sqrt()
-
-
-def _stashed(node: Node, x: Tensor) -> tuple[Tensor, DType]:
-    """x in the type of `stash_type`, unless it has as many bits itself; and that type."""
+def _stashed(node: Node, x: Tensor) -> tuple[DType, DType]:
+    """The type that means are computed in: `stash_type`, unless x has as many bits; and that."""
     stash = DTYPES.get(node.integer("stash_type", 1), dt.float32)
-    return (x.cast(stash) if stash.bits > x.dtype.bits else x), stash
+    return (stash if stash.bits > x.dtype.bits else x.dtype), stash
 
 
 @operator("LayerNormalization", since=17)
@@ -64,27 +64,22 @@ def layer_normalization(
 ) -> list[Tensor]:
     axis = node.axis(-1, x.ndim)
     wide, stash = _stashed(node, x)
-    difference, mean, inverse = centered(
-        wide, tuple(range(axis, x.ndim)), node.number("epsilon", 1e-5)
+    result, mean, inverse = layer_norm(
+        x, range(axis, x.ndim), scale, bias, node.number("epsilon", 1e-5), wide
     )
-    result = (difference * inverse).cast(x.dtype) * scale
-    shifted = result if bias is None else result + bias
-    return [shifted, mean.cast(stash), inverse.cast(stash)]
+    return [result, mean.cast(stash), inverse.cast(stash)]
 
 
 @operator("RMSNormalization")
 def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> Tensor:
     axis = node.axis(-1, x.ndim)
     wide, _ = _stashed(node, x)
-    mean = (wide * wide).mean(tuple(range(axis, x.ndim)), keepdims=True)
-    return (wide / (mean + node.number("epsilon", 1e-5)).sqrt()).cast(scale.dtype) * scale
+    return rms_norm(x, range(axis, x.ndim), scale, node.number("epsilon", 1e-5), wide)
 
 
 @operator("InstanceNormalization")
 def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    difference, _, inverse = centered(x, tuple(range(2, x.ndim)), node.number("epsilon", 1e-5))
-    shape = (-1,) + (1,) * (x.ndim - 2)
-    return difference * (inverse * scale.reshape(shape)) + bias.reshape(shape)
+    return instance_norm(x, scale, bias, node.number("epsilon", 1e-5))
 
 
 @operator("GroupNormalization")
@@ -100,17 +95,13 @@ def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> T
     if groups < 1 or not isinstance(channels, int) or channels % groups:
         raise node.invalid(f"{show(channels)} channels in {groups} groups")
     wide, _ = _stashed(node, x)
-    grouped = wide.reshape((x.shape[0], groups, channels // groups, *x.shape[2:]))
-    difference, _, inverse = centered(
-        grouped, tuple(range(2, grouped.ndim)), node.number("epsilon", 1e-5)
-    )
-    normal = difference * inverse
-    tail = (1,) * (x.ndim - 2)
+    epsilon = node.number("epsilon", 1e-5)
     if node.opset < 21:  # one scale a group
-        factor, shift = (t.cast(wide.dtype).reshape((1, groups, 1, *tail)) for t in (scale, bias))
+        shape = (1, groups, 1, *(1,) * (x.ndim - 2))
+        factor, shift = (t.cast(wide).reshape(shape) for t in (scale, bias))
+        normal = grouped(x.cast(wide), groups, epsilon)
         return (normal * factor + shift).reshape(x.shape).cast(x.dtype)
-    flat = normal.reshape(x.shape).cast(x.dtype)
-    return flat * scale.reshape((-1, *tail)) + bias.reshape((-1, *tail))
+    return group_norm(x, groups, scale, bias, epsilon, wide)
 
 
 @operator("MeanVarianceNormalization")
@@ -128,9 +119,7 @@ def lp_normalization(node: Node, x: Tensor) -> Tensor:
     axis, p = node.axis(-1, x.ndim), node.integer("p", 2)
     if p not in (1, 2):
         raise node.invalid(f"p is {p}")
-    norm = x.norm(axis, keepdims=True, exponent=float(p))
-    zero = norm.eq(0.0)
-    return zero.where(0.0, x / zero.where(1.0, norm))
+    return normalized(x, axis, float(p))
 
 
 @operator("LRN")
@@ -139,8 +128,4 @@ def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     if size < 1 or x.ndim < 2:
         raise node.invalid(f"size {size} over {x.ndim} axes")
     alpha, beta = node.number("alpha", 1e-4), node.number("beta", 0.75)
-    farthest = max(0, maximum(x.shape[1]) - 1)
-    before, after = min((size - 1) // 2, farthest), min(size // 2, farthest)
-    pads = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
-    squares = (x * x).pad(pads).window(1, before + 1 + after).sum(-1)
-    return x / (squares * (alpha / size) + node.number("bias", 1.0)) ** beta
+    return local_response_norm(x, size, alpha, beta, node.number("bias", 1.0))

@@ -10,6 +10,7 @@ from functools import partial
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.shapes import product
+from tinyedge.core.tensor.recurrent import Projection
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import channels_first, channels_last
@@ -23,7 +24,7 @@ from tinyedge.export.onnx.operators.quantized import (
     quantize_linear,
     saturated,
 )
-from tinyedge.export.onnx.operators.recurrent import Projection, Weights, directions_of, run_lstm
+from tinyedge.export.onnx.operators.recurrent import Weights, directions_of, run_lstm
 from tinyedge.export.onnx.registry import Node, operator
 
 operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)

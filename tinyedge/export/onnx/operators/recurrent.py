@@ -1,29 +1,24 @@
-"""Recurrent layers: a loop over their steps."""
+"""Recurrent layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor import activations
+from tinyedge.core.tensor.recurrent import (
+    Activation,
+    Layer,
+    Projection,
+    gru_cell,
+    lstm_cell,
+    plain_cell,
+)
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
-from tinyedge.export.onnx.operators.activation import elu_by, softsign
 from tinyedge.export.onnx.operators.movement import cut
 from tinyedge.export.onnx.registry import Node, operator
-
-Activation = Callable[[Tensor], Tensor]
-
-# What a gate's input or state contributes: [.., I] or [B, H] -> [.., G*H].
-Projection = Callable[[Tensor], Tensor]
-
-# One step: what the input contributes and the state (h first) give the new h and the new state.
-Cell = Callable[..., tuple[Tensor, ...]]
-
-FEW_STEPS = 4  # which are computed one after the other, each with kernels of its own
 
 
 def _activations(node: Node, defaults: list[str], directions: int) -> list[list[Activation]]:
@@ -56,7 +51,7 @@ def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
     elif name == "relu":
         function = Tensor.relu
     elif name == "softsign":
-        function = partial(softsign, node)
+        function = activations.softsign
     elif name == "softplus":
         function = Tensor.softplus
     elif name == "affine":
@@ -64,7 +59,7 @@ def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
         function = lambda x: x * a + b  # noqa: E731
     elif name == "leakyrelu":
         a = alpha(0.01)
-        function = lambda x: (x < 0).where(x * a, x)  # noqa: E731
+        function = lambda x: activations.leaky_relu(x, a)  # noqa: E731
     elif name == "thresholdedrelu":
         a = alpha(1.0)
         function = lambda x: (x >= a).where(x, 0.0)  # noqa: E731
@@ -73,68 +68,15 @@ def _activation(node: Node, name: str, given: Any, clip: float) -> Activation:
         function = lambda x: a * (b * x).tanh()  # noqa: E731
     elif name == "hardsigmoid":
         a, b = alpha(0.2), beta(0.5)
-        function = lambda x: (x * a + b).clip(0.0, 1.0)  # noqa: E731
+        function = lambda x: activations.hard_sigmoid(x, a, b)  # noqa: E731
     elif name == "elu":
         a = alpha(1.0)
-        function = lambda x: elu_by(x, a)  # noqa: E731
+        function = lambda x: activations.elu(x, a)  # noqa: E731
     else:
         raise node.invalid(f"it has no activation {name!r}")
     if clip <= 0:
         return function
     return lambda x: function(x.clip(-clip, clip))
-
-
-@dataclass
-class Layer:
-    """One direction of a layer with G gates of H neurons, over T steps of a batch B."""
-
-    steps: Size
-    reverse: bool
-    hidden: int
-    projected: Tensor  # x @ w' + bias of the input, [T, B, G*H]
-    project: Projection  # h @ r'
-    recurrent_bias: Tensor | None
-    lengths: Tensor | None
-    state: Tensor
-
-    def gate(self, whole: Tensor, number: int) -> Tensor:
-        return cut(whole, whole.ndim - 1, number * self.hidden, (number + 1) * self.hidden)
-
-    def run(self, first: Sequence[Tensor], cell: Cell) -> tuple[Tensor, list[Tensor]]:
-        """Every step's h, [T, B, H], and the last state. first: the state before the first step."""
-        if isinstance(self.steps, int) and self.steps <= FEW_STEPS:
-            return self._unrolled(self.steps, first, cell)
-        last = Tensor.from_size(self.steps, dt.int32) - 1
-
-        def iteration(t: Tensor, rows: Tensor, *state: Tensor) -> Sequence[Tensor]:
-            step = last - t if self.reverse else t
-            row, kept = self._step(step, self.projected.gather(0, step), state, cell)
-            return t + 1, rows.put(step, row), *kept
-
-        rows = Tensor.full((self.steps, *first[0].shape), 0.0, first[0].dtype)
-        start = [Tensor(0, dt.int32), rows, *first]
-        _, rows, *state = Tensor.loop(start, iteration, trips=self.steps)
-        return rows, state
-
-    def _unrolled(
-        self, steps: int, first: Sequence[Tensor], cell: Cell
-    ) -> tuple[Tensor, list[Tensor]]:
-        state = list(first)
-        rows: dict[int, Tensor] = {}
-        for step in range(steps - 1, -1, -1) if self.reverse else range(steps):
-            rows[step], state = self._step(step, self.projected[step], state, cell)
-        return Tensor.stack([rows[step] for step in range(steps)]), state
-
-    def _step(
-        self, step: int | Tensor, projected: Tensor, state: Sequence[Tensor], cell: Cell
-    ) -> tuple[Tensor, list[Tensor]]:
-        """What a step shows, and the state after it: the old one where the sequence has ended."""
-        new = cell(projected, *state)
-        if self.lengths is None:
-            return new[0], list(new)
-        going = (self.lengths > step).unsqueeze(1)
-        kept = [going.where(after, before) for after, before in zip(new, state, strict=True)]
-        return going.where(new[0], 0.0), kept
 
 
 @dataclass
@@ -224,11 +166,6 @@ def _outputs(node: Node, rows: list[Tensor], *finals: list[Tensor]) -> list[Tens
     return [y, *last]
 
 
-def _recurrence(layer: Layer, h: Tensor) -> Tensor:
-    total = layer.project(h)
-    return total if layer.recurrent_bias is None else total + layer.recurrent_bias
-
-
 @operator("RNN", limits="at least one step")
 def rnn(
     node: Node,
@@ -243,11 +180,7 @@ def rnn(
     functions = _activations(node, ["Tanh"], len(layers))
     rows, finals = [], []
     for layer, (f,) in zip(layers, functions, strict=True):
-
-        def cell(inner: Tensor, h: Tensor, layer: Layer = layer, f: Activation = f) -> Any:
-            return (f(inner + _recurrence(layer, h)),)
-
-        y, (h,) = layer.run([layer.state], cell)
+        y, (h,) = layer.run([layer.state], plain_cell(layer, f))
         rows.append(y)
         finals.append(h)
     return _outputs(node, rows, finals)
@@ -268,34 +201,12 @@ def gru(
     functions = _activations(node, ["Sigmoid", "Tanh"], len(layers))
     linear_first = bool(node.integer("linear_before_reset", 0))
     rows, finals = [], []
-    for d, (layer, activations) in enumerate(zip(layers, functions, strict=True)):
-        weight = layer.gate(r[d].transpose(), 2)
-        y, (h,) = layer.run([layer.state], _gru_cell(layer, weight, activations, linear_first))
+    for d, (layer, chosen) in enumerate(zip(layers, functions, strict=True)):
+        weight = None if linear_first else layer.gate(r[d].transpose(), 2)
+        y, (h,) = layer.run([layer.state], gru_cell(layer, chosen, weight))
         rows.append(y)
         finals.append(h)
     return _outputs(node, rows, finals)
-
-
-def _gru_cell(
-    layer: Layer, weight: Tensor, activations: list[Activation], linear_first: bool
-) -> Cell:
-    """weight: the hidden gate's part of r', [H, H]."""
-    f, g = activations
-    bias = None if layer.recurrent_bias is None else layer.gate(layer.recurrent_bias, 2)
-
-    def cell(inner: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-        outer = _recurrence(layer, h)
-        z = f(layer.gate(inner, 0) + layer.gate(outer, 0))
-        reset = f(layer.gate(inner, 1) + layer.gate(outer, 1))
-        if linear_first:
-            candidate = reset * layer.gate(outer, 2)
-        else:
-            candidate = (reset * h).matmul(weight)
-            candidate = candidate if bias is None else candidate + bias
-        fresh = g(layer.gate(inner, 2) + candidate)
-        return ((1.0 - z) * fresh + z * h,)
-
-    return cell
 
 
 @operator("LSTM", limits="at least one step")
@@ -332,34 +243,14 @@ def run_lstm(
     if initial_cell is not None and node.integer("layout", 0):
         initial_cell = initial_cell.permute((1, 0, 2))
     rows, finals, cells = [], [], []
-    for d, (layer, activations) in enumerate(zip(layers, functions, strict=True)):
+    for d, (layer, chosen) in enumerate(zip(layers, functions, strict=True)):
         h = layer.state
         c = Tensor.full(h.shape, 0.0, x.dtype) if initial_cell is None else initial_cell[d]
         peep = None
         if peepholes is not None:
             peep = [layer.gate(peepholes[d], number) for number in range(3)]
-        y, (h, c) = layer.run([h, c], _lstm_cell(layer, activations, peep, coupled))
+        y, (h, c) = layer.run([h, c], lstm_cell(layer, chosen, peep, coupled))
         rows.append(y)
         finals.append(h)
         cells.append(c)
     return _outputs(node, rows, finals, cells)
-
-
-def _lstm_cell(
-    layer: Layer, activations: list[Activation], peep: list[Tensor] | None, coupled: bool
-) -> Cell:
-    f, g, out = activations
-
-    def cell(inner: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        total = inner + _recurrence(layer, h)
-        i, o, evict, candidate = (layer.gate(total, number) for number in range(4))
-        if peep is not None:
-            i, evict = i + peep[0] * c, evict + peep[2] * c
-        i = f(i)
-        keep = 1.0 - i if coupled else f(evict)
-        fresh = keep * c + i * g(candidate)
-        if peep is not None:
-            o = o + peep[1] * fresh
-        return f(o) * out(fresh), fresh
-
-    return cell
