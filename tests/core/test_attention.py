@@ -20,7 +20,7 @@ from tests.agreement import (
     run,
 )
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.optimize.attend import Sizes, plain_cost, plan, weighed_rows
+from tinyedge.core.compiler.optimize.attend import Sizes, cost, plain_cost, plan, weighed_rows
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
@@ -255,7 +255,7 @@ def test_a_layer_keeps_its_columns_innermost() -> None:
 
 def test_threads_share_the_keys_of_few_rows() -> None:
     caps = find_target("webgpu").caps("default")
-    few, many = Sizes(64, 512, 64, 64), Sizes(64 * 1024, 512, 64, 64)
+    few, many = Sizes(64, 512, 64, 64, 64), Sizes(64 * 1024, 512, 64, 64, 1024)
     assert plan(few, caps).threads > 1
     assert plan(many, caps).threads == 1
     assert plan(few, replace(caps, shared=0)).threads == 1
@@ -264,7 +264,7 @@ def test_threads_share_the_keys_of_few_rows() -> None:
 def test_rows_of_a_thread_fit_registers() -> None:
     caps = find_target("webgpu").caps("default")
     for columns in (4, 32, 64, 128, 256, 1024):
-        chosen = plan(Sizes(4096, 512, 64, columns), caps)
+        chosen = plan(Sizes(4096, 512, 64, columns, 512), caps)
         assert chosen.rows * chosen.columns <= caps.max_vector_registers / 2
         assert columns // 4 % chosen.columns == 0
 
@@ -272,10 +272,21 @@ def test_rows_of_a_thread_fit_registers() -> None:
 def test_costs() -> None:
     """Scores of wide values would be computed once more for each part of them."""
     caps = find_target("webgpu").caps("default")
-    for sizes in (Sizes(1536, 128, 64, 64), Sizes(591, 197, 64, 64), Sizes(49152, 4096, 64, 64)):
-        assert plan(sizes, caps).cost < plain_cost(sizes, caps)
-    wide = Sizes(65536, 4096, 512, 1024)
-    assert plan(wide, caps).cost > plain_cost(wide, caps)
+    bert, vit = Sizes(1536, 128, 64, 64, 128), Sizes(591, 197, 64, 64, 197)
+    for sizes in (bert, vit, Sizes(49152, 4096, 64, 64, 4096)):
+        assert cost(sizes, caps) < plain_cost(sizes, caps)
+    wide = Sizes(65536, 4096, 512, 1024, 4096)
+    assert cost(wide, caps) > plain_cost(wide, caps)
+
+
+def test_rows_of_a_head_share_what_they_load() -> None:
+    """As many as registers allow, also where more threads would be busy otherwise; one where a
+    head has one.
+    """
+    caps = find_target("webgpu").caps("default")
+    assert plan(Sizes(768, 64, 32, 32, 64), caps).rows == 4
+    assert plan(Sizes(1536, 128, 64, 64, 128), caps).rows == 2
+    assert plan(Sizes(12, 128, 64, 64, 1), caps).rows == 1
 
 
 def test_fp16_export(device: Device, target: str) -> None:

@@ -19,8 +19,8 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import (
     LEAST_ROWS,
     Sizes,
+    cost,
     plain_cost,
-    plan,
     weighed_rows,
 )
 from tinyedge.core.ir import args, ops
@@ -258,15 +258,16 @@ def _pays(found: _Attention, users: Users, caps: Caps) -> bool:
         return False
     rows = product(found.shape[axis] for axis in (*found.batch, found.row))
     (summed,) = sums.arg.axes if len(sums.arg.axes) == 1 else (-1,)
-    counts = (rows, found.shape[found.keys], sums.src[0].shape[summed], found.shape[found.column])
+    shape, inner = found.shape, sums.src[0].shape[summed]
+    counts = (rows, shape[found.keys], inner, shape[found.column], shape[found.row])
     sizes = Sizes(*map(maximum, counts))
     if caps.threads == 1:
-        keys, row = found.shape[found.keys], maximum(found.shape[found.row])
+        keys, row = shape[found.keys], sizes.together
         if weighed_rows(row, keys, sizes.columns, caps)[0]:
             return True
         large = minimum(keys) >= caps.vector and row * sizes.keys > MOST_CACHED
         return large and _fits(sizes, caps)
-    return plan(sizes, caps).cost < plain_cost(sizes, caps)
+    return cost(sizes, caps) < plain_cost(sizes, caps)
 
 
 def _fits(sizes: Sizes, caps: Caps) -> bool:

@@ -29,6 +29,7 @@ MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
 BLOCK = 2  # vectors of keys in a block, without threads
 # What costs how much, in products and sums of vectors.
 EXP = 2.0  # of a score's exponential
+LOAD = 3.0  # a vector, from one plan to another: of 4 rows, each took 0.6 of the time of 2 (webgpu)
 MOVED = 8.0  # a vector that one launch leaves to another
 SCORE_MOVES = 1.25  # vectors of scores that a softmax by itself stores and loads, for each score
 TILE_LOADS = 0.375  # that a product's tile makes for each product
@@ -37,12 +38,15 @@ LAUNCH = 2.0**20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of an attention, at the symbols' maxima. rows: of all heads; summed: elements of a query."""
+    """Of an attention, at the symbols' maxima. rows: of all heads; summed: elements of a query;
+    together: rows of a head, which read the same keys.
+    """
 
     rows: int
     keys: int
     summed: int
     columns: int
+    together: int
 
     @property
     def scores(self) -> int:
@@ -60,8 +64,16 @@ class Plan:
 
 
 def plan(sizes: Sizes, caps: Caps) -> Plan:
-    """The plan that costs least."""
-    return min(_plans(sizes, caps), key=lambda each: each.cost)
+    """The plan that costs least. More rows for fewer loads take registers, of which cuda's kernels
+    have no more to give.
+    """
+    load = 1.0 if caps.shared_tiles else LOAD
+    return min(_plans(sizes, caps, load), key=lambda each: each.cost)
+
+
+def cost(sizes: Sizes, caps: Caps) -> float:
+    """Of one launch, where a vector's load costs what its product does, as in `plain_cost`."""
+    return min(each.cost for each in _plans(sizes, caps, 1.0))
 
 
 def plain_cost(sizes: Sizes, caps: Caps) -> float:
@@ -71,7 +83,7 @@ def plain_cost(sizes: Sizes, caps: Caps) -> float:
     return sizes.scores * each * _idle(sizes.scores / 8, caps) + 2 * LAUNCH
 
 
-def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
+def _plans(sizes: Sizes, caps: Caps, load: float) -> Iterable[Plan]:
     vectors = max(1, sizes.columns // caps.vector)
     room = caps.max_vector_registers // 2  # the rest is for what is loaded
     columns = max(d for d in range(1, vectors + 1) if vectors % d == 0 and d <= room)
@@ -79,21 +91,22 @@ def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
     several = room // 4 if caps.shared_tiles else room
     for rows in range(1, MOST_ROWS + 1):
         threads = 1
-        while rows == 1 or (rows * columns <= several and rows <= sizes.rows):
-            yield Plan(rows, columns, threads, _cost(sizes, caps, rows, columns, threads))
+        while rows == 1 or (rows * columns <= several and rows <= sizes.together):
+            each = _cost(sizes, caps, rows, columns, threads, load)
+            yield Plan(rows, columns, threads, each)
             threads *= 2
             if not caps.shared or threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
                 break
 
 
-def _cost(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int) -> float:
+def _cost(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int, load: float) -> float:
     """A query's vector is loaded for each block of keys, a key's and a value's for each row."""
     parts = max(1, sizes.columns // caps.vector // columns)
-    scores = sizes.summed / caps.vector * (1 + (rows + UNROLL) / (rows * UNROLL)) + EXP
-    values = columns * (1 + 1 / rows)
-    shared = (columns + 2) * (threads + 2) * threads / sizes.keys if threads > 1 else 0.0
+    scores = sizes.summed / caps.vector * (1 + load * (rows + UNROLL) / (rows * UNROLL)) + EXP
+    values = columns * (1 + load / rows)
+    parted = (columns + 2) * (threads + 2) * threads / sizes.keys if threads > 1 else 0.0
     busy = sizes.rows / rows * threads * parts
-    return sizes.scores * parts * (scores + values + shared) * _idle(busy, caps)
+    return sizes.scores * parts * (scores + values + load * parted) * _idle(busy, caps)
 
 
 def _idle(threads: float, caps: Caps) -> float:
@@ -122,6 +135,7 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
         prod(maximum(as_size(r.src[0])) for r in keys),
         prod(maximum(as_size(r.src[0])) for f in sums[-1:] for r in own_ranges(f)),
         prod(kernel.extent(number) for number in columns),
+        kernel.extent(rows[-1]) if rows else 1,
     )
     if kernel.caps.threads > 1:
         chosen = plan(sizes, kernel.caps)
