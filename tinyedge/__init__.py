@@ -36,7 +36,9 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
         vjp,
     )
     from tinyedge.core.tensor.tensor import Tensor
+    from tinyedge.eager.jit import jit
     from tinyedge.eager.places import device
+    from tinyedge.eager.sizes import Dim
     from tinyedge.model import Model, load
 
 __version__ = "0.1.0"
@@ -47,7 +49,9 @@ _HOMES = {
     "export_onnx": "tinyedge.api",
     "load": "tinyedge.model",
     "Tensor": "tinyedge.core.tensor.tensor",
+    "Dim": "tinyedge.eager.sizes",
     "device": "tinyedge.eager.places",
+    "jit": "tinyedge.eager.jit",
     "grad": "tinyedge.core.gradient.transforms",
     "jvp": "tinyedge.core.gradient.transforms",
     "stop_gradient": "tinyedge.core.gradient.transforms",
@@ -68,6 +72,7 @@ _HOMES = {
 __all__ = [
     "BundleError",
     "DeviceError",
+    "Dim",
     "InputError",
     "InternalError",
     "Model",
@@ -81,6 +86,7 @@ __all__ = [
     "export_function",
     "export_onnx",
     "grad",
+    "jit",
     "jvp",
     "load",
     "stop_gradient",

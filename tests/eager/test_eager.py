@@ -61,7 +61,7 @@ def test_values_are_computed_on_the_device(name: str) -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_element_types_survive_a_device(name: str, dtype: str) -> None:
     array = (numbers(5) > 0) if dtype == "bool" else np.array([0, 1, 2, 3, 100]).astype(dtype)
-    tensor = Tensor(array).realize(tinyedge.device(name))
+    tensor = Tensor(array).realize(device=tinyedge.device(name))
     found = tensor.flip((0,)).numpy()
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array[::-1])
@@ -150,11 +150,11 @@ def test_a_loop_is_found_again(built: list[Any]) -> None:
 
 def test_one_computation_is_on_one_device() -> None:
     here = Tensor(numbers(3)).realize()
-    there = Tensor(numbers(3)).realize(tinyedge.device("webgpu"))
+    there = Tensor(numbers(3)).realize(device=tinyedge.device("webgpu"))
     with pytest.raises(InputError, match="cpu, webgpu") as error:
         (here + there).numpy()
     assert error.value.id == "tensor.devices"
-    moved = there.realize(tinyedge.device("cpu"))
+    moved = there.realize(device=tinyedge.device("cpu"))
     np.testing.assert_array_equal((here + moved).numpy(), numbers(3) * 2)
 
 

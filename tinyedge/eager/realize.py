@@ -139,7 +139,7 @@ def place_of(leaves: Iterable[UOp]) -> Place | None:
             f"they are on {', '.join(place.name for place in places)}",
             id="tensor.devices",
             supported="one device",
-            next="move some of them: tensor.realize(tinyedge.device(...))",
+            next="move some of them: tensor.realize(device=tinyedge.device(...))",
         )
     return next(iter(places), None)
 

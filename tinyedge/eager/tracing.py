@@ -32,6 +32,11 @@ def hidden(node: UOp) -> bool:
     return held_by(node) is not None or any(node in nodes for nodes in _traces.hidden)
 
 
+def active() -> bool:
+    """Whether a function is being traced in this thread."""
+    return bool(_traces.hidden)
+
+
 @contextmanager
 def trace(captured: frozenset[UOp], lines: dict[UOp, str]) -> Iterator[None]:
     """While a function is called to be traced.

@@ -191,10 +191,13 @@ class Replay:
     def advance(self, symbols: Mapping[str, int] | None = None) -> dict[str, int]:
         """Run the first entry, which takes no inputs, on the states as they lie on the device.
 
-        Its outputs stay there. symbols: as for `run`. Returns the value of each.
+        Its outputs stay there. symbols: sizes by name, of which it takes those that it has. Returns
+        the value of each.
         """
         chosen = self._entry(None)
-        sizes = self._begin(chosen, {}, symbols)
+        known = {symbol.name for symbol in self.program.symbols}
+        taken = {name: size for name, size in (symbols or {}).items() if name in known}
+        sizes = self._begin(chosen, {}, taken)
         self._run(self._blocks[chosen.name], sizes)
         return self._named(sizes)
 

@@ -22,13 +22,13 @@ class Known(Reductions):
 
     __slots__ = ()
 
-    def realize(self, device: Any = None) -> Self:
-        """This tensor, computed now, once, and kept on a device.
+    def realize(self, *others: Any, device: Any = None) -> Self:
+        """This tensor, computed now, once, and kept on a device; with others in one program.
 
-        device: a `tinyedge.device`; default: the one that holds what it is computed from, else the
-        current one. In a traced function, where nothing is known, this is `in_memory`.
+        device: a `tinyedge.device`; default: the one that holds what they are computed from, else
+        the current one. In a traced function, where nothing is known, this is `in_memory`.
         """
-        if not values().realize([self], device):
+        if not values().realize([self, *others], device):
             return self.in_memory()
         return self
 
