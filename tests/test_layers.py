@@ -41,7 +41,7 @@ ALLOWED = {
     "export": {"core.ir", "core.tensor", "core.program", "export.bundle", "export.onnx"},
     "export.bundle": {"core.program"},
     "export.onnx": {"core.ir", "core.program", "core.tensor", "export"},
-    "export.onnx.operators": {"core.ir", "core.tensor", "export.onnx"},
+    "export.onnx.operators": {"core.ir", "core.tensor", "core.gradient", "export.onnx"},
     "export.package": {"core.program", "export", "export.bundle"},
     "export.verify": {
         "core.ir",

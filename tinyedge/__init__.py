@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
     )
     from tinyedge.core.gradient.batch import vmap
     from tinyedge.core.gradient.transforms import (
+        checkpoint,
         grad,
         jvp,
         stop_gradient,
@@ -52,6 +53,7 @@ _HOMES = {
     "Dim": "tinyedge.eager.sizes",
     "device": "tinyedge.eager.places",
     "jit": "tinyedge.eager.jit",
+    "checkpoint": "tinyedge.core.gradient.transforms",
     "grad": "tinyedge.core.gradient.transforms",
     "jvp": "tinyedge.core.gradient.transforms",
     "stop_gradient": "tinyedge.core.gradient.transforms",
@@ -82,6 +84,7 @@ __all__ = [
     "TinyedgeError",
     "TraceError",
     "UnsupportedOp",
+    "checkpoint",
     "device",
     "export_function",
     "export_onnx",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyedge import checkpoint
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.tensor.tensor import Tensor
@@ -177,7 +178,33 @@ def loops() -> Iterator[Case]:
     yield Case("loop in a loop", _nested, (x, w))
 
 
+def _block(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return (x @ w).tanh() + x, (x * w.sum()).sin()
+
+
+def _deep(x: Tensor, w: Tensor) -> Tensor:
+    block = checkpoint(_block)
+    for _ in range(3):
+        x, more = block(x, w)
+        x = x + more * 0.1
+    return x
+
+
+def enclosed() -> Iterator[Case]:
+    """Functions that their gradients compute again."""
+    x, w = _values(2, 3), _values(3, 3) / 3
+    yield Case("checkpoint", checkpoint(lambda a: a.sin() * a), (x,))
+    yield Case("checkpoints of several results", _deep, (x, w))
+    yield Case("checkpoint of checkpoints", checkpoint(_deep), (x, w))
+    yield Case("checkpoint of a loop", checkpoint(_repeated), (x, w))
+    yield Case(
+        "checkpoint that reads more", lambda a, b: checkpoint(lambda c: c.sin() @ b)(a * a), (x, w)
+    )
+    yield Case("checkpoint of an argument", lambda a: checkpoint(lambda b: b)(a.sin()), (x,))
+    yield Case("checkpoint of none", lambda a: checkpoint(lambda b: a.sin())(Tensor(2.0)), (x,))
+
+
 FAMILIES: Sequence[Callable[[], Iterator[Case]]] = (
-    *(elementwise, movements, memory, reductions, layers, loops),
+    *(elementwise, movements, memory, reductions, layers, loops, enclosed),
 )
 CASES = {case.name: case for family in FAMILIES for case in family()}

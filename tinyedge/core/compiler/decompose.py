@@ -14,7 +14,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.memory import MEMORY
-from tinyedge.core.ir.movement import fills
+from tinyedge.core.ir.movement import fills, needed
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 from tinyedge.core.tensor import formats
@@ -83,6 +83,9 @@ def _retyped(
         )
     if op is ops.STOP_GRADIENT:
         return src[0]
+    if op is ops.CHECKPOINT:
+        number: int = node.arg.number
+        return src[number]
     if op is ops.CAST:
         if src[0].dtype.is_float and _narrower(node.dtype, dtype):
             return _saturated(src[0], node.dtype, dtype)
@@ -224,4 +227,4 @@ def _moved(node: UOp) -> tuple[UOp, ...]:
     """
     if node.op in MEMORY:
         return MEMORY[node.op].moves(node)
-    return node.src if node.op.group == "movement" and not fills(node.op) else ()
+    return needed(node) if node.op.group == "movement" and not fills(node.op) else ()

@@ -225,12 +225,14 @@ class _Batched:
             (self.known if number in varying else self.same)[old] = new
 
 
-RULES: dict[Primitive, Callable[[_Batched, UOp], Tensor]] = {}
+BatchRule = Callable[[_Batched, UOp], Tensor]
+RULES: dict[Primitive, BatchRule] = {}
 
 
-def _rule(row: Primitive) -> Callable[[Callable[[_Batched, UOp], Tensor]], None]:
-    def record(function: Callable[[_Batched, UOp], Tensor]) -> None:
+def _rule(row: Primitive) -> Callable[[BatchRule], BatchRule]:
+    def record(function: BatchRule) -> BatchRule:
         RULES[row] = function
+        return function
 
     return record
 
@@ -283,6 +285,12 @@ def _reduce(batch: _Batched, node: UOp) -> Tensor:
 @_rule(ops.REALIZE)
 def _realize(batch: _Batched, node: UOp) -> Tensor:
     return batch.operands(node)[0].in_memory()
+
+
+@_rule(ops.AFTER)
+@_rule(ops.CHECKPOINT)
+def _of_same(batch: _Batched, node: UOp) -> Tensor:
+    return Tensor(node.replace(tuple(map(batch.repeated, node.src))))
 
 
 @_rule(ops.GATHER)

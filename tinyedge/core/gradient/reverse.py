@@ -7,10 +7,15 @@ with them.
 A loop cannot be walked: before, it is made to keep what it carries, iteration by iteration, and its
 gradient is a loop through these, the last one first. Such a loop replaces the one that was there,
 so the outputs become others, too (`Pullback.outputs`).
+
+What a CHECKPOINT encloses is not walked either: it is copied, from its arguments on, and the copy
+is. The copy is made of AFTER nodes, so no kernel computes it before the gradient by the results.
 """
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,12 +75,37 @@ def _check(tensor: Tensor) -> None:
 def depending(roots: Sequence[UOp], targets: set[UOp]) -> set[UOp]:
     """The nodes through which the roots depend on the targets, which a gradient flows through."""
     found: set[UOp] = set()
-    for node in toposort(roots):
+    for node in toposort(roots, operands=walked):
         if node in targets:
             found.add(node)
-        elif node.op not in CONSTANT and any(s in found for s in node.src):
+        elif node.op not in CONSTANT and any(s in found for s in walked(node)):
             if node.dtype.is_float or node.op is ops.LOOP:
                 found.add(node)
+    return found
+
+
+def walked(node: UOp) -> tuple[UOp, ...]:
+    """The operands that a walk goes to: of a CHECKPOINT what its function reads."""
+    return _read_by(node.src, node.arg.count) if node.op is ops.CHECKPOINT else node.src
+
+
+@functools.lru_cache(maxsize=256)
+def _read_by(src: tuple[UOp, ...], count: int) -> tuple[UOp, ...]:
+    """The arguments of a CHECKPOINT, and what else its results are computed from beside them."""
+    results, arguments = src[:count], src[count:]
+    made = _made_of(results, arguments)
+    read = {source: None for node in made for source in node.src if source not in made}
+    rest = {result: None for result in results if result not in made}
+    return tuple({**dict.fromkeys(arguments), **read, **rest})
+
+
+def _made_of(results: Sequence[UOp], arguments: Sequence[UOp]) -> dict[UOp, None]:
+    """The nodes between arguments and results."""
+    known = set(arguments)
+    found: dict[UOp, None] = {}
+    for node in toposort(results, known.__contains__):
+        if node not in known and any(s in known or s in found for s in node.src):
+            found[node] = None
     return found
 
 
@@ -99,10 +129,16 @@ class _Walk:
 
     def run(self) -> None:
         loops: dict[UOp, dict[int, Tensor]] = {}
-        for node in reversed(toposort(self.roots)):
+        order = toposort(self.roots, operands=walked)
+        enclosed = Counter(node.src for node in order if node.op is ops.CHECKPOINT)
+        for node in reversed(order):
             if node.op is ops.LOOP:
                 if node in loops:
                     self._loop(node, loops[node])
+            elif node.op is ops.CHECKPOINT:
+                enclosed[node.src] -= 1
+                if not enclosed[node.src]:  # the last of the function's results
+                    self._again(node.src, node.arg.count)
             elif node in self.active and node in self.gradients and node.src:
                 if node.op is ops.LOOP_OUTPUT:
                     given = loops.setdefault(node.src[0], {})
@@ -132,6 +168,32 @@ class _Walk:
     def _loop(self, node: UOp, given: Mapping[int, Tensor]) -> None:
         for source, found in self.kept[node].gradients(node, given, self.active):
             self.add(source, found)
+
+    def _again(self, src: tuple[UOp, ...], count: int) -> None:
+        """Through a CHECKPOINT's function, computed again after the gradients by its results."""
+        results = [_checkpoint(src, number, count) for number in range(count)]
+        known = [number for number, node in enumerate(results) if node in self.gradients]
+        if not known:
+            return
+        gradients = [self.gradients[results[number]] for number in known]
+        tokens = tuple(gradient.node for gradient in gradients)
+        again = {x: UOp(ops.AFTER, x.dtype, (x, *tokens)) for x in src[count:]}
+        done = replaced(src[:count], again)
+        places = {x: again.get(x, x) for x in _read_by(src, count) if x in self.active}
+        wrt = [Tensor(place) for place in places.values()]
+        back = pull_back([Tensor(done[src[number]]) for number in known], gradients, wrt)
+        for source, found in zip(places, back.gradients, strict=True):
+            self.add(source, found)
+
+
+def _checkpoint(src: tuple[UOp, ...], number: int, count: int) -> UOp:
+    return UOp(ops.CHECKPOINT, src[number].dtype, src, args.Checkpoint(number, count))
+
+
+def checkpoint(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
+    """The results of a function of arguments, which their gradient computes again."""
+    src = tuple(tensor.node for tensor in (*results, *arguments))
+    return [Tensor(_checkpoint(src, number, len(results))) for number in range(len(results))]
 
 
 def _unguarded(gradient: Tensor) -> tuple[UOp | None, Tensor]:
@@ -234,17 +296,18 @@ def _keep_loops(roots: Sequence[UOp], targets: set[UOp]) -> tuple[dict[UOp, UOp]
     """
     order = toposort(roots)
     kept: dict[UOp, Kept] = {}
-    loops = [node for node in order if node.op is ops.LOOP]
+    loops = [node for node in toposort(roots, operands=walked) if node.op is ops.LOOP]
     if not loops:
         return {node: node for node in order}, kept
     active = depending(roots, targets)
     within: set[UOp] = set()
+    walks = set(loops)
     for loop in loops:
         number = len(loop.arg.carried)
         within |= inside(loop.src[number:], loop.arg.carried)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.LOOP or node not in active or node in within:
+        if node not in walks or node not in active or node in within:
             return None
         new = _keeping(node.arg, src)
         kept[new] = Kept(len(node.arg.carried))

@@ -33,6 +33,8 @@ CONSTANT: dict[Primitive, str] = {}
 # Rows that no tensor graph has when it is differentiated: the compiler makes them.
 MADE = (ops.ATTEND,)
 LATER = ("kernel", "statement")
+# Rows whose insides `reverse` goes through.
+ENCLOSING = (ops.LOOP, ops.LOOP_CALL, ops.LOOP_OUTPUT, ops.CHECKPOINT)
 
 
 def _rule(*rows: Primitive) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
@@ -290,6 +292,11 @@ def _padded(x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
 def _of_length(x: Tensor, axis: int, length: Size) -> Tensor:
     """Cut or continued by zeros; windows need not reach the end of what they look at."""
     return _padded(x, axis, 0, length - x.shape[axis])
+
+
+@_rule(ops.AFTER)
+def _after(node: UOp, g: Tensor) -> Gradients:
+    return g, *(None for _ in node.src[1:])
 
 
 # Reductions.

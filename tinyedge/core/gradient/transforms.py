@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tinyedge.core.gradient import trees
+from tinyedge.core.gradient import reverse, trees
 from tinyedge.core.gradient.reverse import pull_back
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rewrite import replaced
@@ -155,6 +155,26 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     found = places.filled([*inner, *(Tensor(done[tensor.node]) for tensor in derivative)])
     count = len(inner)
     return trees.rebuilt(outputs, found[:count]), trees.rebuilt(outputs, found[count:])
+
+
+def checkpoint(function: Function) -> Function:
+    """A function of the same values, of which gradients keep the arguments and nothing between:
+    they compute it again, when the gradients by its results are there.
+
+    Arguments and results are trees of tensors; options given by name, and what the function reads
+    besides its arguments, are kept. T. Chen et al., Training Deep Nets with Sublinear Memory Cost,
+    2016.
+    """
+
+    @functools.wraps(function)
+    def call(*values: Any, **options: Any) -> Any:
+        places = _Places(values)
+        outputs = function(*places.trees, **options)
+        filled = places.filled(trees.leaves(outputs))
+        kept = {id(leaf): leaf for leaf in trees.leaves(values)}
+        return trees.rebuilt(outputs, reverse.checkpoint(filled, list(kept.values())))
+
+    return call
 
 
 def stop_gradient(tree: Any) -> Any:

@@ -90,6 +90,14 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Of a CHECKPOINT: which of how many results of a function."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoopOutput:
     """Of a LOOP_OUTPUT: which of the values that a loop carries."""
 

@@ -421,6 +421,23 @@ def _realize_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRang
     return same
 
 
+# CHECKPOINT.
+
+
+def _result(node: UOp) -> UOp:
+    number: int = node.arg.number
+    return node.src[number]
+
+
+def _result_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange) -> Element:
+    same: UOp = yield (_result(node), indices, valid)
+    return same
+
+
+def _checkpoint_wrong(node: UOp) -> str:
+    return "" if node.dtype is _result(node).dtype else f"{node.dtype} of {_result(node).dtype}"
+
+
 define(ops.REDUCE, Memory(_reduce_shape, _reduced, _reduce_element, _reduce_bounds))
 define(
     ops.GATHER,
@@ -468,5 +485,13 @@ define(
         *(_of_first, lambda arg, array: array, _realize_element),
         bounds=lambda node, operands: operands[0],
         reads=lambda node, operand: None,
+    ),
+)
+define(
+    ops.CHECKPOINT,
+    Memory(
+        *(lambda node: _result(node).shape, lambda arg, *src: src[arg.number], _result_element),
+        bounds=lambda node, operands: None,
+        wrong=_checkpoint_wrong,
     ),
 )

@@ -215,6 +215,22 @@ def _windows(array: Array, window: args.Window) -> Array:
     return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
 
 
+# AFTER.
+
+
+def _same(array: Array, arg: None) -> Array:
+    return array
+
+
+def needed(node: UOp) -> tuple[UOp, ...]:
+    """The operands of which a node takes values: all but those that come before it in time."""
+    return node.src[:1] if node.op is ops.AFTER else node.src
+
+
+define(
+    ops.AFTER,
+    Movement(lambda node: node.src[0].shape, _same, lambda node, indices: indices, in_order=True),
+)
 define(ops.RESHAPE, Movement(_given, np.reshape, _reshape_source, in_order=True))
 define(ops.PERMUTE, Movement(_permute_shape, np.transpose, _permute_source))
 define(ops.EXPAND, Movement(_given, np.broadcast_to, _expand_source))

@@ -156,6 +156,9 @@ FLIP = _row("flip", "movement", 1)  # arg: axes
 # arg: Window; a new last axis j:
 # out[.., i, .., j] = in[.., i*stride + j*dilation, ..]
 WINDOW = _row("window", "movement", 1)
+# The first operand, computed anew, and not before the others are there: what is made of it is made
+# by kernels that come after theirs.
+AFTER = _row("after", "movement", -1)
 
 # Reduce, indexed access, assignment, materialization.
 REDUCE = _row("reduce", "reduce", 1)  # arg: Reduce; its axes disappear
@@ -175,6 +178,9 @@ UPDATE_ROW = _row(
 # [*lead, K, *rest]: for k = 0, 1, .. in this order, base[.., indices[.., k], ..] is combined with
 # updates[.., k, ..], or replaced by it (None); nothing happens at an index outside of [0, R).
 SCATTER = _row("scatter", "memory", 3)
+# arg: Checkpoint; src: what a function gives, then its arguments: one of these results. Only a
+# gradient sees it; the stage "retype" leaves the result.
+CHECKPOINT = _row("checkpoint", "memory", -1)
 
 # Loops: see schedule/loops.py.
 LOOP = _row(

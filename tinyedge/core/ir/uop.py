@@ -281,10 +281,15 @@ def as_size(node: UOp) -> Size:
     return int(node.arg) if node.op is ops.CONST else node
 
 
-def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-    """For every operand, the nodes that use it (once for each use)."""
+def consumers(
+    nodes: Iterable[UOp], operands: Callable[[UOp], tuple[UOp, ...]] | None = None
+) -> dict[UOp, list[UOp]]:
+    """For every operand, the nodes that use it (once for each use).
+
+    operands: those of a node; its `src` by default.
+    """
     result: dict[UOp, list[UOp]] = {}
     for node in nodes:
-        for source in node.src:
+        for source in node.src if operands is None else operands(node):
             result.setdefault(source, []).append(node)
     return result

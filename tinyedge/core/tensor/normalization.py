@@ -53,6 +53,15 @@ def rms_norm(
     return result if scale is None else result * scale
 
 
+def moments(x: T) -> tuple[T, T]:
+    """The mean and the variance of each channel over a batch: x [N, C, *S] to [C] each."""
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean = x.mean(axes, keepdims=True)
+    difference = x - mean
+    variance = (difference * difference).mean(axes)
+    return mean.reshape((-1,)), variance.reshape((-1,))
+
+
 def batch_norm(x: T, mean: T, variance: T, scale: T, bias: T, epsilon: float = 1e-5) -> T:
     """x by a mean and a variance for each channel, scaled and shifted: all four are [C]."""
     shape = (-1,) + (1,) * (x.ndim - 2) if x.ndim > 1 else (-1,)

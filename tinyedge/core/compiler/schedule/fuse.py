@@ -15,7 +15,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.products import has_sides_of, viewed
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.memory import MEMORY, kernels_write
-from tinyedge.core.ir.movement import MOVEMENTS
+from tinyedge.core.ir.movement import MOVEMENTS, needed
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, consumers, toposort
 
@@ -93,7 +93,7 @@ class _Fusion:
         """kept: nodes that are realized in any case."""
         self.kept = kept
         self.order = toposort(roots)
-        self.users = consumers(self.order)
+        self.users = consumers(self.order, needed)
         self.rows = _row_shapes(self.order)
         self.filled = _filled(self.order)
         self.cones = self._cones()
@@ -126,7 +126,7 @@ class _Fusion:
             if op in (ops.REALIZE, ops.LOOP_CALL) or node in self.filled:
                 cones[node] = ProducerCost(loads=1)
                 continue
-            inputs = [cones[s] for s in dict.fromkeys(node.src)]
+            inputs = [cones[s] for s in dict.fromkeys(needed(node))]
             back = op is ops.EXPAND and self._comes_back(node.src[0], node)
             cost = (op.cost if op.elementwise else 0) + sum(c.cost for c in inputs)
             loads = sum(c.loads for c in inputs) + (MEMORY[op].loads if op in MEMORY else 0)
@@ -305,8 +305,8 @@ class _Fusion:
             if not (below.op.elementwise or below.op.group == "movement"):
                 return None
             cost += below.op.cost if below.op.elementwise else 0
-            waiting += [source for source in below.src if source not in seen]
-            seen.update(below.src)
+            waiting += [source for source in needed(below) if source not in seen]
+            seen.update(needed(below))
             if len(seen) > FEW_NODES:
                 return None
         return ProducerCost(cost, loads)
@@ -346,7 +346,7 @@ class _Fusion:
                 reads[node] = frozenset((node,)) if _in_memory(node) else frozenset()
                 members[node] = frozenset()
                 continue
-            sources = dict.fromkeys(node.src)
+            sources = dict.fromkeys(needed(node))
             total = frozenset().union(*(self._read(s, reads) for s in sources))
             while len(total) > limit:
                 largest = max(sources, key=lambda s: len(self._read(s, reads)))

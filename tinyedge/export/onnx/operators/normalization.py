@@ -14,6 +14,7 @@ from tinyedge.core.tensor.normalization import (
     instance_norm,
     layer_norm,
     local_response_norm,
+    moments,
     normalized,
     rms_norm,
 )
@@ -24,13 +25,13 @@ from tinyedge.export.onnx.reader import DTYPES
 from tinyedge.export.onnx.registry import Node, operator
 
 
-@operator("BatchNormalization", limits="inference only")
+@operator("BatchNormalization", limits="before opset 14 inference only")
 def batch_normalization(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
-) -> Tensor:
+) -> Tensor | list[Tensor]:
     """A scale and a shift per channel, computed at import; folded into the weights if it can be."""
     if node.integer("training_mode", 0):
-        raise node.unsupported("training_mode is 1", supported="inference")
+        return _of_the_batch(node, x, scale, bias, mean, variance)
     if node.opset < 7 and not node.integer("is_test", 0):
         raise node.unsupported("is_test is 0", supported="inference")
     if not node.integer("spatial", 1):
@@ -50,6 +51,24 @@ def batch_normalization(
             shift.astype(kind).reshape(shape)
         )
     return batch_norm(x, mean, variance, scale, bias, epsilon)
+
+
+def _of_the_batch(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+) -> list[Tensor]:
+    """Normalized by the mean and the variance of the batch; then running ones with part of these.
+
+    Statistics are computed in float32 at least.
+    """
+    wide = x.cast(dt.float32) if x.dtype.bits < 32 else x
+    now, spread = moments(wide)
+    result = batch_norm(wide, now, spread, scale, bias, node.number("epsilon", 1e-5))
+    share = node.number("momentum", 0.9)
+
+    def running(before: Tensor, after: Tensor) -> Tensor:
+        return (before.cast(wide.dtype) * share + after * (1.0 - share)).cast(before.dtype)
+
+    return [result.cast(x.dtype), running(mean, now), running(variance, spread)]
 
 
 def _stashed(node: Node, x: Tensor) -> tuple[DType, DType]:

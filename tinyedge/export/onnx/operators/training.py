@@ -1,13 +1,20 @@
-"""ai.onnx.preview.training: one step of an optimizer, over any number of tensors."""
+"""ai.onnx.preview.training: gradients, and steps of optimizers over any number of tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from tinyedge.core.gradient.reverse import pull_back
+from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.tensor.mathematics import expm1
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.export.onnx.registry import Node, operator
+from tinyedge.export.onnx.context import Call, Scope, nested
+from tinyedge.export.onnx.equality import show
+from tinyedge.export.onnx.ordering import Reads
+from tinyedge.export.onnx.registry import REFUSED, Node, operator
 
 DOMAIN = "ai.onnx.preview.training"
 
@@ -82,3 +89,66 @@ def momentum(node: Node, rate: Tensor, iteration: Tensor, *tensors: Tensor) -> l
         return x - rate * along, velocity
 
     return _stepped(node, tensors, 3, step)
+
+
+@operator(
+    "Gradient",
+    domain=DOMAIN,
+    limits="of tensors made in the graph that it is in; nothing between counts elements",
+)
+def gradient(node: Node, *tensors: Tensor) -> Generator[Call, list[Any], Any]:
+    """The derivatives of the sum of the tensor named `y` by those named `xs`, at the operands.
+
+    What lies between is imported once more, of tensors that stand for these.
+    """
+    xs, zs = node.text_list("xs") or [], node.text_list("zs") or []
+    if len(xs) + len(zs) != len(tensors) or len({*xs, *zs}) < len(tensors):
+        raise node.invalid(f"xs {xs} and zs {zs} do not name its {len(tensors)} inputs")
+    y = node.text("y", "")
+    places = [Tensor.input(name, x.shape, x.dtype) for name, x in zip(xs, tensors, strict=False)]
+    counted = len(node.context.counts.made)
+    given = dict(zip((*xs, *zs), (*places, *tensors[len(xs) :]), strict=True))
+    results = yield _between(node, given, y)
+    if REFUSED in results:
+        return [REFUSED] * len(xs)
+    (result,) = results
+    if not isinstance(result, Tensor) or not result.dtype.is_float:
+        raise node.unsupported(f"y is {show(result)}", supported="a tensor of floats")
+    if len(node.context.counts.made) > counted:
+        raise node.unsupported(
+            f"how many elements a tensor between xs and {y!r} has is counted at run time",
+            supported="tensors of sizes known before",
+        )
+    ones = Tensor.full(result.shape, 1, result.dtype)
+    back = pull_back([result], [ones], places)
+    values = {place.node: x.node for place, x in zip(places, tensors, strict=False)}
+    done = replaced([found.node for found in back.gradients], values)
+    return [Tensor(done[found.node]) for found in back.gradients]
+
+
+def _between(node: Node, given: Mapping[str, Any], y: str) -> Call:
+    """The nodes beside a Gradient that lead from given values to y, in a scope of their own."""
+    site, reads = node.call_site, Reads()
+    made = {name: proto for proto in site.nodes for name in proto.output if name}
+    needed: set[int] = set()
+    waiting = [y]
+    while waiting:
+        name = waiting.pop()
+        proto = made.get(name) if name not in given else None
+        if proto is None or id(proto) in needed:
+            continue
+        needed.add(id(proto))
+        waiting += reads.of(proto)
+        waiting += [a.s.decode() for a in proto.attribute if _is_gradient(proto) and a.name == "y"]
+    nodes = [proto for proto in site.nodes if id(proto) in needed]
+    if not nodes and y not in given:
+        raise node.unsupported(
+            f"no node beside it makes y, {y!r}", supported="a y of the graph that it is in"
+        )
+    scope = Scope(site.scope)
+    scope.values.update(given)
+    return replace(site, nodes=nodes, scope=scope, results=[y], prefix=nested(f"{node.name}/{y}"))
+
+
+def _is_gradient(proto: Any) -> bool:
+    return bool(proto.op_type == "Gradient" and proto.domain == DOMAIN)
