@@ -18,7 +18,9 @@ Slots = dict[str, Tensor]
 
 
 class Optimizer:
-    """An optimizer; its state is {"step": int32, the updates done, and a tree for each slot}.
+    """An optimizer of what is a variable of a model; `Buffer`s of it stay as they are.
+
+    Its state is {"step": int32, the updates done, and a tree for each slot}.
 
     A slot is a tensor that is kept for each parameter, of the parameter's shape, in float32 (of
     doubles in float64). Parameters of fp16 are updated in float32 and rounded once.
@@ -48,7 +50,8 @@ class Optimizer:
         """The state for a model before its first update."""
         state: dict[str, Any] = {"step": Tensor(0, dt.int32)}
         for name in self.slots:
-            state[name] = trees.mapped(functools.partial(self._slot, name), model)
+            slot = functools.partial(self._slot, name)
+            state[name] = trees.mapped(slot, model, buffer=lambda buffer: None)
         return state
 
     def _slot(self, name: str, leaf: Tensor) -> Tensor | None:
@@ -60,8 +63,8 @@ class Optimizer:
         gradients: of the model's structure, as `grad` gives them. Raises ValueError for others, or
         for the state of another model.
         """
-        parameters = [leaf for leaf in trees.leaves(model) if leaf.dtype.is_float]
-        given = trees.leaves(gradients)
+        parameters = [leaf for leaf in trees.variables(model) if leaf.dtype.is_float]
+        given = trees.variables(gradients)
         if len(given) != len(parameters):  # integers of a model may stand in its gradients
             given = [leaf for leaf in given if leaf.dtype.is_float]
         trees.same_leaves(parameters, given, "gradients")
@@ -99,7 +102,11 @@ def wide(dtype: dt.DType) -> dt.DType:
 
 def _with_parameters(model: Any, values: list[Tensor]) -> Any:
     remaining = iter(values)
-    return trees.mapped(lambda leaf: next(remaining) if leaf.dtype.is_float else leaf, model)
+
+    def next_of(leaf: Tensor) -> Tensor:
+        return next(remaining) if leaf.dtype.is_float else leaf
+
+    return trees.mapped(next_of, model, buffer=lambda buffer: buffer)
 
 
 def one_minus_power(base: float, step: Tensor) -> Tensor:

@@ -1,0 +1,128 @@
+"""Layers without parameters: functions of a tensor, and what makes such functions."""
+
+from __future__ import annotations
+
+from tinyedge.core.tensor import activations, mathematics, pooling, random
+from tinyedge.core.tensor.base import Axes
+from tinyedge.core.tensor.pooling import Windows
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.nn.linear import Sizes, each
+from tinyedge.nn.module import Module, current
+
+relu = Tensor.relu
+sigmoid = Tensor.sigmoid
+silu = Tensor.silu
+softplus = Tensor.softplus
+tanh = Tensor.tanh
+softmax = Tensor.softmax
+log_softmax = Tensor.log_softmax
+celu = activations.celu
+elu = activations.elu
+hard_sigmoid = activations.hard_sigmoid
+hard_swish = activations.hard_swish
+leaky_relu = activations.leaky_relu
+mish = mathematics.mish
+selu = activations.selu
+softsign = activations.softsign
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x * Phi(x); approximate: "tanh" for its approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate {approximate!r}: it is 'none' or 'tanh'")
+    return mathematics.gelu_by_tanh(x) if approximate == "tanh" else mathematics.gelu(x)
+
+
+def flatten(x: Tensor, start: int = 1) -> Tensor:
+    """Axes from `start` on merged into one: all but the batch's."""
+    return x.flatten(start)
+
+
+def global_average_pool(x: Tensor, axes: Axes = None) -> Tensor:
+    """The mean of each channel of [N, C, *S], [N, C]."""
+    return x.mean(tuple(range(2, x.ndim)) if axes is None else axes)
+
+
+class Dropout(Module):
+    """In training each element is 0 with a chance of `rate`; others are divided by 1 - rate."""
+
+    def __init__(self, rate: float = 0.5) -> None:
+        if not 0 <= rate <= 1:
+            raise ValueError(f"a dropout rate of {rate}: it must be from 0 to 1")
+        self.rate = rate
+
+    def __call__(self, x: Tensor) -> Tensor:
+        run = current()
+        return x if run is None or not self.rate else random.dropout(x, run.key(), self.rate)
+
+
+class _Pool(Module):
+    """Windows over the spatial axes of x [N, C, *S]. stride: None for the kernel's sizes; ceil:
+    partial windows at the end count, too.
+    """
+
+    def __init__(
+        self, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil: bool
+    ) -> None:
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+        self.dilation, self.ceil = dilation, ceil
+
+    def windows(self, x: Tensor) -> Windows:
+        """The windows over a tensor. Raises ValueError."""
+        axes = x.ndim - 2
+        if axes < 1:
+            raise ValueError(f"a pool of {list(x.shape)}: it takes [N, C, *S]")
+        kernel = each(self.kernel, axes, "kernel")
+        strides = kernel if self.stride is None else each(self.stride, axes, "stride")
+        dilations = each(self.dilation, axes, "dilation")
+        padding = each(self.padding, axes, "padding")
+        if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
+            raise ValueError(f"padding {padding} of windows of {kernel}: at most half of them")
+        pads = [(pad, pad) for pad in padding]
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        tails = [
+            pooling.tail(size, pad, span, stride) if self.ceil else 0
+            for size, pad, span, stride in zip(x.shape[2:], pads, spans, strides, strict=True)
+        ]
+        return Windows(kernel, strides, dilations, pads, tails)
+
+
+class _MaxPool(_Pool):
+    def __call__(self, x: Tensor) -> Tensor:
+        return pooling.max_pool(self.windows(x), x)
+
+
+class _AveragePool(_Pool):
+    def __init__(
+        self, kernel: Sizes, stride: Sizes | None, padding: Sizes, ceil: bool, include_pad: bool
+    ) -> None:
+        super().__init__(kernel, stride, padding, 1, ceil)
+        self.include_pad = include_pad
+
+    def __call__(self, x: Tensor) -> Tensor:
+        windows = self.windows(x)
+        return pooling.average_pool(windows, x, pooling.counts(windows, x, pads=self.include_pad))
+
+
+def max_pool(
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    *,
+    ceil: bool = False,
+) -> Module:
+    """A layer: the greatest element of each window of x [N, C, *S]."""
+    return _MaxPool(kernel, stride, padding, dilation, ceil)
+
+
+def average_pool(
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    *,
+    ceil: bool = False,
+    include_pad: bool = True,
+) -> Module:
+    """A layer: the mean of each window of x [N, C, *S]; include_pad: zeros around it count."""
+    return _AveragePool(kernel, stride, padding, ceil, include_pad)
