@@ -16,31 +16,33 @@ const MODULES = [
   "fetch",
   "device",
   "given",
-  "memory",
-  "pipelines",
   "replay",
   "turns",
-  "start",
   "model",
 ];
 
-// What it fetches: files of their own.
-const FILES = ["network", "diagnostics"];
+// What it fetches: files of their own, their modules and what they export.
+const FILES = {
+  loading: [["network", "memory", "pipelines", "start", "loading"], "again, start"],
+  recover: [["recover"], "keepStates, reopen"],
+  diagnostics: [["diagnostics"], "example, verify, profile"],
+};
 
 const folder = new URL("./", import.meta.url);
 const read = (name) => readFileSync(new URL(`src/runtime/${name}.js`, folder), "utf8");
-const texts = [...MODULES, "tinyedge"].map(read),
-  beside = FILES.map(read);
-const hash = createHash("sha256")
-  .update([...texts, ...beside].join(""))
-  .digest("hex")
-  .slice(0, 16);
-const whole = texts
-  .map((text) =>
-    text.replace(/^import [^;]*;$/gm, "").replace(/^export (?=async|class|const|function)/gm, ""),
-  )
-  .join("\n")
-  .replace(/^export \{.*;$/gm, "");
+const names = [...MODULES, "tinyedge", ...Object.values(FILES).flatMap(([modules]) => modules)];
+const hash = createHash("sha256").update(names.map(read).join("")).digest("hex").slice(0, 16);
+
+/** The text of modules as one, which exports names. */
+const joined = (modules, exported) =>
+  modules
+    .map((name) =>
+      read(name)
+        .replace(/^import [^;]*;$/gm, "")
+        .replace(/^export \{.*;$/gm, "")
+        .replace(/^export (?=async|class|const|function)/gm, ""),
+    )
+    .join("\n") + `\nexport {${exported}};\n`;
 
 // All files get what they share under the same short names.
 const nameCache = {};
@@ -54,7 +56,7 @@ async function write(name, text) {
     mangle: {
       properties: {
         regex:
-          /^(answer|arrayOf|base|bridge|cause|check|chosen|core|describe|encoder|enqueue|entryOf|evaluateAll|fail|fetchFile|given|group|grouped|kept|key|most|network|layouts|owns|parsed|pass|passing|pipeline|pipelined|plan|pool|ranges|readback|reads|received|request|replay|restore|sizeTable|sizes|source|space|stage|stored|theirs|to|tries|writes|written)$/,
+          /^(answer|arrayOf|base|bridge|cause|check|chosen|core|describe|encoder|enqueue|entryOf|evaluateAll|fail|fetchFile|final|given|group|grouped|guard|heal|kept|key|loss|lossOf|most|layouts|loading|openDevice|own|owns|parsed|pass|passing|pipeline|pipelined|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|tries|whole|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.
@@ -70,5 +72,6 @@ async function write(name, text) {
   writeFileSync(new URL(`src/${name}`, folder), `// tinyedge (MIT): ${hash}\n${code}\n`);
 }
 
-await write("tinyedge.js", `${whole}\nexport {TinyedgeError, load};\n`);
-for (const [i, name] of FILES.entries()) await write(`${name}.js`, beside[i]);
+await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load"));
+for (const [name, [modules, exported]] of Object.entries(FILES))
+  await write(`${name}.js`, joined(modules, exported));

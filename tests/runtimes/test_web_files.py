@@ -20,14 +20,18 @@ from tinyedge.export.verify.browser import Browser
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 TARGET = "webgpu"
+# What build.js says: the modules of tinyedge.js, and those of the files beside it.
+LISTS = ("MODULES", "FILES")
 
 
 def test_the_shipped_runtime_is_small_and_fresh() -> None:
     shipped = web_file("src/tinyedge.js").read_bytes()
     assert len(gzip.compress(shipped, 9)) <= 12 * 1024
-    modules = re.findall(r'"(\w+)"', (WEB / "build.js").read_text().partition("MODULES = ")[2])
-    beside = [name.removesuffix(".js") for name in MODULES]
-    names = [*modules[: modules.index("model") + 1], "tinyedge", *beside]
+    build = (WEB / "build.js").read_text()
+    main, beside = (build.partition(f"{what} = ")[2].partition(";")[0] for what in LISTS)
+    names = [*re.findall(r'"(\w+)"', main), "tinyedge"]
+    for modules in re.findall(r"\[\[(.*?)\]", beside):
+        names += re.findall(r'"(\w+)"', modules)
     files = [WEB / "src" / "runtime" / f"{name}.js" for name in names]
     assert sorted(files) == sorted((WEB / "src" / "runtime").iterdir())
     source = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -94,6 +94,11 @@ export interface LoadOptions {
   fetch?: (url: URL, init: RequestInit) => Promise<Response>;
   /** The SHA-256 of manifest.json in lower case hex, as the export prints it. Another manifest is refused; it has all other hashes. */
   integrity?: string;
+  /**
+   * What states are after a lost device: "states" has them as they were after the last run that resolved, for which each run
+   * copies them to the CPU. By default they get their initial values.
+   */
+  recover?: "states";
 }
 
 export interface RunOptions {
@@ -124,13 +129,32 @@ export interface VerifyReport {
   }[];
 }
 
-export interface Model {
+/** Tells of a model's device: "lost" comes with it, "restored" when a run has got another one. */
+export interface ModelEvents {
+  lost: Event & {readonly error: TinyedgeError};
+  restored: Event & {readonly states: "kept" | "initial"};
+}
+
+export interface Model extends EventTarget {
+  addEventListener<Type extends keyof ModelEvents>(
+    type: Type,
+    listener: (event: ModelEvents[Type]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    type: string,
+    listener: EventListenerOrEventListenerObject | null,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  /** Why the device was lost, until a run has got another one. */
+  readonly lost: TinyedgeError | undefined;
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
   /** What is kept from run to run. */
   readonly states: readonly Port[];
   readonly symbols: readonly {name: string; min: number; max: number; step: number}[];
   readonly entries: readonly {name: string; inputs: string[]; outputs: string[]}[];
+  /** Another one after a loss. */
   readonly device: GPUDevice;
   readonly manifest: Record<string, any>;
   readonly stats: Readonly<{

@@ -9,21 +9,25 @@ export const whole = (bytes) => Math.ceil(bytes / 16) * 16;
 
 /**
  * The error of each device, once it is lost. Nothing here holds a model: a shared device may outlive many.
- * @type {WeakMap<GPUDevice, {cause?: Error}>}
+ * `told`: what to call then; `final`: it was destroyed on purpose.
+ * @type {WeakMap<GPUDevice, {cause?: Error, final?: boolean, told: Set<() => void>}>}
  */
 const LOST = new WeakMap();
 
 /** @param {GPUDevice} device */
 export function lossOf(device) {
-  const loss = LOST.get(device) ?? {cause: undefined};
+  /** @type {{cause?: Error, final?: boolean, told: Set<() => void>}} */
+  const loss = LOST.get(device) ?? {told: new Set()};
   if (!LOST.has(device))
-    device.lost.then(({message}) => {
+    device.lost.then(({message, reason}) => {
+      loss.final = reason === "destroyed";
       loss.cause = new TinyedgeError(
         "device.lost",
         "the device",
         `it was lost: ${message || "no reason given"}`,
-        "load the model again",
+        loss.final ? "load the model again" : "run again",
       );
+      for (const tell of loss.told) tell();
     });
   LOST.set(device, loss);
   return loss;

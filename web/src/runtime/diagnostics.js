@@ -144,12 +144,12 @@ export async function profile(model, options, inputs) {
     {entry, symbols} = chosen(options, ["entry", "symbols"]),
     planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols),
     {kernels} = core.parsed;
-  /** @type {GPUDevice} */
-  const device = core.device;
-  if (!device.features.has("timestamp-query"))
+  if (!core.device.features.has("timestamp-query"))
     fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
   const work = async ({readback}) => {
-    const count = 4096,
+    /** @type {GPUDevice} */
+    const device = core.device,
+      count = 4096,
       size = 8 * count,
       {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage,
       create = (usage) => device.createBuffer({label: "tinyedge timestamps", size, usage});

@@ -23,7 +23,7 @@ export function folderOf(url) {
 
 /**
  * A file of the bundle. Its length and hash are checked where they are known: not the manifest's, but by `integrity`.
- * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `network`, the promise of the module that says what to
+ * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `loading`, the promise of the module that says what to
  * do after a failure. `id` is what the errors' ids begin with.
  * @param {Record<string, any>} source @param {{name: string, bytes?: number, sha256?: string}} file
  * @param {(bytes: number) => void} received @returns {Promise<Uint8Array<ArrayBuffer>>}
@@ -46,7 +46,7 @@ export async function fetchFile(source, file, received, id = "bundle.file") {
       return bytes;
     } catch (error) {
       source.signal?.throwIfAborted();
-      const {again} = await source.network.catch(() => {
+      const {again} = await source.loading.catch(() => {
         throw error;
       });
       await again(got, error, sha256, source.signal);

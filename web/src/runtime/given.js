@@ -31,7 +31,7 @@ export function entryOf({entries}, name = entries[0].name) {
 /** What a run with these inputs, entry and sizes by name does: its sizes, and what is written before it. */
 export function plan(core, inputs, name, named) {
   inputs ??= {};
-  const {parsed: m, ranges} = core,
+  const {parsed: m} = core,
     entry = m.entries[entryOf(m, name)],
     ports = entry.inputs.map((i) => m.inputs[i]),
     names = namesOf(ports);
@@ -67,10 +67,10 @@ export function plan(core, inputs, name, named) {
       );
       // Writing the other inputs could overwrite it.
       need(!core.owns.includes(buffer), "it is the model's own memory");
-      return {name: p.name, to: ranges[p.buffer], buffer, offset, size};
+      return {name: p.name, to: p.buffer, buffer, offset, size};
     }
     const bytes = toStorage(data, p, whole);
-    return {to: ranges[p.buffer], bytes, size};
+    return {to: p.buffer, bytes, size};
   });
   return {entry, symbols, sizes: core.sizes, writes, outputs: entry.outputs.map((i) => m.outputs[i].name)};
 }

@@ -5,15 +5,37 @@ import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types
 import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, fetchFile} from "./fetch.js";
-import {neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
+import {whole, neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
 import {find, chosen, entryOf, plan} from "./given.js";
-import {guard, begin, replay, submit, fetchRange, restore} from "./replay.js";
-import {start} from "./start.js";
+import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
+/** A file beside this one. @returns {Promise<any>} */
+const beside = (file, name) =>
+  file.catch(({message}) =>
+    fail("load.network", name, message, "check the address, and serve the whole folder"),
+  );
+
+/** What those files use of this one. */
+const OWN = {
+  fail,
+  arrayOf,
+  evaluateAll,
+  chosen,
+  entryOf,
+  plan,
+  whole,
+  openDevice,
+  lossOf,
+  fetchFile,
+  guard,
+  replay,
+  restore,
+  submit,
+};
+
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
-export class Model {
-  #owned;
+export class Model extends EventTarget {
   #disposed = false;
   /** Does work in its turn. */
   #enqueue;
@@ -27,21 +49,27 @@ export class Model {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const {onProgress, signal, device: given, limits, fetch = globalThis.fetch, integrity} = chosen(
-        options,
-        ["onProgress", "signal", "device", "limits", "fetch", "integrity"],
-        "load.option",
-      ),
+    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover"],
+      {
+        onProgress,
+        signal,
+        device: given,
+        limits,
+        fetch = globalThis.fetch,
+        integrity,
+        recover,
+      } = chosen(options, names, "load.option"),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
-      network = import("./network.js"),
-      source = {base, fetch, network, signal: stop.signal},
+      loading = beside(import("./loading.js"), "loading.js"),
+      source = {base, fetch, loading, signal: stop.signal},
       need = (good, name, value, next) =>
         good || fail("load.option", `option "${name}"`, `it is ${kindOf(value)}`, next);
-    // Awaited after a failure only.
-    network.catch(() => {});
+    // Awaited later.
+    loading.catch(() => {});
     need(!given || given.queue, "device", given, "give a GPUDevice");
+    need(!recover || recover === "states", "recover", recover, 'give "states"');
     need(fetch instanceof Function, "fetch", fetch, "give a function");
     need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
     signal?.throwIfAborted();
@@ -56,21 +84,27 @@ export class Model {
       const manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
         needed = neededLimits(manifest),
-        device = given ?? (await openDevice({...needed, ...limits}));
+        asked = given ? null : {...needed, ...limits},
+        device = given ?? (await openDevice(asked));
       checkLimits(needed, device.limits);
-      const model = new Model(manifest, sizes, source, device, !given);
+      const model = new Model(manifest, sizes, source, device, asked);
+      if (recover && manifest.states[0])
+        (await beside(import("./recover.js"), "recover.js")).keepStates(model.#core);
       model.stats.bytesFetched = bytes.length;
-      await start(model.#core, onProgress).catch((error) => {
-        model.dispose();
-        throw error;
-      });
+      await loading
+        .then(({start}) => start(model.#core, onProgress))
+        .catch((error) => {
+          model.dispose();
+          throw error;
+        });
       return model;
     } finally {
       stop.abort();
     }
   }
 
-  constructor(manifest, sizes, source, device, owned) {
+  constructor(manifest, sizes, source, device, limits) {
+    super();
     const m = (this.manifest = manifest);
     const shown = ({name, dtype, storage, shape}) => ({
       name,
@@ -78,8 +112,6 @@ export class Model {
       storage,
       shape: shape.map((size) => (Array.isArray(size) ? size.join(" ").replaceAll("$", "") : size)),
     });
-    this.device = device;
-    this.#owned = owned;
     this.inputs = m.inputs.map(shown);
     this.outputs = m.outputs.map(shown);
     this.states = m.states.map(shown);
@@ -100,22 +132,42 @@ export class Model {
       submits: 0,
       uniformWrites: 0,
     };
-    const loss = lossOf(device);
-    this.#core = {
+    const model = this,
+      /** @type {any} */
+      core = (this.#core = {
       parsed: m,
       device,
       stats: this.stats,
+      own: OWN,
       owns: [],
       source,
+      limits,
+      loss: lossOf(device),
+      say: (type, more) => this.dispatchEvent(Object.assign(new Event(type), more)),
+      tell: () => core.say("lost", {error: core.loss.cause}),
+      heal: async (readback) => {
+        await (await beside(import("./recover.js"), "recover.js")).reopen(core, readback);
+      },
       readback: {},
       sizes,
-      check: () => {
-        if (this.#disposed)
+      check() {
+        if (model.#disposed)
           fail("run.disposed", "the model", "it was disposed", "load the model again");
-        if (loss.cause) throw loss.cause;
+        // Of a run that began before another device came, its own one.
+        if (this.loss.cause) throw this.loss.cause;
       },
-    };
-    this.#enqueue = takeTurns(this.#core);
+    });
+    core.loss.told.add(core.tell);
+    this.#enqueue = takeTurns(core);
+  }
+
+  get device() {
+    return this.#core.device;
+  }
+
+  /** Why the device was lost, until there is another one. */
+  get lost() {
+    return this.#core.loss.cause;
   }
 
   /** @type {import("../tinyedge.js").Model["run"]} */
@@ -136,29 +188,32 @@ export class Model {
 
   /** @type {import("../tinyedge.js").Model["getState"]} */
   async getState(name) {
-    const {p, shape, at} = this.#state(name);
+    const {p, shape} = this.#state(name);
     return this.#enqueue(async (turn) => {
-      const bytes = await fetchRange(begin(this.#core, turn), at, bytesOf(shape, p));
+      const run = begin(this.#core, turn),
+        bytes = await fetchRange(run, run.ranges[p.buffer], bytesOf(shape, p));
       return {name, dtype: p.dtype, shape, data: fromStorage(bytes, 0, product(shape), p)};
     });
   }
 
   /** @type {import("../tinyedge.js").Model["setState"]} */
   async setState(name, data) {
-    const {p, shape, at} = this.#state(name);
+    const {p, shape} = this.#state(name);
     const bytes = toStorage(data, p, shape, "state").slice();
-    return this.#enqueue(() =>
-      guard(this.#core, () => this.device.queue.writeBuffer(at.buffer, at.offset, bytes), []),
-    );
+    return this.#enqueue(async (turn) => {
+      const run = begin(this.#core, turn),
+        {buffer, offset} = run.ranges[p.buffer];
+      await guard(run, () => run.device.queue.writeBuffer(buffer, offset, bytes), []);
+      await settle(run);
+    });
   }
 
-  /** A state and where it lies; its sizes are those of the last run, before any the maxima. */
+  /** A state; its sizes are those of the last run, before any the maxima. */
   #state(name) {
     const {states} = this.manifest,
       i = find(namesOf(states), "run.state", "state", name),
-      p = states[i],
-      {sizes, ranges} = this.#core;
-    return {p, shape: sizes.states[i], at: ranges[p.buffer]};
+      p = states[i];
+    return {p, shape: this.#core.sizes.states[i]};
   }
 
   /** States back to their initial values, after the runs already asked for. */
@@ -184,31 +239,17 @@ export class Model {
   /** What checks and measures is a file of its own, fetched when it is first asked for. It gets what it uses of these. */
   /** @returns {Promise<any>} */
   async #ask(name, ...given) {
-    const asked = await import("./diagnostics.js").catch(({message}) =>
-      fail("load.network", "diagnostics.js", message, "check the address, and serve the whole folder"),
-    );
-    return asked[name](
-      {
-        core: this.#core,
-        enqueue: this.#enqueue,
-        fail,
-        chosen,
-        fetchFile,
-        evaluateAll,
-        entryOf,
-        arrayOf,
-        plan,
-        replay,
-        restore,
-        submit,
-      },
-      ...given,
-    );
+    const asked = await beside(import("./diagnostics.js"), "diagnostics.js");
+    return asked[name]({core: this.#core, enqueue: this.#enqueue, ...OWN}, ...given);
   }
 
   dispose() {
+    const {owns, limits, device, loss, tell} = this.#core;
     this.#disposed = true;
-    for (const buffer of this.#core.owns) buffer.destroy();
-    if (this.#owned) this.device.destroy();
+    loss.told.delete(tell);
+    for (const buffer of owns) buffer.destroy();
+    if (limits) device.destroy();
+    // No other device then.
+    this.#core.limits = null;
   }
 }

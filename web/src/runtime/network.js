@@ -1,5 +1,5 @@
-// What to do after a request that failed: a file of its own beside tinyedge.js, which fetches it along with the manifest,
-// since it must be there before the connection fails.
+// What to do after a request that failed. This lies in loading.js, which is fetched along with the manifest: it must be
+// there before the connection fails.
 
 /** Requests in a row that bring nothing new, the most. */
 const TRIES = 4;

@@ -1,10 +1,9 @@
 // Compiling a model's kernels.
 
-import {fail} from "./errors.js";
-
 /** Make a pipeline for each kernel. `sources`: the files of kernels, by their numbers. `report` is called after each. */
 export async function compile(core, sources, report) {
-  const {parsed: m, device, stats} = core;
+  const {parsed: m, device, stats} = core,
+    {fail} = core.own;
   const source = ({file, offset, bytes}) => {
     const part = sources[file].subarray(offset, offset + bytes);
     if (part.some((byte) => byte > 127))

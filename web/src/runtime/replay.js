@@ -61,7 +61,8 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
     core.written = key;
     stats.uniformWrites++;
   }
-  for (const {to, bytes, buffer, offset, size} of writes) {
+  for (const {to: number, bytes, buffer, offset, size} of writes) {
+    const to = ranges[number];
     if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
     else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
   }
@@ -81,7 +82,7 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
     return {i, p, shape, offset, kept: kept && {...from, size}};
   });
   stats.runs++;
-  const reading = submit(run, end),
+  const reading = settle(run, end),
     arrays = [];
   run.given?.();
   const bytes = await reading;
@@ -171,16 +172,21 @@ function copy(run, from, offset, to, at, size) {
   run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
 }
 
+/** Submit what may change states. */
+export const settle = (run, size = 0) => submit(run, size, run.readback, run.snapshot?.(run));
+
 /**
- * Submit what was recorded. The first bytes of the readback buffer then.
+ * Submit what was recorded. The first bytes of the readback buffer then. `read`: reads what else was copied, and gives what
+ * takes note of it, where all went well.
  * @returns {Promise<ArrayBuffer>}
  */
-export async function submit(run, size, {buffer} = run.readback) {
+export async function submit(run, size, {buffer} = run.readback, /** @type {any} */ read = null) {
   run.pass?.end();
   run.pass = null;
   const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.theirs ?? []);
   run.stats.submits++;
-  let bytes = new ArrayBuffer(0);
+  let bytes = new ArrayBuffer(0),
+    note;
   // Told below, when the bytes are there.
   done.catch(() => {});
   try {
@@ -189,6 +195,7 @@ export async function submit(run, size, {buffer} = run.readback) {
       bytes = buffer.getMappedRange(0, size).slice(0);
       buffer.unmap();
     }
+    note = await read?.();
   } catch (error) {
     // The news of a lost device may come a moment after the failure that it causes.
     await new Promise((resolve) => setTimeout(resolve, 200));
@@ -196,6 +203,7 @@ export async function submit(run, size, {buffer} = run.readback) {
     fail("device.read", "the GPU", error.message, "load the model again");
   }
   await done;
+  note?.();
   return bytes;
 }
 
@@ -222,5 +230,5 @@ export async function restore(core) {
     run.encoder.clearBuffer(to.buffer, to.offset, to.size);
     if (from) copy(run, from, from.offset, to, to.offset, m.weights[initial].bytes);
   }
-  await submit(run);
+  await settle(run);
 }

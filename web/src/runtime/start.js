@@ -1,13 +1,13 @@
-// Getting a model ready to run: its files fetched, its memory filled, its kernels compiled.
+// Getting a model ready to run: its files fetched, its memory filled, its kernels compiled. This is a part of loading.js, a
+// file beside tinyedge.js, and gets what it uses of that in `core.own`.
 
-import {fetchFile} from "./fetch.js";
 import {allocate} from "./memory.js";
 import {compile} from "./pipelines.js";
-import {guard, restore} from "./replay.js";
 
 /** Weights arrive while the pipelines compile. */
 export async function start(core, onProgress) {
-  const {parsed: m, device, stats, source} = core;
+  const {parsed: m, device, stats, source} = core,
+    {fetchFile, guard, restore} = core.own;
   const needed = m.files.filter(({name}) => !name.startsWith("golden"));
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0;

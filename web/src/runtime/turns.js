@@ -6,6 +6,7 @@ import {guard} from "./replay.js";
  * Gives the function that takes work, and the writes that it begins with: does it when all before it has given its
  * commands and there is a place to read, at once if that is now. The work gets what its runs add to the core: the place
  * (`readback`), and what it may call once it has given its commands (`given`). The second place is made when it is used.
+ * Work that is asked for when the device is known to be lost gets another one; what was asked for before is lost with it.
  */
 export function takeTurns(core) {
   const waiting = [],
@@ -14,14 +15,19 @@ export function takeTurns(core) {
   const next = () => {
     if (!giving && free[0]) waiting.shift()?.((giving = free.shift()));
   };
-  const begin = async (work, readback) => {
+  const begin = async (work, readback, loss, known) => {
     const given = () => {
       if (giving === readback) giving = null;
       next();
     };
     try {
+      if (known && core.limits && !loss.final && core.loss === loss) await core.heal(readback);
       core.check();
-      readback.buffer ??= await guard(core, core.stage);
+      if (!known && loss.cause) throw loss.cause;
+      if (readback.device !== core.device) {
+        readback.buffer = await guard(core, core.stage);
+        readback.device = core.device;
+      }
       return await work({readback, given});
     } finally {
       free.unshift(readback);
@@ -30,10 +36,12 @@ export function takeTurns(core) {
   };
   return (work, writes = []) =>
     new Promise((resolve) => {
+      const {loss} = core,
+        known = loss.cause;
       // The caller may change its arrays as soon as run returns.
-      if (giving || !free[0]?.buffer)
+      if (giving || known || !free[0]?.buffer)
         for (const write of writes) write.bytes = write.bytes?.slice();
-      waiting.push((place) => resolve(begin(work, place)));
+      waiting.push((place) => resolve(begin(work, place, loss, known)));
       next();
     });
 }

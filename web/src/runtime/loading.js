@@ -1,0 +1,4 @@
+// What a load uses beside tinyedge.js, which fetches this along with the manifest.
+
+export {again} from "./network.js";
+export {start} from "./start.js";
