@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,6 +199,86 @@ def test_an_abort_while_waiting(page: Any, site: Site) -> None:
         """,
     )
     assert got == "enough" and site.asked["manifest.json"] == 1
+
+
+# ---- what is on its way together
+
+
+def test_adapter_and_manifest_device_and_files(page: Any, site: Site) -> None:
+    """Each waits until the other was asked for: one after the other would never end."""
+    got = evaluate(
+        page,
+        """
+        const asked = (of, name, say) => new Promise((resolve) => {
+          const was = of[name];
+          of[name] = (...given) => { say(resolve, ...given); return was.apply(of, given); };
+        });
+        const {gpu} = navigator, {requestDevice} = GPUAdapter.prototype, files = new Set();
+        const adapter = asked(gpu, "requestAdapter", (done) => done());
+        let all;
+        const both = new Promise((resolve) => (all = resolve));
+        GPUAdapter.prototype.requestDevice = async function (descriptor) {
+          await both;
+          return requestDevice.call(this, descriptor);
+        };
+        const given = async (url, init) => {
+          const name = url.pathname.split("/").pop();
+          if (name === "manifest.json") await adapter;
+          files.add(name);
+          if (files.size === 3) all();
+          return fetch(url, init);
+        };
+        const model = await load("/addition/", {fetch: given});
+        return [(await model.run(add(1, 2))).c.data[1], [...files]];
+        """,
+    )
+    assert got == [4, ["manifest.json", "kernels.wgsl", "weights-00000.bin"]]
+    assert set(site.asked.values()) == {1}
+
+
+def test_the_page_asks_for_its_first_files(page: Any, site: Site) -> None:
+    """Once each: the hints and the script mean the same requests."""
+    warned: list[str] = []
+    page.on("console", lambda message: warned.append(message.text))
+    site.asked.clear()
+    page.goto(site.url + "addition/index.html")
+    page.get_by_role("button", name="Run").wait_for()
+    hinted = page.evaluate(
+        "[...document.querySelectorAll('link[rel*=preload]')].map((l) => l.href)"
+    )
+    names = [address.rsplit("/", 1)[1] for address in hinted]
+    assert names == ["tinyedge.js", "loading.js", "manifest.json", "kernels.wgsl"]
+    assert {site.asked[name] for name in names} == {1}
+    assert not [text for text in warned if "preload" in text]
+
+
+def test_the_offline_recipe(page: Any, site: Site) -> None:
+    """The service worker of docs/page.md: once it is there, nothing asks the server."""
+    text = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
+    script = text[text.index("    // offline.js\n") :].partition("\n\nThe browser may")[0]
+    (site.folder / "offline.js").write_text(textwrap.dedent(script))
+    shutil.copytree(site.folder / "addition", site.folder / "model.tinyedge")
+    page.evaluate(
+        """async () => {
+          const {serviceWorker} = navigator;
+          const claimed = new Promise((done) => (serviceWorker.oncontrollerchange = done));
+          await serviceWorker.register("offline.js");
+          await claimed;
+        }"""
+    )
+    site.asked.clear()
+    page.context.set_offline(True)
+    page.reload()
+    got = page.evaluate(
+        """async () => {
+          const {load} = await import("/model.tinyedge/tinyedge.js");
+          const ones = new Float32Array(256).fill(1);
+          const model = await load("model.tinyedge/");
+          return (await model.run({a: ones, "b:0": ones})).c.data[1];
+        }"""
+    )
+    assert got == 3
+    assert set(site.asked) <= {"offline.js"}, "which browsers look for again"
 
 
 # ---- options

@@ -60,8 +60,8 @@ export function checkLimits(needed, offered) {
   }
 }
 
-/** @param {Record<string, number>} requiredLimits @returns {Promise<GPUDevice>} */
-export async function openDevice(requiredLimits) {
+/** @returns {Promise<GPUAdapter>} */
+export async function findAdapter() {
   const gpu = globalThis.navigator?.gpu,
     subject = "WebGPU";
   if (!gpu) {
@@ -75,6 +75,12 @@ export async function openDevice(requiredLimits) {
   const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
   if (!adapter)
     fail("device.adapter", subject, "the browser offers no GPU", "turn on hardware acceleration");
+  return adapter;
+}
+
+/** @param {Record<string, number>} requiredLimits @returns {Promise<GPUDevice>} */
+export async function openDevice(requiredLimits, found = findAdapter()) {
+  const adapter = await found;
   checkLimits(requiredLimits, adapter.limits);
   // A limit below the usual one leaves the usual one.
   /** @type {GPUFeatureName[]} */
@@ -82,5 +88,5 @@ export async function openDevice(requiredLimits) {
     requiredFeatures = wanted.filter((feature) => adapter.features.has(feature));
   return adapter
     .requestDevice({label: "tinyedge", requiredFeatures, requiredLimits})
-    .catch(({message}) => fail("device.request", subject, message, "load the model again"));
+    .catch(({message}) => fail("device.request", "WebGPU", message, "load the model again"));
 }

@@ -21,6 +21,17 @@ export function folderOf(url) {
   return base;
 }
 
+/** Ask for a file. @returns {Promise<Response>} */
+const ask = async ({base, fetch, signal}, name, request) =>
+  fetch(new URL(name + base.search, base), {...request, signal});
+
+/** Ask for files that will be fetched, so that they are on their way meanwhile. */
+export function askEarly(source, files) {
+  source.early = new Map(files.map(({name}) => [name, ask(source, name, {})]));
+  // What fails is told when the file is fetched.
+  for (const answer of source.early.values()) answer.catch(() => {});
+}
+
 /**
  * A file of the bundle. Its length and hash are checked where they are known: not the manifest's, but by `integrity`.
  * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `loading`, the promise of the module that says what to
@@ -55,8 +66,9 @@ export async function fetchFile(source, file, received, id = "bundle.file") {
 
 /** Ask once, for what is missing of a file. */
 async function attempt(source, got, name, id) {
-  const {base, fetch, signal} = source,
+  const {base, early} = source,
     {bytes, request, received} = got,
+    asked = early?.get(name) ?? ask(source, name, request),
     url = new URL(name + base.search, base);
   const broken = (error) =>
     fail(
@@ -67,7 +79,8 @@ async function attempt(source, got, name, id) {
     );
   const missing = (answer) =>
     fail(`${id}.missing`, name, `${url} answered ${answer}`, "check the address, and serve the whole folder");
-  const {status, ok, body} = (got.answer = await fetch(url, {...request, signal}).catch(broken));
+  early?.delete(name);
+  const {status, ok, body} = (got.answer = await asked.catch(broken));
   got.passing = status > 499 || [408, 425, 429].includes(status);
   if (status === 404) missing(status);
   if (!ok || !body)

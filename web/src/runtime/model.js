@@ -4,8 +4,8 @@ import {fail} from "./errors.js";
 import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types.js";
 import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
-import {folderOf, fetchFile} from "./fetch.js";
-import {whole, neededLimits, checkLimits, openDevice, lossOf} from "./device.js";
+import {folderOf, askEarly, fetchFile} from "./fetch.js";
+import {whole, neededLimits, checkLimits, findAdapter, openDevice, lossOf} from "./device.js";
 import {find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
@@ -16,8 +16,12 @@ const beside = (file, name) =>
     fail("load.network", name, message, "check the address, and serve the whole folder"),
   );
 
+/** The files that a model needs to run. @param {any} manifest */
+const filesToRun = ({files}) => files.filter(({name}) => !name.startsWith("golden"));
+
 /** What those files use of this one. */
 const OWN = {
+  filesToRun,
   fail,
   arrayOf,
   evaluateAll,
@@ -73,6 +77,9 @@ export class Model extends EventTarget {
     need(fetch instanceof Function, "fetch", fetch, "give a function");
     need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
     signal?.throwIfAborted();
+    // While the manifest comes.
+    const adapter = given ? undefined : findAdapter();
+    adapter?.catch(() => {});
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
       const bytes = await fetchFile(
@@ -84,8 +91,10 @@ export class Model extends EventTarget {
       const manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
         needed = neededLimits(manifest),
-        asked = given ? null : {...needed, ...limits},
-        device = given ?? (await openDevice(asked));
+        asked = given ? null : {...needed, ...limits};
+      // While the device opens: as many as are fetched at a time.
+      askEarly(source, filesToRun(manifest).slice(0, 3));
+      const device = given ?? (await openDevice(asked, adapter));
       checkLimits(needed, device.limits);
       const model = new Model(manifest, sizes, source, device, asked);
       if (recover && manifest.states[0])

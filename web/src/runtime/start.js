@@ -7,8 +7,8 @@ import {compile} from "./pipelines.js";
 /** Weights arrive while the pipelines compile. */
 export async function start(core, onProgress) {
   const {parsed: m, device, stats, source} = core,
-    {fetchFile, guard, restore} = core.own;
-  const needed = m.files.filter(({name}) => !name.startsWith("golden"));
+    {filesToRun, fetchFile, guard, restore} = core.own;
+  const needed = filesToRun(m);
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0;
   const report = () => {
