@@ -118,7 +118,7 @@ def _golden_device(program: Program, steps: int) -> Any:
     module = importlib.import_module("tinyedge.targets.cpu.device")
     return module.open(
         requirements=program.requirements,
-        optimization=("-O1", "-march=native"),
+        optimization=("-Og", "-march=native"),
         little_work=LITTLE_WORK // steps,
     )
 

@@ -106,7 +106,7 @@ class _Assembler:
             kernels=tuple(self._kernel(kernel) for kernel in kernels),
             entries=entries,
             images=tuple(self._images()),
-            prelude=state.target.prelude,
+            prelude=_prelude(state),
             requirements={
                 "workgroup_bytes": max((self._shared(k) for k in kernels), default=0),
             },
@@ -425,3 +425,9 @@ def stored_array(storage: TensorBuffer) -> Array:
         return padded
     rows = padded.reshape(layout.image(storage.shape)[1], -1)
     return np.pad(rows, [(0, 0), (0, layout.pitch(storage.shape) - rows.shape[1])])
+
+
+def _prelude(state: Compilation) -> str:
+    """The text before all kernels."""
+    more = state.target.fp64_prelude if state.options.fp64_reference else ""
+    return state.target.prelude + more

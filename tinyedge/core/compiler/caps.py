@@ -112,4 +112,5 @@ class Caps:
         is stored as float32.
         """
         wider = self.with_type("float32", computed="float64")
-        return wider.with_type("float16", computed="float64").with_type("float64", stored="float32")
+        wider = wider.with_type("float16", computed="float64")
+        return wider.with_type("float64", stored="float32", vectors="all")

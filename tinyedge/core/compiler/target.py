@@ -58,6 +58,7 @@ class Target:
     profiles: Mapping[str, Caps]
     render: Callable[[LoweredKernel], str]  # text of a kernel
     prelude: str  # text that goes before all kernels
+    fp64_prelude: str = ""  # likewise, after it, before those of reference values
     suffix: str = "txt"  # of the file of kernels in a bundle
     # what runs its bundles, and lies in them: "web" (JavaScript and a page), "c", or nothing
     runtime: str = ""

@@ -29,6 +29,7 @@ HELPERS = {
     ops.MIN: "min",
     ops.TRUNCDIV: "truncdiv",
 }
+COMPARISONS = (ops.LT, ops.LE, ops.EQ)
 
 
 def short(dtype: DType) -> str:
@@ -181,6 +182,9 @@ class CPrinter(Printer):
             return f"te_{op.name}_{short(source)}({', '.join(operands)})"
         if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and _may_wrap(node):
             return self._wrapping(node, operands)
+        if op in COMPARISONS and source.lanes > 1 and source.bits == 64:
+            mask = strip_parens(super().operation(node, operands))
+            return f"te_{short(dt.int64.vector(source.lanes))}_to_{short(node.dtype)}({mask})"
         if op is ops.NOT and source.bits < 32:
             return f"(({self.type(source)})(~{operands[0]}))"
         return super().operation(node, operands)
@@ -257,6 +261,6 @@ def render(kernel: LoweredKernel) -> str:
     return "\n".join(lines)
 
 
-def prelude() -> str:
+def prelude(file: str) -> str:
     """Helper functions that go before the kernels."""
-    return resources.files(__package__).joinpath("prelude.c").read_text(encoding="ascii")
+    return resources.files(__package__).joinpath(file).read_text(encoding="ascii")

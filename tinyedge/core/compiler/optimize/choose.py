@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
@@ -20,7 +20,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     runs_along,
 )
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
-from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, tile
+from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
@@ -29,7 +29,10 @@ from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 PLAIN_THREADS = 64
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
-TOGETHER = 4  # adjacent outputs of an exact kernel that share a loop
+
+TOGETHER = 4  # lanes of an exact kernel's vectors
+ROWS = 2  # of an exact kernel's long product, that share a loop
+LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
 MOST_CHOICES = 64  # of a thread's values, each computed in its own way
@@ -43,26 +46,45 @@ GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the de
 
 def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
     """The least that a device needs: outputs to workgroups and threads, reductions serial."""
-    return exact(sink, caps)
+    kernel = MovedKernel(sink, caps)
+    _fill(kernel, _contiguous(sink))
+    _distribute(kernel, PLAIN_THREADS)
+    return kernel.sink, kernel.moves
 
 
 def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
-    """The plain moves, and sums of products for some adjacent outputs in one loop.
+    """The plain moves, adjacent outputs as vectors, and in long products some rows in one loop.
 
-    Every sum keeps its own order, so the results are those of the plain moves, bit for bit; what
-    the outputs share is loaded once.
+    Every sum keeps its own order, so the results are those of the plain moves; what the outputs
+    share is loaded once.
     """
     kernel = MovedKernel(sink, caps)
     along = _contiguous(sink)
     _fill(kernel, along)
-    if contraction is not None and along in (*contraction["columns"], *contraction["rows"]):
-        assert along is not None
-        size = kernel.size(along)
-        if size.op is ops.CONST and size.arg % TOGETHER == 0:
-            _, inner = kernel.split(along, TOGETHER)
-            kernel.attempt(To(inner, "upcast"))
-    _distribute(kernel, PLAIN_THREADS)
+    if contraction is not None and _steps_of(kernel) >= LONG_PRODUCT:
+        sides = beside(kernel, contraction, along, along)
+        if sides:
+            upcast(kernel, max(sides, key=lambda n: (kernel.extent(n), -n)), ROWS)
+    over = _exact_vectors(kernel, along)
+    _distribute(kernel, PLAIN_THREADS, keep=[over] if over in _columns(kernel.sink) else ())
     return kernel.sink, kernel.moves
+
+
+def _exact_vectors(kernel: MovedKernel, along: int | None) -> int | None:
+    """Adjacent outputs as vectors; gives the number of the range over vectors, if there is one."""
+    if along is None or divisor(kernel.size(along)) % TOGETHER:
+        return None
+    before = kernel.sink, list(kernel.moves)
+    outer, inner = kernel.split(along, TOGETHER)
+    if kernel.attempt(To(inner, "vector")):
+        return outer
+    kernel.sink, kernel.moves = before
+    return None
+
+
+def _steps_of(kernel: MovedKernel) -> int:
+    """How often the innermost part of a kernel runs."""
+    return prod(kernel.extent(r.arg.number) for r in ranges(kernel.sink))
 
 
 def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:

@@ -43,7 +43,7 @@ def tile(
     for n in kernel.left("loop"):
         total *= kernel.extent(n)
     best = None
-    for number in _across(kernel, contraction, along, vector):
+    for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
         cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products)
         rank = (cost, -number) if kernel.caps.scalar_operands else (-extent, number)
@@ -72,7 +72,7 @@ def _one_row(kernel: MovedKernel, vector: int | None, columns: int) -> int:
     return across
 
 
-def _across(
+def beside(
     kernel: MovedKernel, contraction: Roles, along: int | None, vector: int | None
 ) -> Iterable[int]:
     """The ranges along which rows of a tile may lie."""
