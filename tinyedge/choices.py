@@ -67,9 +67,16 @@ def choose_profiles(target: str, given: str | Sequence[str]) -> tuple[str, ...]:
     """
     found = find_target(target)
     names = given.split(",") if isinstance(given, str) else given
-    names = tuple(dict.fromkeys(name.strip() for name in names))
-    for name in names:
+    names = tuple(name.strip() for name in names)
+    for place, name in enumerate(names):
         _choose("profile", name, found.profiles)
+        if name in names[:place]:
+            raise InputError(
+                f"profile {name!r}",
+                "it is given twice",
+                id="option.profile",
+                next="name each profile once",
+            )
     if not names:
         raise InputError("the profiles", "there is none", id="option.profile", next="name one")
     if len(names) == 1:

@@ -267,6 +267,9 @@ def test_usage_errors(tinyedge: Command) -> None:
     assert tinyedge("frobnicate")[0] == 2
     assert tinyedge("run")[0] == 2
     assert tinyedge("export", "model.onnx", "--dim", "N")[0] == 2
+    for profiles in ("", "altivec", "default,default"):
+        assert tinyedge("export", "model.onnx", "-t", "cpu", "--profile", profiles)[0] == 2
+    assert tinyedge("explain", "model.onnx", "-t", "cpu", "--profile", "")[0] == 2
     assert tinyedge("export", "model.onnx", "--bound", "loop=" + "9" * 5000)[0] == 2
     code, _, err = tinyedge("export", "model.onnx", "--target", "abacus")
     assert code == 2 and "webgpu" in err

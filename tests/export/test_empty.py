@@ -51,6 +51,7 @@ class Empty(Opened):
 
     name: str = ""
     may_be_empty: tuple[str, ...] = field(default=())
+    dims: dict[str, str] = field(default_factory=dict)  # ranges of its sizes, by name
 
     @staticmethod
     def of(name: str, prefix: str = "") -> Empty:
@@ -68,7 +69,7 @@ class Empty(Opened):
                 continue
             dims = lower
             chosen.append(size)
-        return Empty(model, imported, name, tuple(chosen))
+        return Empty(model, imported, name, tuple(chosen), dims)
 
     def worlds(self) -> Iterator[tuple[dict[str, int], Arrays, Arrays | None]]:
         """Sizes, one of them 0; inputs; and what they must give, if anything else can say."""
@@ -150,8 +151,24 @@ GROUPS = {
     ["mechanisms", *(pytest.param(g, marks=pytest.mark.slow) for g in GROUPS if g != "mechanisms")],
 )
 def test_one_program(group: str, target: str, device: Device) -> None:
-    some = {name: Empty.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])}
-    check_one_program(some, target, device)
+    models = [Empty.of(name, f"{number}/") for number, name in enumerate(GROUPS[group])]
+    for some in _of_equal_ranges(models):
+        check_one_program({model.name: model for model in some}, target, device)
+
+
+def _of_equal_ranges(models: list[Empty]) -> Iterator[list[Empty]]:
+    """Models that can share a program, in which a size has one range: as few lists as it takes."""
+    while models:
+        ranges: dict[str, str] = {}
+        together, apart = [], []
+        for model in models:
+            if any(ranges.get(size, given) != given for size, given in model.dims.items()):
+                apart.append(model)
+            else:
+                together.append(model)
+                ranges.update(model.dims)
+        yield together
+        models = apart
 
 
 def test_what_nothing_is_padded_to(tmp_path: Path) -> None:

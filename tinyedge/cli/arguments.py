@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -83,6 +83,15 @@ PROFILES = click.option(
     help="The devices to compile for. Default: all of the target. Several (cpu): one program for "
     "each, of which the best that the machine can run is picked when the bundle is loaded.",
 )
+
+
+def check_profiles(names: Sequence[str], known: Collection[str]) -> None:
+    """Raise BadParameter for names of --profile that the target lacks, or that come again."""
+    if any(name not in known for name in names):
+        raise click.BadParameter(f"choose of {', '.join(known)}", param_hint="--profile")
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise click.BadParameter(f"{twice[0]!r} is given twice", param_hint="--profile")
 
 
 def split_dims(dims: Sequence[str]) -> dict[str, str]:

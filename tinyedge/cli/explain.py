@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyedge.api import compile_model
-from tinyedge.choices import choose_options
+from tinyedge.choices import choose_options, find_target
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -20,6 +20,7 @@ from tinyedge.cli.arguments import (
     OUTPUTS,
     PRECISION,
     PROFILE,
+    check_profiles,
     numbers,
     split_constants,
     split_dims,
@@ -84,6 +85,8 @@ def command(
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
     if counters and (stop_after != NAMES[-1] or kernel is not None):
         raise click.UsageError("--counters is for all kernels, when they are made")
+    if profile is not None:
+        check_profiles([profile], find_target(target).profiles)
     importing = choose_import(
         split_dims(dims),
         numbers(bounds, "--bound", "NODE=N"),

@@ -22,6 +22,7 @@ from tinyedge.cli.arguments import (
     OUTPUTS,
     PRECISION,
     PROFILES,
+    check_profiles,
     numbers,
     split_constants,
     split_dims,
@@ -170,10 +171,8 @@ def command(
     from tinyedge.choices import find_target
     from tinyedge.export.package.package import usual_place
 
-    profiles = find_target(target).profiles
-    unknown = [name for name in (profile or "default").split(",") if name not in profiles]
-    if unknown:
-        raise click.BadParameter(f"choose of {', '.join(profiles)}", param_hint="--profile")
+    if profile is not None:
+        check_profiles(profile.split(","), find_target(target).profiles)
     place = out if out is not None else usual_place(model)
     options: dict[str, Any] = {
         "target": target,
