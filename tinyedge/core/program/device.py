@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from typing import Any, Protocol, Union, runtime_checkable
 
 import numpy as np
 
@@ -123,6 +123,20 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release everything. Closing twice is allowed."""
+        ...
+
+
+@runtime_checkable
+class HostDevice(Device, Protocol):
+    """A device whose kernels work in the host's memory. in_place: in the caller's, too."""
+
+    in_place: bool
+
+    def place(self, moved: Mapping[Range, Bytes]) -> None:
+        """Let the kernels that were bound to these ranges use the given bytes instead, as many and
+        aligned to their elements, until the next call; those of other ranges are where they were.
+        Recordings are made before. Copies do not follow.
+        """
         ...
 
 

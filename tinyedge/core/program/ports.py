@@ -15,6 +15,8 @@ from tinyedge.core.stored import convert
 
 Array = np.ndarray[Any, Any]
 
+CACHE_LINE = 64  # bytes
+
 
 def encode(array: Array, storage: str, subject: str) -> Bytes:
     """An array's bytes as a buffer holds them, padded with zeros to a multiple of 4.
@@ -38,6 +40,19 @@ def encode(array: Array, storage: str, subject: str) -> Bytes:
     _check_finite(array, converted, f"the device's {storage}", subject)
     content = raw(converted)
     return pad(content, padded(content.nbytes))
+
+
+def bytes_of(port: Port | State, named: Mapping[str, int]) -> int:
+    """The bytes that a port has in its buffer at these sizes."""
+    itemsize = dtypes.by_name(port.storage).itemsize
+    return padded(elements_of(shape_of(port.shape, named)) * itemsize)
+
+
+def aligned(bytes: int) -> Bytes:
+    """New memory that begins where a cache line does."""
+    whole = np.empty(bytes + CACHE_LINE, np.uint8)
+    start = -whole.ctypes.data % CACHE_LINE
+    return whole[start : start + bytes]
 
 
 def decode(content: Bytes, port: Port | State, shape: tuple[int, ...]) -> Array:

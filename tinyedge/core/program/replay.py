@@ -15,13 +15,14 @@ from typing import Any, Union
 
 import numpy as np
 
-from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import InternalError, RunError
 from tinyedge.core.program.device import Bytes, Command, Device, Dispatch, Range, Transfer
 from tinyedge.core.program.inputs import Inputs, Sizes
+from tinyedge.core.program.placing import POISON, Placing
 from tinyedge.core.program.ports import (
     Array,
     as_array,
+    bytes_of,
     decode,
     elements_of,
     encode,
@@ -45,6 +46,7 @@ from tinyedge.core.program.program import (
 
 # Recordings kept for this many sets of sizes; then the least recently used is dropped.
 RECORDED_SIZES = 64
+EMPTY = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +70,14 @@ class Replay:
     """A program ready to run on a device. Close it, or use it as a context, to free its memory.
 
     `program` is the given one without its weights' data, which is on the device then.
-    poison: fill the arenas with 0xFF bytes (NaN as floats) first, which shows reads of memory that
-    nothing wrote.
+    poison: fill the arenas with NaN first, which shows reads of memory that nothing wrote.
     """
 
     def __init__(self, program: Program, device: Device, *, poison: bool = False) -> None:
         self.program = program
         self.device = device
         inputs = {e.name: _by_name(program.inputs_of(e)) for e in program.entries}
+        self._poison = poison
         self._given = Inputs(program.symbols, inputs)
         self._outputs = {e.name: _by_name(program.outputs_of(e)) for e in program.entries}
         self._states = {state.name: state for state in program.states}
@@ -91,18 +93,18 @@ class Replay:
         self._kernels: Sequence[Any] = ()
         self._ranges: list[Range] = []
         try:
-            self._prepare(poison)
+            self._prepare()
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, poison: bool) -> None:
+    def _prepare(self) -> None:
         program = self.program
         self._kernels = self.device.compile(program)
         arenas = [self._alloc(arena.bytes) for arena in program.arenas]
-        if poison:
+        if self._poison:
             for arena in arenas:
-                self.device.upload(arena, np.full(arena.bytes, 0xFF, np.uint8))
+                self.device.upload(arena, np.full(arena.bytes, POISON, np.uint8))
         weights = [self._alloc(padded(weight.bytes)) for weight in program.weights]
         for weight, memory in zip(program.weights, weights, strict=True):
             content = weight.data
@@ -133,6 +135,7 @@ class Replay:
             self._symbols = Range(table, 0, bytes)
         for entry in program.entries:
             self._blocks[entry.name] = self._block(entry.steps)
+        self._placing = Placing(program, self.device, self._ranges, self._poison)
         self.reset()
 
     def _alloc(self, bytes: int) -> Range:
@@ -181,12 +184,15 @@ class Replay:
         inputs: one array per input of the entry, of exactly the declared dtype and shape; Python
         numbers and lists are converted. symbols: sizes that no input shape determines (default:
         their maxima). An output with a count is cut to its valid leading entries.
-        Raises RunError for a wrong input, DeviceError when the device fails.
+        On the host's own processor, whole inputs are read where they lie and results are not
+        copied. Raises RunError for a wrong input, DeviceError when the device fails.
         """
         chosen = self._entry(entry)
-        sizes = self._begin(chosen, inputs, symbols)
-        self._run(self._blocks[chosen.name], sizes)
-        return self._collect(chosen, sizes)
+        with self._placing.during(chosen):
+            sizes = self._begin(chosen, inputs, symbols)
+            self._place(chosen, sizes)
+            self._run(self._blocks[chosen.name], sizes)
+            return self._collect(chosen, sizes)
 
     def advance(self, symbols: Mapping[str, int] | None = None) -> dict[str, int]:
         """Run the first entry, which takes no inputs, on the states as they lie on the device.
@@ -261,14 +267,14 @@ class Replay:
     def _begin(
         self, entry: Entry, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None
     ) -> Sizes:
-        """Check everything, then upload inputs and sizes."""
+        """Check everything, then upload sizes and the inputs that cannot stay where they are."""
         arrays = self._given.arrays(entry, inputs)
         ports = self._given.ports[entry.name]
         sizes = self._given.solve(ports, arrays, symbols or {})
         encoded = [(ports[name], array) for name, array in arrays.items()]
         contents = [encode(array, port.storage, f"input {port.name!r}") for port, array in encoded]
         for (port, _), content in zip(encoded, contents, strict=True):
-            if content.nbytes:
+            if content.nbytes and not self._placing.take(port, content):
                 self.device.upload(self._part(port, content.nbytes), content)
         if self._symbols is not None and sizes != self._sizes:
             table = np.zeros(self._symbols.bytes // 4, "<i4")
@@ -276,6 +282,19 @@ class Replay:
             self.device.upload(self._symbols, table.view(np.uint8))
         self._sizes = sizes
         return sizes
+
+    def _place(self, entry: Entry, sizes: Sizes) -> None:
+        self._placing.make_room(self._outputs[entry.name].values(), self._named(sizes))
+        if self._placing.moved:
+            self._record_all(self._blocks[entry.name], sizes)
+            self._placing.place()
+
+    def _record_all(self, blocks: tuple[_Block, ...], sizes: Sizes) -> None:
+        for block in blocks:
+            if isinstance(block, _Straight):
+                self._record(block, sizes)
+            else:
+                self._record_all(block.body, sizes)
 
     def _run(
         self,
@@ -379,18 +398,17 @@ class Replay:
     def _download(
         self, ports: Sequence[Port | State], named: Mapping[str, int]
     ) -> dict[str, Array]:
-        shapes = [shape_of(port.shape, named) for port in ports]
-        ranges = []
-        for port, shape in zip(ports, shapes, strict=True):
-            bytes = padded(elements_of(shape) * dtypes.by_name(port.storage).itemsize)
-            ranges.append(self._part(port, bytes))
-        full = [part for part in ranges if part.bytes]
-        contents = iter(self.device.read(full) if full else ())
-        empty = np.empty(0, np.uint8)
-        return {
-            port.name: decode(next(contents) if part.bytes else empty, port, shape)
-            for port, shape, part in zip(ports, shapes, ranges, strict=True)
-        }
+        known: dict[str, Bytes] = {}
+        ranges: dict[str, Range] = {}
+        for port in ports:
+            known[port.name] = self._placing.moved.get(self._ranges[port.buffer], EMPTY)
+            bytes = bytes_of(port, named)
+            if bytes and not known[port.name].size:
+                ranges[port.name] = self._part(port, bytes)
+        if ranges:
+            known.update(zip(ranges, self.device.read(list(ranges.values())), strict=True))
+        shapes = {port.name: shape_of(port.shape, named) for port in ports}
+        return {port.name: decode(known[port.name], port, shapes[port.name]) for port in ports}
 
     def _part(self, port: Port | State, bytes: int) -> Range:
         """The first bytes of a port's buffer."""

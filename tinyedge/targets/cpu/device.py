@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -79,6 +80,9 @@ class _Bound:
     memory: tuple[Memory, ...]
 
 
+_Use = tuple["ctypes.Array[ctypes.c_void_p]", int]  # the addresses of a launch, and which of them
+
+
 class CpuDevice:
     """The machine's own processor. See `open` for the options."""
 
@@ -93,6 +97,7 @@ class CpuDevice:
     ) -> None:
         self.name = f"{_processor()}, {compiler.version}"
         self.process: int | None = None
+        self.in_place = not guard  # what a caller gives has no guards
         self._compiler = compiler
         self._optimization = tuple(optimization)
         self._threads = threads
@@ -101,6 +106,9 @@ class CpuDevice:
         self._little_work = little_work
         self._memory: set[Memory] = set()
         self._pool: pools.Pool | None = None
+        # of each range, where launches have its address
+        self._uses: WeakKeyDictionary[Range, list[_Use]] = WeakKeyDictionary()
+        self._moved: Mapping[Range, Bytes] = {}
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Memory:
         """Host memory aligned to a cache line."""
@@ -168,6 +176,8 @@ class CpuDevice:
         """The argument arrays of a launch, made once."""
         addresses = [place.memory.address + place.offset for place in ranges]
         buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+        for number, place in enumerate(ranges):
+            self._uses.setdefault(place, []).append((buffers, number))
         touched = [
             pools.KernelBuffer(place.bytes, written)
             for place, written in zip(ranges, kernel.written, strict=True)
@@ -183,6 +193,18 @@ class CpuDevice:
             return _Bound(kernel, called, buffers, None, memory)
         table = symbols.memory.address + symbols.offset
         return _Bound(kernel, called, buffers, table, (*memory, symbols.memory))
+
+    def place(self, moved: Mapping[Range, Bytes]) -> None:
+        """Give launches the addresses of other memory than they were bound to."""
+        for place in self._moved:
+            self._give(place, place.memory.address + place.offset)
+        for place, content in moved.items():
+            self._give(place, content.ctypes.data)
+        self._moved = dict(moved)
+
+    def _give(self, place: Range, address: int) -> None:
+        for buffers, number in self._uses.get(place, ()):
+            buffers[number] = address
 
     def record(self, commands: Sequence[Command]) -> pools.Recording:
         """The commands as C sees them, and which of them wait for which."""
