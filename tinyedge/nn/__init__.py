@@ -63,6 +63,7 @@ from tinyedge.nn.linear import (
 from tinyedge.nn.module import Module, Sequential, load_state_dict, state_dict, training
 from tinyedge.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from tinyedge.nn.recurrent import GRU, LSTM, RNN
+from tinyedge.nn.safetensors import load, save
 
 __all__ = [
     "GRU",
@@ -102,6 +103,7 @@ __all__ = [
     "kl_div",
     "l1_loss",
     "leaky_relu",
+    "load",
     "load_state_dict",
     "log_softmax",
     "max_pool",
@@ -109,6 +111,7 @@ __all__ = [
     "mse_loss",
     "nll_loss",
     "relu",
+    "save",
     "seed",
     "selu",
     "sigmoid",
