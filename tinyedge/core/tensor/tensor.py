@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinyedge.core.tensor import mathematics, nn
+from tinyedge.core.tensor.arrays import Arrays
 from tinyedge.core.tensor.base import Axes, computed
-from tinyedge.core.tensor.known import Known
 
 
-class Tensor(Known):
+class Tensor(Arrays):
     """A lazy array over `node`, a graph of primitives. It never changes; `realize`, `numpy` and
     what else needs values compute it.
 
@@ -65,12 +65,25 @@ class Tensor(Known):
         """log(sum(exp(x)))."""
         return nn.log_sum_exp(self, axes, keepdims)
 
+    logsumexp = log_sum_exp
+
+    @computed
+    def softmin(self, axes: Axes = -1) -> Tensor:
+        """softmax(-x)."""
+        return nn.softmax(-self, axes)
+
     @computed
     def matmul(self, other: Any) -> Tensor:
         """numpy's matmul: self's last axis with other's last but one; the rest broadcasts."""
         return nn.matmul(self, self._operand(other))
 
     __matmul__ = matmul
+    dot = matmul
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x @ weight + bias: the weight is [inputs, outputs], as in tinygrad."""
+        result = self @ weight
+        return result if bias is None else result + bias
 
     def __rmatmul__(self, other: Any) -> Tensor:
         left = self._operand(other)
