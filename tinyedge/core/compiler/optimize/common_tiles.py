@@ -54,7 +54,10 @@ def common_tiles(
             families.setdefault(form, []).append(position)
     found = {}
     for family in families.values():
-        ways = _ways([kernels[position] for position in family], caps, choose)
+        members = [kernels[position] for position in family]
+        if len({_extent(kernel.moved, "upcast") for kernel in members}) == 1:
+            continue
+        ways = _ways(members, caps, choose)
         forms = _fewest(ways)
         for position, own in zip(family, ways, strict=True):
             best = min((w for w in own if w.form in forms), key=lambda w: w.cost, default=None)
@@ -75,6 +78,8 @@ def _ways_of(kernel: Chosen, copies: Iterable[int], caps: Caps, choose: Choose) 
         return []
     ways = [own]
     for count in sorted({*copies} - {_extent(kernel.moved, "upcast")}):
+        if _least_cost(kernel, count, caps) > own.cost * (1 + LOSS):
+            continue
         tiles = tuple((rows, across) for rows, across in caps.tiles if rows * across == count)
         moved, moves = choose(kernel.sink, replace(caps, tiles=tiles), kernel.contraction)
         way = _way(kernel, moved, moves, caps)
@@ -91,6 +96,12 @@ def _way(kernel: Chosen, moved: UOp, moves: list[Move], caps: Caps) -> _Way | No
     results = threads * copies * _extent(moved, "vector")
     waste = results / _extent(kernel.sink, "loop")
     return _Way(moved, moves, form, tile_cost((copies, 1), waste, threads, caps))
+
+
+def _least_cost(kernel: Chosen, copies: int, caps: Caps) -> float:
+    """What a tile costs at least: if it computes no result that there is not."""
+    results = _extent(kernel.sink, "loop") / _extent(kernel.moved, "vector")
+    return tile_cost((copies, 1), 1.0, results / copies, caps)
 
 
 def _extent(sink: UOp, *kinds: str) -> int:
