@@ -25,7 +25,9 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
                 const float x6 = p0[13];
                 const int32_t i5 = g0 + (r3 * 48);
                 acc0 = te_fma_f32x8((f32x8){0.0f, x0, x1, x2, x3, x4, x5, x6}, te_splat_f32x8(b2[i5]), acc0);
-                acc0 = te_fma_f32x8((f32x8){p0[0], p0[2], p0[4], p0[6], p0[8], p0[10], p0[12], p0[14]}, te_splat_f32x8(b2[i5 + 16]), acc0);
+                const f32x8 x7 = te_load_f32x8(p0 + 0);
+                const f32x8 x8 = te_load_f32x8(p0 + 7);
+                acc0 = te_fma_f32x8(te_permute(i32x8, x7, x8, 0, 2, 4, 6, 9, 11, 13, 15), te_splat_f32x8(b2[i5 + 16]), acc0);
                 acc0 = te_fma_f32x8((f32x8){x0, x1, x2, x3, x4, x5, x6, 0.0f}, te_splat_f32x8(b2[i5 + 32]), acc0);
             }
             te_store_f32x8(b0 + (i1 + (r1 * 8)), acc0);

@@ -15,12 +15,13 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
             f32x4 acc0 = te_splat_f32x4(-INFINITY);
             for (int32_t r3 = 0; r3 < 3; r3++) {
                 const int32_t i4 = i3 + (r3 * 12);
-                const float x0 = b1[i4 + 2];
-                const float x1 = b1[i4 + 4];
-                const float x2 = b1[i4 + 6];
-                acc0 = te_max_f32x4(acc0, (f32x4){b1[i4], x0, x1, x2});
-                acc0 = te_max_f32x4(acc0, (f32x4){b1[i4 + 1], b1[i4 + 3], b1[i4 + 5], b1[i4 + 7]});
-                acc0 = te_max_f32x4(acc0, (f32x4){x0, x1, x2, b1[i4 + 8]});
+                const f32x4 x0 = te_load_f32x4(b1 + i4);
+                const f32x4 x1 = te_load_f32x4(b1 + (i4 + 4));
+                acc0 = te_max_f32x4(acc0, te_permute(i32x4, x0, x1, 0, 2, 4, 6));
+                acc0 = te_max_f32x4(acc0, te_permute(i32x4, x0, x1, 1, 3, 5, 7));
+                const f32x4 x2 = te_load_f32x4(b1 + (i4 + 2));
+                const f32x4 x3 = te_load_f32x4(b1 + (i4 + 5));
+                acc0 = te_max_f32x4(acc0, te_permute(i32x4, x2, x3, 0, 2, 5, 7));
             }
             te_store_f32x4(b0 + (i1 + i2), acc0);
         }

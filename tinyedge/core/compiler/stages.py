@@ -18,6 +18,7 @@ from tinyedge.core.compiler.lower.geometry import geometry, without_surplus
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
+from tinyedge.core.compiler.lower.shuffles import permute_loads
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import IllegalMove
@@ -235,7 +236,7 @@ def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
         sink = to_coordinates(sink)
     if not caps.unaligned:
         sink = one_type_per_buffer(sink, caps)
-    sink = open_regions(sink, caps)
+    sink = permute_loads(open_regions(sink, caps), caps)
     nodes = toposort((sink,))
     # also what moves have left no load of: launches bind it
     given = toposort((kernel.sink,))

@@ -10,6 +10,14 @@
 
 #define TE_INLINE static inline __attribute__((unused, always_inline))
 
+/* The lanes of two vectors of four-byte elements, counted through both. mask: vectors of as many
+   int32. */
+#ifdef __clang__
+#define te_permute(mask, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define te_permute(mask, a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
+#endif
+
 /* What is read where there is nothing: 4096 elements of any type (Caps.zeros). */
 static char te_zeros[4096 * 8] __attribute__((unused, aligned(64)));
 

@@ -153,11 +153,34 @@ class CPrinter(Printer):
 
     def vector(self, node: UOp, lanes: list[str]) -> str:
         name = short(node.dtype)
+        permuted = self._permuted(node)
+        if permuted is not None:
+            return permuted
         if node.dtype.kind == "b":
             lanes = [f"-({lane})" for lane in lanes]
         if len(lanes) == 1:
             return f"te_splat_{name}({strip_parens(lanes[0])})"
         return f"({name}){{{', '.join(strip_parens(lane) for lane in lanes)}}}"
+
+    def _permuted(self, node: UOp) -> str | None:
+        """A vector of lanes of two others, or of one and zeros, as one permutation: of lanes that
+        are written one by one gcc loads each again.
+        """
+        sources = list(dict.fromkeys(lane.src[0] for lane in node.src if lane.op is ops.LANE))
+        rest = [lane for lane in node.src if lane.op is not ops.LANE]
+        names = [self.known(source) for source in sources]
+        alike = all(source.dtype is node.dtype for source in sources)
+        if node.dtype.kind == "b" or not alike or None in names or not all(map(_is_zero, rest)):
+            return None
+        if not names or len(names) + bool(rest) > 2:
+            return None
+        count = node.dtype.lanes
+        second = f"({short(node.dtype)}){{0}}" if len(names) < 2 else names[1]
+        order = (
+            sources.index(lane.src[0]) * count + lane.arg if lane.op is ops.LANE else count
+            for lane in node.src
+        )
+        return f"te_permute(i32x{count}, {names[0]}, {second}, {', '.join(map(str, order))})"
 
     def lane(self, node: UOp, value: str) -> str:
         text = f"{value}[{node.arg}]"
@@ -200,6 +223,10 @@ class CPrinter(Printer):
             operands = [f"({unsigned}){operand}" for operand in operands]
             return f"(({self.type(dtype)}){super().operation(node, operands)})"
         return super().operation(node, operands)
+
+
+def _is_zero(node: UOp) -> bool:
+    return node.op is ops.CONST and node.arg == 0 and not str(node.arg).startswith("-")
 
 
 def _made(cast: UOp) -> str:
