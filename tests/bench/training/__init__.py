@@ -1,0 +1,1 @@
+"""Training steps beside tinygrad's JIT and torch: `python -m tests.bench.training`."""

@@ -1,0 +1,45 @@
+"""The steps that are measured are those of the models they are named after."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.bench.training.__main__ import table
+from tests.bench.training.models import CHARACTERS, CLASSES, made
+from tests.bench.training.ours import Ours
+
+
+def _losses(model: str, optimizer: str, count: int) -> list[float]:
+    step = Ours(model, optimizer)
+    try:
+        return [step() for _ in range(count)]
+    finally:
+        step.close()
+
+
+@pytest.mark.parametrize(("model", "weights"), [("cnn", 87_850), ("gpt", 826_112)])
+def test_weights_of_the_models(model: str, weights: int) -> None:
+    assert sum(array.size for array in made(model)[0].values()) == weights
+
+
+def test_a_batch_is_learned() -> None:
+    """From guesses, at the logarithm of the number of classes, to less than a third of that."""
+    losses = _losses("cnn", "adam", 12)
+    assert abs(losses[0] - math.log(CLASSES)) < 0.7 and losses[-1] < losses[0] / 3
+
+
+def test_checkpoints_change_no_loss() -> None:
+    plain, again = (_losses(model, "adam", 3) for model in ("gpt", "gpt again"))
+    assert abs(plain[0] - math.log(CHARACTERS)) < 0.1 and plain[2] < plain[1] < plain[0]
+    assert np.allclose(plain, again, rtol=1e-5)
+
+
+def test_the_table() -> None:
+    row = {"step": "cnn:sgd", "launches": 60, "copies": 2, "arena": 21.44, "wrong": ["torch: off"]}
+    row |= {"times": {"tinyedge": [0.1, 0.2, 0.9], "torch": [0.1]}, "versions": {"torch": "2"}}
+    lines = table([row | {"cold": {"tinyedge": 3.0, "torch": 1.0}}], ["torch"]).splitlines()
+    assert lines[2] == "| cnn:sgd | 200 | 100 | 2.00x | 3.00x | 60 | 2 | 21.4 |"
+    assert lines[-1] == "cnn:sgd, torch: off"
