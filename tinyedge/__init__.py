@@ -16,6 +16,7 @@ from tinyedge.core import values
 
 if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it is first used
     from tinyedge.api import export_function, export_onnx
+    from tinyedge.compiled import jit
     from tinyedge.core.errors import (
         BundleError,
         DeviceError,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it 
         vjp,
     )
     from tinyedge.core.tensor.tensor import Tensor
-    from tinyedge.eager.jit import jit
     from tinyedge.eager.places import device
     from tinyedge.eager.sizes import Dim
     from tinyedge.model import Model, load
@@ -52,7 +52,7 @@ _HOMES = {
     "Tensor": "tinyedge.core.tensor.tensor",
     "Dim": "tinyedge.eager.sizes",
     "device": "tinyedge.eager.places",
-    "jit": "tinyedge.eager.jit",
+    "jit": "tinyedge.compiled",
     "checkpoint": "tinyedge.core.gradient.transforms",
     "grad": "tinyedge.core.gradient.transforms",
     "jvp": "tinyedge.core.gradient.transforms",

@@ -34,7 +34,7 @@ _log = logging.getLogger("tinyedge")
 
 
 class Jit:
-    """A compiled function: see `jit`."""
+    """A function that is compiled for each kind of arguments when it is first called with them."""
 
     def __init__(
         self,
@@ -67,12 +67,17 @@ class Jit:
         """A call with arguments in the order of the parameters."""
         return Call(self.function, arguments, self._sizes.of(self.function.parameters, arguments))
 
-    def _run(self, call: Call) -> Any:
+    def leaves(self, call: Call) -> list[UOp]:
+        """The leaves of a call's tensors, which are computed if they are not."""
         lazy = [each for each in call.tensors if isinstance(each, Tensor) and _lazy(each.node)]
         if lazy:
             realize(lazy, self._device)
         leaves = [_leaf_of(value) for value in call.tensors]
         check_known(node for node in leaves if node.op is ops.BUFFER)
+        return leaves
+
+    def _run(self, call: Call) -> Any:
+        leaves = self.leaves(call)
         place = self._device or place_of(leaves) or current()
         return self._variant(call, place).run(call, leaves)
 
@@ -105,35 +110,3 @@ def _leaf_of(value: Any) -> UOp:
 
 def _lazy(node: UOp) -> bool:
     return not is_leaf(node) and node.op is not ops.CONST
-
-
-def jit(
-    function: Callable[..., Any] | None = None,
-    *,
-    donate: str | Sequence[str] = (),
-    device: Place | None = None,
-    sizes: Mapping[str, Sequence[Dim | int | None]] | None = None,
-) -> Any:
-    """A function that is compiled for each kind of arguments when it is first called with them.
-
-    The function is pure: it gives trees of tensors (and other things) made of its arguments, of
-    trees and of what it reads from around it. It is called again at the calls 2, 4, 8... with the
-    same kind of arguments, and must make the same graph.
-
-    Args:
-        function: Written in Python; left out, a decorator with these options.
-        donate: Names of parameters whose tensors become the result's: the first part of the result
-            of the same structure may overwrite them. They cannot be used after the call.
-        device: A `tinyedge.device`; default: the one that holds the arguments.
-        sizes: Of parameters that are a tensor, the sizes that may differ from call to call:
-            {"x": (Dim("N", 1, 64), None)}.
-
-    Raises:
-        InputError: There is no such parameter; in a call, a donated tensor, one that nothing of the
-            result is like, a size that a Dim does not hold.
-        TraceError: In a call, a value was asked for, or the function is not pure.
-    """
-    names = (donate,) if isinstance(donate, str) else tuple(donate)
-    if function is None:
-        return functools.partial(jit, donate=names, device=device, sizes=sizes)
-    return Jit(function, names, device, sizes)

@@ -1,0 +1,88 @@
+"""A compiled step as a bundle: donated trees are its states, which its runs update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.jit.test_training import batch, loss_of, of_perceptron, perceptron
+from tinyedge import Dim, Tensor, jit, optim, value_and_grad
+from tinyedge.core.errors import InputError
+from tinyedge.core.program.device import Device
+from tinyedge.export.verify.verify import verify
+
+pytestmark = pytest.mark.eager
+
+OPTIMIZER = optim.Adam(1e-2)
+
+
+@jit(donate=("model", "state"))
+def step(model: Any, state: Any, x: Tensor, target: Tensor) -> Any:
+    loss, gradients = value_and_grad(loss_of(of_perceptron))(model, x, target)
+    return *OPTIMIZER.update(model, gradients, state), loss
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_a_step_trains_in_its_bundle(target: str, tmp_path: Path) -> None:
+    model, (x, labels) = perceptron(), batch(8, 10)
+    state = OPTIMIZER.init(model)
+    example = (model, state, x, labels)
+    out = step.export(tmp_path / "step.tinyedge", target=target, example=example, outputs=["loss"])
+    expected = []
+    for _ in range(5):
+        model, state, loss = step(model, state, x, labels)
+        expected.append(loss.item())
+    with tinyedge.load(out) as bundle:
+        names = [port.name for port in bundle.states]
+        assert names[:4] == ["model.in", "model.bias", "model.out", "state.step"]
+        assert [port.name for port in bundle.inputs] == ["x", "target"]
+        losses = [bundle.run({"x": x, "target": labels})["loss"].item() for _ in range(5)]
+        np.testing.assert_allclose(losses, expected, rtol=1e-4)
+        assert bundle.get_state("state.step") == 5
+        trained = bundle.get_state("model.in")
+        np.testing.assert_allclose(trained, model["in"].numpy(), rtol=1e-3, atol=1e-5)
+        bundle.reset()
+        np.testing.assert_allclose(bundle.run({"x": x, "target": labels})["loss"], losses[0])
+
+
+def test_its_golden_case_is_one_step(tmp_path: Path, cpu_device: Device) -> None:
+    model, data = perceptron(), batch(8, 10)
+    out = step.export(
+        tmp_path / "step.tinyedge", target="cpu", example=(model, OPTIMIZER.init(model), *data)
+    )
+    assert verify(out, cpu_device).agrees
+
+
+def test_a_function_without_states(tmp_path: Path) -> None:
+    scale = (Tensor(np.array([2, 3], np.float32)) + 0.0).realize()
+
+    @jit(sizes={"x": (Dim("N", 1, 8), None)})
+    def scaled(x: Tensor, more: Any) -> Any:
+        return {"scaled": x * scale, "total": (x + more["by"]).sum()}
+
+    x = np.ones((2, 2), np.float32)
+    out = scaled.export(
+        tmp_path / "f.tinyedge", target="cpu", example=(x, {"by": np.ones(2, np.float32)})
+    )
+    with tinyedge.load(out) as bundle:
+        assert [port.name for port in bundle.inputs] == ["x", "more.by"]
+        found = bundle.run({"x": np.ones((5, 2), np.float32), "more.by": np.zeros(2, "f4")})
+        np.testing.assert_array_equal(found["scaled"], [[2, 3]] * 5)
+        assert found["total"] == 10
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    @jit(donate=("model",))
+    def split(model: Any) -> Any:
+        return {"a": model["a"] + 1.0, "b": model["b"] + 2.0}
+
+    shared = Tensor([1.0])
+    with pytest.raises(InputError, match="several new values") as error:
+        split.export(tmp_path / "a.tinyedge", example=({"a": shared, "b": shared},))
+    assert error.value.id == "jit.export"
+    with pytest.raises(InputError, match="returns 1 tensors"):
+        jit(lambda x: x + 1.0).export(tmp_path / "b", example=(shared,), outputs=["a", "b"])

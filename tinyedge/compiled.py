@@ -1,0 +1,130 @@
+"""Compiled functions as users have them: called here, and exported."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tinyedge.api import export_graph
+from tinyedge.choices import choose_options, choose_profiles
+from tinyedge.core.tensor.graph import Graph, Graphs, State
+from tinyedge.eager.bundle import graph_of
+from tinyedge.eager.jit import Jit
+from tinyedge.eager.places import Place
+from tinyedge.eager.sizes import Dim
+from tinyedge.export.limits import Limits
+from tinyedge.export.ports import check_ports
+from tinyedge.export.source import MAIN
+
+_log = logging.getLogger("tinyedge")
+
+
+class Compiled(Jit):
+    """A compiled function: call it, or export it."""
+
+    def graph(
+        self, *example: Any, outputs: Sequence[str] | None = None, **named: Any
+    ) -> tuple[Graph, tuple[State, ...], dict[str, Any]]:
+        """The function's graph for arguments like these, its states (what is donated, first with
+        the example's values) and the arrays of its inputs, by name.
+
+        outputs: as for `export`.
+        """
+        call = self.call(self.function.bind(example, named))
+        return graph_of(call, self.leaves(call), outputs)
+
+    def export(
+        self,
+        out: str | Path,
+        *,
+        example: Sequence[Any],
+        target: str = "webgpu",
+        outputs: Sequence[str] | None = None,
+        precision: str | None = None,
+        optimize: bool = True,
+        profile: str = "default",
+        arch: str | Sequence[str] | None = None,
+        name: str | None = None,
+        golden: bool = True,
+        golden_steps: int = 1,
+        force: bool = False,
+        progress: Callable[..., None] | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> Path:
+        """Compile the function into a bundle and return the bundle's path.
+
+        Donated arguments are states of the bundle: they start with the example's values, and each
+        run updates them. Other arguments are inputs, by their parameter's name; a tensor in a tree
+        by the way to it, as `model.0.weight`. What the function reads from around it is constant.
+
+        Args:
+            out: The bundle.
+            example: Arguments, in order; sizes that a Dim leaves open stay open.
+            outputs: Names of the tensors that it returns beside the new values of donated ones;
+                default: `output`, or of several the places that they have in the result.
+            golden_steps: Runs of the golden case, whose inputs are the example's.
+            target: As for `export_onnx`, and so are all that are not named here.
+
+        Raises:
+            InputError, TraceError: As a call does; an option that does not fit the target.
+        """
+        *others, last = choose_profiles(target, profile)
+        options = choose_options(target, precision, optimize=optimize, profile=last, arch=arch)
+        graph, states, given = self.graph(*example, outputs=outputs)
+        source = Graphs({MAIN: graph}, states)
+        check_ports(source)
+        return export_graph(
+            source,
+            target,
+            Path(out),
+            options,
+            others=others,
+            name=name,
+            golden=golden,
+            golden_steps=golden_steps,
+            given=given,
+            limits=Limits(),
+            force=force,
+            progress=progress or _silent,
+            warn=warn or _log.warning,
+        )
+
+
+def _silent(*_: Any) -> None:
+    """No progress wanted."""
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    donate: str | Sequence[str] = (),
+    device: Place | None = None,
+    sizes: Mapping[str, Sequence[Dim | int | None]] | None = None,
+) -> Any:
+    """A function that is compiled for each kind of arguments when it is first called with them, and
+    that `export` makes a bundle of.
+
+    The function is pure: it gives trees of tensors (and other things) made of its arguments, of
+    trees and of what it reads from around it. It is called again at the calls 2, 4, 8... with the
+    same kind of arguments, and must make the same graph.
+
+    Args:
+        function: Written in Python; left out, a decorator with these options.
+        donate: Names of parameters whose tensors become the result's: the first part of the result
+            of the same structure may overwrite them. They cannot be used after the call.
+        device: A `tinyedge.device`; default: the one that holds the arguments.
+        sizes: Of parameters that are a tensor, the sizes that may differ from call to call:
+            {"x": (Dim("N", 1, 64), None)}.
+
+    Raises:
+        InputError: There is no such parameter; in a call, a donated tensor, one that nothing of the
+            result is like, a size that a Dim does not hold.
+        TraceError: In a call, a value was asked for, or the function is not pure.
+    """
+    names = (donate,) if isinstance(donate, str) else tuple(donate)
+    if function is None:
+        return functools.partial(jit, donate=names, device=device, sizes=sizes)
+    return Compiled(function, names, device, sizes)
