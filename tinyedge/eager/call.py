@@ -101,16 +101,22 @@ class Call:
         self.given_key = self.seen.key(arguments)
         self.reads = self.seen.key_of_function(function.function)
         self.tensors: list[Any] = [*self.seen.given, *self.seen.captured]
+        self.lazy = [each for each in self.tensors if _is_lazy(each)]
 
     def inside(self) -> bool:
         """Whether the call is part of a function that is being traced."""
         if tracing.active():
             return True
-        return any(_depends(tensor) for tensor in self.tensors if isinstance(tensor, Tensor))
+        return bool(self.lazy) and any(map(_depends, self.lazy))
+
+
+def _is_lazy(value: Any) -> bool:
+    """Whether it is a tensor that is not computed."""
+    if not isinstance(value, Tensor):
+        return False
+    node = value.node
+    return not is_leaf(node) and node.op is not ops.CONST
 
 
 def _depends(tensor: Tensor) -> bool:
-    node = tensor.node
-    if is_leaf(node) or node.op is ops.CONST:
-        return False
-    return any(n.arg.source.kind == "input" for n in leaves_of(toposort((node,))))
+    return any(n.arg.source.kind == "input" for n in leaves_of(toposort((tensor.node,))))

@@ -75,10 +75,11 @@ class Description:
 
     def key(self, value: Any) -> Hashable:
         """The key of an argument, or of a function."""
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if kind is Tensor:
             return self._tensor(value)
-        if type(value) in _PLAIN:
-            return type(value), _hashable(value)
+        if kind in _PLAIN:
+            return kind, _hashable(value)
         if isinstance(value, (float, complex, np.generic)):
             return type(value), repr(value)
         if isinstance(value, np.ndarray):
@@ -109,16 +110,17 @@ class Description:
         return "array", value.dtype.str, value.shape, content
 
     def _given(self, value: Any) -> Hashable:
-        number = self._numbers.get(id(value)) if self._aliases else None
-        if number is None:
+        if not self._aliases or (number := self._numbers.get(id(value))) is None:
             number = self._numbers[id(value)] = len(self.given)
             self.given.append(value)
-        shape = self._sizes.get(id(value), value.shape)
+        shape = self._sizes.get(id(value)) if self._sizes else None
+        if shape is None:
+            shape = value.shape
         return "given", number if self._aliases else 0, _type_of(value), shape
 
     def _whole(self, value: Any) -> Hashable:
         kind = type(value)
-        if isinstance(value, (list, tuple, collections.deque)):
+        if kind is tuple or isinstance(value, (list, tuple, collections.deque)):
             return kind, tuple([self.key(part) for part in value])
         if isinstance(value, Mapping):
             return kind, tuple([(_said(name), self.key(value[name])) for name in value])
@@ -220,7 +222,8 @@ def read_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # nothing is assigned to it yet
             yield name, ...
-    yield "defaults", (function.__defaults__, function.__kwdefaults__)
+    if function.__defaults__ or function.__kwdefaults__:
+        yield "defaults", (function.__defaults__, function.__kwdefaults__)
     names, attributes = _names(code)
     around = function.__globals__
     for name in names:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.program import ports
 from tinyedge.core.program.device import Range
-from tinyedge.core.program.program import Program, State
+from tinyedge.core.program.program import Port, Program, State
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor import graph
 from tinyedge.eager.held import Held, array_of, held_by, host_leaf, leaf
@@ -109,6 +108,32 @@ class _Argument:
         return node
 
 
+class _Result:
+    """Where a result lies after a run."""
+
+    def __init__(self, port: Port, whole: Range) -> None:
+        self._port, self._whole = port, whole
+        self._dtype = dt.by_name(port.dtype)
+        fixed = all(isinstance(size, int) for size in port.shape)
+        self._fixed = self._at({}) if fixed else None
+
+    def _at(self, named: Mapping[str, int]) -> tuple[tuple[int, ...], Range]:
+        """Its shape, and its part of the buffer."""
+        shape = ports.shape_of(self._port.shape, named)
+        whole = self._whole
+        return shape, Range(whole.memory, whole.offset, _bytes(shape, self._port.storage))
+
+    def leaf(self, place: Place, named: Mapping[str, int]) -> UOp:
+        """The leaf of what lies there, in memory of its own."""
+        shape, part = self._fixed or self._at(named)
+        storage = self._port.storage
+        held = Held(place, self._dtype, shape, storage, place.allocate(part.bytes))
+        if part.bytes:
+            place.device.copy(part, held.range)
+        _own(place, held)
+        return leaf(held)
+
+
 class Executable:
     """A computation, compiled for a device."""
 
@@ -123,7 +148,7 @@ class Executable:
         program = self._replay.program
         ranges = self._replay.ranges
         self._arguments = [_Argument(state, ranges[state.buffer]) for state in program.states]
-        self._results = [(port, ranges[port.buffer]) for port in program.outputs]
+        self._results = [_Result(port, ranges[port.buffer]) for port in program.outputs]
         self._updated = [(number, program.states[number]) for number in computation.updates]
 
     def run(
@@ -135,7 +160,7 @@ class Executable:
             for argument, node in zip(self._arguments, leaves, strict=True):
                 argument.take(place, node)
             named = self._replay.advance(symbols=sizes)
-            results = [self._result(port, whole, named) for port, whole in self._results]
+            results = [result.leaf(place, named) for result in self._results]
             updates = {
                 number: self._arguments[number].updated(
                     place, ports.shape_of(state.shape, named), self
@@ -143,16 +168,6 @@ class Executable:
                 for number, state in self._updated
             }
         return results, updates
-
-    def _result(self, port: Any, whole: Range, named: Mapping[str, int]) -> UOp:
-        """What lies in a result's buffer, in memory of its own."""
-        place, shape = self._place, ports.shape_of(port.shape, named)
-        bytes = _bytes(shape, port.storage)
-        held = Held(place, dt.by_name(port.dtype), shape, port.storage, place.allocate(bytes))
-        if bytes:
-            place.device.copy(Range(whole.memory, whole.offset, bytes), held.range)
-        _own(place, held)
-        return leaf(held)
 
 
 class Evaluated:

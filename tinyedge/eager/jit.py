@@ -21,7 +21,7 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.eager.call import Call, Function
-from tinyedge.eager.held import host_leaf, is_leaf
+from tinyedge.eager.held import host_leaf
 from tinyedge.eager.places import Place, current
 from tinyedge.eager.realize import check_known, place_of, realize
 from tinyedge.eager.sizes import Dim, Sizes
@@ -69,9 +69,8 @@ class Jit:
 
     def leaves(self, call: Call) -> list[UOp]:
         """The leaves of a call's tensors, which are computed if they are not."""
-        lazy = [each for each in call.tensors if isinstance(each, Tensor) and _lazy(each.node)]
-        if lazy:
-            realize(lazy, self._device)
+        if call.lazy:
+            realize(call.lazy, self._device)
         leaves = [_leaf_of(value) for value in call.tensors]
         check_known(node for node in leaves if node.op is ops.BUFFER)
         return leaves
@@ -106,7 +105,3 @@ def _leaf_of(value: Any) -> UOp:
     if isinstance(value, Tensor):
         return value.node
     return host_leaf(dt.codes(np.array(value)), dt.from_numpy(value.dtype))
-
-
-def _lazy(node: UOp) -> bool:
-    return not is_leaf(node) and node.op is not ops.CONST

@@ -131,8 +131,7 @@ def check_known(leaves: Iterable[UOp]) -> None:
 
 def place_of(leaves: Iterable[UOp]) -> Place | None:
     """The device that holds leaves; None for constants. Raises InputError if there are several."""
-    held = [found for node in leaves if (found := held_by(node)) is not None]
-    places = dict.fromkeys(found.place for found in held)
+    places = {held.place: None for node in leaves if (held := held_by(node)) is not None}
     if len(places) > 1:
         raise InputError(
             "tensors of one computation",

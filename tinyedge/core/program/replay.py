@@ -201,6 +201,9 @@ class Replay:
         the value of each.
         """
         chosen = self._entry(None)
+        if not self.program.symbols:
+            self._run(self._blocks[chosen.name], ())
+            return {}
         known = {symbol.name for symbol in self.program.symbols}
         taken = {name: size for name, size in (symbols or {}).items() if name in known}
         sizes = self._begin(chosen, {}, taken)

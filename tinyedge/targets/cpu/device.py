@@ -45,9 +45,10 @@ class Memory:
     def __init__(self, bytes: int, guard: bool) -> None:
         margin = GUARD_BYTES if guard else 0
         self._whole = np.empty(bytes + 2 * margin + ALIGNMENT, np.uint8)
-        start = -self._whole.ctypes.data % ALIGNMENT + margin
+        first = self._whole.ctypes.data
+        start = -first % ALIGNMENT + margin
         self.array: Bytes = self._whole[start : start + bytes]
-        self.address = self._whole.ctypes.data + start
+        self.address = first + start
         self._guards = [self._whole[:start], self._whole[start + bytes :]] if guard else []
         for part in self._guards:
             part.fill(GUARD_PATTERN)
