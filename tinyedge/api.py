@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyedge.choices import check_options, choose_options, choose_profiles, find_target
+from tinyedge.choices import (
+    check_options,
+    choose_options,
+    choose_profiles,
+    find_fallback,
+    find_target,
+)
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
@@ -25,6 +31,7 @@ from tinyedge.goldens import make_goldens
 from tinyedge.remarks import remarks
 
 if TYPE_CHECKING:
+    from tinyedge.core.compiler.target import Target
     from tinyedge.export.onnx import Inspection
     from tinyedge.export.package.package import Extra
     from tinyedge.export.slices import Specs
@@ -57,6 +64,7 @@ def export_onnx(
     winograd: bool = True,
     profile: str | Sequence[str] = "default",
     arch: str | Sequence[str] | None = None,
+    fallback: str | None = None,
     name: str | None = None,
     golden: bool = True,
     golden_inputs: Mapping[str, Any] | None = None,
@@ -90,6 +98,8 @@ def export_onnx(
             Several, as "sse,default,avx512" or a sequence: one program for each, of which the best
             that a device can run is picked when the bundle is loaded.
         arch: For cuda, what kernels are compiled for: "sm_87,sm_90" or a sequence; default: sm_87.
+        fallback: For webgpu, "wasm": the bundle also holds a program for WebAssembly, which a page
+            runs where it finds no GPU. It needs the `ziglang` package.
         name: What the names in the bundle's C files begin with; default: the bundle's own.
         golden: Make the golden cases, by which the bundle can be verified.
         golden_inputs: Arrays or .npy files by input name, for the golden cases.
@@ -155,6 +165,7 @@ def export_onnx(
         place,
         options,
         others=others,
+        fallback=fallback,
         name=name,
         golden=golden,
         golden_steps=golden_steps,
@@ -181,6 +192,7 @@ def export_function(
     winograd: bool = True,
     profile: str | Sequence[str] = "default",
     arch: str | Sequence[str] | None = None,
+    fallback: str | None = None,
     name: str | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
@@ -238,6 +250,7 @@ def export_function(
         Path(out),
         options,
         others=others,
+        fallback=fallback,
         name=name,
         golden=golden,
         golden_steps=golden_steps,
@@ -256,6 +269,7 @@ def export_graph(
     options: Options,
     *,
     others: Sequence[str] = (),
+    fallback: str | None = None,
     name: str | None = None,
     golden: bool = True,
     golden_steps: int | None = None,
@@ -271,11 +285,10 @@ def export_graph(
     """Compile graphs and write the bundle with its golden cases.
 
     others: profiles that the bundle has programs for, too, better than that of `options`, the best
-    first. name: as for `export_onnx`. limits: what the golden cases and the bundle may take.
-    record: more of what the bundle was made with, for its manifest's `options`. model_bytes: of the
-    models, to which the bundle's size is held; None: it may have any.
+    first. fallback, name: as for `export_onnx`. limits: what the golden cases and the bundle may
+    take. record: more of what the bundle was made with, for its manifest's `options`. model_bytes:
+    of the models, to which the bundle's size is held; None: it may have any.
     """
-    from tinyedge.export.bundle.writing import kernel_file
     from tinyedge.export.package.c_bundle import check_prefix
     from tinyedge.export.package.package import check_place, write_bundle
     from tinyedge.export.verify.estimate import check_growth
@@ -284,6 +297,9 @@ def export_graph(
     check_place(out, files)
     if name is not None:
         check_prefix(name)
+    spare = find_fallback(fallback, target) if fallback is not None else None
+    if spare is not None and spare.compiler is not None:
+        spare.compiler.check(())
     compiler = find_target(target).compiler
     architectures = compiler.check(options.architectures) if compiler is not None else ()
     steps = GOLDEN_STEPS if source.states else 1
@@ -310,13 +326,17 @@ def export_graph(
     largest = max((buffer.bytes for buffer in program.buffers), default=0)
     for text in remarks(source, find_target(target), largest, compiled.caps):
         (warn or _log.warning)(text)
-    if compiler is not None:
+    other = None
+    if spare is not None:
+        plain = replace(options, precision="fp32")
+        other = compile_graph(source, spare, plain, progress=progress).program
+        assert other is not None
+        other = replace(other, options={**other.options, **(record or {})})
+    if compiler is not None or other is not None:
         progress("compile")
-        program = replace(
-            program,
-            binaries=compiler.build(kernel_file(program), architectures, warn or _log.warning),
-            options={**program.options, "compiled": list(compiler.versions(architectures))},
-        )
+    if other is not None and spare is not None:
+        other = _compiled(other, spare, (), warn or _log.warning)
+    program = _compiled(program, find_target(target), architectures, warn or _log.warning)
     goldens = []
     if golden:
         progress("golden")
@@ -325,7 +345,28 @@ def export_graph(
     variants = _variants(target, [*programs[:-1], program]) if others else ()
     extras = runtime_files(program, name or Path(os.path.realpath(out)).stem, variants)
     return write_bundle(
-        program, out, goldens=goldens, extras=extras, force=force, variants=variants
+        program,
+        out,
+        goldens=goldens,
+        extras=extras,
+        force=force,
+        variants=variants,
+        fallback=other,
+    )
+
+
+def _compiled(
+    program: Program, target: Target, architectures: Sequence[str], warn: Warn
+) -> Program:
+    """A program with its kernels compiled, where its target has them compiled at export."""
+    from tinyedge.export.bundle.writing import kernel_file
+
+    if target.compiler is None:
+        return program
+    return replace(
+        program,
+        binaries=target.compiler.build(kernel_file(program), architectures, warn),
+        options={**program.options, "compiled": list(target.compiler.versions(architectures))},
     )
 
 

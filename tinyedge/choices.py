@@ -17,6 +17,8 @@ from tinyedge.model import TARGETS
 GROWTH, WEB_GROWTH = 1.0, 0.25  # by transformed filters, of the weights' bytes
 MOST_VARIANTS = 8
 PRECISIONS = ("fp32", "fp16")
+# Programs that a bundle for webgpu can hold for where there is no WebGPU, and their targets' homes.
+FALLBACKS = {"wasm": "tinyedge.targets.cpu.wasm"}
 
 
 def find_target(name: str) -> Target:
@@ -30,6 +32,21 @@ def find_target(name: str) -> Target:
         )
     target: Target = importlib.import_module(f"tinyedge.targets.{name}.target").TARGET
     return target
+
+
+def find_fallback(name: str, target: str) -> Target:
+    """The target of a fallback, for a bundle of a target. Raises InputError."""
+    _choose("fallback", name, FALLBACKS)
+    if find_target(target).runtime != "web":
+        raise InputError(
+            f"fallback {name!r}",
+            f"bundles for {target} run without a browser",
+            id="option.fallback",
+            supported="with target webgpu",
+            next="leave --fallback out",
+        )
+    fallback: Target = importlib.import_module(FALLBACKS[name]).TARGET
+    return fallback
 
 
 def choose_options(

@@ -30,6 +30,9 @@ CONTENT_POLICY = (
     "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
+# What a bundle with a program for WebAssembly needs beside.
+WASM_POLICY = CONTENT_POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
+
 # Of every answer. Pages elsewhere can neither show a bundle's page nor take its files: a browser
 # sends their requests to loopback too.
 HEADERS = {
@@ -53,6 +56,7 @@ MIME_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".ts": "text/plain; charset=utf-8",
     ".json": "application/json",
+    ".wasm": "application/wasm",
     ".wgsl": "text/plain; charset=utf-8",
     ".md": "text/plain; charset=utf-8",
     ".png": "image/png",
@@ -76,6 +80,9 @@ def application(
     root = Path(folder).resolve()
     prefix = f"/{name}" if name else ""
     extra = dict(pages or {})
+    headers = dict(HEADERS)
+    if any(root.glob("kernels*.wasm")):
+        headers["Content-Security-Policy"] = WASM_POLICY
     app = Flask("tinyedge.serve", static_folder=None)
 
     @app.before_request
@@ -87,7 +94,7 @@ def application(
 
     @app.after_request
     def policy(response: Response) -> Response:
-        response.headers.update(HEADERS)
+        response.headers.update(headers)
         return response
 
     def file(place: str = "index.html") -> Response:

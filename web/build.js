@@ -25,6 +25,7 @@ const MODULES = [
 const FILES = {
   loading: [["network", "memory", "pipelines", "start", "loading"], "again, start"],
   recover: [["recover"], "keepStates, reopen"],
+  wasm: [["wasm"], "open"],
   diagnostics: [["diagnostics"], "example, verify, profile"],
 };
 

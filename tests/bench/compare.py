@@ -30,8 +30,8 @@ MODULES = Path(__file__).resolve().parent / "node_modules"
 PEER = MODULES / "onnxruntime-web"
 LITERT = MODULES / "@litertjs"
 TOLERANCE = 1e-4
-# ours, onnxruntime-web on WebGPU and on WASM, LiteRT.js, tinygrad's export
-SIDES = ("ours", "peer", "wasm", "litert", "tinygrad")
+# ours, onnxruntime-web on WebGPU and on WASM, ours in WebAssembly, LiteRT.js, tinygrad's export
+SIDES = ("ours", "peer", "wasm", "fallback", "litert", "tinygrad")
 NO_TINYGRAD = (
     f"not installed: the package tinygrad {tinygrad.VERSION} has no export to JavaScript, which is "
     "only in its repository (extra/export_model.py)"
@@ -85,6 +85,11 @@ def compare(
         else:
             site.folders["bundle"] = Path(exported["bundle"])
             result["memory"] = size.memory(Path(exported["bundle"]))
+    if "fallback" in active:
+        say("exporting for WebAssembly")
+        place = cases.CACHE / f"{case.model}-wasm.tinyedge"
+        site.folders["fallback"] = place
+        _try(result, active, "fallback", lambda: _fallback(case, place))
     samples: dict[str, list[dict[str, Any]]] = {side: [] for side in active}
     paces: list[float] = []
     with Server(site) as server:
@@ -118,6 +123,13 @@ def _try(result: dict[str, Any], active: list[str], side: str, prepare: Callable
     except (SideError, RuntimeError) as error:
         result[side] = {"error": str(error)}
         active.remove(side)
+
+
+def _fallback(case: Case, place: Path) -> None:
+    """A bundle with a program for WebAssembly. Raises SideError."""
+    exported = export(case, place, ["--fallback", "wasm"])
+    if "error" in exported:
+        raise SideError(exported["error"])
 
 
 def _litert(case: Case, arrays: dict[str, cases.Array], site: Site) -> None:
@@ -213,6 +225,8 @@ def export(case: Case, bundle: Path | None = None, options: Sequence[str] = ()) 
     with tempfile.TemporaryDirectory() as scratch:
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         environment = {**os.environ, "XDG_CACHE_HOME": scratch, "NO_COLOR": "1", "COLUMNS": "200"}
+        # ziglang compiles its C library once, for all models
+        environment["ZIG_GLOBAL_CACHE_DIR"] = str(cases.CACHE / "zig")
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:

@@ -15,6 +15,7 @@ def tables(report: Result) -> list[Table]:
     return [
         _summary(report),
         _others(report),
+        _without_gpu(report),
         _time("CPU seconds a run", report, "run"),
         _time("CPU seconds to the first output", report, "first"),
         _work(report),
@@ -84,6 +85,33 @@ def _others(report: Result) -> Table:
         *(f"{OTHERS[side]} is" for side in asked),
     ]
     return "Other runtimes in the same Chromium", headings, rows if asked else []
+
+
+def _without_gpu(report: Result) -> Table:
+    """tinyedge in WebAssembly beside the peer in WebAssembly."""
+    rows = []
+    for result in report["models"]:
+        if not value(result, "fallback", "run"):
+            continue
+        row = [_name(result)]
+        for what in ("run", "first"):
+            pair = [value(result, side, what, "cpu", "median") for side in ("fallback", "wasm")]
+            shown = (MISSING if n is None else number(n) for n in pair)
+            row += [" / ".join(shown), ratio(*pair)]
+        sizes = [value(result, side, "fetched", "gzipped") for side in ("fallback", "wasm")]
+        row.append(" / ".join(MISSING if n is None else number(n / 1e3) for n in sizes))
+        row.append(_verdict(result, "fallback"))
+        rows.append(row)
+    headings = [
+        "model",
+        "CPU s a run",
+        "ratio",
+        "CPU s to the first output",
+        "ratio",
+        "fetched beside weights, KB gzipped",
+        "tinyedge is",
+    ]
+    return "Without a GPU: tinyedge / onnxruntime-web, both in WebAssembly", headings, rows
 
 
 def number(value: float) -> str:
@@ -265,7 +293,10 @@ def markdown(report: Result) -> str:
 
 def summary(report: Result) -> str:
     """For the README: without the tables that say more of what the first one does."""
-    shown = [_summary(report), _others(report), _rates(report), _exports(report)]
+    shown = [
+        *(_summary(report), _others(report), _without_gpu(report)),
+        *(_rates(report), _exports(report)),
+    ]
     return as_markdown(shown, _notes(report))
 
 
@@ -309,7 +340,7 @@ def _notes(report: Result) -> list[str]:
     failures = [
         f"{result['model']}, {side}: {result[side]['error'][:300]}"
         for result in report["models"]
-        for side in ("ours", "peer", *OTHERS)
+        for side in ("ours", "peer", "fallback", *OTHERS)
         if value(result, side, "error")
     ]
     return [

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tinyedge.serve import CONTENT_POLICY, MIME_TYPES
+from tinyedge.serve import CONTENT_POLICY, MIME_TYPES, WASM_POLICY
 
-_TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"], ".wasm": "application/wasm"}
+_TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"]}
 
-# onnxruntime-web and LiteRT.js are WebAssembly, which a strict policy forbids: only their pages may
-# run it.
-WASM = ("peer", "wasm", "litert")
-_WASM_POLICY = CONTENT_POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
+# onnxruntime-web and LiteRT.js are WebAssembly, which a strict policy forbids, and so are our
+# bundles' programs for it: only their pages may run it.
+WASM = ("peer", "wasm", "litert", "fallback")
 
 
 @dataclass
@@ -69,7 +68,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             policy = CONTENT_POLICY
             if path.endswith(".html"):
                 name = path.removesuffix(".html")
-                policy = _WASM_POLICY if name in WASM else CONTENT_POLICY
+                policy = WASM_POLICY if name in WASM else CONTENT_POLICY
                 script = f'<script type="module" src="/pages/{name}.js"></script>'
                 head = f'<!doctype html><title>{name}</title><link rel="icon" href="data:,">'
                 data: bytes | None = (head + script).encode()

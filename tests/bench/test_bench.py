@@ -111,7 +111,8 @@ def test_site_serves_nothing_outside_its_folders(tmp_path: Path) -> None:
 def test_only_webassembly_pages_may_run_it() -> None:
     """Ours runs under the strict policy."""
     with Server(Site()) as server:
-        for name, may in (("ours", False), ("peer", True), ("wasm", True), ("litert", True)):
+        may_run = {"ours": False, "peer": True, "wasm": True, "litert": True, "fallback": True}
+        for name, may in may_run.items():
             with urllib.request.urlopen(f"{server.url}{name}.html") as answer:
                 assert ("wasm-unsafe-eval" in answer.headers["Content-Security-Policy"]) is may
 

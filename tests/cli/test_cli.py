@@ -409,6 +409,7 @@ def test_export_passes_its_options_on(
         "outputs": ("a,b", "c"),
         "precision": "fp16",
         "arch": None,
+        "fallback": None,
         "optimize": False,
         "winograd": True,
         "states": {"h": "h_out", "q": "q_out:shift@1:keep"},

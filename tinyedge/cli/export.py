@@ -33,6 +33,7 @@ from tinyedge.cli.output import (
     bytes_of,
     complain,
     complain_text,
+    print_fallback,
     print_variants,
     say,
     say_json,
@@ -69,6 +70,11 @@ from tinyedge.model import TARGETS
     "--arch",
     metavar="SM,..",
     help="cuda: the architectures to compile kernels for. Default: sm_87, Jetson Orin.",
+)
+@click.option(
+    "--fallback",
+    type=click.Choice(["wasm"]),
+    help="webgpu: a program for WebAssembly too, for pages that find no GPU. Needs ziglang.",
 )
 @click.option(
     "--state",
@@ -145,6 +151,7 @@ def command(
     no_winograd: bool,
     profile: str | None,
     arch: str | None,
+    fallback: str | None,
     states: tuple[str, ...],
     state_init: tuple[str, ...],
     entries: tuple[str, ...],
@@ -186,6 +193,7 @@ def command(
         "optimize": not no_optimize,
         "winograd": not no_winograd,
         "arch": arch,
+        "fallback": fallback,
         "states": split_pairs(states, "--state", "INPUT=OUTPUT"),
         "state_init": split_pairs(state_init, "--state-init", "INPUT=FILE.npy"),
         "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),
@@ -208,11 +216,12 @@ def command(
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
-    from tinyedge.export.bundle.reading import read_manifest, variants_of
+    from tinyedge.export.bundle.reading import fallback_of, read_manifest, variants_of
 
     manifest = read_manifest(place)
     facts: dict[str, Any] = {**summary(manifest, place), "variants": variants_of(place)}
     facts["integrity"] = hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest()
+    facts["fallback"] = fallback_of(place)
     if as_json:
         say_json({"bundle": str(place), **facts, "seconds": progress.times})
         return 0
@@ -226,6 +235,7 @@ def command(
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     print_variants(facts["variants"])
+    print_fallback(facts["fallback"])
     say(f"SHA-256 of manifest.json: {facts['integrity']}")
     return 0
 

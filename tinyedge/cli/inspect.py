@@ -27,6 +27,7 @@ from tinyedge.cli.arguments import (
 )
 from tinyedge.cli.output import (
     bytes_of,
+    print_fallback,
     print_variants,
     say,
     say_json,
@@ -120,7 +121,7 @@ def command(
 
 
 def _bundle(path: Path, variant: str | None, kernel: int | None, as_json: bool) -> int:
-    from tinyedge.export.bundle.reading import read, variants_of
+    from tinyedge.export.bundle.reading import fallback_of, read, variants_of
 
     choose = (lambda *_: variant) if variant is not None else None
     bundle = read(path, weights=False, choose=choose)
@@ -151,6 +152,7 @@ def _bundle(path: Path, variant: str | None, kernel: int | None, as_json: bool) 
         "options": dict(program.options),
         "variant": bundle.variant,
         "variants": variants_of(path),
+        "fallback": fallback_of(path),
     }
     if as_json:
         say_json(facts)
@@ -194,6 +196,7 @@ def _bundle(path: Path, variant: str | None, kernel: int | None, as_json: bool) 
     say(f"weights  {bytes_of(facts['weight_bytes'])} in {len(program.weights)}")
     say(f"memory   {bytes_of(facts['peak_bytes'])} at most, weights included")
     say(f"goldens  {facts['goldens']}")
+    print_fallback(facts["fallback"])
     if bundle.choices:
         say()
         say(f"variant  {bundle.variant}, of these, the best first:")

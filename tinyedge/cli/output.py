@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +155,16 @@ def stages() -> Iterator[Stages]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
         yield Stages(bar)
+
+
+def print_fallback(facts: Mapping[str, Any] | None) -> None:
+    """A bundle's program for WebAssembly."""
+    if facts is not None:
+        say(
+            f"fallback WebAssembly: {several(facts['launches'], 'launch')}, weights "
+            f"{bytes_of(facts['weight_bytes'])}, adds {bytes_of(facts['added_bytes'])} to the "
+            "bundle"
+        )
 
 
 def print_variants(variants: list[dict[str, Any]]) -> None:

@@ -88,6 +88,11 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** A device to share. By default the model opens its own and destroys it in `dispose`. */
   device?: GPUDevice;
+  /**
+   * What to run on; a bundle needs `--fallback wasm` for the processor. By default WebGPU, and where the browser has none,
+   * or only a software adapter, the processor.
+   */
+  backend?: "webgpu" | "wasm";
   /** Limits to ask for beyond those that the model needs, for a device it opens. */
   limits?: Record<string, number>;
   /** Fetches the files in place of the global `fetch`: to add headers, or to take them from elsewhere. */
@@ -156,6 +161,8 @@ export interface Model extends EventTarget {
   readonly entries: readonly {name: string; inputs: string[]; outputs: string[]}[];
   /** Another one after a loss. */
   readonly device: GPUDevice;
+  /** Where it runs. */
+  readonly backend: "webgpu" | "wasm";
   readonly manifest: Record<string, any>;
   readonly stats: Readonly<{
     bytesFetched: number;

@@ -172,6 +172,7 @@ def features_used(manifest: Record) -> tuple[str, ...]:
     used = {
         "count": any(port["count"] != -1 for port in manifest["outputs"]),
         "entries": len(manifest["entries"]) > 1,
+        "fallback": "fallback" in manifest,
         "images": bool(manifest.get("images")),
         "loop": "loop" in ops,
         "state": bool(manifest["states"]),

@@ -159,20 +159,35 @@ def variants_of(path: str | Path) -> list[dict[str, Any]]:
         root, _ = _manifest(folder)
         choices = choices_of(root)
         manifests = [_of_variant(folder, root, choice.name) for choice in choices]
-        users = Counter(file["name"] for manifest in manifests for file in manifest["files"])
         return [
-            {
-                "name": choice.name,
-                "requires": list(choice.requires),
-                "launches": sum(step["op"] == "launch" for step in manifest["steps"]),
-                "weight_bytes": sum(weight["bytes"] for weight in manifest["weights"]),
-                "peak_bytes": manifest["peak_bytes"],
-                "added_bytes": sum(f["bytes"] for f in manifest["files"] if users[f["name"]] == 1),
-            }
-            for choice, manifest in zip(choices, manifests, strict=True)
+            {"name": choice.name, "requires": list(choice.requires), **facts}
+            for choice, facts in zip(choices, _facts(manifests), strict=True)
         ]
 
     return _whole(Path(path), whole)
+
+
+def fallback_of(path: str | Path) -> dict[str, Any] | None:
+    """Facts of a bundle's program for WebAssembly, as `variants_of` gives; None: it has none.
+
+    Raises BundleError.
+    """
+    other = read_fallback(path)
+    return _facts([other, read_manifest(path)])[0] if other is not None else None
+
+
+def _facts(manifests: Sequence[Record]) -> list[dict[str, Any]]:
+    """Facts of each of a bundle's programs."""
+    users = Counter(file["name"] for manifest in manifests for file in manifest["files"])
+    return [
+        {
+            "launches": sum(step["op"] == "launch" for step in manifest["steps"]),
+            "weight_bytes": sum(weight["bytes"] for weight in manifest["weights"]),
+            "peak_bytes": manifest["peak_bytes"],
+            "added_bytes": sum(f["bytes"] for f in manifest["files"] if users[f["name"]] == 1),
+        }
+        for manifest in manifests
+    ]
 
 
 def choices_of(manifest: Record) -> tuple[Choice, ...]:
@@ -185,18 +200,7 @@ def _of_variant(folder: Path, manifest: Record, name: str) -> dict[str, Any]:
     """The manifest of a bundle's program of that name, verified; `manifest`: manifest.json."""
     for number, record in enumerate(manifest.get("variants", ())):
         if record["name"] == name:
-            path = folder / other_manifest(number)
-            content = _read_file(path, "bundle.file.missing", SIZE_LIMIT).tobytes()
-            if len(content) != record["bytes"]:
-                because = f"it has {len(content)} bytes, not {record['bytes']}"
-                raise refuse("bundle.file.size", because, str(path))
-            if hashlib.sha256(content).hexdigest() != record["sha256"]:
-                raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
-            other = decode(content)
-            check(other)
-            if _interface(other) != _interface(manifest):
-                raise refuse("bundle.name", "its inputs and outputs are others", str(path))
-            return other
+            return _other(folder / other_manifest(number), record, manifest, manifest["target"])
     names = [choice.name for choice in choices_of(manifest)]
     if name in names:
         return dict(manifest)
@@ -209,6 +213,42 @@ def _of_variant(folder: Path, manifest: Record, name: str) -> dict[str, Any]:
     )
 
 
+def _other(path: Path, record: Record, manifest: Record, target: str) -> dict[str, Any]:
+    """One more manifest of a bundle, verified.
+
+    record: what manifest.json, which is `manifest`, has of it.
+    """
+    content = _read_file(path, "bundle.file.missing", SIZE_LIMIT).tobytes()
+    if len(content) != record["bytes"]:
+        because = f"it has {len(content)} bytes, not {record['bytes']}"
+        raise refuse("bundle.file.size", because, str(path))
+    if hashlib.sha256(content).hexdigest() != record["sha256"]:
+        raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
+    other = decode(content)
+    check(other)
+    if other["target"] != target:
+        raise refuse("bundle.target", f"its target is {other['target']!r}, not {target}", str(path))
+    if _interface(other) != _interface(manifest):
+        raise refuse("bundle.name", "its inputs and outputs are others", str(path))
+    return other
+
+
+def read_fallback(path: str | Path) -> dict[str, Any] | None:
+    """The manifest of a bundle's program for WebAssembly, checked; None: it has none.
+
+    Raises BundleError.
+    """
+
+    def whole(folder: Path) -> dict[str, Any] | None:
+        manifest, _ = _manifest(folder)
+        record = manifest.get("fallback")
+        if record is None:
+            return None
+        return _other(folder / other_manifest(0), record, manifest, "wasm")
+
+    return _whole(Path(path), whole)
+
+
 def _interface(manifest: Record) -> Any:
     """What all programs of a bundle have in common."""
     ports = [
@@ -216,7 +256,7 @@ def _interface(manifest: Record) -> Any:
         for g in ("inputs", "outputs", "states")
     ]
     entries = [(each["name"], each["inputs"], each["outputs"]) for each in manifest["entries"]]
-    return manifest["target"], manifest["symbols"], ports, entries
+    return manifest["symbols"], ports, entries
 
 
 def _whole(path: Path, reader: Callable[[Path], T]) -> T:

@@ -20,6 +20,7 @@ KEYS = 64  # of a record that is open to keys of others
 FEATURES: Mapping[str, str] = {
     "count": "an output has a count",
     "entries": "there is more than one",
+    "fallback": "there is a program for WebAssembly",
     "images": "a kernel takes a buffer as an image",
     "loop": "a step is a loop",
     "state": "there is one",
@@ -384,7 +385,9 @@ _VARIANT = (
     Field("requires", Array("REQUIRES", TYPE_WORD, WORDS)),
 )
 VARIANT = Record("VARIANT", _VARIANT)
-OTHER = Record("OTHER", (*_VARIANT, Field("bytes", INT), Field("sha256", SHA256)))
+_FILE = (Field("bytes", INT), Field("sha256", SHA256))
+OTHER = Record("OTHER", (*_VARIANT, *_FILE))
+FALLBACK = Record("FALLBACK", _FILE)
 
 
 def _all(name: str, item: Kind, most: int, least: int = 0) -> Array:
@@ -454,6 +457,12 @@ ROOT = Record(
             "names strictly increasing: `kernels`, `weights` or `golden`, then optionally `-` and "
             "5 digits, then `.` and 1 to 8 of `a-z0-9`; at most 32 MiB for weights and golden, "
             "64 MiB for kernels",
+        ),
+        Field(
+            "fallback", FALLBACK,
+            "only and always with the feature `fallback`: `manifest-00001.json`, of a program for "
+            "WebAssembly, see below",
+            feature="fallback",
         ),
         Field(
             "variant", VARIANT,

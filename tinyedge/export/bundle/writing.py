@@ -44,17 +44,20 @@ def write(
     tool: str = "",
     progress: Progress | None = None,
     variants: Sequence[Variant] = (),
+    fallback: Program | None = None,
 ) -> dict[str, Any]:
     """Write a program's manifest, kernels, weights and goldens into an existing, empty folder.
 
     variants: of a bundle of several programs all of them, the best first; the last is `program`.
+    fallback: of the same model, for where `program` does not run; not beside variants.
     The manifest comes last. progress(done, total) is called with bytes as they are written.
     Returns the manifest. The same program gives the same bytes. Raises InternalError if the
     program breaks a rule of the format: nothing is written then.
     """
     folder = Path(folder)
     others = variants[:-1]
-    programs = [*(variant.program for variant in others), program]
+    spare = [fallback] if fallback is not None else []
+    programs = [*(variant.program for variant in others), *spare, program]
     golden_files = Shards("golden")
     cases = [_golden_record(program, case, golden_files) for case in goldens]
     weight_files, placed = place_weights(programs)
@@ -72,6 +75,8 @@ def write(
             {"name": each.name, "requires": list(each.requires), "bytes": 0, "sha256": "0" * 64}
             for each in others
         ]
+    if fallback is not None:
+        manifests[-1]["fallback"] = {"bytes": 0, "sha256": "0" * 64}
     for manifest in manifests:
         manifest["features"] = list(features_used(manifest))
         _self_check(manifest)
@@ -94,7 +99,7 @@ def write(
     *rest, manifest = manifests
     for number, other in enumerate(rest):
         facts = _write_manifest(folder / other_manifest(number), other, hashes)
-        manifest["variants"][number] |= facts
+        (manifest["variants"][number] if others else manifest["fallback"]).update(facts)
     _write_manifest(folder / MANIFEST, manifest, hashes)
     return manifest
 
@@ -124,14 +129,11 @@ def _manifest(
     """
     program, weights, used = in_order_of_files(program, weights)
     text, prelude, kernels = _kernel_text(program)
-    # Compiled kernels have a number in their name, which comes before the point of the text's.
-    kernel_files = {
-        **dict(sorted(program.binaries.items())),
-        f"kernels{suffix}.{program.suffix}": text,
-    }
+    name = f"kernels{suffix}.{program.suffix}"
+    kernel_files = dict(sorted({**program.binaries, name: text}.items()))
     # File numbers follow the sorted names: goldens, kernels, weights.
     first = len(golden_files.parts) + len(kernel_files)
-    _renumber([prelude, *kernels], first - 1)
+    _renumber([prelude, *kernels], len(golden_files.parts) + list(kernel_files).index(name))
     _renumber((segment for weight in weights for segment in weight["segments"]), first)
     placeholders = weight_files.placeholders()
     manifest = {

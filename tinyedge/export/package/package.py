@@ -51,10 +51,12 @@ def write_bundle(
     inputs: Files | None = None,
     progress: Progress | None = None,
     variants: Sequence[Variant] = (),
+    fallback: Program | None = None,
 ) -> Path:
     """Write a program as a bundle at `out` and return its path.
 
     variants: of a bundle of several programs all of them, the best first; the last is `program`.
+    fallback: of the same model, for where `program` does not run.
     extras: what a target's user needs beside it (runtime, page, headers) by name, which may hold
     folders. progress(done, total) counts bytes. An existing bundle is replaced, with what its
     Makefile built; with force=True even if it holds files that this export does not write, but
@@ -76,8 +78,17 @@ def write_bundle(
         check(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(place) as folder:
-            write(program, folder, goldens=goldens, tool=tool, progress=progress, variants=variants)
-            names = [MANIFEST, *map(other_manifest, range(len(variants) - 1))]
+            write(
+                program,
+                folder,
+                goldens=goldens,
+                tool=tool,
+                progress=progress,
+                variants=variants,
+                fallback=fallback,
+            )
+            others = 1 if fallback is not None else len(variants) - 1
+            names = [MANIFEST, *map(other_manifest, range(others))]
             plans = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
             for name, source in content.items():
                 _add(folder / name, source(plans) if callable(source) else source)

@@ -73,11 +73,9 @@ def find(command: str | Sequence[str] | None = None) -> Compiler:
         found = shutil.which(name)
         if found:
             return _identify((found,))
-    wheel = importlib.util.find_spec("ziglang")
-    if wheel is not None and wheel.origin is not None:
-        program = Path(wheel.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
-        if program.exists():
-            return _identify((str(program), "cc"))
+    program = ziglang()
+    if program is not None:
+        return _identify((str(program), "cc"))
     raise DeviceError(
         "the cpu device",
         "it needs a C compiler, and there is none",
@@ -85,6 +83,25 @@ def find(command: str | Sequence[str] | None = None) -> Compiler:
         supported="cc, gcc or clang on the PATH, or the ziglang package",
         next="pip install 'tinyedge[cpu]', or install gcc or clang",
     )
+
+
+def ziglang() -> Path | None:
+    """The program of the ziglang package, where that is installed."""
+    wheel = importlib.util.find_spec("ziglang")
+    if wheel is None or wheel.origin is None:
+        return None
+    program = Path(wheel.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
+    return program if program.exists() else None
+
+
+def ziglang_environment(folder: Path) -> dict[str, str]:
+    """What ziglang runs in, which keeps what it makes of one text in `folder`; what it makes once
+    stays in the user's cache, if the user has one.
+    """
+    kept = {"ZIG_LOCAL_CACHE_DIR": str(folder)}
+    if os.name == "posix" and not {"HOME", "XDG_CACHE_HOME"} & {*os.environ}:
+        kept["ZIG_GLOBAL_CACHE_DIR"] = str(folder)
+    return {**kept, **os.environ}
 
 
 @lru_cache

@@ -8,6 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__wasm__)
+/* clang's halves for WebAssembly are of memory: no arguments. */
+#define _Float16 __fp16
+#define TE_HALF float
+#else
+#define TE_HALF _Float16
+#endif
+
 #define TE_INLINE static inline __attribute__((unused, always_inline))
 
 /* The lanes of two vectors of four-byte elements, counted through both. mask: vectors of as many
@@ -466,7 +474,7 @@ TE_NARROWS(8)
 TE_NARROWS(16)
 
 /* Halves, likewise. */
-#ifdef __FLT16_MANT_DIG__
+#if defined(__FLT16_MANT_DIG__) || defined(__wasm__)
 #define TE_HALVES(h, f, m, u, lanes)                                                                \
     typedef _Float16 h __attribute__((vector_size(lanes * 2), may_alias));                          \
     TE_INLINE h te_load_##h(const void *p) {                                                        \
@@ -475,7 +483,7 @@ TE_NARROWS(16)
         return x;                                                                                   \
     }                                                                                               \
     TE_INLINE void te_store_##h(void *p, h x) { memcpy(p, &x, sizeof x); }                          \
-    TE_INLINE h te_splat_##h(_Float16 x) { TE_EACH(h, lanes, x); }                                  \
+    TE_INLINE h te_splat_##h(TE_HALF x) { TE_EACH(h, lanes, (_Float16)x); }                         \
     TE_INLINE h te_##f##_to_##h(f x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
     TE_INLINE h te_##m##_to_##h(m x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \
     TE_INLINE h te_##u##_to_##h(u x) { TE_EACH(h, lanes, (_Float16)x[i]); }                         \

@@ -17,7 +17,7 @@ const beside = (file, name) =>
   );
 
 /** The files that a model needs to run. @param {any} manifest */
-const filesToRun = ({files}) => files.filter(({name}) => !name.startsWith("golden"));
+const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
 
 /** What those files use of this one. */
 const OWN = {
@@ -36,6 +36,7 @@ const OWN = {
   replay,
   restore,
   submit,
+  parseManifest,
 };
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
@@ -53,7 +54,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover"],
+    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover", "backend"],
       {
         onProgress,
         signal,
@@ -62,6 +63,7 @@ export class Model extends EventTarget {
         fetch = globalThis.fetch,
         integrity,
         recover,
+        backend,
       } = chosen(options, names, "load.option"),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
@@ -76,9 +78,10 @@ export class Model extends EventTarget {
     need(!recover || recover === "states", "recover", recover, 'give "states"');
     need(fetch instanceof Function, "fetch", fetch, "give a function");
     need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
+    if (backend) find(["webgpu", "wasm"], "load.option", "backend", backend);
     signal?.throwIfAborted();
     // While the manifest comes.
-    const adapter = given ? undefined : findAdapter();
+    const adapter = given || backend === "wasm" ? undefined : findAdapter();
     adapter?.catch(() => {});
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
@@ -88,14 +91,26 @@ export class Model extends EventTarget {
         () => {},
         "bundle.manifest",
       );
-      const manifest = parseManifest(bytes),
+      let manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
-        needed = neededLimits(manifest),
-        asked = given ? null : {...needed, ...limits};
-      // While the device opens: as many as are fetched at a time.
-      askEarly(source, filesToRun(manifest).slice(0, 3));
-      const device = given ?? (await openDevice(asked, adapter));
-      checkLimits(needed, device.limits);
+        device = given;
+      const needed = neededLimits(manifest),
+        asked = given ? null : {...needed, ...limits},
+        {fallback} = manifest,
+        wasm =
+          backend === "wasm" ||
+          (!given && !backend && fallback &&
+            (await adapter?.catch(() => {}))?.info.isFallbackAdapter !== false);
+      if (wasm) {
+        const {open} = await beside(import("./wasm.js"), "wasm.js");
+        ({manifest, device} = await open(fallback, source, OWN));
+        sizes = checkManifest(manifest, "wasm");
+      } else {
+        // While the device opens: as many as are fetched at a time.
+        askEarly(source, filesToRun(manifest).slice(0, 3));
+        device ??= await openDevice(asked, adapter);
+        checkLimits(needed, device.limits);
+      }
       const model = new Model(manifest, sizes, source, device, asked);
       if (recover && manifest.states[0])
         (await beside(import("./recover.js"), "recover.js")).keepStates(model.#core);
@@ -121,6 +136,7 @@ export class Model extends EventTarget {
       storage,
       shape: shape.map((size) => (Array.isArray(size) ? size.join(" ").replaceAll("$", "") : size)),
     });
+    this.backend = device.backend ?? "webgpu";
     this.inputs = m.inputs.map(shown);
     this.outputs = m.outputs.map(shown);
     this.states = m.states.map(shown);

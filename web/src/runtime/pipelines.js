@@ -4,6 +4,7 @@
 export async function compile(core, sources, report) {
   const {parsed: m, device, stats} = core,
     {fail} = core.own;
+  if (device.kernels) return void (core.pipelined = await device.kernels(m, sources, fail));
   const source = ({file, offset, bytes}) => {
     const part = sources[file].subarray(offset, offset + bytes);
     if (part.some((byte) => byte > 127))

@@ -8,7 +8,7 @@ import {compile} from "./pipelines.js";
 export async function start(core, onProgress) {
   const {parsed: m, device, stats, source} = core,
     {filesToRun, fetchFile, guard, restore} = core.own;
-  const needed = filesToRun(m);
+  const needed = filesToRun(m, device.skips);
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0;
   const report = () => {

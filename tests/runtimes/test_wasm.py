@@ -1,0 +1,331 @@
+"""Bundles with a program for WebAssembly, where a page finds no GPU: in Chromium, Node and Deno."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.process_replay import corpus
+from tinyedge.cli import execute
+from tinyedge.core.errors import BundleError, DeviceError, InputError
+from tinyedge.export.bundle.reading import read, read_fallback
+from tinyedge.export.package.web import web_file
+from tinyedge.export.verify.browser import Browser, BrowserRunError
+from tinyedge.serve import Server
+
+DENO = Path(__file__).parent / "js" / "node_modules" / ".bin" / "deno"
+RNG = np.random.default_rng(3)
+
+# Every type, in memory and in arithmetic.
+TYPES = {
+    "flags": RNG.integers(0, 2, 40).astype(bool),
+    "bytes": RNG.integers(-100, 100, 40).astype(np.int8),
+    "words": RNG.integers(0, 2**16, 40).astype(np.uint16),
+    "big": RNG.integers(-(2**40), 2**40, 40),
+    "halves": RNG.normal(size=40).astype(np.float16),
+    "doubles": RNG.normal(size=40),
+}
+
+
+def types(flags: Any, bytes: Any, words: Any, big: Any, halves: Any, doubles: Any) -> Any:
+    return {
+        "flags": ~flags,
+        "bytes": bytes * bytes,
+        "words": words + words,
+        "big": big * 3,
+        "halves": halves * 1.5,
+        "doubles": doubles.exp(),
+    }
+
+
+def entries(folder: Path) -> dict[str, Any]:
+    """Graphs of every kind, each a model of its own."""
+    made: dict[str, Any] = {"types": (types, TYPES)}
+    for name in ("depthwise", "softmax", "layer_norm", "pooling", "concatenation"):
+        path = folder / f"{name}.onnx"
+        path.write_bytes(corpus.GRAPHS[name]().SerializeToString())
+        made[name] = path
+    return made
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a state, and entries beside it."""
+    folder = tmp_path_factory.mktemp("wasm")
+    weight = RNG.normal(size=(8, 64)).astype(np.float32)
+
+    def step(x: Any, total: Any) -> Any:
+        total_out = total + x @ weight
+        return {"y": total_out.relu(), "total_out": total_out}
+
+    return tinyedge.export_function(
+        step,
+        {"x": np.zeros((2, 8), np.float32), "total": np.zeros((2, 64), np.float32)},
+        target="webgpu",
+        fallback="wasm",
+        out=folder / "model.tinyedge",
+        states={"total": "total_out"},
+        entries=entries(folder),
+    )
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plain") / "model.tinyedge"
+    return tinyedge.export_function(lambda x: x + 1, {"x": np.zeros(4, np.float32)}, out=out)
+
+
+SETUP = """
+const {load} = await import("/tinyedge.js");
+const idOf = (promise) => promise.then(() => "none", (error) => error.id ?? String(error));
+"""
+
+
+def evaluate(page: Any, body: str) -> Any:
+    return page.evaluate("async () => {" + SETUP + body + "}")
+
+
+@pytest.fixture
+def page(browser: Browser, bundle: Path) -> Iterator[Any]:
+    with browser.page(bundle) as opened:
+        yield opened
+
+
+def test_a_software_adapter_is_slower_than_the_processor(page: Any) -> None:
+    """So the processor is taken, unless the page wants the adapter."""
+    seen = evaluate(
+        page,
+        """
+        const seen = {};
+        for (const backend of [undefined, "wasm", "webgpu"]) {
+          const model = await load("/", {backend}), report = await model.verify();
+          seen[backend] = [model.backend, report.passed, report.cases.length];
+          model.dispose();
+        }
+        return seen;
+        """,
+    )
+    assert seen == {
+        "undefined": ["wasm", True, 7],
+        "wasm": ["wasm", True, 7],
+        "webgpu": ["webgpu", True, 7],
+    }
+
+
+def test_only_one_program_is_fetched(page: Any, bundle: Path) -> None:
+    fetched = evaluate(
+        page,
+        """
+        const fetched = {};
+        for (const backend of ["wasm", "webgpu"]) {
+          performance.clearResourceTimings();
+          (await load("/", {backend})).dispose();
+          const names = performance.getEntriesByType("resource")
+            .map(({name}) => name.split("/").pop())
+            .filter((name) => /^(kernels|weights)/.test(name));
+          fetched[backend] = [...new Set(names)].sort();
+        }
+        return fetched;
+        """,
+    )
+    kernels = {name: [f for f in fetched[name] if f.startswith("kernels")] for name in fetched}
+    assert kernels == {"wasm": ["kernels-00002.wasm"], "webgpu": ["kernels.wgsl"]}, (
+        "Chromium has relaxed SIMD"
+    )
+    own = {file["name"] for file in (read_fallback(bundle) or {})["files"]}
+    assert set(fetched["wasm"]) <= own
+
+
+def test_states_and_kept_outputs(page: Any) -> None:
+    seen = evaluate(
+        page,
+        """
+        const model = await load("/", {backend: "wasm"}), x = new Float32Array(16).fill(1);
+        const one = await model.run({x}), two = await model.run({x}, {keep: ["y"]});
+        const state = await model.getState("total");
+        await model.setState("total", new Float32Array(128).fill(2));
+        const [kept, none] = await Promise.all([model.getState("total"), idOf(model.run({}))]);
+        await model.reset();
+        const again = await model.run({x});
+        const entry = {entry: "softmax"}, input = await model.example(entry);
+        const [name] = Object.keys(input);
+        return {
+          one: Array.from(one.y.data), again: Array.from(again.y.data),
+          state: Array.from(state.data),
+          size: two.y.gpu.size, kept: Array.from(kept.data.slice(0, 2)), none,
+          stranger: await idOf(model.run({...input, [name]: new (class GPUBuffer {
+            size = 1e6; get [Symbol.toStringTag]() { return "GPUBuffer"; }
+          })}, entry)),
+        };
+        """,
+    )
+    assert seen["one"] == seen["again"]
+    np.testing.assert_allclose(
+        np.maximum(seen["state"], 0), 2 * np.array(seen["one"]), rtol=1e-5, atol=1e-5
+    )
+    assert (seen["size"], seen["kept"], seen["none"]) == (512, [2, 2], "run.input")
+    assert seen["stranger"] == "run.input.buffer"
+
+
+def test_open_sizes_and_loops(browser: Browser, tmp_path: Path) -> None:
+    """Kernels get the sizes of a run; a loop reads its condition."""
+    model = tmp_path / "m.onnx"
+    for name, options in {
+        "convolution": {"dims": {"rows": "4..20", "columns": "3..9"}},
+        "loop": {},
+    }.items():
+        model.write_bytes(corpus.GRAPHS[name]().SerializeToString())
+        bundle = tinyedge.export_onnx(model, fallback="wasm", out=tmp_path / name, **options)  # type: ignore[arg-type]
+        report = browser.verify(bundle, {"backend": "wasm"})
+        assert report["passed"], report
+        assert report["cases"]
+
+
+def test_what_is_wrong_is_said(page: Any, browser: Browser, without: Path) -> None:
+    seen = evaluate(
+        page,
+        """
+        const grow = WebAssembly.Memory.prototype.grow;
+        WebAssembly.Memory.prototype.grow = () => { throw new RangeError("no more"); };
+        const memory = await idOf(load("/", {backend: "wasm"}));
+        WebAssembly.Memory.prototype.grow = grow;
+        const model = await load("/", {backend: "wasm"});
+        model.dispose();
+        return {
+          memory,
+          disposed: await idOf(model.getState("total")),
+          name: await idOf(load("/", {backend: "cpu"})),
+        };
+        """,
+    )
+    assert seen == {
+        "memory": "device.memory",
+        "disposed": "run.disposed",
+        "name": "load.option",
+    }
+    with browser.page(without) as opened:
+        assert evaluate(opened, 'return idOf(load("/", {backend: "wasm"}))') == "load.backend"
+
+
+def test_a_damaged_module_is_refused(browser: Browser, bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    for name in ("kernels-00002.wasm", "manifest-00001.json"):
+        content = bytearray((bundle / name).read_bytes())
+        content[50] ^= 1
+        (copy / name).write_bytes(content)
+        with pytest.raises(BrowserRunError) as raised:
+            browser.verify(copy, {"backend": "wasm"})
+        assert raised.value.id == "bundle.file.hash"
+        assert browser.verify(copy, {"backend": "webgpu"})["passed"]
+    with pytest.raises(BundleError) as refused:
+        read_fallback(copy)
+    assert refused.value.id == "bundle.file.hash"
+
+
+@pytest.mark.parametrize("runtime", ["node", "deno"])
+def test_runtimes_without_a_gpu(runtime: str, tmp_path: Path) -> None:
+    if runtime == "deno" and not DENO.exists() and not os.environ.get("CI"):
+        pytest.skip(f"`npm ci` in {DENO.parents[2]} brings it")
+    bundle = tinyedge.export_function(
+        lambda x, n: {"y": (x @ x.exp()).relu(), "n": n * n},
+        {"x": np.zeros((24, 24), np.float32), "n": np.zeros(5, np.int64)},
+        fallback="wasm",
+        out=tmp_path / "model.tinyedge",
+    )
+    script = tmp_path / "run.mjs"
+    with Server(bundle) as server:
+        module = (bundle / "tinyedge.js").as_uri()
+        script.write_text(
+            f"import {{load}} from {json.dumps(module)};\n"
+            f"const model = await load({json.dumps(server.url)});\n"
+            "const {passed} = await model.verify();\n"
+            "console.log(JSON.stringify([model.backend, passed]));\n"
+        )
+        command = ["node"] if runtime == "node" else [str(DENO), "run", "--allow-all", "--no-lock"]
+        done = subprocess.run(
+            [*command, str(script)], capture_output=True, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == ["wasm", True]
+
+
+def test_python_runs_the_program_for_a_gpu(bundle: Path) -> None:
+    """It reads both, and the model's inputs and outputs are the same in both."""
+    assert read(bundle).program.target == "webgpu"
+    other = read_fallback(bundle)
+    assert other is not None
+    assert other["target"] == "wasm"
+    kernels = [file["name"] for file in other["files"] if file["name"].startswith("kernels")]
+    assert kernels == ["kernels-00001.c", "kernels-00001.wasm", "kernels-00002.wasm"]
+    # The types of memory are the model's own, as the processor has them all.
+    assert {p["storage"] for p in other["inputs"]} >= {"int64", "float64", "uint16", "int8"}
+
+
+def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
+    """A table that is looked up is the same in both programs."""
+    table = RNG.normal(size=(5000, 16)).astype(np.float32)
+    bundle = tinyedge.export_function(
+        lambda i: tinyedge.Tensor.weight("table", table).gather(0, i),
+        {"i": np.zeros(4, np.int32)},
+        fallback="wasm",
+        out=tmp_path / "model.tinyedge",
+    )
+    weights = sum(file.stat().st_size for file in bundle.glob("weights*"))
+    assert table.nbytes <= weights < 1.1 * table.nbytes
+
+
+def test_it_is_small(bundle: Path) -> None:
+    assert len(gzip.compress(web_file("src/wasm.js").read_bytes(), 9)) <= 4 * 1024
+    for module in bundle.glob("*.wasm"):
+        assert len(gzip.compress(module.read_bytes(), 9)) <= 32 * 1024
+
+
+def test_exports_are_reproducible(bundle: Path, tmp_path: Path) -> None:
+    made = [
+        tinyedge.export_function(
+            lambda x: x.exp() @ x,
+            {"x": np.zeros((16, 16), np.float32)},
+            fallback="wasm",
+            out=tmp_path / name / "model.tinyedge",
+        )
+        for name in ("one", "two")
+    ]
+    names = sorted(file.name for file in made[0].iterdir())
+    assert all((made[0] / n).read_bytes() == (made[1] / n).read_bytes() for n in names)
+
+
+def test_other_targets_have_no_fallback(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        tinyedge.export_function(
+            lambda x: x, {"x": np.zeros(4, np.float32)}, target="cpu", fallback="wasm",
+            out=tmp_path / "b",
+        )  # fmt: skip
+    assert raised.value.id == "option.fallback"
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="ziglang") as raised:
+        tinyedge.export_function(
+            lambda x: x, {"x": np.zeros(4, np.float32)}, fallback="wasm", out=tmp_path / "b"
+        )
+    assert raised.value.id == "device.compiler"
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(corpus.GRAPHS["softmax"]().SerializeToString())
+    assert execute(["export", str(model), "--fallback", "wasm", "-o", str(tmp_path / "b")]) == 0
+    assert execute(["inspect", str(tmp_path / "b")]) == 0
+    assert "WebAssembly" in capsys.readouterr().out

@@ -1,0 +1,177 @@
+// Where there is no GPU: as much of a GPUDevice as a model uses, on the processor, by the kernels of the bundle's program
+// for WebAssembly. A file of its own beside tinyedge.js, which fetches it when it needs it.
+
+/** Buffers lie behind this: before it the module has its stack and what its text declares. */
+const FIRST = 2 ** 20;
+const PAGE = 2 ** 16;
+
+/** A module that only engines with relaxed SIMD take: one function, which multiplies and adds. */
+const RELAXED = new Uint8Array([
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 8, 1, 96, 3, 123, 123, 123, 1, 123, 3, 2, 1, 0, 10, 13, 1, 11, 0, 32, 0, 32, 1, 32, 2,
+  253, 133, 2, 11,
+]);
+
+/** A range of the module's memory. Work is done when it is submitted, so what is read is there at once. */
+class Range {
+  #device;
+  constructor(device, at, size) {
+    this.#device = device;
+    this.at = at;
+    this.size = size;
+  }
+
+  /** Callers may give one back as an input. */
+  get [Symbol.toStringTag]() {
+    return "GPUBuffer";
+  }
+
+  async mapAsync() {}
+
+  getMappedRange(offset = 0, size = this.size) {
+    return this.#device.memory.buffer.slice(this.at + offset, this.at + offset + size);
+  }
+
+  unmap() {}
+
+  /** Memory goes as a whole, with the device. */
+  destroy() {}
+}
+
+/** What is recorded: functions, called in order. */
+class Encoder {
+  #device;
+  #commands = [];
+  constructor(device) {
+    this.#device = device;
+  }
+
+  beginComputePass() {
+    let kernel, group;
+    return {
+      setPipeline: (pipeline) => void (kernel = pipeline),
+      setBindGroup: (_, bound) => void (group = bound),
+      dispatchWorkgroups: (count) => {
+        const {table, last} = group,
+          {call, symbols} = kernel;
+        this.#commands.push(() => call(table, symbols ? last : 0, 0, count));
+      },
+      end() {},
+    };
+  }
+
+  copyBufferToBuffer(from, offset, to, at, size) {
+    this.#commands.push(() => {
+      if (!(from instanceof Range))
+        throw new TypeError("it is not of this model's device, which is the processor");
+      const start = from.at + offset;
+      new Uint8Array(this.#device.memory.buffer).copyWithin(to.at + at, start, start + size);
+    });
+  }
+
+  clearBuffer({at}, offset, size) {
+    this.#commands.push(() =>
+      new Uint8Array(this.#device.memory.buffer, at + offset, size).fill(0),
+    );
+  }
+
+  finish() {
+    return this.#commands;
+  }
+}
+
+class Device {
+  backend = "wasm";
+  features = new Set();
+  limits = new Proxy({}, {get: () => Infinity});
+  lost = new Promise(() => {});
+  memory = new WebAssembly.Memory({initial: FIRST / PAGE, maximum: 65536});
+  #end = FIRST;
+  #scopes = [];
+  #relaxed = WebAssembly.validate(RELAXED);
+
+  /** Files of the bundle that this device does without. */
+  skips = new RegExp(`^golden|\\.c$|0000${this.#relaxed ? 1 : 2}\\.wasm$`);
+
+  queue = {
+    writeBuffer: ({at}, offset, {buffer, byteOffset, byteLength}, from = 0, size = byteLength) => {
+      const memory = new Uint8Array(this.memory.buffer);
+      // Where a buffer could not be had, the scope around this has the fault.
+      if (at + offset + size <= memory.length)
+        memory.set(new Uint8Array(buffer, byteOffset + from, size), at + offset);
+    },
+    submit: ([commands]) => {
+      try {
+        for (const command of commands) command();
+      } catch (error) {
+        this.#fault(error instanceof TypeError ? "validation" : "internal", error.message);
+      }
+    },
+  };
+
+  createBuffer({size}) {
+    const at = this.#end,
+      end = Math.ceil((at + size) / 256) * 256,
+      more = Math.ceil((end - this.memory.buffer.byteLength) / PAGE);
+    try {
+      if (more > 0) this.memory.grow(more);
+      this.#end = end;
+    } catch ({message}) {
+      this.#fault("out-of-memory", `${size} bytes more: ${message}`);
+    }
+    return new Range(this, at, size);
+  }
+
+  createBindGroup({entries}) {
+    const places = entries.map(({resource: {buffer, offset = 0}}) => buffer.at + offset),
+      table = this.createBuffer({size: 4 * places.length});
+    this.queue.writeBuffer(table, 0, Uint32Array.from(places));
+    return {table: table.at, last: places.at(-1)};
+  }
+
+  createBindGroupLayout() {}
+  createPipelineLayout() {}
+
+  createCommandEncoder() {
+    return new Encoder(this);
+  }
+
+  pushErrorScope(filter) {
+    this.#scopes.push({filter, fault: null});
+  }
+
+  async popErrorScope() {
+    return this.#scopes.pop().fault;
+  }
+
+  #fault(filter, message) {
+    const scope = this.#scopes.findLast((each) => each.filter === filter);
+    if (scope) scope.fault ??= {message};
+  }
+
+  /** The kernels of a manifest, by the module among its files. */
+  async kernels({files, kernels}, sources, fail) {
+    const env = {memory: this.memory},
+      code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
+    const {instance} = await WebAssembly.instantiate(code, {env}).catch(({message}) =>
+      fail("device.wasm", "WebAssembly", message, "a policy needs 'wasm-unsafe-eval'"),
+    );
+    return kernels.map(({entry, symbols}) => ({call: instance.exports[entry], symbols}));
+  }
+
+  destroy() {
+    this.memory = new WebAssembly.Memory({initial: 0});
+  }
+}
+
+/**
+ * The bundle's other program, and a device for it. `fallback`: what manifest.json says of its manifest.
+ * @param {{bytes: number, sha256: string} | undefined} fallback @param {any} source as for fetchFile
+ * @param {Record<string, any>} tinyedge functions of tinyedge.js
+ */
+export async function open(fallback, source, {fail, fetchFile, parseManifest}) {
+  if (!fallback)
+    fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
+  const file = {...fallback, name: "manifest-00001.json"},
+    bytes = await fetchFile(source, file, () => {});
+  return {manifest: parseManifest(bytes), device: new Device()};
+}
