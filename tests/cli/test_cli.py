@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,7 +161,9 @@ def test_verify_in_a_browser(
         goldens = [golden.make(program, replay.run, made="test", steps=steps)]
     path = write_bundle(program, tmp_path / "model.tinyedge", goldens=goldens)
     for where in ((), ("--browser",)):
-        code, out, err = tinyedge("verify", path, *where, "--json")
+        # In a thread of its own: playwright has one driver a thread, and other tests may keep one.
+        with ThreadPoolExecutor(1) as thread:
+            code, out, err = thread.submit(tinyedge, "verify", path, *where, "--json").result()
         answer = json.loads(out)
         assert (code, answer["agrees"]) == (0, True), err
         assert len(answer["cases"]) == 1
