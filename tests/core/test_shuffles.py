@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tinyedge.core.ir.reference_lowered import run_lowered
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.writing import kernel_file
 
 RNG = np.random.default_rng(5)
 PROFILES = tuple(find_target("cpu").profiles)
@@ -121,3 +123,19 @@ def test_agreement(side: int, step: int, profile: str, cpu_device: Device) -> No
     outputs, inputs = depthwise(6, side, 3, step)
     got = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
     assert_agreement(got, reference(outputs, inputs))
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512"])
+def test_a_permutation_names_every_lane(profile: str, cpu_device: Device) -> None:
+    """One lane in all places is none: a long attention multiplies weights so."""
+    inputs = Inputs()
+    q, k, v = (inputs.new(RNG.normal(size=(1, 1300, n)).astype(np.float32)) for n in (8, 8, 16))
+    outputs = {"y": (q @ k.permute((0, 2, 1))).softmax(-1) @ v}
+    options = Options(profile=profile)
+    state = compile_graph(graph(outputs, inputs), find_target("cpu"), options)
+    assert state.program is not None
+    source = kernel_file(state.program)
+    found = re.findall(r"= te_permute\(i32x(\d+), \w+, (?:\(\w+\)\{0\}|\w+), ([\d, ]+)\)", source)
+    assert all(len(order.split(",")) == int(lanes) for lanes, order in found)
+    got = run(outputs, inputs, "cpu", cpu_device, options)
+    assert_agreement(got, reference(outputs, inputs, fp64_reference=True))

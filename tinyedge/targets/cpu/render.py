@@ -164,8 +164,10 @@ class CPrinter(Printer):
 
     def _permuted(self, node: UOp) -> str | None:
         """A vector of lanes of two others, or of one and zeros, as one permutation: of lanes that
-        are written one by one gcc loads each again.
+        are written one by one gcc loads each again. None for others, as for one lane in all places.
         """
+        if len(node.src) < node.dtype.lanes:
+            return None
         sources = list(dict.fromkeys(lane.src[0] for lane in node.src if lane.op is ops.LANE))
         rest = [lane for lane in node.src if lane.op is not ops.LANE]
         names = [self.known(source) for source in sources]
