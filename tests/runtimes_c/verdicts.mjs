@@ -41,8 +41,12 @@ const device = new Proxy(
     limits: new Proxy({}, {get: () => Infinity}),
     lost: new Promise(() => {}),
     popErrorScope: async () => null,
+    // What only the device of wasm.js has.
+    backend: undefined,
+    kernels: undefined,
+    skips: undefined,
   },
-  {get: (known, key) => known[key] ?? nothing},
+  {get: (known, key) => (key in known ? known[key] : nothing)},
 );
 Object.assign(globalThis, {GPUBufferUsage: nothing, GPUShaderStage: nothing});
 
