@@ -331,6 +331,30 @@ def test_what_functions_and_classes_read_is_read_again(monkeypatch: pytest.Monke
     assert [f(of(1)).item() for f in (one, two, three)] == [10, 50, 50]
 
 
+def test_what_attributes_are_computed_from_is_read_again() -> None:
+    values = [1.0]
+
+    class Net:
+        @property
+        def value(self) -> float:
+            return values[0]
+
+        @staticmethod
+        def read() -> float:
+            return values[0]
+
+        @classmethod
+        def read_too(cls) -> float:
+            return values[0]
+
+    net, raw = Net(), bytearray([1])
+    read = (lambda: net.value, net.read, Net.read_too, lambda: raw[0])
+    compiled = [jit(lambda x, read=each: x + read()) for each in read]
+    for value in (1, 1, 5):
+        values[0] = raw[0] = value
+        assert [f(of(0)).item() for f in compiled] == [value] * 4
+
+
 # Donated tensors.
 
 

@@ -87,6 +87,7 @@ HOSTILE = {
     "backwards": file_of(entry(data_offsets=[8, 0]), bytes(8)),
     "three places": file_of(entry(data_offsets=[0, 8, 8]), bytes(8)),
     "huge shape": file_of(entry(shape=[2**62, 2**62, 0, 5]), bytes(8)),
+    "huge and empty": file_of(entry(shape=[0, 2**62], data_offsets=[0, 0]), b""),
     "many axes": file_of(entry(shape=[1] * 99 + [2]), bytes(8)),
     "more of it": file_of(entry(more=1), bytes(8)),
     "overlap": file_of({**entry(), "b": {**entry()["a"], "data_offsets": [4, 12]}}, bytes(12)),

@@ -6,6 +6,7 @@ it reads from the functions and the module around it, and what those functions r
 
 from __future__ import annotations
 
+import array
 import collections
 import dis
 import functools
@@ -26,6 +27,7 @@ from tinyedge.core.tensor.tensor import Tensor
 LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "tinyedge"})
 
 _PLAIN = (str, bytes, bool, int, type(None), type(...), DType, np.dtype, slice, range)
+_WRAPPERS = (property, functools.cached_property, staticmethod, classmethod)
 _OBJECTS = (types.SimpleNamespace, collections.deque, collections.UserDict, collections.UserList)
 
 
@@ -84,6 +86,8 @@ class Description:
             return type(value), repr(value)
         if isinstance(value, np.ndarray):
             return self._array(value)
+        if isinstance(value, (bytearray, memoryview, array.array)):
+            return kind, bytes(value)
         if id(value) in self._seen:
             return "again", self._seen[id(value)]
         self._seen[id(value)] = len(self._seen)
@@ -133,6 +137,8 @@ class Description:
         if isinstance(value, functools.partial):
             parts = (value.func, value.args, value.keywords)
             return "partial", tuple([self.key(part) for part in parts])
+        if isinstance(value, (property, functools.cached_property)):
+            return kind, tuple([self.key(part) for part in _functions(value)])
         if isinstance(value, type):
             return self._class(value)
         if hasattr(value, "__wrapped__"):
@@ -176,6 +182,13 @@ def _hashable(value: Any) -> Any:
     return (value.start, value.stop, value.step) if isinstance(value, slice) else value
 
 
+def _functions(value: Any) -> tuple[Any, ...]:
+    """What an attribute is computed by."""
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    return (value.func,)
+
+
 def _said(name: Any) -> Any:
     """A dict's key, as a part of a key."""
     return name if isinstance(name, str) else (type(name), name)
@@ -183,7 +196,7 @@ def _said(name: Any) -> Any:
 
 def _is_read(name: str, value: Any) -> bool:
     """Whether what a class holds is code or data of the user's."""
-    if isinstance(value, types.FunctionType):
+    if isinstance(value, (types.FunctionType, *_WRAPPERS)):
         return True
     return not name.startswith("__") and _is_value(value)
 

@@ -45,6 +45,7 @@ TYPES: dict[str, DType] = {
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 METADATA = "__metadata__"
 HEADER = 100_000_000  # bytes of a header, as the format's own reader has it
+LONGEST = 2**63 - 1  # bytes that numpy can count, of an empty array too, but for its axes of 0
 ALIGNMENT = 8  # where the elements begin
 
 
@@ -142,6 +143,8 @@ def _entry(source: Path, name: str, entry: Any) -> _Entry:
     shape, places = _sizes(entry["shape"]), _sizes(entry["data_offsets"])
     if shape is None or places is None or len(places) != 2 or len(shape) > 32:
         raise _wrong(source, f"the shape or the place of {name!r} is no list of sizes")
+    if prod(size or 1 for size in shape) * dtype.itemsize > LONGEST:
+        raise _wrong(source, f"{name!r} has the shape {list(shape)}")
     start, end = places
     if end - start != prod(shape) * dtype.itemsize:
         raise _wrong(source, f"{name!r} has {end - start} bytes for {dtype} {list(shape)}")
