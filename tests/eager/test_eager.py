@@ -154,7 +154,7 @@ def test_one_computation_is_on_one_device() -> None:
     with pytest.raises(InputError, match="cpu, webgpu") as error:
         (here + there).numpy()
     assert error.value.id == "tensor.devices"
-    moved = there.realize(device=tinyedge.device("cpu"))
+    moved = there.realize(device="cpu")
     np.testing.assert_array_equal((here + moved).numpy(), numbers(3) * 2)
 
 
@@ -162,6 +162,8 @@ def test_devices_are_those_of_targets() -> None:
     assert set(places.names()) == {*TARGETS, "reference"}
     with pytest.raises(InputError, match="there is no such target"):
         tinyedge.device("tpu")
+    with pytest.raises(InputError, match="there is no such target"):
+        Tensor(numbers(3)).realize(device="tpu")
 
 
 def test_without_a_compiler_the_error_names_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

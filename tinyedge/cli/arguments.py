@@ -71,16 +71,16 @@ PRECISION = click.option(
 NO_WINOGRAD = click.option(
     "--no-winograd",
     is_flag=True,
-    help="Convolutions as plain sums: slower, but smaller and with the same digits everywhere.",
+    help="Convolutions as plain sums: slower, but smaller, and an infinity stays where it is.",
 )
 
 PROFILE = click.option(
-    "--profile", metavar="NAME", help="The devices to compile for. Default: all of the target."
+    "--profile", metavar="NAME", help="The devices to compile for. Default: all that are usual."
 )
 PROFILES = click.option(
     "--profile",
     metavar="NAME,..",
-    help="The devices to compile for. Default: all of the target. Several (cpu): one program for "
+    help="The devices to compile for. Default: all that are usual. Several (cpu): one program for "
     "each, of which the best that the machine can run is picked when the bundle is loaded.",
 )
 
@@ -88,7 +88,9 @@ PROFILES = click.option(
 def check_profiles(names: Sequence[str], known: Collection[str]) -> None:
     """Raise BadParameter for names of --profile that the target lacks, or that come again."""
     if any(name not in known for name in names):
-        raise click.BadParameter(f"choose of {', '.join(known)}", param_hint="--profile")
+        raise click.BadParameter(
+            f"choose of {', '.join(known)}, as --target has them", param_hint="--profile"
+        )
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise click.BadParameter(f"{twice[0]!r} is given twice", param_hint="--profile")

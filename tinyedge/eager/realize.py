@@ -25,6 +25,7 @@ from tinyedge.eager import tracing
 from tinyedge.eager.executable import Computation, build
 from tinyedge.eager.held import Held, array_of, held_by, host_leaf, is_leaf
 from tinyedge.eager.places import Place, current
+from tinyedge.eager.places import device as device_of
 
 Array = Any
 
@@ -36,12 +37,14 @@ FOLDED = 1 << 16
 SHOWN_BYTES = 1 << 24  # of a tensor whose values a text shows
 
 
-def realize(tensors: Sequence[Tensor], device: Place | None = None) -> bool:
+def realize(tensors: Sequence[Tensor], device: Place | str | None = None) -> bool:
     """Compute tensors on a device; they are leaves then.
 
     False, and nothing is done, where one depends on an argument of a function that is traced.
     Raises InputError for tensors on several devices or donated ones, DeviceError.
     """
+    if isinstance(device, str):
+        device = device_of(device)
     todo = [tensor for tensor in tensors if not _placed(tensor.node, device)]
     roots = tuple(dict.fromkeys(tensor.node for tensor in todo))
     if any(map(_unknown, leaves_of(toposort(roots)))):

@@ -92,7 +92,9 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     try:
         raw = read_regular_file(source, source.stat().st_size)
     except OSError as error:
-        raise _wrong(source, error.strerror or str(error)) from error
+        raise _wrong(
+            source, error.strerror or str(error), next="give the path of a file that can be read"
+        ) from error
     if len(raw) < 8:
         raise _wrong(source, f"it has {len(raw)} bytes, fewer than the size of its header")
     (size,) = struct.unpack("<Q", raw[:8])
@@ -158,11 +160,16 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _wrong(source: Path, because: str, supported: str = "a whole safetensors file") -> InputError:
+def _wrong(
+    source: Path,
+    because: str,
+    supported: str = "a whole safetensors file",
+    next: str = "write it again, by nn.save or the safetensors package",
+) -> InputError:
     return InputError(
         f"the file {str(source)!r}",
         because,
         id="input.safetensors",
         supported=supported,
-        next="write it again, by nn.save or the safetensors package",
+        next=next,
     )

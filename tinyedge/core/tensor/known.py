@@ -25,8 +25,9 @@ class Known(Reductions):
     def realize(self, *others: Any, device: Any = None) -> Self:
         """This tensor, computed now, once, and kept on a device; with others in one program.
 
-        device: a `tinyedge.device`; default: the one that holds what they are computed from, else
-        the current one. In a traced function, where nothing is known, this is `in_memory`.
+        device: a `tinyedge.device`, or its name; default: the one that holds what they are computed
+        from, else the current one. In a traced function, where nothing is known, this is
+        `in_memory`.
         """
         if not values().realize([self, *others], device):
             return self.in_memory()
