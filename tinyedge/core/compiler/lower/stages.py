@@ -71,7 +71,7 @@ class _Filling:
         memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count))
         self.filled += 1
         along = _contiguous(value, own)
-        width = self._width(value, own, along)
+        width = self._width(value, along)
         lane = make_range(width, self._next(), "vector")
         # the range of which vectors are a part is the last one to be dealt out
         order = [*(r for r in own if r is not along), along]
@@ -96,7 +96,7 @@ class _Filling:
             loops.update(dict.fromkeys(part.loops))
         return UOp(ops.FILLED, stage.dtype, (memory, *stores, *loops), self.threads > 1)
 
-    def _width(self, value: UOp, own: list[UOp], along: UOp) -> int:
+    def _width(self, value: UOp, along: UOp) -> int:
         """Lanes of the vectors that are stored."""
         width = self.caps.vector
         wide = (node for node in toposort((value,)) if along in node.ranges)
@@ -104,10 +104,6 @@ class _Filling:
             return 1
         while along.src[0].arg % width:
             width //= 2
-        if _is_summed(value):  # work for every thread before vectors
-            count = prod(int(r.src[0].arg) for r in own)
-            while width > 1 and count < width * self.threads:
-                width //= 2
         return width
 
     def _dealt(self, counts: dict[UOp, int]) -> list[_Part]:
@@ -136,7 +132,7 @@ class _Filling:
         outermost one and as many of the others as registers hold.
         """
         tile = dict.fromkeys(counts, 1)
-        if _is_summed(value):
+        if any(n.op is ops.REDUCE_LOOP for n in toposort((value,))):
             room = self.caps.max_vector_registers
             for r, count in counts.items():
                 held = prod(tile.values())
@@ -155,10 +151,6 @@ class _Filling:
             }
             parts.append(_Part(places, around))
         return parts
-
-
-def _is_summed(value: UOp) -> bool:
-    return any(n.op is ops.REDUCE_LOOP for n in toposort((value,)))
 
 
 def _contiguous(value: UOp, own: list[UOp]) -> UOp:

@@ -7,7 +7,6 @@ from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
-from tinyedge.core.compiler.optimize.held import share_stages, stages
 from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo, To
@@ -108,14 +107,6 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
             lanes = kernel.extent(number)
         _distribute(kernel, WORKGROUP // lanes, tiles=True)
         return kernel.sink, kernel.moves
-    held = bool(stages(sink))
-    if held and caps.threads > 1:
-        if vector is not None:
-            _vectorize(kernel, vector)
-        threads = share_stages(kernel)
-        _unroll(kernel, 0, 1)
-        _distribute(kernel, threads)
-        return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector)
     columns = _columns(kernel.sink) if found else []
@@ -150,8 +141,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     lanes = 1
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
-    keep = kernel.left("loop") if held else []  # a stage is filled once
-    _distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
+    _distribute(kernel, WORKGROUP // lanes, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
 
 
