@@ -29,6 +29,8 @@ FEATURES: Mapping[str, str] = {
 }
 # Those that the reader in JavaScript does not know.
 NOT_IN_SCRIPT = ("images", "variants")
+# Those that the reader in C does not know: it runs no bundles for webgpu.
+NOT_IN_C = ("fallback",)
 
 # Operators of expressions, of two operands each, in the order of C's tokens.
 OPERATORS = ("add", "mul", "sub", "floordiv", "ceildiv", "mod", "min", "max")

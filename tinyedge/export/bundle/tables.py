@@ -52,7 +52,7 @@ def records() -> dict[str, s.Record]:
             for record in s.STEPS.values():
                 visit(record)
         elif isinstance(kind, s.Record):
-            for field in kind.fields:
+            for field in _c_fields(kind):
                 visit(field.kind)
             found.setdefault(kind.name, kind)
 
@@ -60,10 +60,15 @@ def records() -> dict[str, s.Record]:
     return found
 
 
+def _c_fields(record: s.Record) -> list[s.Field]:
+    """Those that the reader in C knows."""
+    return [field for field in record.fields if field.feature not in s.NOT_IN_C]
+
+
 def arrays() -> dict[str, s.Array]:
     """All arrays by their names in C."""
     found: dict[str, s.Array] = {}
-    pending: list[s.Kind] = [field.kind for r in records().values() for field in r.fields]
+    pending: list[s.Kind] = [field.kind for r in records().values() for field in _c_fields(r)]
     for kind in pending:
         if isinstance(kind, s.Array):
             found.setdefault(kind.name, kind)
@@ -93,7 +98,8 @@ def _most(number: int) -> str:
 def c_tables() -> str:
     """tinyedge_schema.h."""
     found, listed = records(), arrays()
-    keys = sorted({field.key for record in found.values() for field in record.fields})
+    keys = sorted({field.key for record in found.values() for field in _c_fields(record)})
+    features = [name for name in s.FEATURES if name not in s.NOT_IN_C]
     steps = [record.name for record in s.STEPS.values()]
     ordered = [n for n in found if n not in (*steps, "FREE", "REQUIREMENTS", "ROOT")]
     names = [
@@ -119,8 +125,8 @@ def c_tables() -> str:
         *_wrapped([f"{name}," for name in names]),
         "} type;",
         "",
-        f"static const char features[][{_longest(s.FEATURES)}] = {{",
-        *_wrapped([f'"{name}",' for name in s.FEATURES]),
+        f"static const char features[][{_longest(features)}] = {{",
+        *_wrapped([f'"{name}",' for name in features]),
         "};",
         "",
         f"static const char operators[][{_longest(s.OPERATORS)}] = {{",
@@ -148,7 +154,7 @@ def c_tables() -> str:
         "static const member members[] = {",
     ]
     for name in ("FREE", *ordered, *steps, "REQUIREMENTS", "ROOT"):
-        fields = sorted(found[name].fields, key=lambda field: field.key)
+        fields = sorted(_c_fields(found[name]), key=lambda field: field.key)
         lines.append(f"    {{HEAD, {name}, 0}},")
         lines += _wrapped([f"{_member(field)}," for field in fields]) if fields else ()
     return "\n".join([*lines, "    {HEAD, FREE, 0},", "};", ""])

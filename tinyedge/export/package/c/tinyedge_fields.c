@@ -105,7 +105,7 @@ typedef struct walk {
     const char *end;  /* what follows the value just checked */
     te_error *error;
     te_model *model; /* to fill; NULL in the first walk */
-    bool images, variants, fallback; /* whether the manifest has records of these */
+    bool images, variants; /* whether the manifest has records of these */
 } walk;
 
 /* to: where the value goes, NULL for nowhere. */
@@ -243,11 +243,7 @@ static const member *wanted_from(const walk *walk, const member *at) {
     for (; at->key != HEAD; at++) {
         const bool images = at->type == IMAGES || at->type == IMAGE_LIMIT;
         const bool variants = at->type == VARIANT || at->type == VARIANTS;
-        const bool fallback = at->type == FALLBACK;
-        if ((walk->images || !images) && (walk->variants || !variants) &&
-            (walk->fallback || !fallback)) {
-            return at;
-        }
+        if ((walk->images || !images) && (walk->variants || !variants)) return at;
     }
     return NULL;
 }
@@ -329,8 +325,7 @@ static te_status check(walk *walk, const char *p, type type, const char *where, 
 static walk begin(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {
     memset(totals, 0, TE_TOTALS * sizeof *totals);
     return (walk){.totals = totals, .error = error, .images = te_lists_feature(manifest, "images"),
-                  .variants = te_lists_feature(manifest, "variants"),
-                  .fallback = te_lists_feature(manifest, "fallback")};
+                  .variants = te_lists_feature(manifest, "variants")};
 }
 
 te_status te_check_fields(const char *manifest, uint32_t totals[TE_TOTALS], te_error *error) {

@@ -5,13 +5,13 @@
 #define KEYS(X) \
     X(access) X(arena) X(arenas) X(axis) X(binding_bytes) X(bindings) X(body) X(bound) X(buffer) \
     X(buffer_bytes) X(buffers) X(bytes) X(condition) X(count) X(destination) X(destination_offset) \
-    X(dtype) X(entries) X(entry) X(fallback) X(features) X(file) X(files) X(flops) X(format) \
-    X(golden) X(grid) X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs) \
-    X(invocations) X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset) \
-    X(op) X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(requires) \
-    X(seed) X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) \
-    X(states) X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) \
-    X(update) X(variant) X(variants) X(version) X(weight) X(weights) X(width) X(workgroup) \
+    X(dtype) X(entries) X(entry) X(features) X(file) X(files) X(flops) X(format) X(golden) X(grid) \
+    X(height) X(image_height) X(image_width) X(images) X(initial) X(inputs) X(invocations) \
+    X(kernel) X(kernels) X(made) X(max) X(min) X(moves) X(name) X(nodes) X(offset) X(op) \
+    X(options) X(outputs) X(peak_bytes) X(pitch) X(prelude) X(requirements) X(requires) X(seed) \
+    X(segments) X(sha256) X(shape) X(size) X(slices) X(source) X(source_offset) X(start) X(states) \
+    X(step) X(steps) X(storage) X(stride) X(symbols) X(target) X(tolerance) X(tool) X(update) \
+    X(variant) X(variants) X(version) X(weight) X(weights) X(width) X(workgroup) \
     X(workgroup_bytes) X(workgroups) \
 
 typedef struct keys {
@@ -27,12 +27,12 @@ typedef enum type {
     GOLDEN_SYMBOLS, GOLDEN_INPUTS, GOLDEN_OUTPUTS, REQUIRES, FEATURES, SYMBOLS, INPUTS, OUTPUTS,
     STATES, ENTRIES, ARENAS, BUFFERS, IMAGES, WEIGHTS, KERNELS, STEPS, GOLDENS, FILES, VARIANTS,
     FREE, SYMBOL, SLICE, PORT, STATE, ENTRY, ARENA, BUFFER, IMAGE, RANGE, WEIGHT, BINDING, KERNEL,
-    GOLDEN_INPUT, GOLDEN_OUTPUT, GOLDEN, FILE_, FALLBACK, VARIANT, OTHER, LAUNCH, COPY, LOOP,
-    REQUIREMENTS, ROOT,
+    GOLDEN_INPUT, GOLDEN_OUTPUT, GOLDEN, FILE_, VARIANT, OTHER, LAUNCH, COPY, LOOP, REQUIREMENTS,
+    ROOT,
 } type;
 
 static const char features[][9] = {
-    "count", "entries", "fallback", "images", "loop", "state", "symbols", "variants",
+    "count", "entries", "images", "loop", "state", "symbols", "variants",
 };
 
 static const char operators[][9] = {
@@ -163,8 +163,6 @@ static const member members[] = {
     {HEAD, FILE_, 0},
     AS(file_record, bytes, NUMBER, bytes), AS(file_record, name, ANY_TEXT, name),
     AS(file_record, sha256, SHA256, sha256),
-    {HEAD, FALLBACK, 0},
-    SKIP(bytes, NUMBER), SKIP(sha256, SHA256),
     {HEAD, VARIANT, 0},
     SKIP(name, TYPE_WORD), SKIP(requires, REQUIRES),
     {HEAD, OTHER, 0},
@@ -188,12 +186,12 @@ static const member members[] = {
     LIMIT(workgroup_bytes, NUMBER, TE_WORKGROUP_BYTES), LIMIT(workgroups, NUMBER, TE_WORKGROUPS),
     {HEAD, ROOT, 0},
     SKIP(arenas, ARENAS), SKIP(buffers, BUFFERS), SKIP(entries, ENTRIES),
-    SKIP(fallback, FALLBACK), SKIP(features, FEATURES), SKIP(files, FILES),
-    SKIP(format, ANY_TEXT), SKIP(golden, GOLDENS), SKIP(images, IMAGES), SKIP(inputs, INPUTS),
-    SKIP(kernels, KERNELS), SKIP(options, FREE), SKIP(outputs, OUTPUTS), SKIP(peak_bytes, NUMBER),
-    AS(model, prelude, RANGE, prelude), AS(model, requirements, REQUIREMENTS, requirements),
-    SKIP(states, STATES), SKIP(steps, STEPS), SKIP(symbols, SYMBOLS),
-    AS(model, target, TARGET_TEXT, target), SKIP(tool, SHORT_TEXT), SKIP(variant, VARIANT),
-    SKIP(variants, VARIANTS), SKIP(version, NUMBER), SKIP(weights, WEIGHTS),
+    SKIP(features, FEATURES), SKIP(files, FILES), SKIP(format, ANY_TEXT), SKIP(golden, GOLDENS),
+    SKIP(images, IMAGES), SKIP(inputs, INPUTS), SKIP(kernels, KERNELS), SKIP(options, FREE),
+    SKIP(outputs, OUTPUTS), SKIP(peak_bytes, NUMBER), AS(model, prelude, RANGE, prelude),
+    AS(model, requirements, REQUIREMENTS, requirements), SKIP(states, STATES), SKIP(steps, STEPS),
+    SKIP(symbols, SYMBOLS), AS(model, target, TARGET_TEXT, target), SKIP(tool, SHORT_TEXT),
+    SKIP(variant, VARIANT), SKIP(variants, VARIANTS), SKIP(version, NUMBER),
+    SKIP(weights, WEIGHTS),
     {HEAD, FREE, 0},
 };
