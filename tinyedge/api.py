@@ -145,7 +145,7 @@ def export_onnx(
     check_place(place, files)
     given = _arrays("golden input", golden_inputs, "golden.file")
     first = _arrays("initial value of state", state_init, "state.file")
-    report = progress or _silent
+    report = progress or silent
     report("import")
     source, assumed, record, size = source_of(
         path,
@@ -256,7 +256,7 @@ def export_function(
         golden_steps=golden_steps,
         limits=importing.limits,
         force=force,
-        progress=progress or _silent,
+        progress=progress or silent,
         warn=warn,
         record=record,
     )
@@ -463,5 +463,5 @@ def inspect_model(
         return found, error
 
 
-def _silent(*_: Any) -> None:
+def silent(*_: Any) -> None:
     """No progress wanted."""

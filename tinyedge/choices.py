@@ -18,7 +18,7 @@ GROWTH, WEB_GROWTH = 1.0, 0.25  # by transformed filters, of the weights' bytes
 MOST_VARIANTS = 8
 PRECISIONS = ("fp32", "fp16")
 # Programs that a bundle for webgpu can hold for where there is no WebGPU, and their targets' homes.
-FALLBACKS = {"wasm": "tinyedge.targets.cpu.wasm"}
+FALLBACKS = {"wasm": "tinyedge.targets.cpu.fallback"}
 
 
 def find_target(name: str) -> Target:

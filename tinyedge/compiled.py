@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tinyedge.api import export_graph
+from tinyedge.api import export_graph, silent
 from tinyedge.choices import choose_options, choose_profiles
 from tinyedge.core.tensor.graph import Graph, Graphs, State
 from tinyedge.eager.bundle import graph_of
@@ -88,13 +88,9 @@ class Compiled(Jit):
             given=given,
             limits=Limits(),
             force=force,
-            progress=progress or _silent,
+            progress=progress or silent,
             warn=warn or _log.warning,
         )
-
-
-def _silent(*_: Any) -> None:
-    """No progress wanted."""
 
 
 def jit(

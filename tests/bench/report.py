@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 Result = dict[str, Any]
@@ -28,37 +29,38 @@ def tables(report: Result) -> list[Table]:
 def _summary(report: Result) -> Table:
     """The table to show alone: in each cell tinyedge / peer."""
 
-    def pair(result: Result, *path: str, scale: float = 0) -> str:
-        ours, peer = (value(result, side, *path) for side in ("ours", "peer"))
-        return " / ".join(
-            MISSING if n is None else number(n * scale if scale else n) for n in (ours, peer)
-        )
-
-    rows = []
-    for result in report["models"]:
-        row = [_name(result)]
-        for what in ("run", "first"):
-            medians = [value(result, side, what, "cpu", "median") for side in ("ours", "peer")]
-            row += [pair(result, what, "cpu", "median"), ratio(*medians)]
-        row += [
-            pair(result, "counters_of_a_run", "launches"),
-            pair(result, "counters_to_first", "pipelines"),
-            pair(result, "peak_gpu_bytes", scale=1e-6),
-            pair(result, "fetched", "gzipped", scale=1e-3),
+    sides = ("ours", "peer")
+    rows = [
+        [
+            *_times(result, sides),
+            _pair(result, sides, "counters_of_a_run", "launches"),
+            _pair(result, sides, "counters_to_first", "pipelines"),
+            _pair(result, sides, "peak_gpu_bytes", scale=1e-6),
+            _pair(result, sides, "fetched", "gzipped", scale=1e-3),
         ]
-        rows.append(row)
-    headings = [
-        "model",
-        "CPU s a run",
-        "ratio",
-        "CPU s to the first output",
-        "ratio",
-        "launches",
-        "pipelines",
-        "GPU buffers, MB",
-        "fetched beside weights, KB gzipped",
+        for result in report["models"]
     ]
+    headings = [*TIMES, "launches", "pipelines", "GPU buffers, MB", FETCHED]
     return "tinyedge / onnxruntime-web", headings, rows
+
+
+TIMES = ("model", "CPU s a run", "ratio", "CPU s to the first output", "ratio")
+FETCHED = "fetched beside weights, KB gzipped"
+
+
+def _times(result: Result, sides: Sequence[str]) -> list[str]:
+    """A row's beginning, under TIMES: of each time those of two sides, and their ratio."""
+    row = [_name(result)]
+    for what in ("run", "first"):
+        medians = [value(result, side, what, "cpu", "median") for side in sides]
+        row += [_pair(result, sides, what, "cpu", "median"), ratio(*medians)]
+    return row
+
+
+def _pair(result: Result, sides: Sequence[str], *path: str, scale: float = 0) -> str:
+    """A figure of two sides: "0.1 / 0.2"."""
+    found = (value(result, side, *path) for side in sides)
+    return " / ".join(MISSING if n is None else number(n * scale if scale else n) for n in found)
 
 
 OTHERS = {"wasm": "onnxruntime-web, WASM", "litert": "LiteRT.js", "tinygrad": "tinygrad's export"}
@@ -89,28 +91,17 @@ def _others(report: Result) -> Table:
 
 def _without_gpu(report: Result) -> Table:
     """tinyedge in WebAssembly beside the peer in WebAssembly."""
-    rows = []
-    for result in report["models"]:
-        if not value(result, "fallback", "run"):
-            continue
-        row = [_name(result)]
-        for what in ("run", "first"):
-            pair = [value(result, side, what, "cpu", "median") for side in ("fallback", "wasm")]
-            shown = (MISSING if n is None else number(n) for n in pair)
-            row += [" / ".join(shown), ratio(*pair)]
-        sizes = [value(result, side, "fetched", "gzipped") for side in ("fallback", "wasm")]
-        row.append(" / ".join(MISSING if n is None else number(n / 1e3) for n in sizes))
-        row.append(_verdict(result, "fallback"))
-        rows.append(row)
-    headings = [
-        "model",
-        "CPU s a run",
-        "ratio",
-        "CPU s to the first output",
-        "ratio",
-        "fetched beside weights, KB gzipped",
-        "tinyedge is",
+    sides = ("fallback", "wasm")
+    rows = [
+        [
+            *_times(result, sides),
+            _pair(result, sides, "fetched", "gzipped", scale=1e-3),
+            _verdict(result, "fallback"),
+        ]
+        for result in report["models"]
+        if value(result, "fallback", "run")
     ]
+    headings = [*TIMES, FETCHED, "tinyedge is"]
     return "Without a GPU: tinyedge / onnxruntime-web, both in WebAssembly", headings, rows
 
 

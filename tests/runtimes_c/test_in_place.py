@@ -12,6 +12,7 @@ import pytest
 from tests.runtimes_c.conftest import Build
 from tests.runtimes_c.library import INPUTS, OUTPUTS, Context, tensor
 from tests.runtimes_c.test_runtime import floats, refused
+from tests.shifted import shifted
 from tests.targets import programs
 
 Array = Any
@@ -45,15 +46,6 @@ def read(context: Context, output: int) -> Array:
     call = context.library.c.te_read_output
     context.check(call(context.context, output, c.byref(binding)))
     return array
-
-
-def shifted(array: Array, bytes: int) -> Array:
-    """The same values, so many bytes behind a cache line."""
-    whole = np.zeros(array.nbytes + 128, np.uint8)
-    start = -whole.ctypes.data % 64 + bytes
-    moved = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    moved[:] = array
-    return moved
 
 
 def total(a: Array, b: Array) -> Array:

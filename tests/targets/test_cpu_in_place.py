@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.agreement import find_target
+from tests.shifted import shifted
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.program.placing import LEAST_BYTES
@@ -53,15 +54,6 @@ def replay(watched: Watched, outputs: dict[str, Tensor], shape: Any = SHAPE) -> 
     made = Replay(program, watched.device, poison=True)
     watched.uploaded.clear()
     return made
-
-
-def shifted(array: Array, bytes: int) -> Array:
-    """The same values, so many bytes behind a cache line."""
-    whole = np.zeros(array.nbytes + 128, np.uint8)
-    start = -whole.ctypes.data % 64 + bytes
-    moved = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    moved[:] = array
-    return moved
 
 
 x = Tensor.input("x", SHAPE, dt.float32)

@@ -111,10 +111,14 @@ class _Conv(Module):
     def _parameters(
         self, inputs: int, outputs: int, taps: tuple[int, ...], bias: bool, draws: Draws
     ) -> None:
-        shape = (outputs, inputs // self.groups, *taps)
+        shape = (*self._channels(inputs, outputs), *taps)
         bound = 1 / math.sqrt(math.prod(shape[1:]))
         self.weight = draws.uniform("weight", shape, bound)
         self.bias = draws.uniform("bias", (outputs,), bound) if bias else None
+
+    def _channels(self, inputs: int, outputs: int) -> tuple[int, int]:
+        """The first two sizes of the weight."""
+        return outputs, inputs // self.groups
 
     def _pads(self, padding: Sizes | str, taps: Sequence[int]) -> tuple[tuple[int, int], ...]:
         if padding == "same":
@@ -183,13 +187,8 @@ class _ConvTranspose(_Conv):
             inputs, outputs, kernel, stride, padding, dilation, groups, bias, key=key, dtype=dtype
         )
 
-    def _parameters(
-        self, inputs: int, outputs: int, taps: tuple[int, ...], bias: bool, draws: Draws
-    ) -> None:
-        shape = (inputs, outputs // self.groups, *taps)
-        bound = 1 / math.sqrt(math.prod(shape[1:]))
-        self.weight = draws.uniform("weight", shape, bound)
-        self.bias = draws.uniform("bias", (outputs,), bound) if bias else None
+    def _channels(self, inputs: int, outputs: int) -> tuple[int, int]:
+        return inputs, outputs // self.groups
 
     def __call__(self, x: Tensor) -> Tensor:
         self._check(x)

@@ -108,7 +108,15 @@ class _Recurrent(Module):
         return layer.run(start, self.cell(layer))
 
 
-class RNN(_Recurrent):
+class _OneState(_Recurrent):
+    """One tensor is carried from step to step."""
+
+    def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        rows, (last,) = self._run(x, None if h is None else (h,))
+        return rows, last
+
+
+class RNN(_OneState):
     __doc__ = f"h = tanh(x w' + h r' + biases), or relu.\n\n    {_Recurrent.__doc__}"
 
     def __init__(
@@ -143,22 +151,14 @@ class RNN(_Recurrent):
     def cell(self, layer: Layer) -> Cell:
         return plain_cell(layer, Tensor.tanh if self.nonlinearity == "tanh" else Tensor.relu)
 
-    def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        rows, (last,) = self._run(x, None if h is None else (h,))
-        return rows, last
 
-
-class GRU(_Recurrent):
+class GRU(_OneState):
     __doc__ = f"Gates reset, update and new, in this order.\n\n    {_Recurrent.__doc__}"
 
     gates = 3
 
     def cell(self, layer: Layer) -> Cell:
         return gru_cell(layer, (Tensor.sigmoid, Tensor.tanh), order=(1, 0))
-
-    def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        rows, (last,) = self._run(x, None if h is None else (h,))
-        return rows, last
 
 
 class LSTM(_Recurrent):

@@ -1,8 +1,8 @@
-"""Kernels of the cpu as WebAssembly, for a page where there is no WebGPU.
+"""Kernels of C to WebAssembly, at export.
 
-The text is the cpu's; vectors have the 128 bits of WebAssembly's SIMD. It is compiled at export, by
-the `ziglang` package, which brings clang and a C library for WebAssembly: once for every engine
-that has SIMD, and once with relaxed SIMD, where a product and a sum are one instruction.
+The `ziglang` package compiles them, which brings clang and a C library for WebAssembly: once for
+every engine that has SIMD, and once with relaxed SIMD, where a product and a sum are one
+instruction.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.targets.cpu.caps import DEFAULT
 from tinyedge.targets.cpu.compiler import ziglang, ziglang_environment
-from tinyedge.targets.cpu.render import prelude, render
-
-# What a page binds, it binds as for WebGPU: arenas for writing.
-CAPS = replace(DEFAULT, vector=4, arenas_bound_for_writing=True)
 
 TARGET_FLAGS = ("-target", "wasm32-wasi", "-O3")
 FLAGS = (*TARGET_FLAGS, "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-w", "-msimd128")
@@ -113,21 +106,3 @@ def _run(folder: Path, *arguments: str) -> None:
             id="device.compile",
             next="report it with the model and the command",
         )
-
-
-class _Compiler:
-    """These functions as a target's compiler."""
-
-    check = staticmethod(check)
-    build = staticmethod(build)
-    versions = staticmethod(versions)
-
-
-TARGET = Target(
-    name="wasm",
-    profiles={"default": CAPS},
-    render=render,
-    prelude=prelude("prelude.c"),
-    suffix="c",
-    compiler=_Compiler(),
-)

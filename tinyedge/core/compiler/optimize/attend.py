@@ -29,7 +29,7 @@ MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
 BLOCK = 2  # vectors of keys in a block, without threads
 # What costs how much, in products and sums of vectors.
 EXP = 2.0  # of a score's exponential
-LOAD = 3.0  # a vector, from one plan to another: of 4 rows, each took 0.6 of the time of 2 (webgpu)
+LOAD = 3.0  # a vector, from one plan to another: of 4 rows, each took 0.6 of the time of 2
 MOVED = 8.0  # a vector that one launch leaves to another
 SCORE_MOVES = 1.25  # vectors of scores that a softmax by itself stores and loads, for each score
 TILE_LOADS = 0.375  # that a product's tile makes for each product
@@ -64,8 +64,8 @@ class Plan:
 
 
 def plan(sizes: Sizes, caps: Caps) -> Plan:
-    """The plan that costs least. More rows for fewer loads take registers, of which cuda's kernels
-    have no more to give.
+    """The plan that costs least. More rows for fewer loads take registers, of which kernels with
+    tiles in workgroup memory have no more to give.
     """
     load = 1.0 if caps.shared_tiles else LOAD
     return min(_plans(sizes, caps, load), key=lambda each: each.cost)
