@@ -17,6 +17,7 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.tiles import panel_vectors
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.gradient.transforms import grad
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.reference_lowered import run_lowered
@@ -166,6 +167,28 @@ def test_few_panels_leave_groups_for_threads() -> None:
     weight = Tensor.weight("w", RNG.normal(size=(96, 128)).astype(np.float32))
     (kernel,) = compiled_for("avx512", {"y": x @ weight}, inputs).kernels.values()
     assert kernel.text is not None and kernel.text.geometry.grid == (56,)
+
+
+@pytest.mark.parametrize(("channels", "filters", "taps"), [(32, 32, 5), (16, 40, 3), (24, 10, 3)])
+def test_a_filters_gradient_is_in_vectors(
+    channels: int, filters: int, taps: int, cpu_device: Device
+) -> None:
+    """Results lie taps by taps, of which no vector can be made: lanes are channels or filters,
+    whichever are whole vectors, and each lane of a result is stored by itself.
+    """
+    inputs = Inputs()
+    image = inputs.new(RNG.normal(size=(4, channels, 14, 14)).astype(np.float32))
+    first = Tensor.weight("v", RNG.normal(size=(channels, channels, 1, 1)).astype(np.float32))
+    w = inputs.new(RNG.normal(size=(filters, channels, taps, taps)).astype(np.float32))
+    x = image.conv(first)
+    outputs = {"w": grad(lambda w: (x.conv(w) * x.conv(w)).sum())(w)}
+    state = compiled_for("default", outputs, inputs)
+    kernel = state.kernels[state.launches[-1].sink]
+    assert kernel.contraction is not None and kernel.text is not None
+    found = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
+    assert {n.dtype.lanes for n in found} == {8} and len(found) > 1
+    got = run(outputs, inputs, "cpu", cpu_device)
+    assert_agreement(got, reference(outputs, inputs))
 
 
 def test_one_row_reads_a_panel_once() -> None:

@@ -108,7 +108,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         _distribute(kernel, WORKGROUP // lanes, tiles=True)
         return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
-        vector = _filter_columns(kernel.sink, contraction, vector)
+        vector = _filter_columns(kernel.sink, contraction, vector, caps)
     columns = _columns(kernel.sink) if found else []
     if columns or (len(found) > 1 and contraction is None):
         _rows(kernel, columns, vector)
@@ -290,18 +290,35 @@ def _contiguous(sink: UOp) -> int | None:
     return None
 
 
-def _filter_columns(sink: UOp, contraction: Roles, contiguous: int | None) -> int | None:
+def _filter_columns(
+    sink: UOp, contraction: Roles, contiguous: int | None, caps: Caps
+) -> int | None:
     """The range along which to compute vectors: the columns along which a weight is contiguous,
     even if their results are not, as each is stored once but loaded for every step of the sum.
+    Where the results are not in whole vectors, the columns or rows along which any operand is.
     """
-    if contiguous in contraction["columns"]:
+    if contiguous in contraction["columns"] and _is_whole(find(sink, contiguous), caps):
         return contiguous
-    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].arg.weight]
-    for r in ranges(sink):
-        if r.arg.number in contraction["columns"]:
-            if any(terms(load.src[1]).get((r,), 0) == 1 for load in loads):
-                return int(r.arg.number)
+    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD]
+    weights = [load for load in loads if load.src[0].arg.weight]
+    columns = [r for r in ranges(sink) if r.arg.number in contraction["columns"]]
+    for r in columns:
+        if any(terms(load.src[1]).get((r,), 0) == 1 for load in weights):
+            return int(r.arg.number)
+    if contiguous is not None and _is_whole(find(sink, contiguous), caps):
+        return contiguous
+    summed = frozenset(r for f in reductions(sink) for r in f.src[1:])
+    rows = [r for r in ranges(sink) if r.arg.number in contraction["rows"]]
+    for r in (*columns, *rows):
+        runs = any(terms(n.src[1]).get((r,), 0) == 1 and n.ranges & summed for n in loads)
+        if runs and _is_whole(r, caps):
+            return int(r.arg.number)
     return contiguous
+
+
+def _is_whole(r: UOp, caps: Caps) -> bool:
+    """Whether a range's steps are whole vectors."""
+    return divisor(r.src[0]) % caps.vector == 0
 
 
 def _fill(kernel: MovedKernel, vector: int | None) -> None:
