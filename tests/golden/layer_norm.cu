@@ -20,16 +20,16 @@ extern "C" __global__ void k0(
         acc0 = acc0 + x0.z;
         acc0 = acc0 + x0.w;
     }
-    const int i3 = (int)threadIdx.x - l9;
+    const int i3 = i0 + l13;
+    float acc1 = 0.0f;
+    const int i4 = (int)threadIdx.x - l9;
     shared0[(int)threadIdx.x] = acc0;
     __syncthreads();
-    const float v0 = ((((((shared0[i3] + shared0[i3 + 1]) + shared0[i3 + 2]) + shared0[i3 + 3]) + shared0[i3 + 4]) + shared0[i3 + 5]) + shared0[i3 + 6]) + shared0[i3 + 7];
+    const float v0 = ((((((shared0[i4] + shared0[i4 + 1]) + shared0[i4 + 2]) + shared0[i4 + 3]) + shared0[i4 + 4]) + shared0[i4 + 5]) + shared0[i4 + 6]) + shared0[i4 + 7];
     const float v1 = v0 / 96.0f;
     const float4 v2 = te_float4(v1);
-    const int i4 = i0 + l13;
-    float acc1 = 0.0f;
     for (int r12 = 0; r12 < 3; r12++) {
-        const float4 x1 = b1[i4 + (r12 * 8)];
+        const float4 x1 = b1[i3 + (r12 * 8)];
         const float v3 = x1.x - v1;
         acc1 = acc1 + (v3 * v3);
         const float v4 = x1.y - v1;

@@ -28,16 +28,16 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         acc0 = acc0 + x0.z;
         acc0 = acc0 + x0.w;
     }
-    let i3 = i32(thread) - l9;
+    let i3 = i0 + l13;
+    var acc1 = 0.0f;
+    let i4 = i32(thread) - l9;
     shared0[i32(thread)] = acc0;
     workgroupBarrier();
-    let v0 = ((((((shared0[i3] + shared0[i3 + 1]) + shared0[i3 + 2]) + shared0[i3 + 3]) + shared0[i3 + 4]) + shared0[i3 + 5]) + shared0[i3 + 6]) + shared0[i3 + 7];
+    let v0 = ((((((shared0[i4] + shared0[i4 + 1]) + shared0[i4 + 2]) + shared0[i4 + 3]) + shared0[i4 + 4]) + shared0[i4 + 5]) + shared0[i4 + 6]) + shared0[i4 + 7];
     let v1 = v0 / 96.0f;
     let v2 = vec4<f32>(v1);
-    let i4 = i0 + l13;
-    var acc1 = 0.0f;
     for (var r12 = 0; r12 < 3; r12++) {
-        let x1 = b1[i4 + (r12 * 8)];
+        let x1 = b1[i3 + (r12 * 8)];
         let v3 = x1.x - v1;
         acc1 = acc1 + (v3 * v3);
         let v4 = x1.y - v1;

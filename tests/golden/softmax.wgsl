@@ -44,19 +44,19 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     let i1 = i0 + min(l4, 24);
     let v0 = l6 < 25;
     let x0 = b1[i0 + min(l6, 24)];
+    let v1 = l8 < 25;
+    let x1 = b1[i0 + min(l8, 24)];
     let i2 = i32(thread) - l6;
     shared0[i32(thread)] = te_max_f32(te_max_f32(te_max_f32(select(-te_infinity(), x0.x, v0), select(-te_infinity(), x0.y, v0)), select(-te_infinity(), x0.z, v0)), select(-te_infinity(), x0.w, v0));
     workgroupBarrier();
     if (l6 < 16) { shared0[i32(thread)] = te_max_f32(shared0[i32(thread)], shared0[i32(thread) + 16]); }
     workgroupBarrier();
-    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]), shared0[i2 + 8]), shared0[i2 + 9]), shared0[i2 + 10]), shared0[i2 + 11]), shared0[i2 + 12]), shared0[i2 + 13]), shared0[i2 + 14]), shared0[i2 + 15]);
-    let v2 = l8 < 25;
-    let x1 = b1[i0 + min(l8, 24)];
+    let v2 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]), shared0[i2 + 8]), shared0[i2 + 9]), shared0[i2 + 10]), shared0[i2 + 11]), shared0[i2 + 12]), shared0[i2 + 13]), shared0[i2 + 14]), shared0[i2 + 15]);
     let i3 = i32(thread) - l8;
-    shared1[i32(thread)] = ((select(0.0f, te_exp_f32(x1.x - v1), v2) + select(0.0f, te_exp_f32(x1.y - v1), v2)) + select(0.0f, te_exp_f32(x1.z - v1), v2)) + select(0.0f, te_exp_f32(x1.w - v1), v2);
+    shared1[i32(thread)] = ((select(0.0f, te_exp_f32(x1.x - v2), v1) + select(0.0f, te_exp_f32(x1.y - v2), v1)) + select(0.0f, te_exp_f32(x1.z - v2), v1)) + select(0.0f, te_exp_f32(x1.w - v2), v1);
     workgroupBarrier();
     if (l8 < 16) { shared1[i32(thread)] = shared1[i32(thread)] + shared1[i32(thread) + 16]; }
     workgroupBarrier();
     let v3 = ((((((((((((((shared1[i3] + shared1[i3 + 1]) + shared1[i3 + 2]) + shared1[i3 + 3]) + shared1[i3 + 4]) + shared1[i3 + 5]) + shared1[i3 + 6]) + shared1[i3 + 7]) + shared1[i3 + 8]) + shared1[i3 + 9]) + shared1[i3 + 10]) + shared1[i3 + 11]) + shared1[i3 + 12]) + shared1[i3 + 13]) + shared1[i3 + 14]) + shared1[i3 + 15];
-    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(v1)) / vec4<f32>(v3); }
+    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(v2)) / vec4<f32>(v3); }
 }

@@ -23,15 +23,13 @@ extern "C" __global__ void k0(
         acc1 = acc1 + x0.z;
         acc1 = acc1 + x0.w;
     }
-    const int i1 = (int)threadIdx.x - l5;
+    const int i1 = (g6 * 6) + l7;
+    const int i2 = (int)threadIdx.x - l5;
     shared0[(int)threadIdx.x] = acc0;
-    __syncthreads();
-    const float v1 = te_max(te_max(te_max(te_max(te_max(te_max(te_max(shared0[i1], shared0[i1 + 1]), shared0[i1 + 2]), shared0[i1 + 3]), shared0[i1 + 4]), shared0[i1 + 5]), shared0[i1 + 6]), shared0[i1 + 7]);
-    const int i2 = (g6 * 6) + l7;
-    if (v0) { b0[i2] = v1; }
-    const int i3 = i1;
     shared1[(int)threadIdx.x] = acc1;
     __syncthreads();
-    const float v2 = ((((((shared1[i3] + shared1[i3 + 1]) + shared1[i3 + 2]) + shared1[i3 + 3]) + shared1[i3 + 4]) + shared1[i3 + 5]) + shared1[i3 + 6]) + shared1[i3 + 7];
-    if (v0) { b1[i2] = v2 / 96.0f; }
+    const float v1 = te_max(te_max(te_max(te_max(te_max(te_max(te_max(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]);
+    const float v2 = ((((((shared1[i2] + shared1[i2 + 1]) + shared1[i2 + 2]) + shared1[i2 + 3]) + shared1[i2 + 4]) + shared1[i2 + 5]) + shared1[i2 + 6]) + shared1[i2 + 7];
+    if (v0) { b0[i1] = v1; }
+    if (v0) { b1[i1] = v2 / 96.0f; }
 }

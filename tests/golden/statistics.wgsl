@@ -28,15 +28,13 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         acc1 = acc1 + x0.z;
         acc1 = acc1 + x0.w;
     }
-    let i1 = i32(thread) - l5;
+    let i1 = (g6 * 6) + l7;
+    let i2 = i32(thread) - l5;
     shared0[i32(thread)] = acc0;
-    workgroupBarrier();
-    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i1], shared0[i1 + 1]), shared0[i1 + 2]), shared0[i1 + 3]), shared0[i1 + 4]), shared0[i1 + 5]), shared0[i1 + 6]), shared0[i1 + 7]);
-    let i2 = (g6 * 6) + l7;
-    if (v0) { b0[i2] = v1; }
-    let i3 = i1;
     shared1[i32(thread)] = acc1;
     workgroupBarrier();
-    let v2 = ((((((shared1[i3] + shared1[i3 + 1]) + shared1[i3 + 2]) + shared1[i3 + 3]) + shared1[i3 + 4]) + shared1[i3 + 5]) + shared1[i3 + 6]) + shared1[i3 + 7];
-    if (v0) { b1[i2] = v2 / 96.0f; }
+    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]);
+    let v2 = ((((((shared1[i2] + shared1[i2 + 1]) + shared1[i2 + 2]) + shared1[i2 + 3]) + shared1[i2 + 4]) + shared1[i2 + 5]) + shared1[i2 + 6]) + shared1[i2 + 7];
+    if (v0) { b0[i1] = v1; }
+    if (v0) { b1[i1] = v2 / 96.0f; }
 }

@@ -7,9 +7,14 @@ other. Everything else goes through workgroup memory: each thread leaves its par
 barrier each combines all of them, in the same order.
 
 Many parts are first brought down to a few, by as many threads.
+
+Reductions of which none waits for another share their barriers: all leave their parts, all threads
+wait, and all parts are combined. For that, what depends on no reduction is moved before them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
@@ -18,10 +23,13 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_buffers
-from tinyedge.core.ir.uop import UOp, cast, const
+from tinyedge.core.ir.uop import UOp, cast, const, toposort
 
 FEW_PARTS = 16  # parts that every thread combines for itself
 EXCHANGED_BITS = 32  # at least, of a value that threads exchange in registers
+
+# The parts that a reduction combines at its end; it goes on where all threads have met.
+Parts = Generator[None, None, list[UOp]]
 
 THREAD = UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0))
 
@@ -46,42 +54,139 @@ class _Cooperation:
         self.first = len(filled)
         self.used: dict[UOp, int] = {}  # how often a buffer was
         self.loops = 0
+        self.waited = True  # at a barrier since the innermost loop was begun
+        self.read: set[UOp] = set()  # buffers that some thread may have loaded since then
+        loads = (node.src[0] for node in toposort(linear.statements) if node.op is ops.LOAD)
+        self.loaded = set(loads)
 
     def run(self) -> Linear:
+        straight: list[UOp] = []  # statements of which the order is free, but for their operands
         for node in self.linear.statements:
-            self.loops += (node.op is ops.BEGIN) - (node.op is ops.END)
-            if node.op is ops.GROUP_REDUCE:
-                self.values[node] = self._reduce(node)
-            else:
-                self._add(node)
+            if self._is_free(node):
+                straight.append(node)
+                continue
+            self._run_straight(straight)
+            straight = []
+            self._pass(node)
+        self._run_straight(straight)
         return Linear(self.statements, self.values)
+
+    def _is_free(self, node: UOp) -> bool:
+        if node.op is ops.STORE:
+            return node.src[0] not in self.loaded
+        return node.op not in (ops.BEGIN, ops.END, ops.BARRIER, ops.SET)
+
+    def _pass(self, node: UOp) -> None:
+        """A statement that stays where it is. What a loop's last iteration has loaded is not known
+        at its begin, nor whether there was one at its end.
+        """
+        if node.op in (ops.BEGIN, ops.END):
+            self.loops += 1 if node.op is ops.BEGIN else -1
+            self.waited = self.loops == 0
+            self.read.update(self.buffers)
+        elif node.op is ops.BARRIER:
+            self._meet()
+        self._add(node)
+
+    def _run_straight(self, nodes: list[UOp]) -> None:
+        """All statements that wait for no reduction, all reductions of what is known then, and so
+        on.
+        """
+        after = self._waits(nodes)
+        self.starts: dict[UOp, UOp] = {}
+        for step in range(max(after.values(), default=-1) + 1):
+            now = [node for node in nodes if after[node] == step]
+            for node in now:
+                if node.op is not ops.GROUP_REDUCE:
+                    self._add(node)
+            self._reduce_all([node for node in now if node.op is ops.GROUP_REDUCE])
+
+    def _waits(self, nodes: list[UOp]) -> dict[UOp, int]:
+        """How many reductions, one after the other, each statement waits for."""
+        after: dict[UOp, int] = {}
+
+        def known(node: UOp) -> bool:
+            return node in after or node in self.values
+
+        def least(node: UOp) -> int:
+            return after.get(node, 0) + (node.op is ops.GROUP_REDUCE and node not in self.values)
+
+        for node in toposort(nodes, stop=known):
+            after[node] = 0 if known(node) else max(map(least, node.src), default=0)
+        return {node: after[node] for node in nodes}
 
     def _add(self, node: UOp) -> UOp:
         self.statements.append(node)
         self.named.add(node)
         return node
 
-    def _reduce(self, node: UOp) -> UOp:
-        """The value that stands for the reduction: a statement."""
-        value, lane = node.src
-        count = int(lane.src[0].arg)
-        if not self._exchanges(count, node.dtype):
-            return self._through_memory(node, value, lane, count)
-        value = self._name(value)
-        offset = min(count, self.subgroup) // 2
+    def _meet(self) -> None:
+        self.waited = True
+        self.read.clear()
+
+    def _wait(self) -> None:
+        self._meet()
+        self._add(BARRIER)
+
+    # Reductions that share their barriers.
+
+    def _reduce_all(self, nodes: list[UOp]) -> None:
+        """Each reduction's value: a statement. As many as have room in memory wait together."""
+        waiting: dict[UOp, UOp] = {}
+        for node in nodes:
+            if (length := self._length(node)) == 0:
+                self.values[node] = self._exchanged(node)
+                continue
+            buffer = self._buffer(node.dtype, length, waiting.values())
+            if buffer is None:
+                self._through_memory(waiting)
+                waiting = {}
+                buffer = self._buffer(node.dtype, length, ())
+            if buffer is None:
+                raise self._no_room(node.dtype, length)
+            waiting[node] = buffer
+        self._through_memory(waiting)
+
+    def _through_memory(self, buffers: dict[UOp, UOp]) -> None:
+        """Reductions, each through a buffer. Others may still read what an iteration or a reduction
+        before has left there.
+        """
+        if buffers and not (self.waited and self.read.isdisjoint(buffers.values())):
+            self._wait()
+        steps = [self._steps(node, buffer) for node, buffer in buffers.items()]
+        while steps := [each for each in steps if next(each, True) is None]:
+            self._wait()
+
+    def _steps(self, node: UOp, buffer: UOp) -> Iterator[None]:
+        """One reduction. It goes on where all threads have met."""
+        self.used[buffer] = self.used.get(buffer, 0) + 1
+        by_threads = not self._exchanges(node)
+        steps = self._of_threads(node, buffer) if by_threads else self._of_subgroups(node, buffer)
+        parts = yield from steps
+        self.read.add(buffer)
+        self.values[node] = self._add(_chain(node, parts))
+
+    def _exchanges(self, node: UOp) -> bool:
+        """Whether subgroups are whole, and hold the threads of a reduction or are held by them."""
+        size, count, dtype = self.subgroup, _count(node), node.dtype
+        whole = self.threads % size == 0 and (size % count == 0 or count % size == 0)
+        return size > 1 and whole and dtype.kind != "b" and dtype.bits >= EXCHANGED_BITS
+
+    def _length(self, node: UOp) -> int:
+        """Elements that a reduction leaves in memory."""
+        if not self._exchanges(node):
+            return self.threads
+        return self.threads // self.subgroup if _count(node) > self.subgroup else 0
+
+    def _exchanged(self, node: UOp) -> UOp:
+        """The values of the threads of a subgroup, combined by each of them."""
+        value = self._name(node.src[0])
+        offset = min(_count(node), self.subgroup) // 2
         while offset:
             other = UOp(ops.SHUFFLE, node.dtype, (value,), offset)
             value = self._add(UOp(node.arg, node.dtype, (value, other)))
             offset //= 2
-        if count > self.subgroup:
-            return self._over_subgroups(node, value, count // self.subgroup)
         return value
-
-    def _exchanges(self, count: int, dtype: DType) -> bool:
-        """Whether subgroups are whole, and hold the threads of a reduction or are held by them."""
-        size = self.subgroup
-        whole = self.threads % size == 0 and (size % count == 0 or count % size == 0)
-        return size > 1 and whole and dtype.kind != "b" and dtype.bits >= EXCHANGED_BITS
 
     def _name(self, value: UOp) -> UOp:
         """A value that is used more than once, as a statement."""
@@ -89,62 +194,67 @@ class _Cooperation:
             return value
         return self._add(value)
 
-    def _over_subgroups(self, node: UOp, value: UOp, parts: int) -> UOp:
+    def _of_subgroups(self, node: UOp, shared: UOp) -> Parts:
         """The values of several subgroups, one of each, combined by every thread."""
         size = self.subgroup
-        shared = self._buffer(node.dtype, self.threads // size)
+        parts = _count(node) // size
+        value = self._exchanged(node)
         first = None
         if self.threads != parts * size:
-            first = self._add(_index(ops.MUL, _index(ops.FLOORDIV, THREAD, parts * size), parts))
-        self._settle(shared)
+            place = _index(ops.MUL, _index(ops.FLOORDIV, THREAD, parts * size), parts)
+            first = self._start(place)
         leads = UOp(ops.EQ, dt.bool_, (_index(ops.MOD, THREAD, size), const(0, dt.index)))
         store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
         self._add(access.under(leads, store))
-        self._add(BARRIER)
-        return self._combined(node, [self._load(shared, _behind(first, i)) for i in range(parts)])
+        yield
+        return [self._load(shared, _behind(first, i)) for i in range(parts)]
 
-    def _through_memory(self, node: UOp, value: UOp, lane: UOp, count: int) -> UOp:
-        shared = self._buffer(node.dtype, self.threads)
+    def _of_threads(self, node: UOp, shared: UOp) -> Parts:
+        value, lane = node.src
+        parts = count = _count(node)
         first = None
         if self.threads != count:
-            first = self._add(_index(ops.SUB, THREAD, lane))
-        self._settle(shared)
+            first = self._start(_index(ops.SUB, THREAD, lane))
         self._add(_store(shared, value, THREAD))
-        self._add(BARRIER)
-        parts = count
+        yield
         if count > FEW_PARTS and count % FEW_PARTS == 0:
             parts = FEW_PARTS
             places = [_behind(THREAD, i) for i in range(0, count, parts)]
             total = _chain(node, [self._load(shared, place) for place in places])
             few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))
             self._add(access.under(few, _store(shared, total, THREAD)))
-            self._add(BARRIER)
-        return self._combined(node, [self._load(shared, _behind(first, i)) for i in range(parts)])
+            yield
+        return [self._load(shared, _behind(first, i)) for i in range(parts)]
 
-    def _buffer(self, dtype: DType, length: int) -> UOp:
-        """A buffer of the workgroup: a new one as long as there is room. Memory holds no bool."""
+    def _start(self, place: UOp) -> UOp:
+        """Where the parts of a thread's reduction start, named once."""
+        if place not in self.starts:
+            self.starts[place] = self._add(place)
+        return place
+
+    def _buffer(self, dtype: DType, length: int, taken: Iterable[UOp]) -> UOp | None:
+        """A buffer of the workgroup: one that no thread reads any more; else a new one as long as
+        there is room; else one that threads have to wait for. Memory holds no bool.
+        """
         held = dt.int32.vector(dtype.lanes) if dtype.kind == "b" else dtype
+        fits = [each for each in self.buffers if each.dtype is held and each.arg.length == length]
+        free = [each for each in fits if each not in taken]
+        settled = [each for each in free if self.waited and each not in self.read]
         size = shared_bytes(held, length)
-        if size <= self.room:
+        if not settled and size <= self.room:
             self.room -= size
             number = self.first + len(self.buffers)
             self.buffers.append(UOp(ops.SHARED, held, (), args.Shared(number, length)))
             return self.buffers[-1]
-        for buffer in self.buffers:
-            if buffer.dtype is held and buffer.arg.length == length:
-                return buffer
-        raise InternalError(
-            f"{size} bytes of workgroup memory for a reduction over {self.threads} threads",
+        return next(iter(settled or free), None)
+
+    def _no_room(self, dtype: DType, length: int) -> InternalError:
+        return InternalError(
+            f"{length} x {dtype} in workgroup memory for a reduction over {self.threads} threads",
             f"{self.room} bytes are left",
             id="lower.shared",
             next="report this with the model",
         )
-
-    def _settle(self, buffer: UOp) -> None:
-        """Others may still read what an iteration or a reduction before has left."""
-        if self.loops or buffer in self.used:
-            self._add(BARRIER)
-        self.used[buffer] = self.used.get(buffer, 0) + 1
 
     def _load(self, buffer: UOp, place: UOp) -> UOp:
         """What is loaded after a buffer was filled anew is another value: it is another node."""
@@ -152,8 +262,10 @@ class _Cooperation:
             place = _index(ops.ADD, place, 0)
         return access.load(buffer, (place,))
 
-    def _combined(self, node: UOp, parts: list[UOp]) -> UOp:
-        return self._add(_chain(node, parts))
+
+def _count(node: UOp) -> int:
+    """The threads that share a reduction."""
+    return int(node.src[1].src[0].arg)
 
 
 def _chain(node: UOp, parts: list[UOp]) -> UOp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import numbers
@@ -30,10 +30,17 @@ BLOCK = 2  # vectors of keys in a block, without threads
 # What costs how much, in products and sums of vectors.
 EXP = 2.0  # of a score's exponential
 LOAD = 3.0  # a vector, from one plan to another: of 4 rows, each took 0.6 of the time of 2
-MOVED = 8.0  # a vector that one launch leaves to another
+MOVED = 5.0  # a vector that one launch leaves to another, in loads
 SCORE_MOVES = 1.25  # vectors of scores that a softmax by itself stores and loads, for each score
-TILE_LOADS = 0.375  # that a product's tile makes for each product
-LAUNCH = 2.0**20
+TILE_LOADS = 0.25  # that a product's tile makes for each product
+SCALARS = 2.0  # times as long, where keys are no whole vectors: measured, 197 keys
+PARTED = 2.0  # what threads leave to each other and combine, in loads
+LAUNCH = 1.25 * 2**20
+# For each part that a thread combines, where kernels are compiled on the device: a part takes 12 ms
+# of a software adapter's compiler, which is paid once for about 1,000 runs.
+COMPILED = 2.0**15
+FEW_THREADS = 128  # fewer of them take longer by as much
+MOST_SCORES = 2**24  # that a device has memory for, beside all else
 
 
 @dataclass(frozen=True)
@@ -55,35 +62,46 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Plan:
-    """How threads share an attention: rows and columns (in vectors) of each, threads for a row."""
+    """How threads share an attention: rows and columns (in vectors) of each, threads for a row.
+    work: what all threads do; cost: with what a device is idle.
+    """
 
     rows: int
     columns: int
     threads: int
+    work: float
     cost: float
 
 
 def plan(sizes: Sizes, caps: Caps) -> Plan:
-    """The plan that costs least. More rows for fewer loads take registers, of which kernels with
-    tiles in workgroup memory have no more to give.
-    """
-    load = 1.0 if caps.shared_tiles else LOAD
-    return min(_plans(sizes, caps, load), key=lambda each: each.cost)
+    """The plan that costs least."""
+    return min(_plans(sizes, caps), key=lambda each: each.cost)
 
 
 def cost(sizes: Sizes, caps: Caps) -> float:
-    """Of one launch, where a vector's load costs what its product does, as in `plain_cost`."""
-    return min(each.cost for each in _plans(sizes, caps, 1.0))
+    """The work of one launch."""
+    return plan(sizes, caps).work
 
 
 def plain_cost(sizes: Sizes, caps: Caps) -> float:
-    """Of three launches: scores, their softmax, the product with values."""
-    products = (sizes.summed + sizes.columns) / caps.vector * (1 + TILE_LOADS)
-    each = products + 2 * EXP + SCORE_MOVES * MOVED
-    return sizes.scores * each * _idle(sizes.scores / 8, caps) + 2 * LAUNCH
+    """The work of three launches: scores, their softmax, the product with values."""
+    if sizes.scores > MOST_SCORES:
+        return inf
+    load = _load(caps)
+    products = (sizes.summed + sizes.columns) / caps.vector * (1 + TILE_LOADS * load)
+    each = products + 2 * EXP + SCORE_MOVES * MOVED * load
+    whole = 1.0 if sizes.keys % caps.vector == 0 else SCALARS
+    return sizes.scores * each * whole + 2 * LAUNCH
 
 
-def _plans(sizes: Sizes, caps: Caps, load: float) -> Iterable[Plan]:
+def _load(caps: Caps) -> float:
+    """What a vector's load costs. More rows for fewer loads take registers, of which kernels with
+    tiles in workgroup memory have no more to give.
+    """
+    return 1.0 if caps.shared_tiles else LOAD
+
+
+def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
     vectors = max(1, sizes.columns // caps.vector)
     room = caps.max_vector_registers // 2  # the rest is for what is loaded
     columns = max(d for d in range(1, vectors + 1) if vectors % d == 0 and d <= room)
@@ -92,25 +110,30 @@ def _plans(sizes: Sizes, caps: Caps, load: float) -> Iterable[Plan]:
     for rows in range(1, MOST_ROWS + 1):
         threads = 1
         while rows == 1 or (rows * columns <= several and rows <= sizes.together):
-            each = _cost(sizes, caps, rows, columns, threads, load)
-            yield Plan(rows, columns, threads, each)
+            yield _plan(sizes, caps, rows, columns, threads)
             threads *= 2
             if not caps.shared or threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
                 break
 
 
-def _cost(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int, load: float) -> float:
+def _plan(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int) -> Plan:
     """A query's vector is loaded for each block of keys, a key's and a value's for each row."""
+    load = _load(caps)
     parts = max(1, sizes.columns // caps.vector // columns)
     scores = sizes.summed / caps.vector * (1 + load * (rows + UNROLL) / (rows * UNROLL)) + EXP
     values = columns * (1 + load / rows)
-    parted = (columns + 2) * (threads + 2) * threads / sizes.keys if threads > 1 else 0.0
+    parted, compiled = 0.0, 0.0
+    if threads > 1:
+        parted = PARTED * (columns + 2) * (threads + 2) * threads / sizes.keys
+        compiled = COMPILED * rows * columns * threads if caps.shares_sizes else 0.0
     busy = sizes.rows / rows * threads * parts
-    return sizes.scores * parts * (scores + values + load * parted) * _idle(busy, caps)
+    work = sizes.scores * parts * (scores + values + load * parted)
+    return Plan(rows, columns, threads, work, work * _idle(busy, caps) + compiled)
 
 
 def _idle(threads: float, caps: Caps) -> float:
-    return float(max(1.0, caps.threads_to_saturate / max(1.0, threads)) ** 0.25)
+    some = max(1.0, caps.threads_to_saturate / max(1.0, threads)) ** 0.25
+    return float(some * max(1.0, FEW_THREADS / max(1.0, threads)))
 
 
 def attentions(sink: UOp) -> list[UOp]:
