@@ -312,15 +312,20 @@ def export_graph(
                 id="golden.steps",
                 supported=f"1 to {MOST_STEPS}",
             )
+
+    def held(program: Program) -> None:
+        """To the limit of what its bundle may take."""
+        if model_bytes is not None:
+            kernel_bytes = sum(len(kernel.source) for kernel in program.kernels)
+            check_growth(program.weights, kernel_bytes, model_bytes, limits or Limits())
+
     programs = []
     for profile in (*others, options.profile):
         chosen = replace(options, profile=profile)
         compiled = compile_graph(source, find_target(target), chosen, progress=progress)
         program = compiled.program
         assert program is not None
-        if model_bytes is not None:
-            kernel_bytes = sum(len(kernel.source) for kernel in program.kernels)
-            check_growth(program.weights, kernel_bytes, model_bytes, limits or Limits())
+        held(program)
         programs.append(replace(program, options={**program.options, **(record or {})}))
     program = programs[-1]
     largest = max((buffer.bytes for buffer in program.buffers), default=0)
@@ -331,6 +336,7 @@ def export_graph(
         plain = replace(options, precision="fp32")
         other = compile_graph(source, spare, plain, progress=progress).program
         assert other is not None
+        held(other)
         other = replace(other, options={**other.options, **(record or {})})
     if compiler is not None or other is not None:
         progress("compile")

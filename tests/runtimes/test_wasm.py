@@ -1,4 +1,6 @@
-"""Bundles with a program for WebAssembly, where a page finds no GPU: in Chromium, Node and Deno."""
+"""Bundles with a program for WebAssembly, where nothing finds a GPU: in Chromium, Firefox, Node,
+Deno and workerd, which runs workers at Cloudflare's edge.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ import json
 import os
 import shutil
 import subprocess
+import time
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,7 @@ import pytest
 
 import tinyedge
 from tests.process_replay import corpus
+from tests.runtimes.site import serving
 from tinyedge.cli import execute
 from tinyedge.core.errors import BundleError, DeviceError, InputError
 from tinyedge.export.bundle.reading import read, read_fallback
@@ -23,7 +30,8 @@ from tinyedge.export.package.web import web_file
 from tinyedge.export.verify.browser import Browser, BrowserRunError
 from tinyedge.serve import Server
 
-DENO = Path(__file__).parent / "js" / "node_modules" / ".bin" / "deno"
+PROGRAMS = Path(__file__).parent / "js" / "node_modules" / ".bin"
+DENO, WORKERD = PROGRAMS / "deno", PROGRAMS / "workerd"
 RNG = np.random.default_rng(3)
 
 # Every type, in memory and in arithmetic.
@@ -205,6 +213,7 @@ def test_what_is_wrong_is_said(page: Any, browser: Browser, without: Path) -> No
           memory,
           disposed: await idOf(model.getState("total")),
           name: await idOf(load("/", {backend: "cpu"})),
+          module: await idOf(load("/", {module: new ArrayBuffer(8)})),
         };
         """,
     )
@@ -212,6 +221,7 @@ def test_what_is_wrong_is_said(page: Any, browser: Browser, without: Path) -> No
         "memory": "device.memory",
         "disposed": "run.disposed",
         "name": "load.option",
+        "module": "load.option",
     }
     with browser.page(without) as opened:
         assert evaluate(opened, 'return idOf(load("/", {backend: "wasm"}))') == "load.backend"
@@ -257,6 +267,141 @@ def test_runtimes_without_a_gpu(runtime: str, tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == ["wasm", True]
+
+
+def test_firefox(bundle: Path, tmp_path: Path) -> None:
+    """As it is installed, which on Linux has no WebGPU. The page asks for an address that says what
+    it saw.
+    """
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None and not os.environ.get("CI"):
+        pytest.skip("the package firefox-esr brings it")
+    assert program is not None
+    copy = shutil.copytree(bundle, tmp_path / "site")
+    (copy / "firefox.html").write_text('<script type="module" src="firefox.js"></script>')
+    (copy / "firefox.js").write_text(
+        "const say = (...words) => fetch(`/seen:${words.join(':')}`);\n"
+        'import("./tinyedge.js").then(async ({load}) => {\n'
+        '  const model = await load("./"), {passed, cases} = await model.verify();\n'
+        "  await say(!navigator.gpu, model.backend, passed, cases.length);\n"
+        "}).catch((error) => say(error.id, error.message));\n"
+    )
+    with serving(copy) as site:
+        policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+        site.more["Content-Security-Policy"] = policy
+        profile = tmp_path / "profile"
+        profile.mkdir()
+        command = [program, "--headless", "--no-remote", "--profile", str(profile)]
+        home = {**os.environ, "HOME": str(tmp_path)}
+        with subprocess.Popen(
+            [*command, f"{site.url}firefox.html"],
+            env=home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as firefox:
+            seen: list[str] = []
+            ends = time.monotonic() + 180
+            while not seen and firefox.poll() is None and time.monotonic() < ends:
+                time.sleep(0.2)
+                seen = [name for name in [*site.asked] if name.startswith("seen:")]
+            firefox.terminate()
+    assert seen == ["seen:true:wasm:true:7"]
+
+
+WORKER = """
+import {load} from "./tinyedge.js";
+import module from "./kernels.wasm";
+let model;
+const idOf = (promise) => promise.then(() => "none", (error) => error.id ?? String(error));
+export default {
+  async fetch(request, {BUNDLE}) {
+    const url = "https://bundle/",
+      fetch = (address, init) => BUNDLE.fetch(address, init),
+      bytes = idOf(load(url, {fetch}));
+    const kept = !!model;
+    model ??= await load(url, {fetch, module});
+    const {passed, cases} = await model.verify();
+    return Response.json([kept, model.backend, passed, cases.length, await bytes]);
+  },
+};
+"""
+MODULES = ("tinyedge.js", "loading.js", "wasm.js", "diagnostics.js")
+CONFIGURATION = """
+using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = (
+      modules = [%s],
+      bindings = [(name = "BUNDLE", service = "bundle")],
+      compatibilityDate = "2026-01-01",
+    )),
+    (name = "bundle", disk = (path = "%s")),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
+);
+"""
+
+
+def test_a_worker_at_the_edge(bundle: Path, tmp_path: Path) -> None:
+    """It may compile no bytes: the module comes with the script. It answers twice by one model."""
+    if not WORKERD.exists() and not os.environ.get("CI"):
+        pytest.skip(f"`npm ci` in {WORKERD.parents[2]} brings it")
+    (tmp_path / "worker.js").write_text(WORKER)
+    for name in MODULES:
+        shutil.copy(bundle / name, tmp_path)
+    shutil.copy(bundle / "kernels-00002.wasm", tmp_path / "kernels.wasm")
+    modules = [f'(name = "{n}", esModule = embed "{n}")' for n in ("worker.js", *MODULES)]
+    modules.append('(name = "kernels.wasm", wasm = embed "kernels.wasm")')
+    file = tmp_path / "worker.capnp"
+    file.write_text(CONFIGURATION % (", ".join(modules), bundle))
+    ours, theirs = os.pipe()
+    with subprocess.Popen(
+        [str(WORKERD), "serve", str(file), f"--control-fd={theirs}"],
+        pass_fds=[theirs],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as workerd:
+        os.close(theirs)
+        with os.fdopen(ours) as control:
+            port = next((json.loads(line)["port"] for line in control if '"listen"' in line), None)
+        seen = []
+        if port is not None:
+            for _ in range(2):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=120) as answer:
+                    seen.append(json.loads(answer.read()))
+        workerd.terminate()
+        _, said = workerd.communicate()
+    assert seen == [[kept, "wasm", True, 7, "device.wasm"] for kept in (False, True)], said
+
+
+def test_verify_names_both_programs(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # In a thread of its own: playwright has one driver a thread, and other tests may keep one.
+    with ThreadPoolExecutor(1) as thread:
+        code = thread.submit(execute, ["verify", str(bundle), "--browser", "--json"]).result()
+    answer = json.loads(capsys.readouterr().out)
+    assert (code, answer["device"]) == (0, "Chromium, by WebGPU and by WebAssembly")
+    programs = Counter(case["program"] for case in answer["cases"])
+    assert programs == {"webgpu": 7, "wasm": 7}
+
+
+def test_a_compiled_function_has_one(tmp_path: Path) -> None:
+    double = tinyedge.jit(lambda x: x + x)
+    example = [tinyedge.Tensor(np.ones(4, np.float32))]
+    bundle = double.export(tmp_path / "b", example=example, fallback="wasm")
+    assert read_fallback(bundle) is not None
+
+
+def test_growth_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program for WebAssembly is held to the same limit, apart from the other."""
+    held: list[int] = []
+    monkeypatch.setattr(
+        "tinyedge.export.verify.estimate.check_growth", lambda *given: held.append(given[1])
+    )
+    model = tmp_path / "m.onnx"
+    model.write_bytes(corpus.GRAPHS["softmax"]().SerializeToString())
+    tinyedge.export_onnx(model, fallback="wasm", out=tmp_path / "b", golden=False)
+    assert len(held) == 2
+    assert len({*held}) == 2, "the kernels of both"
 
 
 def test_python_runs_the_program_for_a_gpu(bundle: Path) -> None:

@@ -15,12 +15,17 @@ from tinyedge.model import lacking, pick
 if TYPE_CHECKING:
     from tinyedge.core.program.program import Program
     from tinyedge.export.bundle.reading import Bundle
+    from tinyedge.export.verify.browser import Browser
     from tinyedge.export.verify.verify import Report
 
 
 @click.command("verify")
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--browser", is_flag=True, help="Run it in headless Chromium by its own tinyedge.js.")
+@click.option(
+    "--browser",
+    is_flag=True,
+    help="Run it in headless Chromium by its own tinyedge.js; with --fallback wasm, both programs.",
+)
 @click.option(
     "--against",
     multiple=True,
@@ -70,7 +75,7 @@ def command(
     if as_json:
         say_json({"agrees": agrees, "device": where, "cases": cases, "not_run": not_run})
     else:
-        several = ("variant",) if found.choices else ()
+        several = tuple(key for key in ("variant", "program") if cases and key in cases[0])
         rows = [
             (
                 *(case[key] for key in several),
@@ -120,10 +125,10 @@ def _models(program: Program, against: tuple[str, ...]) -> dict[str, Path]:
 
 def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict[str, Any]]]:
     """The goldens by the page's own comparison; against a model, each sequence of runs in a fresh
-    page.
+    page. Where the bundle has a program for WebAssembly, once with each.
     """
+    from tinyedge.export.bundle.reading import read_fallback
     from tinyedge.export.verify.browser import open_browser
-    from tinyedge.export.verify.verify import verify
 
     path = bundle.path
     if bundle.program.target != "webgpu":
@@ -134,40 +139,55 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
             supported="bundles for webgpu",
             next="leave --browser out, or export with --target webgpu",
         )
-    goldens = bundle.goldens()
+    both = read_fallback(path) is not None
     chromium = open_browser()
-    sequence: list[Any] = []
-    states: dict[str, Any] = {}
     try:
+        if not both:
+            return "Chromium", _by_page(chromium, bundle, models, {})
+        cases = []
+        for backend in ("webgpu", "wasm"):
+            of_one = _by_page(chromium, bundle, models, {"backend": backend})
+            cases += [{"program": backend, **case} for case in of_one]
+        return "Chromium, by WebGPU and by WebAssembly", cases
+    finally:
+        chromium.close()
+
+
+def _by_page(
+    chromium: Browser, bundle: Bundle, models: dict[str, Path], options: dict[str, str]
+) -> list[dict[str, Any]]:
+    """What one of its programs gives in a page. options: of the page's `load`."""
+    from tinyedge.export.verify.verify import verify
+
+    path, goldens = bundle.path, bundle.goldens()
+    if models or not goldens:
+        sequence: list[Any] = []
+        states: dict[str, Any] = {}
 
         def run(inputs: Any, entry: str = "", symbols: Any = None) -> Any:
             sequence.append(inputs)
-            outputs, stats = chromium.run_in_page(path, sequence, entry=entry)
+            outputs, stats = chromium.run_in_page(path, sequence, entry=entry, options=options)
             states.update(stats["states"])
             return outputs[-1]
 
-        if models or not goldens:
-            report = verify(
-                path, None, models, run=run, reset=sequence.clear, get_state=states.__getitem__
-            )
-            return "Chromium", _cases(report)
-        cases = []
-        answers = chromium.verify(path)["cases"]
-        for golden, answer in zip(goldens, answers, strict=True):
-            outputs = [
-                {
-                    "name": output["name"],
-                    "agrees": output["passed"],
-                    "error": output["error"],
-                    "because": f"{output['wrong']} wrong elements" if output["wrong"] else "",
-                }
-                for output in answer["outputs"]
-            ]
-            case = {"entry": golden.entry, "symbols": dict(golden.symbols), "outputs": outputs}
-            cases.append({**case, "reference": golden.made})
-        return "Chromium", cases
-    finally:
-        chromium.close()
+        report = verify(
+            path, None, models, run=run, reset=sequence.clear, get_state=states.__getitem__
+        )
+        return _cases(report)
+    cases = []
+    for golden, answer in zip(goldens, chromium.verify(path, options)["cases"], strict=True):
+        outputs = [
+            {
+                "name": output["name"],
+                "agrees": output["passed"],
+                "error": output["error"],
+                "because": f"{output['wrong']} wrong elements" if output["wrong"] else "",
+            }
+            for output in answer["outputs"]
+        ]
+        case = {"entry": golden.entry, "symbols": dict(golden.symbols), "outputs": outputs}
+        cases.append({**case, "reference": golden.made})
+    return cases
 
 
 def _cases(report: Report, variant: str = "") -> list[dict[str, Any]]:

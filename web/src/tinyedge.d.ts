@@ -93,6 +93,8 @@ export interface LoadOptions {
    * or only a software adapter, the processor.
    */
   backend?: "webgpu" | "wasm";
+  /** The bundle's `kernels-00001.wasm` or `-00002`, compiled: where a page or a worker may compile no bytes. */
+  module?: WebAssembly.Module;
   /** Limits to ask for beyond those that the model needs, for a device it opens. */
   limits?: Record<string, number>;
   /** Fetches the files in place of the global `fetch`: to add headers, or to take them from elsewhere. */

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -318,21 +318,26 @@ def _compile(units: Sequence[Unit], compiler: Compiler, flags: Sequence[str], fo
     if len(units) == 1:
         (unit,) = units
         link = (*flags, *unit.flags, "-o", str(library), "unit0.c", "-lm")
-        _run([[*compiler.command, *link]], folder)
+        run([[*compiler.command, *link]], folder)
         return library
     compile_only = [flag for flag in flags if flag != "-shared"]
     commands = [
         [*compiler.command, *compile_only, *unit.flags, "-c", f"unit{index}.c"]
         for index, unit in enumerate(units)
     ]
-    _run(commands, folder)
+    run(commands, folder)
     objects = [f"unit{index}.o" for index in range(len(units))]
-    _run([[*compiler.command, *flags, "-o", str(library), *objects, "-lm"]], folder)
+    run([[*compiler.command, *flags, "-o", str(library), *objects, "-lm"]], folder)
     return library
 
 
-def _run(commands: Sequence[Sequence[str]], folder: Path) -> None:
-    """Run commands at the same time; raise DeviceError with the first failure's message."""
+def run(
+    commands: Sequence[Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run commands at the same time; raise DeviceError with the first failure's message.
+
+    environment: of the commands; default: this process's.
+    """
     running = []
     try:
         for command in commands:
@@ -340,6 +345,7 @@ def _run(commands: Sequence[Sequence[str]], folder: Path) -> None:
                 subprocess.Popen(
                     command,
                     cwd=folder,
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

@@ -8,14 +8,13 @@ instruction.
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.targets.cpu.compiler import ziglang, ziglang_environment
+from tinyedge.core.errors import DeviceError
+from tinyedge.targets.cpu.compiler import run, ziglang, ziglang_environment
 
 TARGET_FLAGS = ("-target", "wasm32-wasi", "-O3")
 FLAGS = (*TARGET_FLAGS, "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-w", "-msimd128")
@@ -31,7 +30,6 @@ LINK = (
 MODULES = {"kernels-00001.wasm": (), "kernels-00002.wasm": ("-mrelaxed-simd",)}
 
 KERNEL = re.compile(r"^void (\w+)\(void \*const \*buffers,", re.MULTILINE)
-MESSAGE_LINES = 20
 
 
 def check(architectures: Sequence[str]) -> tuple[str, ...]:
@@ -43,8 +41,8 @@ def check(architectures: Sequence[str]) -> tuple[str, ...]:
 def build(text: str, architectures: Sequence[str], warn: Callable[[str], None]) -> dict[str, bytes]:
     """The kernels' file compiled: modules by the names of the bundle's files.
 
-    Equal text and versions give equal bytes. Raises InternalError with the compiler's message if
-    it refuses the text.
+    Equal text and versions give equal bytes. Raises DeviceError with the compiler's message if it
+    refuses the text.
     """
     with tempfile.TemporaryDirectory(prefix="tinyedge-") as name:
         folder = Path(name)
@@ -56,7 +54,8 @@ def build(text: str, architectures: Sequence[str], warn: Callable[[str], None]) 
         )
         lines = ["#include <stdint.h>", *declared, '#include "kernels.c"', ""]
         (folder / "module.c").write_text("\n".join(lines), encoding="ascii")
-        return {file: _compile(folder, file, flags) for file, flags in MODULES.items()}
+        _compile(folder)
+        return {file: (folder / file).read_bytes() for file in MODULES}
 
 
 def versions(architectures: Sequence[str]) -> list[str]:
@@ -77,32 +76,15 @@ def _zig() -> Path:
     return program
 
 
-def _compile(folder: Path, file: str, flags: Sequence[str]) -> bytes:
-    """A module. It is linked without its flags, so that all have one C library, which ziglang
-    compiles when it is first needed and keeps.
+def _compile(folder: Path) -> None:
+    """The modules. They are linked without their flags, so that all have one C library, which
+    ziglang compiles when it is first needed and keeps.
     """
-    _run(folder, *FLAGS, *flags, "-c", "module.c", "-o", "module.o")
+    compiling = [
+        [*FLAGS, *flags, "-c", "module.c", "-o", f"{file}.o"] for file, flags in MODULES.items()
+    ]
     linked = (*TARGET_FLAGS, "-mexec-model=reactor", ",".join(LINK))
-    _run(folder, *linked, "module.o", "-o", file)
-    return (folder / file).read_bytes()
-
-
-def _run(folder: Path, *arguments: str) -> None:
-    result = subprocess.run(
-        [_zig(), "cc", *arguments],
-        cwd=folder,
-        env=ziglang_environment(folder / "cache"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if result.returncode:
-        lines = result.stderr.strip().splitlines() or [f"it ended with {result.returncode}"]
-        raise InternalError(
-            "the kernels",
-            "ziglang refused them:\n    " + "\n    ".join(lines[:MESSAGE_LINES]),
-            id="device.compile",
-            next="report it with the model and the command",
-        )
+    linking = [[*linked, f"{file}.o", "-o", file] for file in MODULES]
+    environment = ziglang_environment(folder / "cache")
+    for commands in (compiling, linking):
+        run([[str(_zig()), "cc", *each] for each in commands], folder, environment)

@@ -54,7 +54,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover", "backend"],
+    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover", "backend", "module"],
       {
         onProgress,
         signal,
@@ -64,6 +64,7 @@ export class Model extends EventTarget {
         integrity,
         recover,
         backend,
+        module,
       } = chosen(options, names, "load.option"),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
@@ -78,6 +79,7 @@ export class Model extends EventTarget {
     need(!recover || recover === "states", "recover", recover, 'give "states"');
     need(fetch instanceof Function, "fetch", fetch, "give a function");
     need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
+    need(!module || kindOf(module) === "WebAssembly.Module", "module", module, "give a WebAssembly.Module");
     if (backend) find(["webgpu", "wasm"], "load.option", "backend", backend);
     signal?.throwIfAborted();
     // While the manifest comes.
@@ -103,7 +105,7 @@ export class Model extends EventTarget {
             (await adapter?.catch(() => {}))?.info.isFallbackAdapter !== false);
       if (wasm) {
         const {open} = await beside(import("./wasm.js"), "wasm.js");
-        ({manifest, device} = await open(fallback, source, OWN));
+        ({manifest, device} = await open(fallback, source, module, OWN));
         sizes = checkManifest(manifest, "wasm");
       } else {
         // While the device opens: as many as are fetched at a time.

@@ -87,10 +87,15 @@ class Device {
   memory = new WebAssembly.Memory({initial: FIRST / PAGE, maximum: 65536});
   #end = FIRST;
   #scopes = [];
-  #relaxed = WebAssembly.validate(RELAXED);
+  #module;
 
-  /** Files of the bundle that this device does without. */
-  skips = new RegExp(`^golden|\\.c$|0000${this.#relaxed ? 1 : 2}\\.wasm$`);
+  /** @param {WebAssembly.Module} [module] compiled already, by the page */
+  constructor(module) {
+    const others = module ? "" : WebAssembly.validate(RELAXED) ? "00001" : "00002";
+    this.#module = module;
+    /** Files of the bundle that this device does without. */
+    this.skips = new RegExp(`^golden|\\.c$|${others}\\.wasm$`);
+  }
 
   queue = {
     writeBuffer: ({at}, offset, {buffer, byteOffset, byteLength}, from = 0, size = byteLength) => {
@@ -152,10 +157,14 @@ class Device {
   async kernels({files, kernels}, sources, fail) {
     const env = {memory: this.memory},
       code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
-    const {instance} = await WebAssembly.instantiate(code, {env}).catch(({message}) =>
-      fail("device.wasm", "WebAssembly", message, "a policy needs 'wasm-unsafe-eval'"),
-    );
-    return kernels.map(({entry, symbols}) => ({call: instance.exports[entry], symbols}));
+    const policy = "a policy needs 'wasm-unsafe-eval', a worker at the edge the option module",
+      refused = ({message}) => fail("device.wasm", "WebAssembly", message, policy),
+      module = this.#module ?? (await WebAssembly.compile(code).catch(refused)),
+      {exports} = await WebAssembly.instantiate(module, {env}).catch(refused);
+    return kernels.map(({entry, symbols}) => ({
+      call: exports[entry] ?? refused({message: `the module has no ${entry}`}),
+      symbols,
+    }));
   }
 
   destroy() {
@@ -166,12 +175,12 @@ class Device {
 /**
  * The bundle's other program, and a device for it. `fallback`: what manifest.json says of its manifest.
  * @param {{bytes: number, sha256: string} | undefined} fallback @param {any} source as for fetchFile
- * @param {Record<string, any>} tinyedge functions of tinyedge.js
+ * @param {WebAssembly.Module | undefined} module @param {Record<string, any>} tinyedge functions of tinyedge.js
  */
-export async function open(fallback, source, {fail, fetchFile, parseManifest}) {
+export async function open(fallback, source, module, {fail, fetchFile, parseManifest}) {
   if (!fallback)
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
   const file = {...fallback, name: "manifest-00001.json"},
     bytes = await fetchFile(source, file, () => {});
-  return {manifest: parseManifest(bytes), device: new Device()};
+  return {manifest: parseManifest(bytes), device: new Device(module)};
 }
