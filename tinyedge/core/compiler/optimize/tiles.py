@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import PadTo, Reorder
+from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.ir.polynomial import divisor
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
@@ -86,11 +86,17 @@ def beside(
 
 
 def upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
-    """Copies of a range's steps in registers; rounds the range up where that is needed. Gives the
-    number of the range over copies that is left, if one is.
+    """Copies of a range's steps in registers; where they do not divide it, the last ones overlap
+    those before, or else the range is rounded up. Gives the number of the range over copies that is
+    left, if one is.
     """
     if count < 2:
         return number
+    if divisor(kernel.size(number)) % count and kernel.caps.scalar_operands:
+        outer = max(numbers(kernel.sink)) + 1
+        if kernel.attempt(Overlap(number, count, outer)):
+            kernel.to(outer + 1, "upcast")
+            return outer
     if divisor(kernel.size(number)) % count and not kernel.attempt(PadTo(number, count)):
         return number
     if kernel.is_exactly(number, count):
