@@ -44,6 +44,7 @@ ALLOWED = {
     "export.onnx": {"core.ir", "core.program", "core.tensor", "export"},
     "export.onnx.operators": {"core.ir", "core.tensor", "core.gradient", "export.onnx"},
     "export.package": {"core.program", "export", "export.bundle"},
+    "export.train": {"core.gradient", "core.ir", "core.tensor", "export", "export.onnx", "optim"},
     "export.verify": {
         "core.ir",
         "core.program",

@@ -73,6 +73,10 @@ def export_onnx(
     state_init: Mapping[str, Any] | None = None,
     entries: Mapping[str, Entry] | None = None,
     slices: Specs | None = None,
+    train: str | Sequence[str] | None = None,
+    loss: str | Sequence[str] | None = None,
+    optimizer: str = "adam",
+    batch: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -90,7 +94,7 @@ def export_onnx(
         constants: Inputs that are always one number, as {"sr": 16000}; these are inputs no more.
         limits: By name, what the model may ask for, {"nodes": 100_000}; docs/limits.md lists them.
         precision: "fp32", or "fp16" for weights and activations kept as fp16; default: the
-            target's own, fp16 for qcom, fp32 for the others.
+            target's own, fp16 for qcom, fp32 for the others; with `train` fp32.
         optimize: Choose how each kernel computes; False makes the plain kernels of tests.
         winograd: Compute convolutions of 3 x 3 by Winograd's method where that is faster, which
             changes the last digits and takes more weights; False: as plain sums.
@@ -104,7 +108,7 @@ def export_onnx(
         golden: Make the golden cases, by which the bundle can be verified.
         golden_inputs: Arrays or .npy files by input name, for the golden cases.
         golden_steps: Runs of a golden case, one after the other; default: 8 where there are states,
-            else 1.
+            else 1; with `train` 1.
         states: Inputs that are kept on the device between runs, each with the output that feeds it:
             {"hidden": "hidden_out", "features": "features_out:shift"}, or ("features_out",
             "shift"). docs/state.md says more.
@@ -112,6 +116,12 @@ def export_onnx(
         entries: More models by name that share the bundle's weights and states: ONNX files, or
             functions with their example inputs as (function, inputs).
         slices: Named parts of outputs, {"outputs": {"plan": (0, 100)}}.
+        train: Patterns of the names of initializers, as "head.*": the bundle gets an entry `train`,
+            of which each run is a step of training. docs/training.md says more.
+        loss: With `train`, what a step makes smaller: "cross_entropy:scores", the loss of a value
+            of the model; several are summed.
+        optimizer: With `train`, how, with options: "adam:lr=1e-3,weight_decay=1e-4".
+        batch: With `train`, the examples of a step, where the model leaves its first axes open.
         force: Replace a bundle in whose folder other files lie.
         progress: Called with the name of each stage as it begins.
         warn: Called with what had to be assumed; default: a warning of the logger `tinyedge`.
@@ -126,6 +136,8 @@ def export_onnx(
     from tinyedge.export.source import source_of
 
     importing = choose_import(dims, bounds, outputs, constants, limits)
+    if train is not None and precision is None:
+        precision = "fp32"
     *others, last = choose_profiles(target, profile)
     options = choose_options(
         target,
@@ -147,6 +159,13 @@ def export_onnx(
     first = _arrays("initial value of state", state_init, "state.file")
     report = progress or silent
     report("import")
+    step = None
+    if train is not None:
+        from tinyedge.export.train.spec import choose_training
+        from tinyedge.export.train.step import Step
+
+        step = Step(path, choose_training(train, loss, optimizer, batch), importing)
+        importing = replace(importing, variables=frozenset(step.names))
     source, assumed, record, size = source_of(
         path,
         importing,
@@ -156,6 +175,11 @@ def export_onnx(
         slices=slices,
         files=files,
     )
+    if step is not None:
+        source, record = step.added_to(source), {**record, "train": step.record}
+        given = {**step.golden_inputs, **given}
+        golden_steps = golden_steps or 1
+        size = None  # a step's kernels and states are more than the model's
     _check_names(given, source)
     for text in assumed:
         (warn or _log.warning)(text)

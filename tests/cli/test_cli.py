@@ -399,6 +399,16 @@ def test_export_passes_its_options_on(
     options += ("--state", "h=h_out", "--state", "q=q_out:shift@1:keep", "--state-init", "h=h.npy")
     options += ("--entry", "frame=f.onnx", "--slice", "y[0]:high=4..8", "--slices", "parts.json")
     options += ("--golden-input", "x=x.npy", "--golden-steps", "3", "--name", "net")
+    options += (
+        "--train",
+        "head.*",
+        "--loss",
+        "mse_loss:y",
+        "--optimizer",
+        "sgd:lr=1",
+        "--batch",
+        "4",
+    )
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
     assert seen == {
@@ -419,6 +429,10 @@ def test_export_passes_its_options_on(
         "state_init": {"h": "h.npy"},
         "entries": {"frame": "f.onnx"},
         "slices": {"y": {"low": [0, 4]}, "y[0]": {"high": "4..8"}},
+        "train": ("head.*",),
+        "loss": ("mse_loss:y",),
+        "optimizer": "sgd:lr=1",
+        "batch": 4,
         "golden_inputs": {"x": "x.npy"},
         "golden_steps": 3,
         "name": "net",

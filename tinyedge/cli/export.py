@@ -113,6 +113,34 @@ from tinyedge.model import TARGETS
     help='Many of them: {"OUTPUT": {"NAME": [START, END], ..}, ..}.',
 )
 @click.option(
+    "--train",
+    "train",
+    multiple=True,
+    metavar="PATTERN",
+    help="Weights to train, by their names in the model, as 'head.*': each run of an entry `train` "
+    "is a step of training, and updates them.",
+)
+@click.option(
+    "--loss",
+    "losses",
+    multiple=True,
+    metavar="LOSS:OUTPUT",
+    help="With --train: what a step makes smaller, as cross_entropy:scores. OUTPUT is any value of "
+    "the model; several losses are summed.",
+)
+@click.option(
+    "--optimizer",
+    default="adam",
+    show_default=True,
+    metavar="NAME:OPTION=V,..",
+    help="With --train: sgd, adam, adamw, rmsprop, adagrad, lars, lamb or muon, as adam:lr=1e-3.",
+)
+@click.option(
+    "--batch",
+    type=int,
+    help="With --train: examples of a step, where the model's first axes are open.",
+)
+@click.option(
     "--golden-input",
     "golden_inputs",
     multiple=True,
@@ -122,7 +150,8 @@ from tinyedge.model import TARGETS
 @click.option(
     "--golden-steps",
     type=click.IntRange(1, MOST_STEPS),
-    help="Runs of a golden case, one after the other. Default: 8 with states, else 1.",
+    help="Runs of a golden case, one after the other. Default: 8 with states, else 1; 1 with "
+    "--train.",
 )
 @click.option(
     "--name",
@@ -157,6 +186,10 @@ def command(
     entries: tuple[str, ...],
     slices: tuple[str, ...],
     slice_file: Path | None,
+    train: tuple[str, ...],
+    losses: tuple[str, ...],
+    optimizer: str,
+    batch: int | None,
     golden_inputs: tuple[str, ...],
     golden_steps: int | None,
     name: str | None,
@@ -173,6 +206,10 @@ def command(
       tinyedge export drive.onnx --state hidden=hidden_out \\
         --entry frame=frame.onnx --state frames=frames_out:shift \\
         --slice outputs:plan=0..100
+
+    \b
+    A model whose last layer a page trains:
+      tinyedge export model.onnx --train 'head.*' --loss cross_entropy:scores --batch 16
     """
     import tinyedge
     from tinyedge.choices import find_target
@@ -199,6 +236,10 @@ def command(
         "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),
         "slices": _slices(slices, slice_file),
         "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
+        "train": train or None,
+        "loss": losses or None,
+        "optimizer": optimizer,
+        "batch": batch,
         "golden_steps": golden_steps,
         "name": name,
         "force": force,

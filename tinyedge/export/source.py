@@ -87,7 +87,7 @@ def _graphs(
             next="give the entry another name",
         )
     options = replace(options, allow_unused=bool(entries))
-    others = replace(options, outputs=None)
+    others = replace(options, outputs=None, variables=frozenset())
     graphs: dict[str, Graph] = {}
     assumed: list[str] = []
     models: list[ImportedModel] = []

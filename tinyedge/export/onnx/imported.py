@@ -42,6 +42,8 @@ class ImportedModel:
     # the external data that is mapped, and what the system said of it when it was opened
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
     bytes: int = 0  # of the model and of that data
+    # the initializers that were left open, with their values
+    variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""

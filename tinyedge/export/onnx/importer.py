@@ -30,6 +30,7 @@ from tinyedge.export.onnx.refusals import raise_refusals
 from tinyedge.export.onnx.registry import REFUSED, Function, Node, lookup
 from tinyedge.export.onnx.selection import Left, select
 from tinyedge.export.onnx.size_limits import SizeLimits
+from tinyedge.export.onnx.variables import left_open
 from tinyedge.export.options import ImportOptions
 
 NEXT = {  # for an operator that is not there, by its domain
@@ -169,7 +170,7 @@ class Importer:
     def run(self, open_bounds: sizes_of.Bounds | None = None) -> ImportedModel:
         """The graph, with `refusals`. open_bounds: of sizes left open; None: they are errors."""
         graph = self.model.proto.graph
-        stored = stored_in(graph)
+        stored, variables = left_open(stored_in(graph), self.model, self.options.variables)
         unknown = self._fix(stored)
         inputs, resolved, strange = self._place_inputs(stored, open_bounds)
         self.scope.values.update(stored)
@@ -195,6 +196,7 @@ class Importer:
             resolved.bounds,
             self.model.stamps,
             self.model.bytes,
+            variables,
         )
 
     def _fix(self, stored: dict[str, Any]) -> list[str]:

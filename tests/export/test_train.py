@@ -1,0 +1,170 @@
+"""Bundles that predict and train: a step as an entry beside the model, sharing what it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tinyedge
+from tinyedge.core.errors import InputError
+from tinyedge.core.program.device import Device
+from tinyedge.export.verify.verify import verify
+
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(6, 2, 5, 5)).astype(np.float32)
+CLASSES = np.array([0, 2, 1, 2, 0, 1], np.int32)
+
+
+def _weight(name: str, *shape: int, scale: float = 0.4) -> Any:
+    values = np.random.default_rng(len(name)).normal(size=shape) * scale
+    return numpy_helper.from_array(values.astype(np.float32), name)
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    """A convolution, a batch norm, a product: scores [N, 3], and the greatest of them."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "body.weight", "body.bias"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", ["c", "norm.weight", "norm.bias", "mean", "variance"], ["n"]),
+        node("Relu", ["n"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["p"]),
+        node("Flatten", ["p"], ["f"]),
+        node("Gemm", ["f", "head.weight", "head.bias"], ["scores"], name="head"),
+        node("ArgMax", ["scores"], ["best"], name="argmax", axis=1, keepdims=0),
+        node("Cast", ["best"], ["chosen"], name="cast", to=TensorProto.FLOAT),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2, 5, 5])]
+    outputs = [
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["N", 3]),
+        helper.make_tensor_value_info("chosen", TensorProto.FLOAT, ["N"]),
+    ]
+    weights = [
+        _weight("body.weight", 4, 2, 3, 3),
+        numpy_helper.from_array(np.zeros(4, np.float32), "body.bias"),
+        _weight("norm.weight", 4),
+        _weight("norm.bias", 4),
+        _weight("mean", 4),
+        numpy_helper.from_array(np.ones(4, np.float32), "variance"),
+        _weight("head.weight", 4, 3),
+        numpy_helper.from_array(np.zeros(3, np.float32), "head.bias"),
+        numpy_helper.from_array(np.arange(3), "indices"),
+    ]
+    graph = helper.make_graph(nodes, "classifier", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "classifier.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def _export(path: Path, target: str = "cpu", train: str | Sequence[str] = "*", **more: Any) -> Path:
+    options = {"loss": "cross_entropy:scores", "optimizer": "sgd:lr=0.5", "batch": 6, **more}
+    out = path.with_suffix(".tinyedge")
+    return tinyedge.export_onnx(path, target=target, out=out, train=train, **options)
+
+
+def _step(x: Any = X, target: Any = CLASSES, lr: float = 0.5) -> dict[str, Any]:
+    return {"x": x, "target": target, "lr": np.float32(lr)}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd:lr=0.5", "adam:lr=1e-2", "muon:lr=1e-2"])
+def test_a_step_on_every_target(
+    target: str, device: Device, classifier: Path, optimizer: str
+) -> None:
+    assert verify(_export(classifier, target, optimizer=optimizer), device).agrees
+
+
+def test_a_step_is_one_along_the_gradient(classifier: Path) -> None:
+    """By central differences of the loss that entry itself gives, along the step's own update."""
+    with tinyedge.load(_export(classifier)) as model:
+        names = [state.name for state in model.states if not state.name.startswith("sgd.")]
+        assert sorted(names) == [
+            *("body.bias", "body.weight", "head.bias", "head.weight", "norm.bias", "norm.weight")
+        ]
+        before = {name: model.get_state(name) for name in names}
+        loss = model.run(_step(), "train")["loss"].item()
+        gradient = {name: (before[name] - model.get_state(name)) / 0.5 for name in names}
+
+        def loss_at(part: float) -> float:
+            for name in names:
+                model.set_state(name, before[name] + np.float32(part) * gradient[name])
+            return float(model.run(_step(), "train")["loss"])
+
+        slope = (loss_at(0.05) - loss_at(-0.05)) / 0.1
+        squares = sum(float((values.astype(np.float64) ** 2).sum()) for values in gradient.values())
+        assert slope == pytest.approx(squares, rel=2e-3)
+        assert loss == pytest.approx(loss_at(0.0), rel=1e-6)
+
+
+def test_both_entries_share_what_is_trained(classifier: Path) -> None:
+    with tinyedge.load(_export(classifier, train="head.*", optimizer="adam:lr=0.05")) as model:
+        assert [entry.name for entry in model.entries] == ["main", "train"]
+        first = model.run({"x": X[:1]}, "main")["scores"]
+        losses = [model.run(_step(lr=0.05), "train")["loss"].item() for _ in range(20)]
+        assert losses[-1] < 0.9 * losses[0]
+        assert model.get_state("adam.step") == 20
+        assert np.abs(model.run({"x": X[:1]}, "main")["scores"] - first).max() > 0.05
+        model.reset()
+        np.testing.assert_array_equal(model.run({"x": X[:1]}, "main")["scores"], first)
+        assert model.run(_step(), "train")["loss"] == losses[0]
+
+
+def test_what_is_not_named_stays(classifier: Path) -> None:
+    with tinyedge.load(_export(classifier, train=["head.bias"])) as model:
+        assert [state.name for state in model.states] == ["head.bias", "sgd.step"]
+
+
+def test_several_losses_are_summed(classifier: Path) -> None:
+    losses = ["cross_entropy:scores", "mse_loss:f"]
+    out = _export(classifier, train=["head.*", "body.*"], loss=losses)
+    with tinyedge.load(out) as model:
+        given = {"x": X, "target_scores": CLASSES, "target_f": np.zeros((6, 4), np.float32)}
+        both = model.run({**given, "lr": np.float32(0)}, "train")["loss"]
+        scores = model.run({"x": X[:1]}, "main")["scores"]
+        assert both > 0
+        assert scores.shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "id", "told"),
+    [
+        ({"train": "haed.*"}, "train.pattern", "'head.weight'"),
+        ({"train": "indices"}, "train.integers", "int64"),
+        ({"train": "mean"}, "train.pattern", "7 weights"),
+        ({"loss": None}, "train.loss", "cross_entropy"),
+        ({"loss": "cross_entropy:score"}, "train.output", "'scores'"),
+        ({"loss": "cross_entropy"}, "train.output", "names no output"),
+        ({"loss": "cross_entropie:scores"}, "train.loss", "'cross_entropy'"),
+        ({"loss": "mse_loss:best"}, "train.output", "of int64"),
+        ({"loss": "mse_loss:chosen"}, "train.derivative", "argmax"),
+        ({"train": "head.*", "loss": "mse_loss:f"}, "train.unused", "'head.weight'"),
+        ({"optimizer": "adm"}, "train.optimizer", "'adam'"),
+        ({"optimizer": "adam:beta=1"}, "train.optimizer", "'betas'"),
+        ({"optimizer": "adam:lr=fast"}, "train.optimizer", "'fast'"),
+        ({"optimizer": "adam:betas=0.9"}, "train.optimizer", "0.9/0.999"),
+        ({"optimizer": "sgd:nesterov=true"}, "train.optimizer", "momentum"),
+        ({"batch": 0}, "train.batch", "at least one"),
+    ],
+)
+def test_what_is_refused(classifier: Path, options: dict[str, Any], id: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        _export(classifier, **{"train": "*", **options})
+    assert error.value.id == id
+    assert told in str(error.value)
+
+
+def test_a_fixed_batch(classifier: Path) -> None:
+    proto = onnx.load(classifier)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 6
+    onnx.save(proto, classifier)
+    with pytest.raises(InputError, match="fixed") as error:
+        _export(classifier, batch=7)
+    assert error.value.id == "train.batch"
+    with tinyedge.load(_export(classifier, batch=None)) as model:
+        assert model.run({"x": X}, "main")["scores"].shape == (6, 3)

@@ -1,0 +1,178 @@
+"""What a caller says of training: patterns of names, losses, an optimizer, all by their texts."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tinyedge import optim
+from tinyedge.core.errors import InputError
+from tinyedge.core.tensor import losses
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.optim.optimizer import Optimizer
+
+RATE = "lr"  # the input that a step takes its learning rate from
+SHOWN = 3  # names that an error suggests
+
+LOSSES: Mapping[str, Callable[..., Tensor]] = {
+    function.__name__: function
+    for function in (
+        losses.cross_entropy,
+        losses.nll_loss,
+        losses.mse_loss,
+        losses.l1_loss,
+        losses.huber_loss,
+        losses.smooth_l1_loss,
+        losses.binary_cross_entropy,
+        losses.binary_cross_entropy_with_logits,
+        losses.kl_div,
+    )
+}
+OF_CLASSES = ("cross_entropy", "nll_loss")  # whose targets are integers
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        optim.SGD,
+        optim.Adam,
+        optim.AdamW,
+        optim.RMSprop,
+        optim.Adagrad,
+        optim.LARS,
+        optim.LAMB,
+        optim.Muon,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of a value of the model; output "": of the model's only output."""
+
+    name: str
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Training:
+    """patterns: of the names of what is trained. rate: of the golden case, where `lr` says it.
+    batch: examples of a step; None: as many as the model has.
+    """
+
+    patterns: tuple[str, ...]
+    losses: tuple[Loss, ...]
+    optimizer: str
+    options: Mapping[str, Any]
+    rate: float
+    batch: int | None = None
+
+    def make_optimizer(self, rate: Tensor) -> Optimizer:
+        """The optimizer, at a rate that a step is given. Raises InputError."""
+        kind = OPTIMIZERS[self.optimizer]
+        options = dict(self.options)
+        if "other_rate" in _parameters(kind):
+            options.setdefault("other_rate", rate)
+        try:
+            return kind(rate, **options)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"optimizer {self.optimizer!r}", str(error), id="train.optimizer"
+            ) from None
+
+
+def choose_training(
+    patterns: str | Sequence[str],
+    losses: str | Sequence[str] | None,
+    optimizer: str,
+    batch: int | None,
+) -> Training:
+    """Training as the public functions take it. Raises InputError."""
+    if not losses:
+        raise InputError(
+            "the loss",
+            "none is named",
+            id="train.loss",
+            supported=f"LOSS:OUTPUT, of the losses {', '.join(LOSSES)}",
+            next="name one, as --loss cross_entropy:scores",
+        )
+    if batch is not None and batch < 1:
+        raise InputError(f"batch {batch}", "a step has at least one example", id="train.batch")
+    kind, options, rate = _optimizer(optimizer)
+    parsed = tuple(_loss(text) for text in _several(losses))
+    return Training(_several(patterns), parsed, kind, options, rate, batch)
+
+
+def _several(texts: str | Sequence[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def _loss(text: str) -> Loss:
+    """`LOSS:OUTPUT`; the output's name may hold colons."""
+    name, _, output = text.partition(":")
+    if name not in LOSSES:
+        raise unknown(f"loss {name!r}", "there is no such loss", "train.loss", name, LOSSES)
+    return Loss(name, output)
+
+
+def _optimizer(text: str) -> tuple[str, dict[str, Any], float]:
+    """`NAME:OPTION=VALUE,..`: the name, its options and the rate `lr`."""
+    name, _, rest = text.partition(":")
+    if name not in OPTIMIZERS:
+        because = "there is no such optimizer"
+        raise unknown(f"optimizer {name!r}", because, "train.optimizer", name, OPTIMIZERS)
+    defaults = _parameters(OPTIMIZERS[name])
+    options: dict[str, Any] = {}
+    for part in rest.split(",") if rest else ():
+        option, _, value = part.partition("=")
+        if option in options or option not in defaults:
+            because = "it is given twice" if option in options else "it has no such option"
+            subject = f"optimizer {name!r}, option {option!r}"
+            raise unknown(subject, because, "train.optimizer", option, defaults)
+        options[option] = _value(f"optimizer {name!r}, option {option!r}", value, defaults[option])
+    return name, options, float(options.pop(RATE, defaults[RATE]))
+
+
+def _parameters(kind: type[Optimizer]) -> dict[str, Any]:
+    """An optimizer's options with their defaults."""
+    found = inspect.signature(kind).parameters
+    return {RATE if n == "rate" else n: each.default for n, each in found.items()}
+
+
+def _value(subject: str, text: str, default: Any) -> Any:
+    """An option's value, of the type of its default; of pairs `0.9/0.999`."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text]
+        if isinstance(default, tuple):
+            first, second = text.split("/")
+            return float(first), float(second)
+        return int(text) if isinstance(default, int) else float(text)
+    except (ValueError, KeyError):
+        form = {bool: "true or false", tuple: "two numbers, as 0.9/0.999", int: "a whole number"}
+        raise InputError(
+            subject,
+            f"{text!r} is no value of it",
+            id="train.optimizer",
+            supported=form.get(type(default), "a number"),
+        ) from None
+
+
+def unknown(
+    subject: str, because: str, id: str, name: str, known: Collection[str], shown: str = ""
+) -> InputError:
+    """The error for a name that is none of those known, with those that are near."""
+    close = near(name, known)
+    return InputError(
+        subject,
+        because,
+        id=id,
+        supported=shown or ", ".join(known) or "none",
+        next=f"did you mean {' or '.join(map(repr, close))}?" if close else "",
+    )
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    short = sorted(each for each in known if len(each) <= 200)
+    return difflib.get_close_matches(name[:200], short, SHOWN, 0.4)
