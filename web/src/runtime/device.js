@@ -72,7 +72,11 @@ export async function findAdapter() {
       "use a new Chrome, Edge, Safari or Firefox",
     );
   }
-  const adapter = await gpu.requestAdapter({powerPreference: "high-performance"});
+  const wanted = /** @type {const} */ ({powerPreference: "high-performance"}),
+    adapter =
+      (await gpu.requestAdapter(wanted)) ??
+      // Of older devices and of OpenGL ES; what a bundle needs of it is compared all the same.
+      (await gpu.requestAdapter({...wanted, featureLevel: "compatibility"}));
   if (!adapter)
     fail("device.adapter", subject, "the browser offers no GPU", "turn on hardware acceleration");
   return adapter;
