@@ -98,7 +98,7 @@ class Site:
         self.sent[path.name] += len(body)
         if start + len(body) < len(content):
             handler.wfile.flush()
-            time.sleep(0.05)  # what was sent arrives before the end
+            time.sleep(0.4)  # what was sent is read before the end, at which a page drops the rest
             handler.close_connection = True
 
     def _status(self, path: Path, query: str) -> int:

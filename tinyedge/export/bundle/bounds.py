@@ -11,6 +11,7 @@ from tinyedge.export.bundle.expressions import Sizes
 from tinyedge.export.bundle.manifest import INTEGER_LIMIT, refuse
 
 SHARD_BYTES = 32 * 2**20
+BLOCK_BYTES = 2**20  # of a file of weights, which have hashes of their own
 KERNEL_FILE_BYTES = 64 * 2**20
 ALIGNMENT = 256
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tinyedge.export.bundle import schema
-from tinyedge.export.bundle.bounds import accesses_of, buffers_of, check_bounds
+from tinyedge.export.bundle.bounds import BLOCK_BYTES, accesses_of, buffers_of, check_bounds
 from tinyedge.export.bundle.expressions import Sizes
 from tinyedge.export.bundle.manifest import refuse
 from tinyedge.export.bundle.records import check_records
@@ -161,6 +161,17 @@ def _indices(manifest: Record) -> None:
                 file(record, "golden", where)
         for record in case["outputs"]:
             file(record, "golden", where)
+    if "blocks" in manifest:
+        same(manifest["blocks"], manifest["files"], "blocks")
+        for number, (hashes, record) in enumerate(
+            zip(manifest["blocks"], manifest["files"], strict=True)
+        ):
+            same(hashes, range(block_count(record)), f"blocks[{number}]")
+
+
+def block_count(record: Record) -> int:
+    """How many hashes of blocks a file has where files have some."""
+    return -(-record["bytes"] // BLOCK_BYTES) if record["name"].startswith("weights") else 0
 
 
 # --- stages 6 and 7: features and expressions --------------------------------------------------
@@ -170,6 +181,7 @@ def features_used(manifest: Record) -> tuple[str, ...]:
     """The features of the format that a manifest's records need, sorted."""
     ops = {step["op"] for step in manifest["steps"]}
     used = {
+        "blocks": "blocks" in manifest,
         "count": any(port["count"] != -1 for port in manifest["outputs"]),
         "entries": len(manifest["entries"]) > 1,
         "fallback": "fallback" in manifest,

@@ -39,6 +39,7 @@ from tinyedge.core.program.program import (
 )
 from tinyedge.export.bundle import dtypes
 from tinyedge.export.bundle.check import check
+from tinyedge.export.bundle.digest import Digest
 from tinyedge.export.bundle.golden import Golden, GoldenInput, GoldenOutput
 from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, other_manifest, refuse
 
@@ -333,12 +334,13 @@ def _read_files(
     file would.
     """
     found: dict[int, Array] = {}
+    expected = {n: blocks for n, blocks in enumerate(manifest.get("blocks", ())) if blocks}
     for number, record in enumerate(manifest["files"]):
         if not record["name"].startswith(kinds):
             continue
         path, bytes = folder / record["name"], record["bytes"]
         content = np.empty(bytes if keep else min(bytes, PIECE_BYTES), np.uint8)
-        digest, done = hashlib.sha256(), 0
+        digest, done = Digest(), 0
         with _opened(path, "bundle.file.missing") as (file, size):
             if size == bytes:
                 while done < bytes:
@@ -352,7 +354,8 @@ def _read_files(
                 done = size
         if done != bytes:
             raise refuse("bundle.file.size", f"it has {done} bytes, not {bytes}", str(path))
-        if hashes and digest.hexdigest() != record["sha256"]:
+        whole, blocks = digest.hexdigests()
+        if hashes and (whole != record["sha256"] or blocks != expected.get(number, blocks)):
             raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
         if keep:
             content.flags.writeable = False

@@ -18,6 +18,7 @@ KEYS = 64  # of a record that is open to keys of others
 
 # What a reader may have to implement, to be listed where it is used; and when it is.
 FEATURES: Mapping[str, str] = {
+    "blocks": "files have hashes of their parts",
     "count": "an output has a count",
     "entries": "there is more than one",
     "fallback": "there is a program for WebAssembly",
@@ -30,7 +31,9 @@ FEATURES: Mapping[str, str] = {
 # Those that the reader in JavaScript does not know.
 NOT_IN_SCRIPT = ("images", "variants")
 # Those that the reader in C does not know: it runs no bundles for webgpu.
-NOT_IN_C = ("fallback",)
+NOT_IN_C = ("blocks", "fallback")
+# The targets of programs that pages run: weights are used as they arrive, so blocks have hashes.
+IN_PAGES = ("webgpu", "wasm")
 
 # Operators of expressions, of two operands each, in the order of C's tokens.
 OPERATORS = ("add", "mul", "sub", "floordiv", "ceildiv", "mod", "min", "max")
@@ -166,6 +169,7 @@ WORDS = 32  # that a variant requires
 VARIANTS = 8
 BINDINGS = 64
 PORTS = 1024
+BLOCKS = 32  # of a file of weights
 
 SHAPE = Array("SHAPE", EXPRESSION, RANK)
 
@@ -459,6 +463,12 @@ ROOT = Record(
             "names strictly increasing: `kernels`, `weights` or `golden`, then optionally `-` and "
             "5 digits, then `.` and 1 to 8 of `a-z0-9`; at most 32 MiB for weights and golden, "
             "64 MiB for kernels",
+        ),
+        Field(
+            "blocks", Array("BLOCKS", Array("HASHES", SHA256, BLOCKS), 4096),
+            "only and always with the feature `blocks`: of each file of weights the SHA-256 of "
+            "each MiB, the last one shorter; of other files none",
+            feature="blocks",
         ),
         Field(
             "fallback", FALLBACK,

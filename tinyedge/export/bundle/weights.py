@@ -18,6 +18,7 @@ from tinyedge.core.program.ports import pad, padded
 from tinyedge.core.program.program import Program, Weight
 from tinyedge.export.bundle import dtypes
 from tinyedge.export.bundle.bounds import ALIGNMENT, SHARD_BYTES
+from tinyedge.export.bundle.digest import Digest
 
 Array = np.ndarray[Any, Any]
 Key = tuple[Union[int, str], ...]
@@ -86,7 +87,7 @@ class Shards:
     def write(self, folder: Path, advance: Callable[[int], None]) -> Iterable[dict[str, Any]]:
         made: tuple[Callable[[], Array] | None, Any] = (None, None)  # the last whole content
         for number, parts in enumerate(self.parts):
-            digest = hashlib.sha256()
+            digest = Digest()
             end = 0
             with open(folder / self.name(number), "wb") as file:
                 for part in parts:
@@ -100,7 +101,8 @@ class Shards:
                         digest.update(piece)
                     end = part.offset + part.bytes
                     advance(part.bytes)
-            yield {"name": self.name(number), "sha256": digest.hexdigest()}
+            whole, blocks = digest.hexdigests()
+            yield {"name": self.name(number), "sha256": whole, "blocks": blocks}
 
 
 def place_weights(programs: Sequence[Program]) -> tuple[Shards, list[list[dict[str, Any]]]]:

@@ -24,9 +24,16 @@ from tinyedge.core.program.program import (
     Step,
     Variant,
 )
-from tinyedge.export.bundle import dtypes
+from tinyedge.export.bundle import dtypes, schema
 from tinyedge.export.bundle.bounds import SHARD_BYTES
-from tinyedge.export.bundle.check import FORMAT, VERSION, check, features_used, requirements
+from tinyedge.export.bundle.check import (
+    FORMAT,
+    VERSION,
+    block_count,
+    check,
+    features_used,
+    requirements,
+)
 from tinyedge.export.bundle.golden import Golden, GoldenInput
 from tinyedge.export.bundle.manifest import MANIFEST, decode, encode, other_manifest
 from tinyedge.export.bundle.weights import Shards, flat_bytes, in_order_of_files, place_weights
@@ -95,7 +102,7 @@ def write(
         (folder / name).write_bytes(data)
         advance(len(data))
     written += weight_files.write(folder, advance)
-    hashes = {record["name"]: record["sha256"] for record in written}
+    hashes = {record["name"]: record for record in written}
     *rest, manifest = manifests
     for number, other in enumerate(rest):
         facts = _write_manifest(folder / other_manifest(number), other, hashes)
@@ -105,11 +112,14 @@ def write(
 
 
 def _write_manifest(
-    path: Path, manifest: dict[str, Any], hashes: Mapping[str, str]
+    path: Path, manifest: dict[str, Any], hashes: Mapping[str, Record]
 ) -> dict[str, Any]:
     """Write a manifest with its files' hashes; gives its own size and hash."""
-    for record in manifest["files"]:
-        record["sha256"] = hashes.get(record["name"], record["sha256"])
+    for number, record in enumerate(manifest["files"]):
+        found = hashes.get(record["name"], record)
+        record["sha256"] = found["sha256"]
+        if manifest.get("blocks", {number: ()})[number]:
+            manifest["blocks"][number] = found["blocks"]
     content = encode(manifest)
     path.write_bytes(content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -157,6 +167,10 @@ def _manifest(
     }
     if program.images:
         manifest["images"] = [asdict(image) for image in program.images]
+    if program.target in schema.IN_PAGES:
+        counts = list(map(block_count, manifest["files"]))
+        if max(counts) > 1:
+            manifest["blocks"] = [["0" * 64] * count for count in counts]
     sizes = (*manifest["arenas"], *weights)
     manifest["peak_bytes"] = sum(record["bytes"] for record in sizes)
     manifest["requirements"] = _merge(requirements(manifest), program.requirements)

@@ -3,12 +3,13 @@
 import {fail} from "./errors.js";
 import {STORAGES, held, itemSize, isFloat, product, bytesOf} from "./types.js";
 import {LIMIT, evaluate} from "./expressions.js";
-import {ascii, isObject} from "./manifest.js";
+import {BLOCK_BYTES, ascii, isObject} from "./manifest.js";
 
 /** @typedef {Record<string, any>} Json */
 
 /** What a bundle may need, and whether it does. */
 const FEATURES = {
+  blocks: (m) => m.blocks,
   count: (m) => m.outputs.some(({count}) => count >= 0),
   entries: (m) => m.entries[1],
   fallback: (m) => m.fallback,
@@ -99,7 +100,7 @@ const SLICE = record({name: NAME, axis: AXIS, start: NUMBER, size: NUMBER});
 const PORT = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, slices: list(SLICE, 256), count: INDEX, axis: AXIS}));
 const STATE = stored(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(EXPRESSION, 8), buffer: INDEX, initial: INDEX, update: oneOf("replace", "shift"), axis: AXIS}));
 const STEPS = {launch: record({op: ANY_TEXT, kernel: INDEX, buffers: list(INDEX, 64), grid: list(EXPRESSION, 3, 3), flops: NUMBER, nodes: list(ANY_TEXT, 1024)}), copy: record({op: ANY_TEXT, source: INDEX, source_offset: NUMBER, destination: INDEX, destination_offset: NUMBER, bytes: EXPRESSION}), loop: record({op: ANY_TEXT, condition: INDEX, bound: STEP_SIZE, body: NUMBER})};
-const ROOT = record({format: ANY_TEXT, version: NUMBER, features: list(SHORT_TEXT, 64), tool: SHORT_TEXT, target: text(0, 32), options: FREE, requirements: record({bindings: NUMBER, binding_bytes: NUMBER, buffer_bytes: NUMBER, invocations: NUMBER, workgroups: NUMBER, workgroup_bytes: NUMBER}, true), peak_bytes: NUMBER, symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: STEP_SIZE}), 32), inputs: list(plain(PORT), 1024), outputs: list(PORT, 1024), states: list(STATE, 1024), entries: list(record({name: NAME, inputs: list(INDEX, 1024), outputs: list(INDEX, 1024), steps: list(NUMBER, 2, 2)}), 64, 1), arenas: list(record({bytes: int(0, 1099511627776)}), 64), buffers: list(record({arena: INDEX, weight: INDEX, offset: NUMBER, bytes: NUMBER}), 262144), weights: list(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(NUMBER, 8), bytes: NUMBER, segments: list(RANGE, 4096, 1)}), 65536), prelude: RANGE, kernels: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, entry: matches(/^(?=[A-Za-z_][A-Za-z0-9_]*$).{1,128}$/), workgroup: list(int(1, 65536), 3, 3), bindings: list(record({access: oneOf("read", "read_write"), dtype: matches(/^(?=[a-z0-9_]*$).{1,32}$/)}), 64, 1), moves: list(FREE, 256), symbols: oneOf(true, false)}), 16384), steps: list(STEP, 262144), golden: list(record({entry: INDEX, seed: int(0, 4294967295), steps: int(1, 1024), symbols: list(SIZE, 32), tolerance: NUMBER, made: ANY_TEXT, inputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, min: GOLDEN_BOUND, max: GOLDEN_BOUND}), 1024), outputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, stride: int(1)}), 1024)}), 64), files: list(record({name: ANY_TEXT, bytes: NUMBER, sha256: SHA256}), 4096), fallback: record({bytes: NUMBER, sha256: SHA256})});
+const ROOT = record({format: ANY_TEXT, version: NUMBER, features: list(SHORT_TEXT, 64), tool: SHORT_TEXT, target: text(0, 32), options: FREE, requirements: record({bindings: NUMBER, binding_bytes: NUMBER, buffer_bytes: NUMBER, invocations: NUMBER, workgroups: NUMBER, workgroup_bytes: NUMBER}, true), peak_bytes: NUMBER, symbols: list(record({name: NAME, min: SIZE, max: SIZE, step: STEP_SIZE}), 32), inputs: list(plain(PORT), 1024), outputs: list(PORT, 1024), states: list(STATE, 1024), entries: list(record({name: NAME, inputs: list(INDEX, 1024), outputs: list(INDEX, 1024), steps: list(NUMBER, 2, 2)}), 64, 1), arenas: list(record({bytes: int(0, 1099511627776)}), 64), buffers: list(record({arena: INDEX, weight: INDEX, offset: NUMBER, bytes: NUMBER}), 262144), weights: list(record({name: NAME, dtype: DTYPE, storage: TYPE, shape: list(NUMBER, 8), bytes: NUMBER, segments: list(RANGE, 4096, 1)}), 65536), prelude: RANGE, kernels: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, entry: matches(/^(?=[A-Za-z_][A-Za-z0-9_]*$).{1,128}$/), workgroup: list(int(1, 65536), 3, 3), bindings: list(record({access: oneOf("read", "read_write"), dtype: matches(/^(?=[a-z0-9_]*$).{1,32}$/)}), 64, 1), moves: list(FREE, 256), symbols: oneOf(true, false)}), 16384), steps: list(STEP, 262144), golden: list(record({entry: INDEX, seed: int(0, 4294967295), steps: int(1, 1024), symbols: list(SIZE, 32), tolerance: NUMBER, made: ANY_TEXT, inputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, min: GOLDEN_BOUND, max: GOLDEN_BOUND}), 1024), outputs: list(record({file: INDEX, offset: NUMBER, bytes: NUMBER, stride: int(1)}), 1024)}), 64), files: list(record({name: ANY_TEXT, bytes: NUMBER, sha256: SHA256}), 4096), blocks: list(list(SHA256, 32), 4096), fallback: record({bytes: NUMBER, sha256: SHA256})});
 // records end
 
 const tensors = (m) => [...m.inputs, ...m.outputs, ...m.states];
@@ -119,7 +120,7 @@ export function checkManifest(m, target = "webgpu") {
     known("feature", "bundle.feature", Object.hasOwn(FEATURES, feature), feature);
   }
   known("target", "bundle.target", m.target === target);
-  ROOT({fallback: {bytes: 0, sha256: "0".repeat(64)}, ...m}, "manifest");
+  ROOT({blocks: [], fallback: {bytes: 0, sha256: "0".repeat(64)}, ...m}, "manifest");
   checkNames(m);
   checkIndices(m);
   for (const f of Object.keys(FEATURES))
@@ -214,6 +215,15 @@ function checkIndices(m) {
     );
     for (const piece of g.inputs) if (piece.file !== -1) file(piece, "golden", "golden");
     for (const piece of g.outputs) file(piece, "golden", "golden");
+  }
+  if (m.blocks) {
+    need(m.blocks.length === m.files.length, "blocks");
+    m.files.forEach(({name, bytes}, i) =>
+      need(
+        m.blocks[i].length === (name.startsWith("weights") ? Math.ceil(bytes / BLOCK_BYTES) : 0),
+        `blocks[${i}]`,
+      ),
+    );
   }
 }
 

@@ -1,7 +1,7 @@
 // Fetching the files of a bundle.
 
 import {fail} from "./errors.js";
-import {MANIFEST_BYTES} from "./manifest.js";
+import {BLOCK_BYTES, MANIFEST_BYTES} from "./manifest.js";
 
 /**
  * The folder of a bundle. An address's query is kept: it may hold what lets a file through.
@@ -35,26 +35,43 @@ export function askEarly(source, files) {
 /**
  * A file of the bundle. Its length and hash are checked where they are known: not the manifest's, but by `integrity`.
  * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `loading`, the promise of the module that says what to
- * do after a failure. `id` is what the errors' ids begin with.
- * @param {Record<string, any>} source @param {{name: string, bytes?: number, sha256?: string}} file
- * @param {(bytes: number) => void} received @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * do after a failure. `id` is what the errors' ids begin with. `take` gets what was checked, and where it begins: the whole, or
+ * a block after the other where blocks have hashes. Only the last of them is kept then, which is in the same memory.
+ * @param {Record<string, any>} source
+ * @param {{name: string, bytes?: number, sha256?: string, blocks?: string[]}} file
+ * @param {(bytes: number) => void} received @param {(part: Uint8Array<ArrayBuffer>, start: number) => void} [take]
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-export async function fetchFile(source, file, received, id = "bundle.file") {
-  const {name, bytes: size, sha256} = file,
+export async function fetchFile(source, file, received, id = "bundle.file", take) {
+  const {name, bytes: size, sha256, blocks} = file,
     // What has arrived, and what the next request is like.
-    got = {bytes: new Uint8Array(size ?? MANIFEST_BYTES), length: 0, request: {}, received};
-  for (;;)
-    try {
-      await attempt(source, got, name, id);
-      const bytes = got.bytes.subarray(0, got.length);
-      if (size && got.length !== size)
-        fail(`${id}.size`, name, `it has ${got.length} bytes, not ${size}`);
-      if (sha256) {
-        const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-        if (hash.some((byte, i) => byte !== parseInt(sha256.slice(2 * i, 2 * i + 2), 16)))
+    got = {
+      bytes: new Uint8Array(blocks ? BLOCK_BYTES : (size ?? MANIFEST_BYTES)),
+      length: 0,
+      request: {},
+      received,
+      limit: size ?? MANIFEST_BYTES,
+    },
+    // When a block is there, or the file.
+    full = async () => {
+      const {bytes, length} = got,
+        start = blocks ? (Math.ceil(length / BLOCK_BYTES) - 1) * BLOCK_BYTES : 0,
+        part = bytes.subarray(0, length - start),
+        expected = blocks ? blocks[start / BLOCK_BYTES] : sha256;
+      if (expected) {
+        const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", part));
+        if (hash.some((byte, i) => byte !== parseInt(expected.slice(2 * i, 2 * i + 2), 16)))
           fail(`${id}.hash`, name, "its SHA-256 is another");
       }
-      return bytes;
+      take?.(part, start);
+      return part;
+    };
+  for (;;)
+    try {
+      await attempt(source, got, name, id, full);
+      const {length} = got;
+      if (size && length !== size) fail(`${id}.size`, name, `it has ${length} bytes, not ${size}`);
+      return await full();
     } catch (error) {
       source.signal?.throwIfAborted();
       const {again} = await source.loading.catch(() => {
@@ -65,7 +82,7 @@ export async function fetchFile(source, file, received, id = "bundle.file") {
 }
 
 /** Ask once, for what is missing of a file. */
-async function attempt(source, got, name, id) {
+async function attempt(source, got, name, id, full) {
   const {base, early} = source,
     {bytes, request, received} = got,
     asked = early?.get(name) ?? ask(source, name, request),
@@ -96,16 +113,22 @@ async function attempt(source, got, name, id) {
   }
   const reader = body.getReader();
   for (;;) {
-    const {done, value} = await reader.read().catch(broken),
-      {length} = got;
+    const {done, value} = await reader.read().catch(broken);
     if (done) return;
     // What servers of single-page apps say of a file that they do not have.
-    if (!length && /^\s*<(!doc|html)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
+    if (!got.length && /^\s*<(!doc|html)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
       missing("with a page of HTML");
-    if (length + value.length > bytes.length)
-      fail(`${id}.size`, name, `it has more than ${bytes.length} bytes`);
-    bytes.set(value, length);
-    got.length += value.length;
-    received(value.length);
+    if (got.length + value.length > got.limit)
+      fail(`${id}.size`, name, `it has more than ${got.limit} bytes`);
+    for (let at = 0; at < value.length; ) {
+      const filled = got.length % bytes.length;
+      // The one before is done.
+      if (got.length && !filled) await full();
+      const part = value.subarray(at, at + bytes.length - filled);
+      bytes.set(part, filled);
+      at += part.length;
+      got.length += part.length;
+      received(part.length);
+    }
   }
 }

@@ -6,6 +6,9 @@ import {fail} from "./errors.js";
 
 export const MANIFEST_BYTES = 2 ** 24;
 
+/** Of a file of weights, which have hashes of their own. */
+export const BLOCK_BYTES = 2 ** 20;
+
 export const ascii = (value) =>
   String(JSON.stringify(value)).replace(
     /[\x7f-\uffff]/g,

@@ -1,49 +1,62 @@
 // Compiling a model's kernels.
 
-/** Make a pipeline for each kernel. `sources`: the files of kernels, by their numbers. `report` is called after each. */
+/**
+ * Make a pipeline for each kernel, in the order in which runs of the first entry use them, then the others. Waits for the
+ * former; `core.everyPipeline` is the promise of all. `sources`: the files of kernels, by their numbers. `report` is called
+ * after each.
+ */
 export async function compile(core, sources, report) {
   const {parsed: m, device, stats} = core,
     {fail} = core.own;
   if (device.kernels) return void (core.pipelined = await device.kernels(m, sources, fail));
+  const [first, count] = m.entries[0].steps,
+    used = (steps) => steps.flatMap(({kernel}) => kernel ?? []),
+    own = new Set(used(m.steps.slice(first, first + count))),
+    // Each once.
+    order = [...new Set([...own, ...m.kernels.keys()])];
   const source = ({file, offset, bytes}) => {
-    const part = sources[file].subarray(offset, offset + bytes);
-    if (part.some((byte) => byte > 127))
-      fail("bundle.file.text", m.files[file].name);
-    return new TextDecoder().decode(part);
+    // What is not ASCII becomes something that is not either.
+    const text = new TextDecoder("latin1").decode(sources[file].subarray(offset, offset + bytes));
+    if (/[^\0-\x7f]/.test(text)) fail("bundle.file.text", m.files[file].name);
+    return text;
   };
   const prelude = source(m.prelude),
-    codes = m.kernels.map((kernel) => prelude + source(kernel));
+    codes = order.map((i) => prelude + source(m.kernels[i]));
   // Faults of a module come back with its pipeline; the scope keeps them off the page's console.
   device.pushErrorScope("validation");
   const modules = codes.map((code, i) =>
-    device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code}),
+    device.createShaderModule({label: `tinyedge ${m.kernels[order[i]].entry}`, code}),
   );
   device.popErrorScope().catch(() => {});
-  core.pipelined = await Promise.all(
-    m.kernels.map(async ({entry}, i) => {
-      const module = modules[i],
-        descriptor = {
-          label: `tinyedge ${entry}`,
-          layout: core.layouts[i].pipeline,
-          compute: {module, entryPoint: entry},
-        };
-      const pipeline = await device
-        .createComputePipelineAsync(descriptor)
-        .catch(async ({message}) => {
-          core.check();
-          const fault = (await module.getCompilationInfo()).messages.find(
-            ({type}) => type === "error",
-          );
-          fail(
-            "device.kernel",
-            `kernel ${entry}`,
-            fault ? `line ${fault.lineNum}: ${fault.message}` : message,
-            "report it",
-          );
-        });
-      stats.pipelines++;
-      report();
-      return pipeline;
-    }),
-  );
+  core.pipelined = [];
+  const made = order.map(async (i, place) => {
+    const {entry} = m.kernels[i],
+      module = modules[place],
+      descriptor = {
+        label: `tinyedge ${entry}`,
+        layout: core.layouts[i].pipeline,
+        compute: {module, entryPoint: entry},
+      };
+    const pipeline = await device
+      .createComputePipelineAsync(descriptor)
+      .catch(async ({message}) => {
+        core.check();
+        const fault = (await module.getCompilationInfo()).messages.find(
+          ({type}) => type === "error",
+        );
+        fail(
+          "device.kernel",
+          `kernel ${entry}`,
+          fault ? `line ${fault.lineNum}: ${fault.message}` : message,
+          "report it",
+        );
+      });
+    core.pipelined[i] = pipeline;
+    stats.pipelines++;
+    report();
+  });
+  core.everyPipeline = Promise.all(made);
+  // Told by the run that needs them.
+  core.everyPipeline.catch(() => {});
+  await Promise.all(made.slice(0, own.size));
 }

@@ -66,6 +66,7 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
     if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
     else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
   }
+  if (entry !== m.entries[0]) await core.everyPipeline;
   await walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
   let end = 0;
   const outputs = entry.outputs.map((i) => {

@@ -4,15 +4,17 @@
 import {allocate} from "./memory.js";
 import {compile} from "./pipelines.js";
 
-/** Weights arrive while the pipelines compile. */
+/** Weights arrive while the pipelines compile. Those that only other entries than the first use may come later. */
 export async function start(core, onProgress) {
   const {parsed: m, device, stats, source} = core,
     {filesToRun, fetchFile, guard, restore} = core.own;
   const needed = filesToRun(m, device.skips);
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
-  let loaded = 0;
+  let loaded = 0,
+    started = false;
   const report = () => {
     core.check();
+    if (started) return;
     source.signal.throwIfAborted();
     onProgress?.({loaded, total, compiled: stats.pipelines, pipelines: m.kernels.length});
   };
@@ -33,16 +35,27 @@ export async function start(core, onProgress) {
     // At most three at a time.
     const task = Promise.resolve(tasks.at(-3))
       .then(() =>
-        fetchFile(source, file, (count) => {
-          loaded += count;
-          stats.bytesFetched += count;
-          report();
-        }),
+        fetchFile(
+          source,
+          {...file, blocks: m.blocks?.[number].length ? m.blocks[number] : undefined},
+          (count) => {
+            loaded += count;
+            stats.bytesFetched += count;
+            report();
+          },
+          undefined,
+          (bytes, start) => {
+            core.check();
+            for (const {buffer, at, offset, bytes: size} of uploads[number]) {
+              const from = Math.max(offset, start),
+                end = Math.min(offset + size, start + bytes.length);
+              if (from < end)
+                device.queue.writeBuffer(buffer, at + from - offset, bytes, from - start, end - from);
+            }
+          },
+        ),
       )
       .then((bytes) => {
-        core.check();
-        for (const piece of uploads[number])
-          device.queue.writeBuffer(piece.buffer, piece.at, bytes, piece.offset, piece.bytes);
         if (file.name.startsWith("kernels")) sources[number] = bytes;
       });
     task.catch(() => {});
@@ -54,4 +67,5 @@ export async function start(core, onProgress) {
   };
   await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
   if (m.states[0]) await restore(core);
+  started = true;
 }
