@@ -15,6 +15,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler import stages
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize.keeping import Keep
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers, ranges
 from tinyedge.core.compiler.optimize.moves import (
     MOVES,
@@ -74,6 +75,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 Peel(number, factor, max(numbers(sink)) + 1, generator.random() < 0.5),
                 Overlap(number, factor, max(numbers(sink)) + 1),
                 Weigh(max(numbers(sink)) + 1, number),
+                Keep(max(numbers(sink)) + 1, number, along[0]),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), tuple(along)),
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
                 Block(number, factor, max(numbers(sink)) + 1),

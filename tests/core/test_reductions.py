@@ -11,6 +11,7 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.optimize.keeping import Keep
 from tinyedge.core.compiler.optimize.move import IllegalMove, numbers, ranges
 from tinyedge.core.compiler.optimize.moves import Peel, Split, To
 from tinyedge.core.compiler.options import Options
@@ -204,7 +205,7 @@ def test_rows_have_both() -> None:
 def test_a_short_row_is_in_registers() -> None:
     """Of up to 16 vectors each exponential is computed once, for the sum and for the result."""
     inputs = Inputs()
-    for size, exponentials, loops in ((64, 8, 0), (56, 7, 0), (128, 16, 0), (256, 3, 3)):
+    for size, exponentials, loops in ((64, 8, 0), (56, 7, 0), (128, 16, 0), (256, 1, 4)):
         y = inputs.new(floats(5, size)).softmax(-1)
         state = compiled({"y": y}, inputs, find_target("cpu"))
         (kernel,) = state.kernels.values()
@@ -212,6 +213,29 @@ def test_a_short_row_is_in_registers() -> None:
         statements = kernel.text.linear.statements
         assert sum(n.op is ops.EXP for n in toposort(statements)) == exponentials
         assert sum(n.op is ops.BEGIN for n in statements) == loops
+
+
+@pytest.mark.parametrize(("size", "kept"), [(128, 0), (1000, 1), (8192, 1), (8208, 0)])
+def test_a_row_is_kept_where_there_is_room(size: int, kept: int) -> None:
+    """One exponential an element, in registers or in an array; two of a row longer than that."""
+    inputs = Inputs()
+    (kernel,) = compiled(
+        {"y": inputs.new(floats(3, size)).softmax(-1)}, inputs, find_target("cpu")
+    ).kernels.values()
+    assert [move.record()["move"] for move in kernel.moves].count("keep") == kept
+    stages = [n for n in toposort((kernel.moved,)) if n.op is ops.STAGE]
+    assert [n.src[1].src[0].arg for n in stages] == [size] * kept
+
+
+def test_what_is_cheap_is_not_kept() -> None:
+    """A row less its mean is computed again; what a costly function makes of it is not."""
+    for function, kept in ((Tensor.relu, 0), (Tensor.tanh, 1)):
+        inputs = Inputs()
+        x = inputs.new(floats(3, 300))
+        y = function(x - x.max(-1, keepdims=True))
+        y = y / y.sum(-1, keepdims=True)
+        (kernel,) = compiled({"y": y}, inputs, find_target("cpu")).kernels.values()
+        assert sum(isinstance(move, Keep) for move in kernel.moves) == kept
 
 
 def kernel_of(tensor: Tensor, inputs: Inputs, target: str = "cpu") -> Any:

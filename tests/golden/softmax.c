@@ -1,4 +1,4 @@
-// k0: split range=1 factor=4 outer=4; to range=5 kind=vector; peel range=2 multiple=8 rest=6 overlap=True; to range=2 kind=lanes; to range=6 kind=lanes; peel range=3 multiple=8 rest=7 overlap=True; to range=3 kind=lanes; to range=7 kind=lanes; to range=0 kind=grid
+// k0: overlap range=1 factor=8 outer=4; to range=5 kind=vector; peel range=2 multiple=8 rest=6 overlap=True; to range=2 kind=lanes; to range=6 kind=lanes; peel range=3 multiple=8 rest=7 overlap=True; to range=3 kind=lanes; to range=7 kind=lanes; to range=4 kind=upcast; to range=0 kind=grid
 void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
@@ -8,26 +8,58 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
         const int32_t g0 = group;
         const int32_t i0 = g0 * 100;
         const f32x8 x0 = te_load_f32x8(b1 + i0);
-        const f32x8 x1 = te_load_f32x8(b1 + (i0 + 8));
-        const f32x8 x2 = te_load_f32x8(b1 + (i0 + 16));
-        const f32x8 x3 = te_load_f32x8(b1 + (i0 + 24));
-        const f32x8 x4 = te_load_f32x8(b1 + (i0 + 32));
-        const f32x8 x5 = te_load_f32x8(b1 + (i0 + 40));
-        const f32x8 x6 = te_load_f32x8(b1 + (i0 + 48));
-        const f32x8 x7 = te_load_f32x8(b1 + (i0 + 56));
-        const f32x8 x8 = te_load_f32x8(b1 + (i0 + 64));
-        const f32x8 x9 = te_load_f32x8(b1 + (i0 + 72));
-        const f32x8 x10 = te_load_f32x8(b1 + (i0 + 80));
-        const f32x8 x11 = te_load_f32x8(b1 + (i0 + 88));
+        const int32_t i1 = i0 + 8;
+        const f32x8 x1 = te_load_f32x8(b1 + i1);
+        const int32_t i2 = i0 + 16;
+        const f32x8 x2 = te_load_f32x8(b1 + i2);
+        const int32_t i3 = i0 + 24;
+        const f32x8 x3 = te_load_f32x8(b1 + i3);
+        const int32_t i4 = i0 + 32;
+        const f32x8 x4 = te_load_f32x8(b1 + i4);
+        const int32_t i5 = i0 + 40;
+        const f32x8 x5 = te_load_f32x8(b1 + i5);
+        const int32_t i6 = i0 + 48;
+        const f32x8 x6 = te_load_f32x8(b1 + i6);
+        const int32_t i7 = i0 + 56;
+        const f32x8 x7 = te_load_f32x8(b1 + i7);
+        const int32_t i8 = i0 + 64;
+        const f32x8 x8 = te_load_f32x8(b1 + i8);
+        const int32_t i9 = i0 + 72;
+        const f32x8 x9 = te_load_f32x8(b1 + i9);
+        const int32_t i10 = i0 + 80;
+        const f32x8 x10 = te_load_f32x8(b1 + i10);
+        const int32_t i11 = i0 + 88;
+        const f32x8 x11 = te_load_f32x8(b1 + i11);
         const i32x8 v0 = (i32x8){-(0), -(0), -(0), -(0), -(1), -(1), -(1), -(1)};
-        const f32x8 x12 = te_load_f32x8(b1 + (i0 + 92));
-        const float v1 = te_lanes_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(x0, x1), te_max_f32x8(x2, x3)), te_max_f32x8(te_max_f32x8(x4, x5), te_max_f32x8(x6, x7))), te_max_f32x8(te_max_f32x8(x8, x9), te_max_f32x8(x10, x11))), te_select_f32x8(v0, x12, te_splat_f32x8(-INFINITY))));
-        const f32x4 v2 = te_splat_f32x4(v1);
-        const f32x8 v3 = te_splat_f32x8(v1);
-        const f32x4 v4 = te_splat_f32x4(te_lanes_add_f32x8(((((te_exp_f32x8(x0 - v3) + te_exp_f32x8(x1 - v3)) + (te_exp_f32x8(x2 - v3) + te_exp_f32x8(x3 - v3))) + ((te_exp_f32x8(x4 - v3) + te_exp_f32x8(x5 - v3)) + (te_exp_f32x8(x6 - v3) + te_exp_f32x8(x7 - v3)))) + ((te_exp_f32x8(x8 - v3) + te_exp_f32x8(x9 - v3)) + (te_exp_f32x8(x10 - v3) + te_exp_f32x8(x11 - v3)))) + te_select_f32x8(v0, te_exp_f32x8(x12 - v3), te_splat_f32x8(0.0f))));
-        for (int32_t r4 = 0; r4 < 25; r4++) {
-            const int32_t i1 = i0 + (r4 * 4);
-            te_store_f32x4(b0 + i1, te_exp_f32x4(te_load_f32x4(b1 + i1) - v2) / v4);
-        }
+        const int32_t i12 = i0 + 92;
+        const f32x8 x12 = te_load_f32x8(b1 + i12);
+        const f32x8 v1 = te_splat_f32x8(te_lanes_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(te_max_f32x8(x0, x1), te_max_f32x8(x2, x3)), te_max_f32x8(te_max_f32x8(x4, x5), te_max_f32x8(x6, x7))), te_max_f32x8(te_max_f32x8(x8, x9), te_max_f32x8(x10, x11))), te_select_f32x8(v0, x12, te_splat_f32x8(-INFINITY)))));
+        const f32x8 v2 = te_exp_f32x8(x0 - v1);
+        const f32x8 v3 = te_exp_f32x8(x1 - v1);
+        const f32x8 v4 = te_exp_f32x8(x2 - v1);
+        const f32x8 v5 = te_exp_f32x8(x3 - v1);
+        const f32x8 v6 = te_exp_f32x8(x4 - v1);
+        const f32x8 v7 = te_exp_f32x8(x5 - v1);
+        const f32x8 v8 = te_exp_f32x8(x6 - v1);
+        const f32x8 v9 = te_exp_f32x8(x7 - v1);
+        const f32x8 v10 = te_exp_f32x8(x8 - v1);
+        const f32x8 v11 = te_exp_f32x8(x9 - v1);
+        const f32x8 v12 = te_exp_f32x8(x10 - v1);
+        const f32x8 v13 = te_exp_f32x8(x11 - v1);
+        const f32x8 v14 = te_exp_f32x8(x12 - v1);
+        const f32x8 v15 = te_splat_f32x8(te_lanes_add_f32x8(((((v2 + v3) + (v4 + v5)) + ((v6 + v7) + (v8 + v9))) + ((v10 + v11) + (v12 + v13))) + te_select_f32x8(v0, v14, te_splat_f32x8(0.0f))));
+        te_store_f32x8(b0 + i0, v2 / v15);
+        te_store_f32x8(b0 + i1, v3 / v15);
+        te_store_f32x8(b0 + i2, v4 / v15);
+        te_store_f32x8(b0 + i3, v5 / v15);
+        te_store_f32x8(b0 + i4, v6 / v15);
+        te_store_f32x8(b0 + i5, v7 / v15);
+        te_store_f32x8(b0 + i6, v8 / v15);
+        te_store_f32x8(b0 + i7, v9 / v15);
+        te_store_f32x8(b0 + i8, v10 / v15);
+        te_store_f32x8(b0 + i9, v11 / v15);
+        te_store_f32x8(b0 + i10, v12 / v15);
+        te_store_f32x8(b0 + i11, v13 / v15);
+        te_store_f32x8(b0 + i12, v14 / v15);
     }
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.lower.vectors import Vectorizer
@@ -75,7 +75,8 @@ class _Filling:
         lane = make_range(width, self._next(), "vector")
         # the range of which vectors are a part is the last one to be dealt out
         order = [*(r for r in own if r is not along), along]
-        counts = {r: int(r.src[0].arg) // (width if r is along else 1) for r in order}
+        counts = {r: -(-int(r.src[0].arg) // (width if r is along else 1)) for r in order}
+        last = int(along.src[0].arg) - width
         if self.threads > 1:
             parts = self._dealt(counts)
         else:
@@ -84,7 +85,7 @@ class _Filling:
         loops: dict[UOp, None] = {}
         for part in parts:
             places = {
-                r: as_node(place * width + lane if r is along else place)
+                r: as_node(ix.minimum(place * width, last) + lane if r is along else place)
                 for r, place in part.places.items()
             }
             held, *indices = SIMPLIFY.rewrite((value, *own), places)
@@ -102,9 +103,15 @@ class _Filling:
         wide = (node for node in toposort((value,)) if along in node.ranges)
         if not all(vector_width(node, self.caps) for node in wide):
             return 1
-        while along.src[0].arg % width:
+        count = int(along.src[0].arg)
+        while width > count:
             width //= 2
-        return width
+        even = gcd(count, width)
+        return width if self._overlaps(even, width) else even
+
+    def _overlaps(self, even: int, width: int) -> bool:
+        """Whether the last vector overlaps the one before, which makes at most half as many."""
+        return self.threads == 1 and self.caps.unaligned and width >= 2 * even
 
     def _dealt(self, counts: dict[UOp, int]) -> list[_Part]:
         """Steps dealt out to threads, neighbors to neighbors."""
@@ -132,7 +139,8 @@ class _Filling:
         outermost one and as many of the others as registers hold.
         """
         tile = dict.fromkeys(counts, 1)
-        if any(n.op is ops.REDUCE_LOOP for n in toposort((value,))):
+        reductions = (n for n in toposort((value,)) if n.op is ops.REDUCE_LOOP)
+        if any(not n.ranges.isdisjoint(counts) for n in reductions):
             room = self.caps.max_vector_registers
             for r, count in counts.items():
                 held = prod(tile.values())

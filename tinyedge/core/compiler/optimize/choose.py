@@ -7,9 +7,10 @@ from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
+from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
 from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo, To
+from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, Fill, Overlap, PadTo, To
 from tinyedge.core.compiler.optimize.reductions import (
     copies_of_columns,
     has_lanes,
@@ -41,6 +42,7 @@ MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device 
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 PARTS = 16  # threads that share a reduction that is not that long
+LONG_WORK = 8  # operations on an element, after which it is kept rather than computed again
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 
 
@@ -205,6 +207,8 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     """Reductions that share their rows, and what is written along the columns: a few threads a
     row.
     """
+    if vector is not None and vector in columns:
+        _keep(kernel, vector)
     column = vector if vector in columns else (columns[-1] if columns else None)
     width = max(
         kernel.extent(column) if column is not None else 1,
@@ -216,8 +220,8 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
             rows *= kernel.extent(number)
     lanes = _lanes(width, rows, kernel.caps)
     if column is not None and column == vector and lanes * 2 <= width:
-        vector = _vectorize(kernel, column)
-        column = vector if vector is not None else None
+        over = _overlapping(kernel, column) if kernel.caps.threads == 1 else None
+        column = vector = _vectorize(kernel, column) if over is None else over
     lay_along_lanes(kernel)
     if vector is not None and vector not in columns and runs_along(kernel, vector):
         _vectorize(kernel, vector)
@@ -234,6 +238,22 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     columns = _columns(kernel.sink)
     keep = [n for n in kernel.left("loop") if n in columns]
     _distribute(kernel, WORKGROUP // used, keep=keep)
+
+
+def _keep(kernel: MovedKernel, column: int) -> None:
+    """What takes longer to compute of a row than to store and load, where a thread is alone with a
+    row that is too long for registers.
+    """
+    short = kernel.extent(column) <= MOST_PARTIAL * kernel.caps.vector
+    if kernel.caps.threads > 1 or short:
+        return
+    for number in sorted({r.arg.number for f in reductions(kernel.sink) for r in f.src[1:]}):
+        if number in numbers(kernel.sink):
+            r = find(kernel.sink, number)
+            shared = shared_values(kernel.sink, r, find(kernel.sink, column))
+            work = toposort([value for value, _ in shared])
+            if sum(n.op.cost for n in work if n.op.elementwise and r in n.ranges) >= LONG_WORK:
+                kernel.attempt(Keep(max(numbers(kernel.sink)) + 1, number, column))
 
 
 def _steps(reduction: UOp) -> int:
