@@ -182,6 +182,24 @@ CASES: dict[str, Callable[[], Case]] = {
     "kept accumulator": lambda: single(
         lambda x, h: {"h_out": h * 0.5 + x}, {"h": "h_out:keep"}, x=X, h=X
     ),
+    "moments": lambda: single(  # one kernel may write all, each read by the others' values
+        lambda x, m, v, w: {
+            "m_out": m * 0.9 + x * 0.1,
+            "v_out": v * 0.99 + x * x * 0.01,
+            "w_out": w - (m * 0.9 + x * 0.1) / ((v * 0.99 + x * x * 0.01).sqrt() + 1.0),
+        },
+        {"m": "m_out", "v": "v_out", "w": "w_out"},
+        x=X,
+        m=X,
+        v=X,
+        w=X,
+    ),
+    "step by a product": lambda: single(  # the old value is also a factor of what it is changed by
+        lambda x, w: {"w_out": w - (w.transpose() @ w @ x.transpose()).transpose() * 0.01},
+        {"w": "w_out"},
+        x=X,
+        w=X,
+    ),
     "neighbors": lambda: single(  # each element depends on others of the old value
         lambda x, h: {"y": h.exp(), "h_out": h.flip(1) + x}, {"h": "h_out"}, x=X, h=X
     ),

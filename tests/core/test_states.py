@@ -75,7 +75,8 @@ def steps(program: Program, entry: int = 0) -> tuple[list[Launch], list[Copy]]:
 @pytest.mark.parametrize(
     ("name", "copies"),
     [
-        ("accumulator", 1),  # its kernel reads what it would overwrite
+        ("accumulator", 0),  # its kernel reads what it overwrites, element by element
+        ("neighbors", 1),  # it reads other elements than it overwrites
         ("read after new", 1),  # a later kernel reads it
         ("new read by outputs", 0),
         ("kept accumulator", 1),  # the caller gets it in a buffer of its own

@@ -25,6 +25,7 @@ from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.sizes import share_sizes
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
+from tinyedge.core.compiler.schedule.in_place import write_over
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
 from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
@@ -92,8 +93,21 @@ def form_kernels(state: Compilation) -> None:
         entry.schedule = schedule(outputs, entry.names, options, counts)
     share_numbers(state.launches, state.caps)
     _refuse(state)
+    if state.options.optimize:
+        _write_over(state)
     for sink in {launch.sink: None for launch in state.launches}:
         check_kernel(sink)
+
+
+def _write_over(state: Compilation) -> None:
+    """States' new values in place of the old ones, where their kernels allow it."""
+    for entry in state.entries:
+        found = list(entry.schedule.outputs.values())
+        first = len(found) - len(entry.updates)
+        for name, new in zip(entry.updates, found[first:], strict=True):
+            old = entry.schedule.inputs.get(name)
+            if old is not None and found.count(new) == 1:
+                write_over(entry.schedule.launches, old, new)
 
 
 def _refuse(state: Compilation) -> None:

@@ -95,9 +95,7 @@ def _in_place(entry: Signature, state: str, new: TensorBuffer) -> bool:
     old = entry.inputs.get(state)
     begun = False
     for launch in entry.launches:
-        if new in launch.written[1:]:
-            return False  # a launch says only of its first buffer which one it writes
-        begun = begun or launch.storages[0] is new
+        begun = begun or new in launch.written
         if begun and old in launch.storages:
             return False
     return True

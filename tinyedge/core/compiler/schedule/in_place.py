@@ -1,0 +1,85 @@
+"""A state's new value over its old one: a kernel that reads what it overwrites element by element.
+
+    new[i] = old[i] - f(i)   ->   state[i] = state[i] - f(i)
+
+Such a kernel gets the new value's argument in place of the old one's, so that no device sees two
+arguments that are one memory. No other element of the old value is read, and none by the kernel's
+later stores or by later launches: then `sharing` gives the new value the state's own buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tinyedge.core.compiler.schedule.launches import (
+    ScheduledStep,
+    all_launches,
+)
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.uop import UOp, toposort
+
+
+def write_over(steps: Sequence[ScheduledStep], old: TensorBuffer, new: TensorBuffer) -> None:
+    """Have the launch that writes a state's new value read the old one there, if it may; one of a
+    loop may not: the next iteration would read what it wrote.
+    """
+    launches = list(all_launches(steps))
+    writers = [launch for launch in launches if new in launch.written]
+    readers = [launch for launch in launches if old in launch.storages]
+    if len(writers) != 1 or writers != readers[-1:] or writers[0] not in steps:
+        return
+    if old.dtype is not new.dtype or old.layout != new.layout or old.layout.rows is not None:
+        return
+    (launch,) = writers
+    before, after = launch.storages.index(old), launch.storages.index(new)
+    if _reads_own_elements(launch.sink, before, after):
+        launch.sink = _without(launch.sink, before, after)
+        launch.storages = tuple(s for s in launch.storages if s is not old)
+
+
+def _reads_own_elements(sink: UOp, old: int, new: int) -> bool:
+    """Whether a kernel reads of argument `old` only what it stores at the same place of `new`, in
+    that store or one before, and outside of reductions: tiles of these may be shared.
+    """
+    slots = [store.src[0].arg.slot for store in sink.src]
+    if slots.count(new) != 1:
+        return False
+    position = slots.index(new)
+    place = sink.src[position].src[2]
+    for number, store in enumerate(sink.src):
+        nodes = toposort((store,))
+        found = [n for n in nodes if _is_param(n, old)]
+        loads = [n for n in nodes if n.op is ops.LOAD and _is_param(n.src[0], old)]
+        users = [n for n in nodes if any(source in found for source in n.src)]
+        inside = {
+            n
+            for r in nodes
+            if r.op in (ops.REDUCE_LOOP, ops.ATTEND_LOOP, ops.STAGE)
+            for n in toposort((r,))
+        }
+        if loads and (number > position or not inside.isdisjoint(loads)):
+            return False
+        if users != loads or any(n.arg or n.src[1] is not place for n in loads):
+            return False
+    return True
+
+
+def _is_param(node: UOp, slot: int) -> bool:
+    return node.op is ops.PARAM and node.arg.slot == slot
+
+
+def _without(sink: UOp, old: int, new: int) -> UOp:
+    """The kernel with argument `new` in place of `old`, of which the slot is taken away."""
+    param = next(store.src[0] for store in sink.src if store.src[0].arg.slot == new)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.PARAM or node.arg.slot < old:
+            return None
+        if node.arg.slot == old:
+            return param
+        return UOp(ops.PARAM, node.dtype, (), replace(node.arg, slot=node.arg.slot - 1))
+
+    return bottom_up((sink,), change)[sink]
