@@ -24,6 +24,7 @@ from tinyedge.core.compiler.optimize.moves import (
     Merge,
     Overlap,
     PadTo,
+    Partials,
     Peel,
     Reorder,
     Split,
@@ -80,6 +81,7 @@ def random_moves(sink: UOp, caps: Caps, generator: random.Random) -> tuple[UOp, 
                 Stage(max(numbers(sink)) + 1, generator.randint(1, 2), (number,)),
                 Block(number, factor, max(numbers(sink)) + 1),
                 SplitK(number, factor, max(numbers(sink)) + 1),
+                Partials(number, factor, max(numbers(sink)) + 1),
                 Merge(number, generator.choice(present).arg.number, max(numbers(sink)) + 1),
                 To(number, generator.choice(KINDS)),
                 To(number, generator.choice(KINDS)),
@@ -177,7 +179,16 @@ def attention(inputs: Inputs) -> dict[str, Tensor]:
     return {"y": (q @ k.transpose()).attend(v), "masked": masked.attend(longer)}
 
 
-KERNELS = (*(attention, matmul, convolution, rows, elementwise, reductions, quantized, several),)
+def held(inputs: Inputs) -> dict[str, Tensor]:
+    """A small layer within the next one."""
+    one, two = (Tensor.weight("", floats(*shape)) for shape in ((24, 12), (12, 20)))
+    return {"y": (inputs.new(floats(1, 24)) @ one).relu() @ two}
+
+
+KERNELS = (
+    *(held, attention, matmul, convolution, rows, elementwise),
+    *(reductions, quantized, several),
+)
 TRIES = {"cpu": 6, "webgpu": 3, "qcom": 2, "cuda": 3}
 
 
@@ -332,7 +343,7 @@ def test_records() -> None:
             Peel(2, 8, 5, overlap=True),
             Fill(2, 4),
         ),
-        *(Block(2, 8, 5), Overlap(1, 8, 5), SplitK(2, 4, 5)),
+        *(Block(2, 8, 5), Overlap(1, 8, 5), SplitK(2, 4, 5), Partials(3, 4, 7)),
         *(To(1, "local"), Stage(9, 1, (3, 2))),
     ):
         record = move.record()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, graph, reference, run
@@ -217,6 +217,7 @@ shapes = st.tuples(
 
 
 @given(shapes, st.sampled_from(PROFILES))
+@example((4, 5, 1, 1, 1, 1), "default")  # a stage of whole vectors
 @examples(60)
 def test_statements_mean_what_the_kernel_means(shape: Any, profile: str) -> None:
     """Under the chosen moves, regions of zeros and panels included."""

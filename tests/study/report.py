@@ -268,7 +268,7 @@ def _overhead(found: Result) -> Table:
         ["graph: each node of a chain, CPU", time(found["export"]["b"])],
         *([name, time(facts["median"])] for name, facts in found["steps"].items()),
         ["run: without launches", time(found["launch"]["a"])],
-        ["run: each launch, with its product of 16 by 16x16", time(found["launch"]["b"])],
+        ["run: each launch, with its product of 2x16 by 16x16", time(found["launch"]["b"])],
         ["run: a second thread woken and waited for, a launch", time(max(0.0, found["wake"]))],
     ]
     return "Where the time of a small run goes", ["step", "time"], rows

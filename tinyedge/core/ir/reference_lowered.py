@@ -129,8 +129,8 @@ class _Machine:
         places = [np.broadcast_to(index, self.threads.shape)[active] for index in indices]
         if param.op is ops.SHARED:
             memory, accesses = self.shared[param]
-            at = self._in_group(node, param, places[0], active)
-            self._refuse(node, accesses.store(self.threads[active], at))
+            at, threads = self._taken(node, source.dtype, places[0], active)
+            self._refuse(node, accesses.store(threads, at.reshape(-1)))
             memory[at] = value
             return
         flat = self.buffers[param.arg.slot]
@@ -214,8 +214,8 @@ class _Machine:
         result = np.zeros(self._shape(node.dtype), node.dtype.numpy)
         if param.op is ops.SHARED:
             memory, accesses = self.shared[param]
-            at = self._in_group(node, param, places[0], wanted)
-            self._refuse(node, accesses.load(self.threads[wanted], at))
+            at, threads = self._taken(node, node.dtype, places[0], wanted)
+            self._refuse(node, accesses.load(threads, at.reshape(-1)))
             result[wanted] = memory[at]
             return result
         at, inside = self._elements(param, node.dtype, places)
@@ -259,6 +259,17 @@ class _Machine:
         used = accesses.store if stores else accesses.load
         self._refuse(node, used(who, at.reshape(-1)))
         return memory, at
+
+    def _taken(self, node: UOp, dtype: DType, places: Array, active: Array) -> tuple[Array, Array]:
+        """The elements of a workgroup's buffer that threads take: one each, or the neighbors that
+        a wider value of a thread alone fills; and the thread of each.
+        """
+        lanes = dtype.lanes // node.src[0].dtype.lanes
+        at = self._in_group(node, node.src[0], places, active)
+        if lanes > 1:
+            self._in_group(node, node.src[0], places + lanes - 1, active)
+            at = at[:, None] + np.arange(lanes)
+        return at, np.repeat(self.threads[active], lanes)
 
     def _in_group(self, node: UOp, shared: UOp, places: Array, active: Array) -> Array:
         """Places in a workgroup's buffer as places among those of all workgroups."""

@@ -243,9 +243,10 @@ class _Linearizer:
     def _fill(self, first: UOp) -> None:
         """Memory of the workgroup, and all other that can be filled at the same place."""
         path = self._path(first)
+        self._need_for(first)  # which may fill other memory
         together = [f for f in self.fills if self._path(f) == path and self._can_fill(f)]
         group = list(dict.fromkeys((first, *together)))
-        for f in group:
+        for f in group[1:]:
             self._need_for(f)
         shared = any(f.arg for f in group)
         if shared and path:

@@ -8,7 +8,7 @@ alone has a loop for each range of a stage.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -71,7 +71,7 @@ class _Filling:
         memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count))
         self.filled += 1
         along = _contiguous(value, own)
-        width = self._width(value, along)
+        width = self._width(value, own, along)
         lane = make_range(width, self._next(), "vector")
         # the range of which vectors are a part is the last one to be dealt out
         order = [*(r for r in own if r is not along), along]
@@ -97,7 +97,7 @@ class _Filling:
             loops.update(dict.fromkeys(part.loops))
         return UOp(ops.FILLED, stage.dtype, (memory, *stores, *loops), self.threads > 1)
 
-    def _width(self, value: UOp, along: UOp) -> int:
+    def _width(self, value: UOp, own: list[UOp], along: UOp) -> int:
         """Lanes of the vectors that are stored."""
         width = self.caps.vector
         wide = (node for node in toposort((value,)) if along in node.ranges)
@@ -107,7 +107,13 @@ class _Filling:
         while width > count:
             width //= 2
         even = gcd(count, width)
-        return width if self._overlaps(even, width) else even
+        if self._overlaps(even, width):
+            return width
+        if _is_summed(value, own):  # work for every thread before vectors
+            total = prod(int(r.src[0].arg) for r in own)
+            while even > 1 and total < even * self.threads:
+                even //= 2
+        return even
 
     def _overlaps(self, even: int, width: int) -> bool:
         """Whether the last vector overlaps the one before, which makes at most half as many."""
@@ -139,8 +145,7 @@ class _Filling:
         outermost one and as many of the others as registers hold.
         """
         tile = dict.fromkeys(counts, 1)
-        reductions = (n for n in toposort((value,)) if n.op is ops.REDUCE_LOOP)
-        if any(not n.ranges.isdisjoint(counts) for n in reductions):
+        if _is_summed(value, counts):
             room = self.caps.max_vector_registers
             for r, count in counts.items():
                 held = prod(tile.values())
@@ -159,6 +164,12 @@ class _Filling:
             }
             parts.append(_Part(places, around))
         return parts
+
+
+def _is_summed(value: UOp, own: Iterable[UOp]) -> bool:
+    """Whether there is a reduction for each of a stage's elements."""
+    reductions = (n for n in toposort((value,)) if n.op is ops.REDUCE_LOOP)
+    return any(not n.ranges.isdisjoint(own) for n in reductions)
 
 
 def _contiguous(value: UOp, own: list[UOp]) -> UOp:

@@ -7,6 +7,7 @@ from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
+from tinyedge.core.compiler.optimize.held import share_stages, stages
 from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
 from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
@@ -109,6 +110,14 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
             lanes = kernel.extent(number)
         _distribute(kernel, WORKGROUP // lanes, tiles=True)
         return kernel.sink, kernel.moves
+    held = bool(stages(sink))
+    if held and caps.threads > 1:
+        if vector is not None:
+            _vectorize(kernel, vector)
+        threads = share_stages(kernel)
+        _unroll(kernel, 0, 1)
+        _distribute(kernel, threads)
+        return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector, caps)
     columns = _columns(kernel.sink) if found else []
@@ -143,7 +152,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     lanes = 1
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
-    _distribute(kernel, WORKGROUP // lanes, tiles=sums >= MANY_SUMS)
+    keep = kernel.left("loop") if held else []  # a stage is filled once
+    _distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
 
 
@@ -319,7 +329,7 @@ def _filter_columns(
     """
     if contiguous in contraction["columns"] and _is_whole(find(sink, contiguous), caps):
         return contiguous
-    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD]
+    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
     weights = [load for load in loads if load.src[0].arg.weight]
     columns = [r for r in ranges(sink) if r.arg.number in contraction["columns"]]
     for r in columns:

@@ -26,8 +26,9 @@ PARTIAL = (4, 2)  # vectors of partial results, of cheap steps and of others
 
 
 def reductions(sink: UOp) -> list[UOp]:
-    """The reductions of a kernel, inner ones first."""
-    return [n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP]
+    """The reductions of a kernel outside of its stages, inner ones first."""
+    nodes = toposort((sink,), stop=lambda n: n.op is ops.STAGE)
+    return [n for n in nodes if n.op is ops.REDUCE_LOOP]
 
 
 def prefers_lanes(kernel: MovedKernel, vector: int | None) -> bool:

@@ -36,6 +36,7 @@ from tinyedge.core.compiler.schedule.layout import (
     weight_layout,
 )
 from tinyedge.core.compiler.schedule.packing import unpack
+from tinyedge.core.compiler.schedule.within import compute_within
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
 from tinyedge.core.ir.dynamic_sizes import is_dynamic
@@ -83,6 +84,7 @@ class Draft:
     parts: tuple[Part, ...]
     nodes: tuple[str, ...]  # the model's names of what it computes
     read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
+    held: Draft | None = None  # a kernel that is computed within it, see `schedule/held`
     # as it is formed, see `ScheduledLaunch`
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
@@ -127,6 +129,19 @@ class Former:
         """Have a kernel in the place of the first of two that it is joined of."""
         self.drafts[self.drafts.index(one)] = draft
         self.drafts.remove(two)
+
+    def held(self, inner: Draft, outer: Draft) -> Draft:
+        """A kernel within which another one is computed, in the place of both."""
+        (part,) = inner.parts
+        assert part.undecided is not None
+        inner.parts = (replace(part, undecided=replace(part.undecided, keep_fp32=True)),)
+        self._reset(part.output)
+        self._form(inner, inner.read)
+        nodes = tuple(dict.fromkeys((*inner.nodes, *outer.nodes)))
+        draft = Draft(outer.parts, nodes, {}, inner)
+        draft.read = self._form(draft, outer.read)
+        self.drafts[self.drafts.index(outer)] = draft
+        return draft
 
     def refuse(self, refusals: Refusals) -> None:
         """Form those kernels anew that read or write tensors that are refused now."""
@@ -190,8 +205,10 @@ class Former:
                 bound_ranges(sink, self.counts), storages, self.counts
             )
             sink, storages = _without_unused(sink, storages)
-        draft.sink, draft.storages = sink, tuple(storages)
         draft.contraction = joint_roles(found, sink) if alike(found) else None
+        if (inner := draft.held) is not None:
+            sink, storages = compute_within((sink, storages), (inner.sink, inner.storages))
+        draft.sink, draft.storages = sink, tuple(storages)
         return indexer.read
 
     def _decide(self, part: Part, store: UOp, storages: Sequence[TensorBuffer]) -> None:

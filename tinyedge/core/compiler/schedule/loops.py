@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.schedule.forming import Draft
@@ -31,6 +31,24 @@ class DraftLoop:
 
 
 Step = DraftLaunch | DraftLoop
+
+
+def drafts_of(step: Step) -> Iterator[Draft]:
+    """What a step launches, once for each launch."""
+    if isinstance(step, DraftLaunch):
+        yield step.draft
+    else:
+        for inner in step.steps:
+            yield from drafts_of(inner)
+
+
+def written_by(step: Step) -> Iterator[TensorBuffer]:
+    """The buffers that a step writes."""
+    if isinstance(step, DraftLaunch):
+        yield from (step.homes.get(output, output) for output in step.draft.outputs)
+    else:
+        for inner in step.steps:
+            yield from written_by(inner)
 
 
 def iterations(

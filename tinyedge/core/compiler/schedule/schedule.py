@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.schedule.forming import Former
 from tinyedge.core.compiler.schedule.fuse import is_source
+from tinyedge.core.compiler.schedule.held import hold_small_results
 from tinyedge.core.compiler.schedule.kernels import KernelWriter
 from tinyedge.core.compiler.schedule.launches import (
     Refusals,
@@ -58,7 +59,7 @@ def schedule(
     steps = body.run()
     body.former.settle()
     if options.joined:
-        steps = join_siblings(steps, body.former)
+        steps = hold_small_results(join_siblings(steps, body.former), body.former)
     return Schedule(launches(steps), body.placer.inputs, body.outputs, steps, body.former)
 
 

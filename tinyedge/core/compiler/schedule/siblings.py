@@ -14,12 +14,18 @@ a thread does both, so on a device that one of them does not keep busy, the othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.forming import Draft, Former
-from tinyedge.core.compiler.schedule.loops import DraftLaunch, DraftLoop, Step
+from tinyedge.core.compiler.schedule.loops import (
+    DraftLaunch,
+    DraftLoop,
+    Step,
+    drafts_of,
+    written_by,
+)
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.shapes import maximum, product
@@ -62,18 +68,10 @@ class _Kernel:
 
 def join_siblings(steps: Sequence[Step], former: Former) -> list[Step]:
     """The steps, those that are worth it joined to one before."""
-    launched = Counter(draft for step in steps for draft in _drafts(step))
+    launched = Counter(draft for step in steps for draft in drafts_of(step))
     written = Counter(output for draft in former.drafts for output in draft.outputs)
     alone = {d for d, count in launched.items() if count == 1 and _is_plain(d, written)}
     return _joined(steps, alone, former)
-
-
-def _drafts(step: Step) -> Iterator[Draft]:
-    if isinstance(step, DraftLaunch):
-        yield step.draft
-    else:
-        for inner in step.steps:
-            yield from _drafts(inner)
 
 
 def _is_plain(draft: Draft, written: Counter[TensorBuffer]) -> bool:
@@ -118,21 +116,13 @@ def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Dr
     """One kernel for both, if that is worth it. between: the steps from the first to the second."""
     if not _fit(a, b, former.options.caps):
         return None
-    if any(output in b.read for step in between for output in _written(step)):
+    if any(output in b.read for step in between for output in written_by(step)):
         return None
     draft = former.joined(a.draft, b.draft)
     if not _shares(draft, a, b):
         return None
     former.take(draft, a.draft, b.draft)
     return draft
-
-
-def _written(step: Step) -> Iterator[TensorBuffer]:
-    if isinstance(step, DraftLaunch):
-        yield from (step.homes.get(output, output) for output in step.draft.outputs)
-    else:
-        for inner in step.steps:
-            yield from _written(inner)
 
 
 def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:

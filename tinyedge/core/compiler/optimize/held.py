@@ -1,0 +1,65 @@
+"""Default moves of kernels that compute a small result of another kernel first, in a stage."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinyedge.core.compiler.optimize.blocks import Partials
+from tinyedge.core.compiler.optimize.move import numbers
+from tinyedge.core.compiler.optimize.moved import MovedKernel
+from tinyedge.core.compiler.optimize.moves import To
+from tinyedge.core.compiler.schedule.held import GROUP
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import divisor
+from tinyedge.core.ir.spec import stage_length
+from tinyedge.core.ir.uop import UOp, toposort
+
+UNROLL = 8  # steps of a thread whose loads are on the way at once
+
+
+def stages(sink: UOp) -> list[UOp]:
+    """A kernel's stages, inner ones first."""
+    return [n for n in toposort((sink,)) if n.op is ops.STAGE]
+
+
+def share_stages(kernel: MovedKernel) -> int:
+    """Deal out the sums of a kernel's stages to the threads of a workgroup; gives how many it
+    should have.
+    """
+    outputs = prod(kernel.extent(number) for number in kernel.left("loop"))
+    threads = min(outputs, GROUP, kernel.caps.threads)
+    for stage in stages(kernel.sink):
+        (reduction,) = (n for n in toposort((stage,)) if n.op is ops.REDUCE_LOOP)
+        number = max((r.arg.number for r in reduction.src[1:]), key=kernel.extent)
+        vectors = -(-stage_length(stage) // kernel.caps.vector)
+        parts = _parts(kernel.extent(number), vectors, threads)
+        if parts > 1:
+            outer = max(numbers(kernel.sink)) + 1
+            kernel.do(Partials(number, parts, outer))
+            number = outer + 1
+        _unroll(kernel, number)
+    return threads
+
+
+def _parts(steps: int, vectors: int, threads: int) -> int:
+    """In how many parts to take sums of so many steps, vectors of them, for the fewest steps a
+    thread.
+    """
+
+    def taken(parts: int) -> int:
+        second = -(-vectors // threads) * parts if parts > 1 else 0
+        return -(-vectors * parts // threads) * (steps // parts) + second
+
+    choices = [n for n in range(1, steps) if steps % n == 0]
+    return min(choices or [1], key=taken)
+
+
+def _unroll(kernel: MovedKernel, number: int) -> None:
+    """Some steps of a range as copies; all where they are few."""
+    if kernel.extent(number) <= UNROLL:
+        kernel.attempt(To(number, "unroll"))
+        return
+    step = max(n for n in range(1, UNROLL + 1) if divisor(kernel.size(number)) % n == 0)
+    if step > 1:
+        _, inner = kernel.split(number, step)
+        kernel.to(inner, "unroll")

@@ -1,0 +1,161 @@
+"""A small result of which the next kernel needs all is computed within it, by each workgroup anew.
+
+    t[h] = f(sum(k: x[k] * v[h, k]))            y[m] = g(sum(h: t[h] * w[m, h]))  with, in a stage,
+    y[m] = g(sum(h: t[h] * w[m, h]))      ->        t[h] = f(sum(k: x[k] * v[h, k])) for all h
+
+A launch and a buffer are saved: of the two layers of a squeeze-and-excite block, of the last layers
+of a classifier. Each workgroup does the work of the first kernel, so that must be little: on a
+software adapter of WebGPU 672 -> 28 -> 672 takes 0.82 of the time of two launches (by one
+workgroup), 1152 -> 48 -> 1152 would take 1.44 of it (by two). Devices without workgroup memory keep
+both launches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.forming import Draft, Former
+from tinyedge.core.compiler.schedule.loops import (
+    DraftLaunch,
+    DraftLoop,
+    Step,
+    drafts_of,
+    written_by,
+)
+from tinyedge.core.compiler.schedule.within import places_in_order
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, as_size, toposort
+
+GROUP = 256  # threads of a workgroup that computes a result anew
+STEPS = 128  # of reductions, in vectors, that a thread does for it: they take about a launch's time
+# steps in all workgroups, of single elements: beyond, a launch costs less than what is repeated
+REPEATED = 2**16
+# steps of both kernels on a processor, which has no workgroups: too few for a second thread
+ALONE = 2**17
+LONG = 128  # steps of a reduction that threads would share, which then are taken by one
+
+
+def hold_small_results(steps: Sequence[Step], former: Former) -> list[Step]:
+    """The steps without those that are computed within the only one that reads them."""
+    return _Holding(steps, former).held(steps)
+
+
+class _Holding:
+    """All steps of an entry: how often each kernel is launched, each buffer written and read."""
+
+    def __init__(self, steps: Sequence[Step], former: Former) -> None:
+        self.former = former
+        self.launched = Counter(draft for step in steps for draft in drafts_of(step))
+        drafts = list(self.launched)
+        self.written = Counter(output for draft in drafts for output in draft.outputs)
+        self.read = Counter(s for d in drafts for s in set(d.storages[len(d.outputs) :]))
+
+    def held(self, steps: Sequence[Step]) -> list[Step]:
+        left: list[Step | None] = [
+            DraftLoop(s.condition, s.bound, self.held(s.steps)) if isinstance(s, DraftLoop) else s
+            for s in steps
+        ]
+        small: dict[TensorBuffer, int] = {}  # where what may be held is written
+        for number, step in enumerate(left):
+            if not isinstance(step, DraftLaunch) or step.homes or self.launched[step.draft] > 1:
+                continue
+            outer = step.draft
+            for storage in (s for s in outer.storages if s in small and self._is_private(s)):
+                before = small[storage]
+                inner = left[before]
+                between = [each for each in left[before:number] if each is not None]
+                if isinstance(inner, DraftLaunch) and self._fits(inner.draft, outer, between):
+                    left[before] = None
+                    outer = self.former.held(inner.draft, outer)
+                    left[number] = DraftLaunch(outer)
+                    break
+            if _is_small(outer, self.former.options.caps):
+                small[outer.outputs[0]] = number
+        return [step for step in left if step is not None]
+
+    def _is_private(self, storage: TensorBuffer) -> bool:
+        return self.read[storage] == self.written[storage] == 1
+
+    def _fits(self, inner: Draft, outer: Draft, between: Sequence[Step]) -> bool:
+        """Whether what a kernel reads is still there in the place of another, which can hold it."""
+        changed = {output for step in between for output in written_by(step)}
+        unchanged = changed.isdisjoint(inner.storages[1:])
+        return unchanged and _fits(inner, outer, self.former.options.caps)
+
+
+def _is_small(draft: Draft, caps: Caps) -> bool:
+    """Whether a kernel's result may be computed anew where it is used, as far as is known of the
+    kernel alone: one reduction for each of few elements that lie in order, in memory that no other
+    kernel knows.
+    """
+    output = draft.outputs[0]
+    if len(draft.parts) > 1 or draft.held is not None or draft.parts[0].undecided is None:
+        return False
+    sizes = draft.parts[0].shape
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        return False
+    nodes = toposort((draft.sink,))
+    kinds = {n.arg.kind for n in nodes if n.op is ops.RANGE}
+    return (
+        _is_scratch(output)
+        and 2 * maximum(product(sizes)) * output.dtype.itemsize <= caps.room
+        and kinds <= {"loop", "reduce"}
+        and len(_reductions(nodes)) == 1
+        and not any(n.op is ops.SYMBOL for n in nodes)
+        and bool(places_in_order(draft.sink))
+    )
+
+
+def _is_scratch(output: TensorBuffer) -> bool:
+    """Whether a buffer of float32 is known to kernels alone, and no image."""
+    node = output.node
+    alone = output.role == "scratch" and not output.layout.rows
+    return alone and node is not None and node.dtype is dt.float32
+
+
+def _reductions(nodes: Sequence[UOp]) -> list[UOp]:
+    return [n for n in nodes if n.op in (ops.REDUCE_LOOP, ops.ATTEND_LOOP)]
+
+
+def _fits(inner: Draft, outer: Draft, caps: Caps) -> bool:
+    """Whether each output of a kernel needs all of another's result, and computing that anew for
+    each workgroup is worth a launch.
+    """
+    nodes = toposort((outer.sink,))
+    slot = outer.storages.index(inner.outputs[0])
+    loads = [n for n in nodes if n.op is ops.LOAD and n.src[0].arg.slot == slot]
+    found = _reductions(nodes)
+    if len(found) != 1 or len(outer.parts) > 1 or outer.held is not None:
+        return False
+    if any(load.arg or not load.ranges <= set(found[0].src[1:]) for load in loads):
+        return False
+    roles = outer.contraction
+    bound = len({*inner.storages, *outer.storages}) - 1
+    if roles is None or (roles["rows"] and roles["columns"]) or bound > caps.bindings:
+        return False
+    return _pays(inner, outer, caps)
+
+
+def _pays(inner: Draft, outer: Draft, caps: Caps) -> bool:
+    results, outputs = (maximum(product(d.parts[0].shape)) for d in (inner, outer))
+    repeated, own = results * _steps(inner), outputs * _steps(outer)
+    if caps.threads == 1:  # which reduces what is no product along lanes, but not in a stage
+        return inner.contraction is not None and repeated + own <= ALONE
+    lanes = caps.vector
+    threads = min(max(1, outputs // lanes), GROUP, caps.threads)
+    groups = -(-outputs // (threads * lanes))
+    return (
+        _steps(outer) < LONG
+        and repeated <= STEPS * threads * lanes
+        and repeated * groups <= REPEATED
+    )
+
+
+def _steps(draft: Draft) -> int:
+    (reduction,) = _reductions(toposort((draft.sink,)))
+    return maximum(product([as_size(r.src[0]) for r in reduction.src[1:]]))
