@@ -83,6 +83,8 @@ def application(
     headers = dict(HEADERS)
     if any(root.glob("kernels*.wasm")):
         headers["Content-Security-Policy"] = WASM_POLICY
+        # Its page is isolated then, and has threads.
+        headers["Cross-Origin-Embedder-Policy"] = "require-corp"
     app = Flask("tinyedge.serve", static_folder=None)
 
     @app.before_request

@@ -26,6 +26,7 @@ const FILES = {
   loading: [["network", "memory", "pipelines", "start", "loading"], "again, start"],
   recover: [["recover"], "keepStates, reopen"],
   wasm: [["wasm"], "open"],
+  threads: [["threads"], "start"],
   diagnostics: [["diagnostics"], "example, verify, profile"],
 };
 

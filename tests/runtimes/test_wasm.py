@@ -154,6 +154,75 @@ def test_only_one_program_is_fetched(page: Any, bundle: Path) -> None:
     assert set(fetched["wasm"]) <= own
 
 
+# Large enough for threads, and so small that a group is little.
+WIDE = RNG.normal(size=(96, 160)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tinyedge.export_function(
+        lambda x: {"y": (x @ x.permute((1, 0))).exp().sum(0), "z": x.exp() * 3},
+        {"x": WIDE},
+        fallback="wasm",
+        out=tmp_path_factory.mktemp("wide") / "model.tinyedge",
+    )
+
+
+RUNS = """
+  const model = await load("/", {backend: "wasm"}), inputs = await model.example();
+  const {passed} = await model.verify();
+  const seen = [];
+  for (let i = 0; i < 50; i++) {
+    const {y, z} = await model.run(inputs);
+    seen.push([...y.data, ...z.data].join());
+  }
+  const {y} = await model.run(inputs);
+  const shared = y.data.buffer instanceof globalThis.SharedArrayBuffer;
+  const {threads} = model;
+  model.dispose();
+  return {threads, passed, shared, results: [...new Set(seen)]};
+"""
+
+
+def test_threads_give_what_one_gives(browser: Browser, wide: Path) -> None:
+    """Where a page is isolated; the second has another number of cores, the third no workers."""
+    found = []
+    for before in (
+        "",
+        "Object.defineProperty(navigator, 'hardwareConcurrency', {value: 5});",
+        "globalThis.Worker = class { constructor() { throw new Error('none'); } };",
+        "Object.defineProperty(globalThis, 'crossOriginIsolated', {value: false});",
+    ):
+        with browser.page(wide) as page:
+            assert page.evaluate("crossOriginIsolated")
+            found.append(evaluate(page, before + RUNS))
+    cores = min(8, os.cpu_count() or 1)
+    assert [seen["threads"] for seen in found] == [cores, 5, 1, 1]
+    assert all(seen["passed"] and not seen["shared"] for seen in found)
+    assert len({result for seen in found for result in seen["results"]}) == 1
+
+
+def test_a_worker_of_the_page_has_threads(browser: Browser, wide: Path) -> None:
+    worker = (
+        'addEventListener("message", async () => postMessage(await (async () => {'
+        + SETUP
+        + RUNS.replace('load("/"', "load(location.origin")
+        + "})()));"
+    )
+    pages = {"worker.js": ("text/javascript", worker)}
+    with browser.page(wide, pages=pages) as page:
+        seen = page.evaluate(
+            """() => new Promise((resolve, reject) => {
+              const worker = new Worker("/worker.js", {type: "module"});
+              worker.onerror = ({message}) => reject(new Error(message));
+              worker.onmessage = ({data}) => resolve(data);
+              worker.postMessage(0);
+            })"""
+        )
+    assert (seen["threads"], seen["passed"]) == (min(8, os.cpu_count() or 1), True)
+    assert len(seen["results"]) == 1
+
+
 def test_states_and_kept_outputs(page: Any) -> None:
     seen = evaluate(
         page,

@@ -165,6 +165,8 @@ export interface Model extends EventTarget {
   readonly device: GPUDevice;
   /** Where it runs. */
   readonly backend: "webgpu" | "wasm";
+  /** How many compute a run on the processor; undefined where a GPU does. */
+  readonly threads: number | undefined;
   readonly manifest: Record<string, any>;
   readonly stats: Readonly<{
     bytesFetched: number;

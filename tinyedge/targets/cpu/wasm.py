@@ -25,6 +25,8 @@ MEMORY_BYTES = 2**20
 LINK = (
     *("-Wl", "--no-entry", "--import-memory", "--strip-all", "-z", f"stack-size={STACK_BYTES}"),
     f"--initial-memory={MEMORY_BYTES}",
+    # A most that the page may say is shared by threads, of which each sets its own stack.
+    *(f"--max-memory={2**32 - 2**16}", "--export=__stack_pointer"),
 )
 # The modules that a bundle holds, and what each of them is compiled with beside.
 MODULES = {"kernels-00001.wasm": (), "kernels-00002.wasm": ("-mrelaxed-simd",)}

@@ -192,6 +192,11 @@ export class Model extends EventTarget {
     return this.#core.device;
   }
 
+  /** How many compute a run on the processor. */
+  get threads() {
+    return this.#core.device.threads;
+  }
+
   /** Why the device was lost, until there is another one. */
   get lost() {
     return this.#core.loss.cause;

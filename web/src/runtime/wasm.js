@@ -4,6 +4,13 @@
 /** Buffers lie behind this: before it the module has its stack and what its text declares. */
 const FIRST = 2 ** 20;
 const PAGE = 2 ** 16;
+const MEMORY = {initial: FIRST / PAGE, maximum: 65535};
+
+/** Launches of less arithmetic are not worth waking other threads for. */
+const WORTH = 2 ** 20;
+
+/** How a module asks for its memory; a larger last number asks for one that is shared. */
+const IMPORT = "\x03env\x06memory\x02\x01";
 
 /** A module that only engines with relaxed SIMD take: one function, which multiplies and adds. */
 const RELAXED = new Uint8Array([
@@ -28,7 +35,7 @@ class Range {
   async mapAsync() {}
 
   getMappedRange(offset = 0, size = this.size) {
-    return this.#device.memory.buffer.slice(this.at + offset, this.at + offset + size);
+    return new Uint8Array(this.#device.memory.buffer, this.at + offset, size).slice().buffer;
   }
 
   unmap() {}
@@ -52,8 +59,8 @@ class Encoder {
       setBindGroup: (_, bound) => void (group = bound),
       dispatchWorkgroups: (count) => {
         const {table, last} = group,
-          {call, symbols} = kernel;
-        this.#commands.push(() => call(table, symbols ? last : 0, 0, count));
+          {launch, symbols} = kernel;
+        this.#commands.push(() => launch(table, symbols ? last : 0, count));
       },
       end() {},
     };
@@ -84,7 +91,9 @@ class Device {
   features = new Set();
   limits = new Proxy({}, {get: () => Infinity});
   lost = new Promise(() => {});
-  memory = new WebAssembly.Memory({initial: FIRST / PAGE, maximum: 65536});
+  /** Where a page is isolated, threads can share it. @type {WebAssembly.Memory} */
+  memory;
+  #pool;
   #end = FIRST;
   #scopes = [];
   #module;
@@ -93,6 +102,12 @@ class Device {
   constructor(module) {
     const others = module ? "" : WebAssembly.validate(RELAXED) ? "00001" : "00002";
     this.#module = module;
+    try {
+      const shared = !module && !!globalThis.crossOriginIsolated;
+      this.memory = new WebAssembly.Memory({...MEMORY, shared});
+    } catch {
+      this.memory = new WebAssembly.Memory(MEMORY);
+    }
     /** Files of the bundle that this device does without. */
     this.skips = new RegExp(`^golden|\\.c$|${others}\\.wasm$`);
   }
@@ -154,20 +169,43 @@ class Device {
   }
 
   /** The kernels of a manifest, by the module among its files. */
-  async kernels({files, kernels}, sources, fail) {
+  async kernels({files, kernels, steps}, sources, fail) {
     const env = {memory: this.memory},
       code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
     const policy = "a policy needs 'wasm-unsafe-eval', a worker at the edge the option module",
       refused = ({message}) => fail("device.wasm", "WebAssembly", message, policy),
-      module = this.#module ?? (await WebAssembly.compile(code).catch(refused)),
+      shared = globalThis.SharedArrayBuffer && this.memory.buffer instanceof SharedArrayBuffer;
+    if (shared)
+      code[new TextDecoder("latin1").decode(code).indexOf(IMPORT) + IMPORT.length - 1] = 3;
+    const module = this.#module ?? (await WebAssembly.compile(code).catch(refused)),
       {exports} = await WebAssembly.instantiate(module, {env}).catch(refused);
-    return kernels.map(({entry, symbols}) => ({
-      call: exports[entry] ?? refused({message: `the module has no ${entry}`}),
-      symbols,
-    }));
+    const create = (size) => this.createBuffer({size}).at,
+      entries = kernels.map(({entry}) => entry);
+    if (shared)
+      // Without threads where they cannot be had.
+      this.#pool = await import("./threads.js")
+        .then(({start}) => start(module, this.memory, entries, create))
+        .catch(() => {});
+    return kernels.map(({entry, symbols}, i) => {
+      const call = exports[entry] ?? refused({message: `the module has no ${entry}`}),
+        flops = Math.max(...steps.map((step) => (step.kernel === i ? step.flops : 0)));
+      return {
+        symbols,
+        launch: (table, last, count) =>
+          this.#pool && flops >= WORTH && count > 1 && count < 2 ** 30
+            ? this.#pool.launch(i, call, table, last, count)
+            : call(table, last, 0, count),
+      };
+    });
+  }
+
+  /** How many compute. */
+  get threads() {
+    return this.#pool?.threads ?? 1;
   }
 
   destroy() {
+    this.#pool?.end();
     this.memory = new WebAssembly.Memory({initial: 0});
   }
 }
