@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import textwrap
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinyedge
 from tests.runtimes.site import HURRY, Site, evaluate
 from tests.targets import programs
 from tinyedge.export.package.package import write_bundle
@@ -252,12 +254,13 @@ def test_the_page_asks_for_its_first_files(page: Any, site: Site) -> None:
     assert not [text for text in warned if "preload" in text]
 
 
-def test_the_offline_recipe(page: Any, site: Site) -> None:
-    """The service worker of docs/page.md: once it is there, nothing asks the server."""
+def offline(page: Any, site: Site, script: str) -> Any:
+    """What a script gives once the service worker of docs/page.md is there, and the network is not;
+    nothing asks the server.
+    """
     text = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
-    script = text[text.index("    // offline.js\n") :].partition("\n\nThe browser may")[0]
-    (site.folder / "offline.js").write_text(textwrap.dedent(script))
-    shutil.copytree(site.folder / "addition", site.folder / "model.tinyedge")
+    recipe = text[text.index("    // offline.js\n") :].partition("\n\nThe browser may")[0]
+    (site.folder / "offline.js").write_text(textwrap.dedent(recipe))
     page.evaluate(
         """async () => {
           const {serviceWorker} = navigator;
@@ -269,16 +272,48 @@ def test_the_offline_recipe(page: Any, site: Site) -> None:
     site.asked.clear()
     page.context.set_offline(True)
     page.reload()
-    got = page.evaluate(
-        """async () => {
-          const {load} = await import("/model.tinyedge/tinyedge.js");
-          const ones = new Float32Array(256).fill(1);
-          const model = await load("model.tinyedge/");
-          return (await model.run({a: ones, "b:0": ones})).c.data[1];
-        }"""
-    )
-    assert got == 3
+    got = page.evaluate(script)
     assert set(site.asked) <= {"offline.js"}, "which browsers look for again"
+    return got
+
+
+def test_the_offline_recipe(page: Any, site: Site) -> None:
+    shutil.copytree(site.folder / "addition", site.folder / "model.tinyedge")
+    script = """async () => {
+      const {load} = await import("/model.tinyedge/tinyedge.js");
+      const ones = new Float32Array(256).fill(1);
+      const model = await load("model.tinyedge/");
+      return (await model.run({a: ones, "b:0": ones})).c.data[1];
+    }"""
+    assert offline(page, site, script) == 3
+
+
+def test_the_offline_recipe_keeps_both_programs(page: Any, site: Site) -> None:
+    """And the threads of the one for WebAssembly, as the page is isolated."""
+    tinyedge.export_function(
+        lambda x: x * 3,
+        {"x": np.ones(4, np.float32)},
+        fallback="wasm",
+        out=site.folder / "model.tinyedge",
+    )
+    site.more["Cross-Origin-Opener-Policy"] = "same-origin"
+    site.more["Cross-Origin-Embedder-Policy"] = "require-corp"
+    page.reload()
+    script = """async () => {
+      const {load} = await import("/model.tinyedge/tinyedge.js");
+      const seen = [];
+      for (const backend of ["wasm", "webgpu"]) {
+        const model = await load("model.tinyedge/", {backend});
+        const {output} = await model.run({x: [1, 2, 3, 4]});
+        seen.push([model.backend, model.threads > 1, [...output.data]]);
+      }
+      return seen;
+    }"""
+    several = (os.cpu_count() or 1) > 1
+    assert offline(page, site, script) == [
+        ["wasm", several, [3, 6, 9, 12]],
+        ["webgpu", False, [3, 6, 9, 12]],
+    ]
 
 
 # ---- options
