@@ -19,6 +19,7 @@ from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coor
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.lower.shuffles import permute_loads
+from tinyedge.core.compiler.merged import with_merged_sums
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import IllegalMove
@@ -48,6 +49,10 @@ def fold(state: Compilation) -> None:
     for entry in state.entries:
         entry.follow(done)
     options = state.options
+    if options.optimize and not options.fp64_reference:
+        done = with_merged_sums(state.roots)
+        for entry in state.entries if done else ():
+            entry.follow(done)
     plain = not (options.optimize and options.winograd) or options.fp64_reference
     if not plain and options.precision == "fp32":
         done, state.winograd = with_winograd(state.roots, options.winograd)

@@ -263,17 +263,13 @@ def divided(a: UOp, n: UOp) -> tuple[Terms, Terms]:
         quotient: Terms = {}
         remainder: Terms = {}
         for monomial, coefficient in terms(a).items():
-            if monomial:
-                if coefficient % n.arg == 0:
-                    quotient[monomial] = coefficient // n.arg
-                else:
-                    remainder[monomial] = coefficient
-            else:
-                whole, part = divmod(coefficient, n.arg)
-                if whole:
-                    quotient[()] = whole
-                if part:
-                    remainder[()] = part
+            whole, part = divmod(coefficient, n.arg)
+            if monomial and part and coefficient < n.arg:  # a negative one stays as it is
+                whole, part = 0, coefficient
+            if whole:
+                quotient[monomial] = whole
+            if part:
+                remainder[monomial] = part
         return quotient, remainder
     return _divide_symbolic(terms(a), terms(n))
 
