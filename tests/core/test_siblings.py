@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.agreement import Inputs, compiled, find_target
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, run
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
 Outputs = dict[str, Tensor]
@@ -100,13 +101,22 @@ def test_long_products_of_few_outputs_stay_beside_each_other() -> None:
     assert len(_compiled(build, "cpu").launches) == 1
 
 
-def test_what_reads_the_first_is_not_joined(target: str) -> None:
+@pytest.mark.parametrize("same", [True, False], ids=["same place", "other places"])
+def test_what_reads_the_first_is_joined_at_its_place(
+    same: bool, target: str, device: Device
+) -> None:
+    """It has the first one's elements at hand, which it is stored before; others it has not."""
+
     def build(inputs: Inputs) -> Outputs:
         x = inputs.new(_floats(4, 6))
         first = x.exp().in_memory()
-        return {"first": first, "second": first + x}
+        return {"first": first, "second": (first if same else first.flip(1)) + x}
 
-    assert [len(launch.written) for launch in _compiled(build, target).launches] == [1, 1]
+    written = [len(launch.written) for launch in _compiled(build, target).launches]
+    assert written == ([2] if same else [1, 1])
+    inputs = Inputs()
+    outputs = build(inputs)
+    assert_agreement(run(outputs, inputs, target, device), reference(outputs, inputs))
 
 
 def test_what_reads_more_is_not_joined(target: str) -> None:

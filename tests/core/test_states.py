@@ -76,6 +76,7 @@ def steps(program: Program, entry: int = 0) -> tuple[list[Launch], list[Copy]]:
     ("name", "copies"),
     [
         ("accumulator", 0),  # its kernel reads what it overwrites, element by element
+        ("moments", 0),
         ("neighbors", 1),  # it reads other elements than it overwrites
         ("read after new", 1),  # a later kernel reads it
         ("new read by outputs", 0),
@@ -88,8 +89,20 @@ def test_in_place_where_nothing_is_lost(name: str, copies: int) -> None:
     program = compiled(CASES[name](), "cpu")
     launches, copied = steps(program)
     assert len(copied) == copies
-    written = {launch.buffers[0] for launch in launches} | {copy.destination for copy in copied}
+    written = {copy.destination for copy in copied}
+    for launch in launches:
+        written |= {launch.buffers[slot] for slot in program.kernels[launch.kernel].written}
     assert {state.buffer for state in program.states} <= written
+
+
+def test_a_parameter_and_its_moments_are_one_launch() -> None:
+    """The parameter's new value is made of the moments' new ones, and stored before they are."""
+    program = compiled(CASES["moments"](), "cpu")
+    launches, copied = steps(program)
+    (launch,) = launches
+    kept = {state.name: state.buffer for state in program.states}
+    assert not copied and launch.buffers[0] == kept["w"]
+    assert set(launch.buffers[:3]) == set(kept.values()) and len(launch.buffers) == 4
 
 
 def test_entries_share_memory_weights_and_kernels() -> None:

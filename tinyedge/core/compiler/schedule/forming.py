@@ -120,9 +120,16 @@ class Former:
         draft.read = self._form(draft, placed)
 
     def joined(self, one: Draft, two: Draft) -> Draft:
-        """A kernel that does what two do, over the same ranges."""
-        draft = Draft((*one.parts, *two.parts), tuple(dict.fromkeys((*one.nodes, *two.nodes))))
-        draft.read = self._form(draft, {**one.read, **two.read})
+        """A kernel that does what two do, over the same ranges. What the second read of the first
+        one is at hand; it is stored after what is made of it, as it may overwrite what it was
+        made of.
+        """
+        read = {**one.read, **two.read}
+        made = {node for node, place in read.items() if place.storage in one.outputs}
+        parts = (*two.parts, *one.parts) if made else (*one.parts, *two.parts)
+        draft = Draft(parts, tuple(dict.fromkeys((*one.nodes, *two.nodes))))
+        left = {node: place for node, place in read.items() if node not in made}
+        draft.read = self._form(draft, left)
         return draft
 
     def take(self, draft: Draft, one: Draft, two: Draft) -> None:

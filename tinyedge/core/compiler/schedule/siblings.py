@@ -6,6 +6,9 @@
 What both read is loaded once, and a launch is saved. The second kernel moves to the place of the
 first, so all that it reads must be there already: it reads no tensor that the first does not.
 
+Updates that are elementwise are joined, too, to one whose new value they read, which they have at
+hand then; of Adam's, the parameter's to those of its moments. They may read further states.
+
 Joined are kernels without reductions; those with one reduction each over the same ranges, which
 become one loop; and products with the same rows and columns, each with a loop of its own. Of these
 a thread does both, so on a device that one of them does not keep busy, the other must be short.
@@ -95,7 +98,8 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
         for storage in kernel.read:
             readers.setdefault(storage, []).append(number)
     for number, kernel in found.items():
-        later = sorted({n for storage in kernel.read for n in readers[storage]})
+        near = {*kernel.read, *kernel.draft.outputs}
+        later = sorted({n for storage in near for n in readers.get(storage, ())})
         for other in (n for n in later if number < n < number + FAR):
             if left[number] is None or left[other] is None:
                 continue
@@ -116,7 +120,7 @@ def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Dr
     """One kernel for both, if that is worth it. between: the steps from the first to the second."""
     if not _fit(a, b, former.options.caps):
         return None
-    if any(output in b.read for step in between for output in written_by(step)):
+    if any(output in b.read for step in between[1:] for output in written_by(step)):
         return None
     draft = former.joined(a.draft, b.draft)
     if not _shares(draft, a, b):
@@ -135,7 +139,7 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     return (
         one.shape == two.shape
         and bool(b.read)
-        and b.read <= a.read
+        and (b.read <= a.read or _updates(a, b))
         and len(lie) == 1
         and len(a.draft.parts) < MOST_OUTPUTS
         and len(bound) < caps.bindings
@@ -145,6 +149,20 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
         and a.products == b.products
         and (not a.products or _busy(a, b, caps))
     )
+
+
+def _updates(a: _Kernel, b: _Kernel) -> bool:
+    """Whether both only write what is an output, elementwise, and the second reads something that
+    the first one reads or has made, that at the same place.
+    """
+    made = frozenset(a.draft.outputs)
+    if a.reductions or b.reductions or not b.read & (a.read | made):
+        return False
+    if any(s.role != "output" for s in (*a.draft.outputs, *b.draft.outputs)):
+        return False
+    place = b.draft.sink.src[0].src[2]
+    loads = (n for n in b.nodes if n.op is ops.LOAD)
+    return all(n.src[1] is place for n in loads if b.draft.storages[n.src[0].arg.slot] in made)
 
 
 def _busy(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
