@@ -155,11 +155,12 @@ def _source_axis(node: UOp, axis: int) -> int | None:
         outer = product(node.shape[:axis])
         alike = (a for a, n in enumerate(before) if n == node.shape[axis] and n != 1)
         return next((a for a in alike if product(before[:a]) == outer), None)
-    changed = {
-        ops.FLIP: lambda: axis in arg,
-        ops.PAD: lambda: (arg[axis].before, arg[axis].after) != (0, 0),
-        ops.SHRINK: lambda: (arg[axis].start, arg[axis].end) != (0, before[axis]),
-        ops.WINDOW: lambda: axis in (arg.axis, len(before)),
-        ops.EXPAND: lambda: False,
-    }
-    return None if changed[op]() else axis
+    if op is ops.PAD:
+        same = (arg[axis].before, arg[axis].after) == (0, 0)
+    elif op is ops.SHRINK:
+        same = (arg[axis].start, arg[axis].end) == (0, before[axis])
+    elif op is ops.WINDOW:
+        same = axis not in (arg.axis, len(before))
+    else:
+        same = op is not ops.FLIP or axis not in arg
+    return axis if same else None
