@@ -257,21 +257,33 @@ def _atom_divisor(atom: UOp) -> int:
 
 def divided(a: UOp, n: UOp) -> tuple[Terms, Terms]:
     """quotient, remainder with a = quotient * n + remainder; the remainder as small as is easy."""
-    if n.op is ops.CONST:
-        if n.arg <= 0:
-            raise ValueError(f"division of an index by {n.arg}")
-        quotient: Terms = {}
-        remainder: Terms = {}
-        for monomial, coefficient in terms(a).items():
-            whole, part = divmod(coefficient, n.arg)
-            if monomial and part and coefficient < n.arg:  # a negative one stays as it is
-                whole, part = 0, coefficient
-            if whole:
-                quotient[monomial] = whole
-            if part:
-                remainder[monomial] = part
-        return quotient, remainder
-    return _divide_symbolic(terms(a), terms(n))
+    if n.op is not ops.CONST:
+        return _divide_symbolic(terms(a), terms(n))
+    if n.arg <= 0:
+        raise ValueError(f"division of an index by {n.arg}")
+    if any(monomial and c > n.arg and c % n.arg for monomial, c in terms(a).items()):
+        quotient, remainder = _divide_terms(terms(a), n.arg, parts=True)
+        low, high = bounds(build(remainder))
+        if 0 <= low and high < n.arg:
+            return quotient, remainder
+    return _divide_terms(terms(a), n.arg, parts=False)
+
+
+def _divide_terms(polynomial: Terms, n: int, *, parts: bool) -> tuple[Terms, Terms]:
+    """Each term by itself. parts: also of coefficients above n that n does not divide, as of
+    6*r = r*5 + r; else these are left.
+    """
+    quotient: Terms = {}
+    remainder: Terms = {}
+    for monomial, coefficient in polynomial.items():
+        whole, part = divmod(coefficient, n)
+        if monomial and part and (coefficient < n or not parts):
+            whole, part = 0, coefficient
+        if whole:
+            quotient[monomial] = whole
+        if part:
+            remainder[monomial] = part
+    return quotient, remainder
 
 
 def _divide_symbolic(polynomial: Terms, divisor_terms: Terms) -> tuple[Terms, Terms]:
