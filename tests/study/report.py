@@ -496,14 +496,18 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
         ("Winograd's method", ["shape", *_ALTERNATIVES, *chosen], alternatives),
         ("Constants", ["constant", "now", "fitted"], constants),
         ("Mean over the shapes", ["slower than the best", "now", "fitted"], losses),
-    ], [f"Profile {result['profile']}, one thread.", verdict]
+    ], [f"Profile {result['profile']}, one thread. {_KNOWN}", verdict]
+
+
+_KNOWN = "In parentheses: by how much rounds differ, of which the least counts."
 
 
 _ALTERNATIVES = ("plain", "F4", "F2")
 
 
 def _loss(row: Result, word: str) -> str:
-    return f"{100 * row[word + '_loss']:.0f} %"
+    """How much slower than the best, and how far that may be off."""
+    return f"{100 * row[word + '_loss']:.0f} % (+-{100 * row[word + '_unknown']:.0f})"
 
 
 def _scaled(result: Result, what: str) -> str:

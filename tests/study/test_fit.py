@@ -65,10 +65,34 @@ def test_every_candidate_computes_the_same() -> None:
         for tile in fit.candidates("default", [7, 8]):
             with fit.constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
                 program = fit.compiled(shape, "default")
-            with fit.Replay(program, fit.open_cpu(threads=1)) as replay:
+            with fit.Replay(program, fit.device.open(threads=1)) as replay:
                 (got,) = replay.run(shape.inputs).values()
             want = got if want is None else want
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_loss_says_how_far_it_may_be_off() -> None:
+    made = fit.Measured(small()[0])
+    made.rounds = {"best": [1.0, 1.1, 9.0], "own": [3.0, 2.0, 2.4], "once": [5.0]}
+    made.seconds = {text: min(rounds) for text, rounds in made.rounds.items()}
+    assert made.loss("own") == 1.0
+    assert made.unknown("own") == pytest.approx(0.1 + 0.2)
+    assert made.unknown("best") == pytest.approx(0.1)
+    assert made.unknown("once") == pytest.approx(0.1)
+
+
+def test_all_kernels_are_measured_in_each_round() -> None:
+    asked: list[Any] = []
+
+    def seconds(program: Any, inputs: Any, runs: int) -> float:
+        asked.append(program)
+        return float(len(asked))
+
+    with fit.constants(fit, {"seconds_of": seconds}):
+        made = fit.measure_tiles(small()[1], "default", False, 1)
+    kernels = len(made.programs)
+    assert asked == [*made.programs.values()] * fit.ROUNDS
+    assert min(made.seconds.values()) == 1 and max(made.seconds.values()) == kernels
 
 
 def test_agreement_is_of_ranks(found: fit.Measured) -> None:
@@ -118,6 +142,8 @@ def test_constants_change_only_for_a_gain() -> None:
     ):
         fitted, told = fit._search(grid, now, lambda p, losses=losses: losses[p["a"]])
         assert fitted == {"a": want} and told["now"] == 0.1
+        fitted, _ = fit._search(grid, now, lambda p, losses=losses: losses[p["a"]], 0.06)
+        assert fitted == now  # the gain is less than what is known
 
 
 def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
