@@ -17,7 +17,7 @@ from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.ir.polynomial import divisor
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
-SUMS_IN_FLIGHT = 10  # of which a processor computes steps at once: with fewer it waits for them
+SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
 MOST_ROWS = 14
 MANY_ROWS = 5040  # of which no tile's last one is noticed
 MOST_VECTORS = 8
@@ -133,8 +133,8 @@ def _tile_size(
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in _tiles(caps, products):
-        if columns % across:
-            continue
+        if columns % across or (caps.scalar_operands and rows > extent):
+            continue  # or it would wait for sums that nobody wants
         waste = -(-extent // rows) * rows / extent
         cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps)
         if cost < best_cost:
