@@ -17,6 +17,7 @@ from tinyedge.choices import (
     choose_profiles,
     find_fallback,
     find_target,
+    pixels_of,
 )
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tinyedge.core.compiler.target import Target
     from tinyedge.export.onnx import Inspection
     from tinyedge.export.package.package import Extra
+    from tinyedge.export.pictures import Words
     from tinyedge.export.slices import Specs
     from tinyedge.export.source import Entry, Number
     from tinyedge.export.stamps import Files, Stamp
@@ -77,6 +79,7 @@ def export_onnx(
     loss: str | Sequence[str] | None = None,
     optimizer: str = "adam",
     batch: int | None = None,
+    images: Mapping[str, Words] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -122,6 +125,8 @@ def export_onnx(
             of the model; several are summed.
         optimizer: With `train`, how, with options: "adam:lr=1e-3,weight_decay=1e-4".
         batch: With `train`, the examples of a step, where the model leaves its first axes open.
+        images: Inputs that take pictures of any size, with how these become values, as
+            {"x": "letterbox,rgb,imagenet"}; docs/pictures.md lists the words.
         force: Replace a bundle in whose folder other files lie.
         progress: Called with the name of each stage as it begins.
         warn: Called with what had to be assumed; default: a warning of the logger `tinyedge`.
@@ -173,6 +178,8 @@ def export_onnx(
         states=states,
         state_init=first,
         slices=slices,
+        images=images,
+        pixels=pixels_of(target),
         files=files,
     )
     if step is not None:
@@ -224,6 +231,7 @@ def export_function(
     state_init: Mapping[str, Any] | None = None,
     entries: Mapping[str, Entry] | None = None,
     slices: Specs | None = None,
+    images: Mapping[str, Words] | None = None,
     limits: Mapping[str, int] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -265,6 +273,8 @@ def export_function(
         states=states,
         state_init=first,
         slices=slices,
+        images=images,
+        pixels=pixels_of(target),
     )
     for text in assumed:
         (warn or _log.warning)(text)

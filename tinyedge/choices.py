@@ -160,3 +160,8 @@ def _choose(option: str, value: str, choices: Collection[str]) -> None:
             id=f"option.{option}",
             supported=", ".join(choices),
         )
+
+
+def pixels_of(target: str) -> str:
+    """What pictures are made of, where a target's bundles run."""
+    return "rgba" if find_target(target).runtime == "web" else "rgb"

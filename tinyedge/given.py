@@ -92,6 +92,7 @@ FORMS: dict[str, Form] = {
     "state_init": _perhaps(ARRAYS),
     "entries": _perhaps((_map(_any), 'a dict of models by name: {"warp": "warp.onnx"}')),
     "slices": _perhaps((_map(_map(_any)), 'a dict of dicts: {"outputs": {"plan": (0, 100)}}')),
+    "images": _perhaps((_map(_or(is_text, TEXTS)), 'a dict: {"x": "letterbox,rgb,imagenet"}')),
     "force": FLAG,
     "progress": _perhaps(CALLABLE),
     "warn": _perhaps(CALLABLE),

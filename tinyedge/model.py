@@ -17,6 +17,7 @@ from tinyedge.core.program.device import forked
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.given import check_name, checked
+from tinyedge.pictures import opened
 
 if TYPE_CHECKING:
     from tinyedge.export.bundle.reading import Choice
@@ -120,7 +121,9 @@ class Model:
         """Run once, and update the states.
 
         Args:
-            inputs: Arrays by name, of the declared element types and shapes.
+            inputs: Arrays by name, of the declared element types and shapes. An input that was
+                exported as a picture also takes a file's name or a Pillow image, of several frames
+                a list of these; for files the package needs Pillow (`tinyedge[pictures]`).
             entry: The name of what is run; default: the first of `entries`.
 
         Returns:
@@ -131,8 +134,9 @@ class Model:
             DeviceError: The device failed or was lost.
         """
         self._check(inputs, entry)
+        given = opened(self.program, inputs)
         with self._turn():
-            return self._replay.run(inputs, entry)
+            return self._replay.run(given, entry)
 
     def reset(self) -> None:
         """Give every state its initial value."""
@@ -154,8 +158,9 @@ class Model:
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """Run once as `run` does, and return (launch, seconds) for every launch."""
         self._check(inputs, entry)
+        given = opened(self.program, inputs)
         with self._turn():
-            return self._replay.profile(inputs, entry)
+            return self._replay.profile(given, entry)
 
     def _check(self, inputs: Any, entry: Any) -> None:
         if not isinstance(inputs, Mapping):

@@ -141,6 +141,14 @@ from tinyedge.model import TARGETS
     help="With --train: examples of a step, where the model's first axes are open.",
 )
 @click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="INPUT=WORDS",
+    help="INPUT takes pictures of any size, as letterbox,rgb,imagenet or "
+    "cover,bgr,mean:104/117/123,std:1. docs/pictures.md lists the words.",
+)
+@click.option(
     "--golden-input",
     "golden_inputs",
     multiple=True,
@@ -190,6 +198,7 @@ def command(
     losses: tuple[str, ...],
     optimizer: str,
     batch: int | None,
+    images: tuple[str, ...],
     golden_inputs: tuple[str, ...],
     golden_steps: int | None,
     name: str | None,
@@ -235,6 +244,7 @@ def command(
         "state_init": split_pairs(state_init, "--state-init", "INPUT=FILE.npy"),
         "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),
         "slices": _slices(slices, slice_file),
+        "images": split_pairs(images, "--image", "INPUT=WORDS"),
         "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
         "train": train or None,
         "loss": losses or None,

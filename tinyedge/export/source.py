@@ -15,6 +15,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.options import ImportOptions
+from tinyedge.export.pictures import Words, with_pictures
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, with_slices
 from tinyedge.export.stamps import Stamp, stamp
@@ -39,6 +40,8 @@ def source_of(
     states: Mapping[str, Spec] | None = None,
     state_init: Mapping[str, Any] | None = None,
     slices: Specs | None = None,
+    images: Mapping[str, Words] | None = None,
+    pixels: str = "rgb",
     files: dict[Path, Stamp | None] | None = None,
 ) -> tuple[Graphs, list[str], dict[str, Any], int | None]:
     """What is compiled, what had to be assumed, what a manifest records of it, and the bytes of all
@@ -46,12 +49,14 @@ def source_of(
     which have no file, are among them.
 
     options: of all models; their dims, bounds and constants may name sizes, nodes and inputs of any
-    entry, and their outputs are those of the first. state_init: arrays. files: gets what was read.
+    entry, and their outputs are those of the first. state_init: arrays. images: inputs that become
+    pictures, whose bytes are `pixels` where they do not say. files: gets what was read.
     Raises ModelError, InputError.
     """
     opened: dict[Path, Stamp | None] = {} if files is None else files
     options = options or ImportOptions()
     graphs, assumed, size = _graphs(main, entries or {}, options, opened)
+    graphs, pictures = with_pictures(graphs, images or {}, pixels)
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
     source = Graphs(with_slices(graphs, slices or {}), kept)
     check_ports(source)
@@ -62,6 +67,7 @@ def source_of(
         "assumed": [_plain(text) for text in assumed],
         "constants": [{"name": n, "value": repr(v)} for n, v in options.constants.items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
+        "images": pictures,
     }
     if size is not None:
         size += sum(np.asarray(values).nbytes for values in (state_init or {}).values())

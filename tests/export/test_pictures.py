@@ -1,0 +1,196 @@
+"""Inputs that take pictures: their kernels against the resampling written out in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.agreement import find_target
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.errors import InputError, RunError
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.pictures import parse, with_pictures
+
+MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
+RNG = np.random.default_rng(3)
+
+# Words, the input's shape, the picture's height and width, and what the words mean.
+CASES: list[tuple[str, tuple[int, ...], tuple[int, int], dict[str, Any]]] = [
+    ("letterbox:114,imagenet", (1, 3, 20, 30), (47, 31), {"fit": "letterbox", "pad": 114}),
+    ("cover,imagenet,bgr", (1, 3, 20, 20), (33, 75), {"fit": "cover", "order": [2, 1, 0]}),
+    ("stretch,imagenet", (24, 16, 3), (9, 130), {"fit": "stretch"}),
+    ("imagenet,bilinear", (1, 3, 12, 12), (40, 7), {"fit": "stretch", "filter": "bilinear"}),
+    ("imagenet,nearest", (1, 3, 12, 12), (40, 7), {"fit": "stretch", "filter": "nearest"}),
+    ("imagenet", (1, 3, 8, 8), (1, 1), {"fit": "stretch"}),
+    ("imagenet,letterbox,from:rgba", (3, 16, 16), (16, 16), {"fit": "letterbox", "pad": 0}),
+]
+
+
+def _matrix(size: int, out: int, scale: float, filter: str) -> tuple[Any, Any]:
+    """[out, size] shares of an axis' pixels in each of the result's, and which lie inside."""
+    center = (np.arange(out) + 0.5 - out / 2) * scale + size / 2
+    if filter == "nearest":
+        near = np.clip(np.floor(center + 1e-9), 0, size - 1).astype(int)
+        return np.eye(size)[near], (center >= 0) & (center < size)
+    width = max(scale, 1.0) if filter == "antialias" else 1.0
+    distance = np.abs(np.arange(size)[None, :] + 0.5 - center[:, None])
+    shares = np.maximum(1 - distance / width, 0)
+    total = shares.sum(1, keepdims=True)
+    return shares / np.where(total == 0, 1, total), (center >= 0) & (center < size)
+
+
+def _expected(
+    picture: Any, out: Sequence[int], fit: str, filter: str = "antialias", pad: float = 0
+) -> Any:
+    """[height, width, channels] of 0 to 255, in float64."""
+    sizes = picture.shape[:2]
+    scales = [size / o for size, o in zip(sizes, out, strict=True)]
+    if fit != "stretch":
+        scales = [max(scales) if fit == "letterbox" else min(scales)] * 2
+    (rows, in_rows), (columns, in_columns) = (
+        _matrix(size, o, scale, filter) for size, o, scale in zip(sizes, out, scales, strict=True)
+    )
+    result = np.einsum("yi,ijc,xj->yxc", rows, picture.astype(np.float64), columns)
+    if fit == "letterbox":
+        result[~(in_rows[:, None] & in_columns[None, :])] = pad
+    return result
+
+
+def _graphs(words: str, shape: tuple[int, ...], dtype: dt.DType = dt.float32) -> Graphs:
+    """A model that gives back its input, which is a picture."""
+    x = Tensor.input("x", shape, dtype)
+    y = x + 0 if dtype is dt.uint8 else x * 1.0
+    graph = Graph((Port("x", dtype, shape),), (Port("y", dtype, shape, y.node),))
+    return Graphs(with_pictures({"main": graph}, {"x": f"{words},max:160"})[0])
+
+
+def _run(words: str, shape: tuple[int, ...], device: Any, target: str, **inputs: Any) -> Any:
+    compiled = compile_graph(_graphs(words, shape), find_target(target))
+    assert len(compiled.launches) <= 3  # that of the model, and two
+    assert compiled.program is not None
+    with Replay(compiled.program, device) as replay:
+        return replay.run(inputs)["y"]
+
+
+def _is_near(found: Any, wanted: Any) -> None:
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1e-3
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
+@pytest.mark.parametrize(("words", "shape", "sizes", "meant"), CASES, ids=[c[0] for c in CASES])
+def test_reference(
+    words: str,
+    shape: tuple[int, ...],
+    sizes: tuple[int, int],
+    meant: dict[str, Any],
+    target: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    device = request.getfixturevalue(f"{target}_device")
+    channels = 4 if "rgba" in words else 3
+    picture = RNG.integers(0, 256, (*sizes, channels), np.uint8)
+    order = meant.get("order", [0, 1, 2])
+    last = shape[-1] == 3
+    out = shape[:2] if last else shape[-2:]
+    options = {key: value for key, value in meant.items() if key != "order"}
+    wanted = (_expected(picture, out, **options)[..., order] - MEAN) / STD
+    found = _run(words, shape, device, target, x=picture)
+    _is_near(found, (wanted if last else wanted.transpose(2, 0, 1)).reshape(shape))
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_gray_and_nv12(target: str, request: pytest.FixtureRequest) -> None:
+    """Colors are mixed as the standards say, and luma has twice the size of chroma."""
+    device = request.getfixturevalue(f"{target}_device")
+    picture = RNG.integers(0, 256, (30, 21, 3), np.uint8)
+    gray = _expected(picture, (8, 9), "stretch") @ np.array([[0.299], [0.587], [0.114]])
+    _is_near(_run("0..1,gray", (1, 8, 9), device, target, x=picture)[0], gray[..., 0] / 255)
+
+    luma = RNG.integers(16, 236, (15, 22), np.uint8)
+    chroma = RNG.integers(100, 156, (8, 11, 2), np.uint8)
+    full = chroma.repeat(2, 0).repeat(2, 1)[:15, :22]
+    planes = np.concatenate([luma[..., None], full], -1)
+    light, u, v = np.moveaxis(_expected(planes, (8, 8), "stretch"), -1, 0)
+    light, u, v = (light - 16) / 219, (u - 128) / 224, (v - 128) / 224
+    mixed = [light + 1.402 * v, light - 0.344136 * u - 0.714136 * v, light + 1.772 * u]
+    wanted = np.clip(np.stack(mixed), 0, 1)
+    found = _run("0..1,from:nv12", (3, 8, 8), device, target, x=luma, **{"x.uv": chroma})
+    _is_near(found, wanted)
+
+
+def test_frames_of_bytes() -> None:
+    """Several frames, and a model that takes bytes, which are rounded."""
+    compiled = compile_graph(_graphs("nhwc", (2, 6, 5, 3), dt.uint8), find_target("cpu"))
+    frames = RNG.integers(0, 256, (2, 31, 17, 3), np.uint8)
+    from tinyedge.targets.cpu import device as cpu
+
+    assert compiled.program is not None
+    with Replay(compiled.program, cpu.open()) as replay:
+        found = replay.run({"x": frames})["y"]
+    wanted = np.stack([_expected(frame, (6, 5), "stretch") for frame in frames])
+    assert found.dtype == np.uint8
+    assert np.abs(found - wanted).max() <= 0.5 + 1e-3
+
+
+def test_files(tmp_path: Path) -> None:
+    """A bundle takes a picture's file; a larger one than it was exported for is refused."""
+    from PIL import Image
+
+    picture = RNG.integers(0, 256, (19, 23, 3), np.uint8)
+    Image.fromarray(picture).save(tmp_path / "cat.png")
+    tinyedge.export_function(
+        lambda x: x * 2.0,
+        {"x": np.zeros((1, 3, 8, 8), np.float32)},
+        target="cpu",
+        out=tmp_path / "m",
+        images={"x": "cover,-1..1,max:64"},
+    )
+    wanted = (_expected(picture, (8, 8), "cover") - 127.5) / 127.5 * 2
+    with tinyedge.load(tmp_path / "m") as model:
+        found = model.run({"x": tmp_path / "cat.png"})["output"]
+        _is_near(found[0], wanted.transpose(2, 0, 1))
+        assert np.array_equal(found, model.run({"x": picture})["output"])
+        assert np.array_equal(found, model.run({"x": Image.fromarray(picture)})["output"])
+        with pytest.raises(RunError, match=r"x.width is 1..64"):
+            model.run({"x": Image.fromarray(np.zeros((9, 65, 3), np.uint8))})
+        with pytest.raises(RunError, match="cannot be read"):
+            model.run({"x": str(tmp_path / "dog.png")})
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "id"),
+    [
+        ("letterbocks,0..1", (1, 3, 8, 8), "picture.word"),
+        ("cover,stretch,0..1", (1, 3, 8, 8), "picture.twice"),
+        ("mean:1/2/3", (1, 3, 8, 8), "picture.scale"),
+        ("rgb", (1, 3, 8, 8), "picture.scale"),
+        ("0..1", (1, 5, 8, 8), "picture.layout"),
+        ("0..1", (1, 3, 8, 3), "picture.layout"),
+        ("mean:1/2,std:1", (1, 3, 8, 8), "picture.scale"),
+    ],
+)
+def test_refusals(words: str, shape: tuple[int, ...], id: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _graphs(words, shape)
+    assert caught.value.id == id
+
+
+def test_words() -> None:
+    made = parse("x", "letterbox:114, bgr,mean:1/2.5/-3,std:1,max:640")
+    assert (made.fit, made.pad, made.colors, made.side) == ("letterbox", (114.0,), "bgr", 640)
+    assert (made.mean, made.std) == ((1.0, 2.5, -3.0), (1.0,))
+
+
+def test_no_such_input() -> None:
+    graph = Graph((), ())
+    with pytest.raises(InputError, match="no such input"):
+        with_pictures({"main": graph}, {"x": "0..1"})

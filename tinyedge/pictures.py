@@ -1,0 +1,69 @@
+"""Pictures as inputs: files and Pillow's images as the bytes that a bundle's kernels read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinyedge.core.errors import RunError
+from tinyedge.core.program.program import Program
+
+MODES = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}  # Pillow's names
+
+
+def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs with pictures as arrays; others, arrays too, as they are. Raises RunError."""
+    found = dict(inputs)
+    sources = {each["input"]: each["from"] for each in program.options.get("images", ())}
+    for name, value in inputs.items():
+        source = sources.get(ascii(name)[1:-1])
+        if source is None:
+            continue
+        if _is_picture(value):
+            found[name] = _pixels(name, value, source)
+        elif isinstance(value, (list, tuple)) and value and all(map(_is_picture, value)):
+            frames = [_pixels(name, each, source) for each in value]
+            if len({frame.shape for frame in frames}) > 1:
+                sizes = " and ".join(sorted({f"{f.shape[1]}x{f.shape[0]}" for f in frames}))
+                because = f"its frames are of {sizes} pixels"
+                raise _refused(name, because, "run.shape", "frames of one size")
+            found[name] = np.stack(frames)
+    return found
+
+
+def _is_picture(value: Any) -> bool:
+    """Whether a value is a file's name or one of Pillow's images."""
+    return isinstance(value, (str, os.PathLike)) or (
+        hasattr(value, "convert") and hasattr(value, "getbands")
+    )
+
+
+def _pixels(name: str, value: Any, source: str) -> np.ndarray[Any, Any]:
+    """[height, width, channels], turned as the file says that it was taken."""
+    if source not in MODES:
+        because = f"it takes the planes of {source}"
+        raise _refused(name, because, "run.input", f"arrays for {name} and {name}.uv")
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise _refused(
+            name,
+            "Pillow is not installed, which reads pictures",
+            "run.input",
+            "an array of uint8 [height, width, channels]",
+            "pip install 'tinyedge[pictures]'",
+        ) from None
+    try:
+        image = Image.open(value) if isinstance(value, (str, os.PathLike)) else value
+        array = np.asarray(ImageOps.exif_transpose(image).convert(MODES[source]))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        because = f"{str(value)!r:.200} cannot be read: {error}"
+        raise _refused(name, because, "run.input", "a picture that Pillow reads") from None
+    return array.reshape((*array.shape[:2], -1))
+
+
+def _refused(name: str, because: str, id: str, supported: str, next: str = "") -> RunError:
+    return RunError(f"input {name!r}", because, id=id, supported=supported, next=next)
