@@ -45,6 +45,7 @@ Progress = Callable[..., None]
 Warn = Callable[[str], None]
 
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
+TRAINING_STEPS = 2  # the second loss tells what the first step made of the states
 MOST_STEPS = 1024  # that a bundle can hold
 
 _log = logging.getLogger("tinyedge")
@@ -111,7 +112,7 @@ def export_onnx(
         golden: Make the golden cases, by which the bundle can be verified.
         golden_inputs: Arrays or .npy files by input name, for the golden cases.
         golden_steps: Runs of a golden case, one after the other; default: 8 where there are states,
-            else 1; with `train` 1.
+            else 1; with `train` 2.
         states: Inputs that are kept on the device between runs, each with the output that feeds it:
             {"hidden": "hidden_out", "features": "features_out:shift"}, or ("features_out",
             "shift"). docs/state.md says more.
@@ -185,7 +186,7 @@ def export_onnx(
     if step is not None:
         source, record = step.added_to(source), {**record, "train": step.record}
         given = {**step.golden_inputs, **given}
-        golden_steps = golden_steps or 1
+        golden_steps = golden_steps or TRAINING_STEPS
         size = None  # a step's kernels and states are more than the model's
     _check_names(given, source)
     for text in assumed:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyedge.core.dtype import by_name, codes
 from tinyedge.core.errors import DeviceError, InputError, RunError
 from tinyedge.core.program.device import forked
 from tinyedge.core.program.program import Program
@@ -154,6 +155,43 @@ class Model:
         check_name("the state's name", name, [state.name for state in self.states])
         with self._turn():
             self._replay.set_state(name, value)
+
+    def save_states(self, path: str | Path) -> None:
+        """Write all states into a file of the form safetensors, by their names.
+
+        Raises InputError for a type that the format lacks, RunError as `get_state` does.
+        """
+        from tinyedge.nn import safetensors
+
+        with self._turn():
+            values = {each.name: self._replay.get_state(each.name) for each in self.states}
+        types = {each.name: by_name(each.dtype) for each in self.states}
+        safetensors.write(path, {n: (types[n], codes(value)) for n, value in values.items()})
+
+    def load_states(self, path: str | Path) -> None:
+        """Give every state its value in such a file; what else it holds does not matter.
+
+        Raises InputError for a file that is damaged, lacks a state, or has it in another type or
+        shape; then no state has changed.
+        """
+        from tinyedge.nn import safetensors
+
+        found = safetensors.read(path)
+        with self._turn():
+            for state in self.states:
+                now = codes(self._replay.get_state(state.name))
+                dtype, value = found.get(state.name, (None, now[:0] if now.ndim else now))
+                if dtype is not by_name(state.dtype) or value.shape != now.shape:
+                    has = f"has it as {dtype} {list(value.shape)}" if dtype else "lacks it"
+                    raise InputError(
+                        f"state {state.name!r}",
+                        f"the file {str(path)!r} {has}",
+                        id="run.states",
+                        supported=f"{state.dtype} {list(now.shape)}",
+                        next="load a file that save_states wrote for this bundle",
+                    )
+            for state in self.states:
+                self._replay.set_state(state.name, found[state.name][1])
 
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """Run once as `run` does, and return (launch, seconds) for every launch."""

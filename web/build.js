@@ -27,6 +27,7 @@ const FILES = {
   recover: [["recover"], "keepStates, reopen"],
   wasm: [["wasm"], "open"],
   threads: [["threads"], "start"],
+  states: [["states"], "saveStates, loadStates"],
   diagnostics: [["diagnostics"], "example, verify, profile"],
 };
 

@@ -168,3 +168,29 @@ def test_a_fixed_batch(classifier: Path) -> None:
     assert error.value.id == "train.batch"
     with tinyedge.load(_export(classifier, batch=None)) as model:
         assert model.run({"x": X}, "main")["scores"].shape == (6, 3)
+
+
+def test_states_as_a_file(classifier: Path, tmp_path: Path) -> None:
+    """What one bundle has learned another goes on from; a file that lacks a state changes none."""
+    from tinyedge.nn import safetensors
+
+    file = tmp_path / "trained.safetensors"
+    out = _export(classifier, train="head.*", optimizer="adam:lr=0.05")
+    with tinyedge.load(out) as model:
+        for _ in range(3):
+            model.run(_step(), "train")
+        model.save_states(file)
+        later = model.run(_step(), "train")["loss"]
+    saved = safetensors.load(file)
+    assert saved["adam.step"].numpy() == 3
+    with tinyedge.load(out) as model:
+        first = model.get_state("head.weight")
+        del saved["head.bias"]
+        safetensors.save(tmp_path / "part.safetensors", saved)
+        with pytest.raises(InputError, match="lacks it") as error:
+            model.load_states(tmp_path / "part.safetensors")
+        assert error.value.id == "run.states"
+        np.testing.assert_array_equal(model.get_state("head.weight"), first)
+        model.load_states(file)
+        np.testing.assert_array_equal(model.get_state("head.weight"), saved["head.weight"].numpy())
+        assert model.run(_step(), "train")["loss"] == later

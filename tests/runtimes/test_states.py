@@ -20,6 +20,7 @@ from tinyedge.export.verify.browser import Browser, runtime_source
 pytestmark = pytest.mark.browser
 
 RUNS = 9
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def compiled(case: Case) -> Program:
@@ -144,3 +145,44 @@ def test_one_name_of_many_shapes_and_types(browser: Browser, tmp_path: Path) -> 
         for name, kind in (("main", "int64 [1, 8]"), ("small", "int32 [1, 1]")):
             page.get_by_label("Entry").select_option(name)
             page.locator("#inputs").get_by_text(kind).wait_for()
+
+
+@pytest.mark.parametrize("name", ["accumulator", "bool", "int64", "uint8", "float16", "queue"])
+def test_states_as_a_file(browser: Browser, tmp_path: Path, name: str) -> None:
+    """A page's file of states is the one that Python writes of them, and gives them back."""
+    from tinyedge.nn import safetensors
+
+    case = CASES["queue of 5 along 0 takes 3" if name == "queue" else name]()
+    program = compiled(case)
+    bundle = write_bundle(program, tmp_path / "bundle")
+    source = ("text/javascript", runtime_source())
+    beside = ("text/javascript", (ROOT / "web/src/states.js").read_bytes())
+    with browser.page(bundle, pages={"tinyedge.js": source, "states.js": beside}) as page:
+        saved, same, refused = page.evaluate(
+            """async () => {
+              const {load} = await import("./tinyedge.js"), model = await load("./");
+              const inputs = await model.example();
+              for (let i = 0; i < 3; i++) await model.run(inputs);
+              const bytes = async () => {
+                const blob = await model.saveStates();
+                return [...new Uint8Array(await blob.arrayBuffer())];
+              };
+              const saved = await bytes();
+              await model.run(inputs);
+              await model.loadStates(new Uint8Array(saved));
+              const same = String(await bytes()) === String(saved);
+              const cut = saved.slice(0, -1), other = [...saved];
+              other[9] = 120;  // of the header
+              const refused = [];
+              for (const file of [cut, other, [1, 2]])
+                await model.loadStates(new Uint8Array(file)).catch((e) => refused.push(e.id));
+              return [saved, same, refused];
+            }"""
+        )
+    assert same
+    assert refused == ["run.states"] * 3
+    file = tmp_path / "states.safetensors"
+    file.write_bytes(bytes(saved))
+    found = safetensors.read(file)
+    states = {state.name: (state.dtype, state.shape) for state in program.states}
+    assert {n: (dtype.name, array.shape) for n, (dtype, array) in found.items()} == states

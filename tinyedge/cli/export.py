@@ -158,7 +158,7 @@ from tinyedge.model import TARGETS
 @click.option(
     "--golden-steps",
     type=click.IntRange(1, MOST_STEPS),
-    help="Runs of a golden case, one after the other. Default: 8 with states, else 1; 1 with "
+    help="Runs of a golden case, one after the other. Default: 8 with states, else 1; 2 with "
     "--train.",
 )
 @click.option(

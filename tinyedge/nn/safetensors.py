@@ -62,18 +62,26 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 
     Raises InputError for a type that the format lacks.
     """
+    values = {}
+    for name, value in state.items():
+        tensor = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
+        values[name] = tensor.dtype, np.asarray(tensor.bitcast(tensor.dtype.held).numpy())
+    write(path, values)
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]]) -> None:
+    """`save` for types and arrays, of stored types their codes."""
     target = Path(path)
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     end = 0
-    for name, value in sorted(state.items()):
-        tensor = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
-        if tensor.dtype not in NAMES or name == METADATA:
-            raise _wrong(target, f"{name!r} of {tensor.dtype} has no place in it", ", ".join(TYPES))
-        parts.append(_bytes(tensor))
+    for name, (dtype, array) in sorted(arrays.items()):
+        if dtype not in NAMES or name == METADATA:
+            raise _wrong(target, f"{name!r} of {dtype} has no place in it", ", ".join(TYPES))
+        parts.append(array.astype(array.dtype.newbyteorder("<")).tobytes())
         start, end = end, end + len(parts[-1])
-        shape = list(tensor.shape)
-        header[name] = {"dtype": NAMES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+        shape = list(array.shape)
+        header[name] = {"dtype": NAMES[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     beside = target.with_name(target.name + ".part")
@@ -81,13 +89,16 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     os.replace(beside, target)
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    values = np.asarray(tensor.bitcast(tensor.dtype.held).numpy())
-    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
-
-
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a file by name. Raises InputError for a file that is damaged or hostile."""
+    return {
+        name: Tensor.weight(name, array).bitcast(dtype)
+        for name, (dtype, array) in read(path).items()
+    }
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, tuple[DType, Any]]:
+    """`load` as types and arrays, of stored types their codes."""
     source = Path(path)
     try:
         raw = read_regular_file(source, source.stat().st_size)
@@ -102,14 +113,14 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise _wrong(source, f"its header has {size} bytes, the file {len(raw)}")
     body = memoryview(raw)[8 + size :]
     entries = _entries(source, raw[8 : 8 + size], len(body))
-    return {entry.name: _tensor(entry, body) for entry in entries}
+    return {entry.name: (entry.dtype, _array(entry, body)) for entry in entries}
 
 
-def _tensor(entry: _Entry, body: memoryview) -> Tensor:
+def _array(entry: _Entry, body: memoryview) -> Any:
     held = entry.dtype.held
     kind = np.dtype(held.numpy).newbyteorder("<")
     array = np.frombuffer(body[entry.start : entry.end], kind).reshape(entry.shape)
-    return Tensor.weight(entry.name, array.astype(held.numpy)).bitcast(entry.dtype)
+    return array.astype(held.numpy)
 
 
 def _entries(source: Path, text: bytes, size: int) -> list[_Entry]:

@@ -200,6 +200,10 @@ export interface Model extends EventTarget {
   getState<Name extends keyof States>(name: Name): Promise<State<States[Name]>>;
   /** Gives a state a value of its dtype and of its shape at the sizes of the last run. */
   setState(name: keyof States, data: Values): Promise<void>;
+  /** All states as a file of the form safetensors, as they are after the runs already asked for; made by `states.js`. */
+  saveStates(): Promise<Blob>;
+  /** Gives every state its value in such a file; what else it holds does not matter. */
+  loadStates(file: Blob | ArrayBuffer | ArrayBufferView): Promise<void>;
   /** Frees all GPU memory. The model cannot be used afterwards. */
   dispose(): void;
 }

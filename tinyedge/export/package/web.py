@@ -15,7 +15,7 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.program.program import Port, Program, State
 
 # What tinyedge.js fetches beside it.
-MODULES = ("loading.js", "recover.js", "wasm.js", "threads.js", "diagnostics.js")
+MODULES = ("loading.js", "recover.js", "wasm.js", "threads.js", "states.js", "diagnostics.js")
 FILES = ("tinyedge.js", *MODULES, "index.html", "page.js", "page.css")
 
 # Where the types name what the model takes, gives and keeps.

@@ -240,6 +240,16 @@ export class Model extends EventTarget {
     });
   }
 
+  /** @type {import("../tinyedge.js").Model["saveStates"]} */
+  async saveStates() {
+    return (await beside(import("./states.js"), "states.js")).saveStates(this);
+  }
+
+  /** @type {import("../tinyedge.js").Model["loadStates"]} */
+  async loadStates(file) {
+    await (await beside(import("./states.js"), "states.js")).loadStates(this, file, fail);
+  }
+
   /** A state; its sizes are those of the last run, before any the maxima. */
   #state(name) {
     const {states} = this.manifest,

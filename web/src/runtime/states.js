@@ -1,0 +1,74 @@
+// A model's states as a file, and back: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
+// The form is safetensors: the size of a header, the header as JSON, then the elements of each tensor.
+
+const KINDS = {
+  bool: "BOOL",
+  float8_e4m3fn: "F8_E4M3",
+  float8_e5m2: "F8_E5M2",
+  bfloat16: "BF16",
+};
+
+/** How the format calls an element type; those that it lacks have no name in it. */
+const typeOf = (dtype) => {
+  const kind = dtype.split(":").pop();
+  return (
+    KINDS[kind] ??
+    kind.replace(/^(u?int|float)(8|16|32|64)$/, (_, name, bits) => name[0].toUpperCase() + bits)
+  );
+};
+
+/**
+ * @param {any} model
+ * @returns {Promise<Blob>}
+ */
+export async function saveStates(model) {
+  // Asked for at once, so that no run comes between them.
+  const states = await Promise.all(model.states.map(({name}) => model.getState(name)));
+  let end = 0;
+  const header = JSON.stringify(
+    Object.fromEntries(
+      states.map(({name, dtype, shape, data}) => {
+        const start = end;
+        end += data.byteLength;
+        return [name, {dtype: typeOf(dtype), shape, data_offsets: [start, end]}];
+      }),
+    ),
+  );
+  const text = new TextEncoder().encode(header),
+    head = new Uint8Array(8 + Math.ceil(text.length / 8) * 8).fill(32);
+  head.set(new Uint8Array(new BigUint64Array([BigInt(head.length - 8)]).buffer));
+  head.set(text, 8);
+  return new Blob([head, ...states.map(({data}) => data)]);
+}
+
+/**
+ * @param {any} model
+ * @param {Blob | ArrayBuffer | ArrayBufferView} file
+ * @param {Function} fail
+ */
+export async function loadStates(model, file, fail) {
+  const wrong = (because) =>
+    fail("run.states", "the file of states", because, "give one that saveStates wrote");
+  const bytes = new Uint8Array(await new Blob([/** @type {any} */ (file)]).arrayBuffer());
+  const size = bytes.length < 8 ? Infinity : Number(new DataView(bytes.buffer).getBigUint64(0, true));
+  if (size > bytes.length - 8) wrong(`it has ${bytes.length} bytes`);
+  let header;
+  try {
+    header = JSON.parse(new TextDecoder("utf-8", {fatal: true}).decode(bytes.subarray(8, 8 + size)));
+  } catch ({message}) {
+    wrong(`its header is no JSON: ${message}`);
+  }
+  const now = await Promise.all(model.states.map(({name}) => model.getState(name)));
+  const values = now.map(({name, dtype, shape, data}) => {
+    const found = Object.hasOwn(header ?? {}, name) && header[name],
+      wanted = JSON.stringify([typeOf(dtype), shape]);
+    if (!found) wrong(`it lacks ${name}`);
+    if (JSON.stringify([found.dtype, found.shape]) !== wanted)
+      wrong(`${name} is ${JSON.stringify([found.dtype, found.shape])}, the state ${wanted}`);
+    const [start, end] = Array.isArray(found.data_offsets) ? found.data_offsets : [];
+    if (!(start >= 0 && end - start === data.byteLength && end <= bytes.length - 8 - size))
+      wrong(`${name} lies beyond its end`);
+    return [name, new data.constructor(bytes.slice(8 + size + start, 8 + size + end).buffer)];
+  });
+  await Promise.all(values.map(([name, data]) => model.setState(name, data)));
+}
