@@ -18,6 +18,7 @@ from tests.core.profile import examples
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.lower.ahead import fill_ahead
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
@@ -102,7 +103,7 @@ def shared_among_threads(sink: UOp, case: Case, caps: Caps) -> UOp:
 def lowered(sink: UOp, caps: Caps) -> tuple[Linear, Geometry]:
     sink = one_type_per_buffer(expand(sink, caps), caps)
     shape = geometry(sink, caps)
-    linear = cooperate(linearize(sink), shape, caps)
+    linear = cooperate(fill_ahead(linearize(sink)), shape, caps)
     check_lowered(linear, shape)
     return linear, shape
 

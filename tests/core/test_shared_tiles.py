@@ -121,6 +121,16 @@ def odd(inputs: Inputs) -> Tensor:
     return (_values(inputs, 33, 13 * 3) @ _values(inputs, 13 * 3, 29)).relu()
 
 
+def prime(inputs: Inputs) -> Tensor:
+    """No part of the sum's 37 steps is a tile's; one operand has no other elements behind them."""
+    return _values(inputs, 24, 37) @ _values(inputs, 37, 40).relu()
+
+
+def two_primes(inputs: Inputs) -> Tensor:
+    """A sum of 4 * 41 steps: parts of 4 are too short."""
+    return _values(inputs, 3, 20, 41 * 4) @ _values(inputs, 41 * 4, 18)
+
+
 def batched(inputs: Inputs) -> Tensor:
     scores = _values(inputs, 2, 3, 19, 32) @ _values(inputs, 2, 3, 32, 24)
     return scores @ _values(inputs, 2, 3, 24, 16)
@@ -156,7 +166,10 @@ def first_layer(inputs: Inputs) -> Tensor:
     return _values(inputs, 1, 3, 20, 20).conv(Tensor.weight("w", weight), pads=pads, strides=(2, 2))
 
 
-PRODUCTS = (plain, odd, batched, einsum, residual, transposed, grouped, first_layer)
+PRODUCTS = (
+    *(plain, odd, prime, two_primes, batched, einsum),
+    *(residual, transposed, grouped, first_layer),
+)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -40,6 +40,7 @@ class Case:
     step: int  # of the sum, for which a tile is filled
     transposed: bool  # the second operand has its columns first
     swapped: bool  # the tile of the first operand has its rows last
+    ahead: bool = False  # tiles are filled for the next step while one is computed
     rows: int = 24
     summed: int = 24
     columns: int = 16
@@ -52,6 +53,10 @@ CASES = (
     Case((4, 1), 3, 2, False, False),  # more threads than vectors: some fill nothing
     Case((1, 2), 12, 12, True, True),  # so few threads that they fill in a loop
     Case((1, 1), 6, 24, False, False),  # one thread: no barrier
+    Case((2, 4), 3, 4, False, False, ahead=True),
+    Case((2, 4), 3, 12, True, False, ahead=True),  # two steps
+    Case((4, 1), 3, 2, False, False, ahead=True),  # some fill nothing: under a condition
+    Case((2, 2), 2, 24, False, True, ahead=True),  # no loop: filled once
 )
 
 
@@ -80,7 +85,7 @@ def staged(sink: UOp, caps: Caps, case: Case) -> MovedKernel:
     _, inner = kernel.split(2, case.step)
     first = (inner, *tiles[0]) if case.swapped else (*tiles[0], inner)
     for slot, along in ((1, first), (2, (inner, *tiles[1]))):
-        kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, along))
+        kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, along, case.ahead))
     return kernel
 
 
@@ -102,7 +107,8 @@ def test_a_tile_holds_what_was_loaded(case: Case) -> None:
     np.testing.assert_allclose(threads[0], plain[0], rtol=1e-5, atol=1e-5)
     block = case.step * (case.threads[0] * case.upcast + case.threads[1] * 4)
     memory = workgroup_buffers(linear.statements)
-    assert sum(shared_bytes(each.dtype, each.arg.length) for each in memory) == 4 * block
+    halves = 2 if case.ahead and case.step < case.summed else 1
+    assert sum(shared_bytes(each.dtype, each.arg.length) for each in memory) == 4 * block * halves
     assert sum(node.op is ops.BARRIER for node in linear.statements) == (
         0 if shape.threads == 1 else 1 if case.step == case.summed else 2
     )

@@ -12,6 +12,7 @@ from tinyedge.core.compiler.attention import with_attention
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.joined import with_joined_products
+from tinyedge.core.compiler.lower.ahead import fill_ahead
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry, without_surplus
@@ -269,7 +270,7 @@ def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
     if kernel.groups:
         shape = replace(shape, grid=(kernel.groups, *(1 for _ in caps.grid[1:])))
     used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
-    linear = cooperate(linearize(sink), shape, caps)
+    linear = cooperate(fill_ahead(linearize(sink)), shape, caps)
     check_lowered(linear, shape)
     return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 

@@ -135,6 +135,7 @@ class Shared:
 
     number: int  # among those of a kernel
     length: int  # elements, of the node's type
+    ahead: bool = False  # a loop may fill it for its next step while it uses what is there
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,8 @@ def staged_bytes(sink: UOp) -> int:
         if node.op is ops.STAGE:
             copied = (r for r in node.ranges if r.arg.kind in ("upcast", "unroll"))
             copies = prod(int(r.src[0].arg) for r in copied)
-            total += stage_length(node) * node.dtype.itemsize * copies
+            halves = 2 if node.arg else 1  # one is filled ahead
+            total += stage_length(node) * node.dtype.itemsize * copies * halves
     return total
 
 

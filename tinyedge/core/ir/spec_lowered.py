@@ -10,6 +10,7 @@ rule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -253,7 +254,7 @@ class _Phases:
 
     def _loop(self, r: UOp, body: Sequence[UOp]) -> None:
         if self._decides(r, body):
-            for step in range(r.src[0].arg):
+            for step in range(min(r.src[0].arg, 2 * _period(r, body))):
                 self.places.at(r, step)
                 self._block(body)
             self.places.at(r, None)
@@ -269,9 +270,10 @@ class _Phases:
         """Whether places in the workgroup's memory at which threads store depend on a loop's step.
         Loads at places that are not known are of all of it.
         """
-        stores = (n for n in body if n.op is ops.STORE and n.src[0].op is ops.SHARED)
-        decides = any(r in place.ranges for n in stores for place in n.src[2:])
-        return decides and r.src[0].op is ops.CONST
+        found = list(_shared_places(body))
+        if not self.places.steps:  # in loops that go step by step each place must be known
+            found = [(node, place) for node, place in found if node.op is ops.STORE]
+        return r.src[0].op is ops.CONST and any(r in place.ranges for _, place in found)
 
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)
@@ -354,6 +356,31 @@ class _Phases:
         if chosen.size and not (0 <= chosen.min() and chosen.max() < node.src[0].arg.length):
             raise _fail(node, "outside of the workgroup's memory")
         return chosen
+
+
+def _shared_places(body: Sequence[UOp]) -> Iterator[tuple[UOp, UOp]]:
+    """Accesses of the workgroup's memory, and on which places and conditions they depend."""
+    for node in toposort(body):
+        if node.op in access.ACCESSES and node.src[0].op is ops.SHARED:
+            first = 1 if node.op is ops.LOAD else 2
+            yield from ((node, place) for place in node.src[first:])
+
+
+def _period(r: UOp, body: Sequence[UOp]) -> int:
+    """After how many steps of a loop all places in the workgroup's memory are those of before: they
+    depend on what is left of it, divided by constants, or on all of it.
+    """
+    period = 1
+    places = [place for _, place in _shared_places(body)]
+    for node in toposort(places, stop=lambda n: _is_part(n, r)):
+        if node is r:
+            return int(r.src[0].arg)
+        period = math.lcm(period, int(node.src[1].arg) if _is_part(node, r) else 1)
+    return period
+
+
+def _is_part(node: UOp, r: UOp) -> bool:
+    return node.op is ops.MOD and node.src[0] is r and node.src[1].op is ops.CONST
 
 
 class _Places:

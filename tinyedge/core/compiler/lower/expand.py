@@ -8,6 +8,7 @@ a range are one node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
@@ -16,7 +17,7 @@ from tinyedge.core.compiler.lower.copies import at, coordinates
 from tinyedge.core.compiler.lower.stages import fill_stages
 from tinyedge.core.compiler.lower.vectors import Vectorizer, extract, simplified
 from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
-from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
@@ -258,7 +259,7 @@ def _in_vectors(node: UOp, width: int) -> UOp:
 
 def _of_vectors(memory: UOp, width: int) -> UOp:
     """The workgroup's memory as vectors."""
-    arg = args.Shared(memory.arg.number, memory.arg.length // width)
+    arg = replace(memory.arg, length=memory.arg.length // width)
     return UOp(ops.SHARED, memory.dtype.vector(width), (), arg)
 
 

@@ -68,7 +68,7 @@ class _Filling:
     def _fill(self, stage: UOp) -> UOp:
         value, *own = stage.src
         count = prod(int(r.src[0].arg) for r in own)
-        memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count))
+        memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count, bool(stage.arg)))
         self.filled += 1
         along = _contiguous(value, own)
         width = self._width(value, own, along)

@@ -20,6 +20,7 @@ from typing import Any
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.blocks import Block, Partials
+from tinyedge.core.compiler.optimize.extend import Extend
 from tinyedge.core.compiler.optimize.keeping import Keep
 from tinyedge.core.compiler.optimize.move import (
     REDUCED_BYTES,
@@ -484,7 +485,7 @@ class SplitK(Move):
 
 KINDS: tuple[type[Move], ...] = (
     *(Split, Merge, Reorder, PadTo, Peel, Overlap, Fill, To),
-    *(Stage, Weigh, Keep, Block, Partials, SplitK),
+    *(Stage, Weigh, Keep, Block, Partials, SplitK, Extend),
 )
 MOVES: dict[str, type[Move]] = {kind.__name__.lower(): kind for kind in KINDS}
 

@@ -12,12 +12,14 @@ a convolution is of any neighboring pixels.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.extend import Extend
 from tinyedge.core.compiler.optimize.move import IllegalMove, find, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Merge, PadTo
@@ -30,7 +32,9 @@ from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 STEPS = 16  # of a sum for which a tile is filled
+LEAST_STEPS = 8
 MOST_STEPS = 32
+PADDED = 1 / 8  # more steps, at most, where none of these divides a sum's
 LEAST_SUMMED = 16  # steps of a sum, and rows and columns, from which sharing pays
 LEAST_SIDE = 8
 MANY_COLUMNS = 16  # along which a kernel writes: others are not merged with them
@@ -45,6 +49,10 @@ MEMORY_COST = 16.0  # of an element from memory, against a product and sum
 BUSY = 0.5
 REGISTERS = 30  # vectors of a thread: more are 128 registers, or are spilled
 MOST_HELD = 6144  # elements of tiles: two workgroups and more share a multiprocessor's memory
+# Tiles of which one half is filled while the other is used: elements of a half, and vectors of a
+# thread. Larger ones have work enough in a step for what is loaded to arrive, and no registers.
+MOST_AHEAD = 4096
+REGISTERS_AHEAD = 24
 GROUPS = 64  # workgroups that keep a device busy
 
 
@@ -112,8 +120,10 @@ def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     tile = choose_tile((row_count, column_count, others), held, 1 + len(besides), kernel.caps)
     row_part = _divide_rows(kernel, _merged(kernel, rows), tile)
     column_part = _divide_columns(kernel, _merged(kernel, columns), tile)
+    ahead = tile.registers(held, 1 + len(besides)) <= REGISTERS_AHEAD
+    ahead = ahead and (tile.rows + tile.columns) * held <= MOST_AHEAD
     for slot, staged in _operands(kernel, row_part, column_part, steps):
-        kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, staged))
+        kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, staged, ahead))
     return True
 
 
@@ -155,10 +165,7 @@ def _steps(kernel: MovedKernel, reduction: UOp) -> list[int]:
             found.insert(0, number)
             continue
         if not found:
-            block = next((n for n in (STEPS, *range(MOST_STEPS, 3, -1)) if size % n == 0), 0)
-            if not block:
-                raise IllegalMove(f"no part of {size} steps is a tile's")
-            found.append(kernel.split(number, block)[1])
+            found.append(kernel.split(number, _block(kernel, number, size))[1])
         break
     last = found.pop()
     if kernel.extent(last) > UNROLL and kernel.extent(last) % UNROLL == 0:
@@ -167,6 +174,18 @@ def _steps(kernel: MovedKernel, reduction: UOp) -> list[int]:
     if kernel.extent(last) <= UNROLL:
         kernel.to(last, "unroll")
     return [*found, last]
+
+
+def _block(kernel: MovedKernel, number: int, size: int) -> int:
+    """Steps of a range that a tile is filled for: they divide it, padded by zeros if need be."""
+    for steps in itertools.chain((STEPS,), range(MOST_STEPS, LEAST_STEPS - 1, -1)):
+        if size % steps == 0:
+            return steps
+    most = kernel.extent(number) * (1 + PADDED)
+    choices = (n for n in (STEPS, LEAST_STEPS) if -(-kernel.extent(number) // n) * n <= most)
+    padded = next(choices, LEAST_STEPS)
+    kernel.do(Extend(number, padded))
+    return padded
 
 
 def _merged(kernel: MovedKernel, found: list[int]) -> int:

@@ -27,11 +27,13 @@ class Stage(Move):
     slot: which argument x is. along: the ranges i over which the tile lies, outermost first, for
     all loads of x that depend on each of them; all other ranges that these depend on are loops
     around the tile, or workgroups. The tile's own ranges get the numbers from `range` on, which
-    must be unused.
+    must be unused. ahead: the tile is double: while a loop uses one half of it, it loads the other
+    half for its next step.
     """
 
     slot: int
     along: tuple[int, ...]
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "along", tuple(self.along))  # a list of JSON
@@ -44,7 +46,7 @@ class Stage(Move):
             for i, r in enumerate(along)
         }
         changed = {
-            value: _staged(value, own)
+            value: _staged(value, own, self.ahead)
             for value in self._values(sink)
             if all(r in value.ranges for r in along)
         }
@@ -87,10 +89,10 @@ class Stage(Move):
         return list(dict.fromkeys(found))
 
 
-def _staged(value: UOp, own: dict[UOp, UOp]) -> UOp:
+def _staged(value: UOp, own: dict[UOp, UOp], ahead: bool) -> UOp:
     """The load from a stage of a value along ranges, each with the stage's own in its place."""
     (held,) = substitute((value,), own)
-    stage = UOp(ops.STAGE, value.dtype, (held, *own.values()))
+    stage = UOp(ops.STAGE, value.dtype, (held, *own.values()), ahead or None)
     place: Size = 0
     for r in own:
         place = place * r.src[0].arg + r
