@@ -185,3 +185,21 @@ def test_values(build: Callable[[Inputs], Tensor], precision: str, cuda_device: 
     expected = reference(outputs, inputs, fp64_reference=True)
     tolerances = {"y": Tolerance(greatest=1e-2)} if precision == "fp16" else None
     assert_agreement(replay(state.program, cuda_device, inputs.arrays), expected, tolerances)
+
+
+@pytest.mark.parametrize("name", ["webgpu", "qcom"])
+@pytest.mark.parametrize("build", PRODUCTS, ids=lambda build: build.__name__)
+def test_other_targets_have_tiles_by_profile(
+    build: Callable[[Inputs], Tensor], name: str, request: pytest.FixtureRequest
+) -> None:
+    inputs = Inputs()
+    outputs = {"y": build(inputs)}
+    state = compiled(outputs, inputs, find_target(name), Options(profile="shared", winograd=0))
+    assert state.program is not None
+    for kernel in state.kernels.values():
+        if kernel.contraction:
+            check(kernel, sums=8)
+            assert kernel.text is not None and workgroup_bytes(kernel.text) <= 16 * 1024
+    expected = reference(outputs, inputs, fp64_reference=True)
+    device: Device = request.getfixturevalue(f"{name}_device")
+    assert_agreement(replay(state.program, device, inputs.arrays), expected)

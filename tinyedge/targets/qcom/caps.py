@@ -38,7 +38,13 @@ IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024, load_cost
 
 # With it: for models of few results that are long sums (large products with a vector, means and
 # softmax over long rows), where one thread a result would leave the device idle.
-PROFILES = {"default": IMAGES, "buffers": BUFFERS, "local": replace(IMAGES, shared=16384)}
+# With shared: products and convolutions read buffers through tiles in workgroup memory.
+PROFILES = {
+    "default": IMAGES,
+    "buffers": BUFFERS,
+    "local": replace(IMAGES, shared=16384),
+    "shared": replace(BUFFERS, shared=16384, shared_tiles=True),
+}
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.
 LIMITATIONS = {

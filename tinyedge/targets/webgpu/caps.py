@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinyedge.core.compiler.caps import Caps, TypeCaps
 
 TYPES = {
@@ -15,22 +17,26 @@ TYPES = {
     "float16": TypeCaps(computed="float32", vectors="memory", scalar_stores=False, casts=False),
 }
 
+DEFAULT = Caps(
+    types=TYPES,
+    vector=4,
+    threads=256,
+    grid=(65535, 65535, 65535),
+    shared=16384,
+    bindings=8,
+    binding_bytes=128 * 2**20,
+    buffer_bytes=256 * 2**20,
+    alignment=256,
+    arenas_bound_for_writing=True,
+    typed_buffers=True,
+    max_vector_registers=64,
+    shares_sizes=True,
+)
+
+# With it, contractions have tiles in workgroup memory. Each size has a text of its own.
 PROFILES = {
-    "default": Caps(
-        types=TYPES,
-        vector=4,
-        threads=256,
-        grid=(65535, 65535, 65535),
-        shared=16384,
-        bindings=8,
-        binding_bytes=128 * 2**20,
-        buffer_bytes=256 * 2**20,
-        alignment=256,
-        arenas_bound_for_writing=True,
-        typed_buffers=True,
-        max_vector_registers=64,
-        shares_sizes=True,
-    )
+    "default": DEFAULT,
+    "shared": replace(DEFAULT, shared_tiles=True, shares_sizes=False),
 }
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.

@@ -50,9 +50,10 @@ BUSY = 0.5
 REGISTERS = 30  # vectors of a thread: more are 128 registers, or are spilled
 MOST_HELD = 6144  # elements of tiles: two workgroups and more share a multiprocessor's memory
 # Tiles of which one half is filled while the other is used: elements of a half, and vectors of a
-# thread. Larger ones have work enough in a step for what is loaded to arrive, and no registers.
+# thread. Larger ones have work enough in a step for what is loaded to arrive, and no registers;
+# what is loaded under conditions, as padding is, has its addresses in too many (125 to 136).
 MOST_AHEAD = 4096
-REGISTERS_AHEAD = 24
+REGISTERS_AHEAD = 20
 GROUPS = 64  # workgroups that keep a device busy
 
 
@@ -120,8 +121,9 @@ def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     tile = choose_tile((row_count, column_count, others), held, 1 + len(besides), kernel.caps)
     row_part = _divide_rows(kernel, _merged(kernel, rows), tile)
     column_part = _divide_columns(kernel, _merged(kernel, columns), tile)
-    ahead = tile.registers(held, 1 + len(besides)) <= REGISTERS_AHEAD
-    ahead = ahead and (tile.rows + tile.columns) * held <= MOST_AHEAD
+    fits = tile.registers(held, 1 + len(besides)) <= REGISTERS_AHEAD
+    guarded = any(n.op is ops.LOAD and n.arg for n in toposort((kernel.sink,)))
+    ahead = fits and not guarded and (tile.rows + tile.columns) * held <= MOST_AHEAD
     for slot, staged in _operands(kernel, row_part, column_part, steps):
         kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, staged, ahead))
     return True
