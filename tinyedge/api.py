@@ -429,7 +429,7 @@ def runtime_files(
     if runtime == "web":
         from tinyedge.export.package import web
 
-        return web.runtime_files(program)
+        return web.runtime_files(program, name)
     if runtime == "c":
         from tinyedge.export.package import c_bundle
 

@@ -49,7 +49,7 @@ class Site:
 
     statuses: name -> the status of all its answers, or those of the next ones; cuts: name -> bytes
     after which the connection of the next answers is cut, one each; ranges: whether it gives them.
-    asked: the answers by name; sent: bytes of their bodies.
+    asked: the answers by name; sent: bytes of their bodies; answered: statuses.
     """
 
     folder: Path
@@ -63,6 +63,7 @@ class Site:
     asked: Counter[str] = field(default_factory=Counter)
     sent: Counter[str] = field(default_factory=Counter)
     given: list[dict[str, str]] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
     url: str = ""
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
@@ -80,6 +81,7 @@ class Site:
             content, status = self.missing.encode(), 200 if self.missing else 404
         asked = handler.headers.get("Range")
         start = int(asked[6:-1]) if asked and self.ranges and status == 200 else 0
+        self.answered.append(status)
         handler.send_response(206 if start else status)
         script = {".js": "text/javascript", ".html": "text/html"}.get(path.suffix)
         handler.send_header("Content-Type", script or ("" if path.suffix else "text/html"))

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
@@ -20,6 +20,7 @@ from tinyedge.export.bundle.manifest import (
     MANIFEST,
     OTHER_MANIFEST,
     SIZE_LIMIT,
+    decode,
     other_manifest,
 )
 from tinyedge.export.bundle.writing import Progress, write
@@ -89,12 +90,12 @@ def write_bundle(
             )
             others = 1 if fallback is not None else len(variants) - 1
             names = [MANIFEST, *map(other_manifest, range(others))]
-            plans = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
+            hashes = _hashes(folder, names)
             for name, source in content.items():
-                _add(folder / name, source(plans) if callable(source) else source)
+                _add(folder / name, source(hashes) if callable(source) else source)
             _check_unchanged(inputs or {})
             put(folder, place, check)
-            remember(plans[MANIFEST])
+            remember(hashes[MANIFEST])
     except OSError as error:
         moved = error.errno == errno.EXDEV  # a folder of an image's lower layer
         raise InputError(
@@ -106,6 +107,16 @@ def write_bundle(
             else "free some space, or choose another place",
         ) from error
     return place
+
+
+def _hashes(folder: Path, manifests: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of a bundle's own files by name, manifests first."""
+    contents = {name: (folder / name).read_bytes() for name in manifests}
+    files = [record for content in contents.values() for record in decode(content)["files"]]
+    return {
+        **{name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+        **{record["name"]: record["sha256"] for record in files},
+    }
 
 
 def _check_unchanged(inputs: Files) -> None:

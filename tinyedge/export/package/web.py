@@ -7,18 +7,22 @@ model.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program.program import Port, Program, State
+from tinyedge.export.bundle.manifest import MANIFEST
+from tinyedge.export.package.package import Extra
 
 # What tinyedge.js fetches beside it.
 MODULES = ("loading.js", "recover.js", "wasm.js", "threads.js", "states.js", "diagnostics.js")
-FILES = ("tinyedge.js", *MODULES, "index.html", "page.js", "page.css")
+FILES = ("tinyedge.js", *MODULES, "index.html", "demo.js", "demo.css")
 
 # Where the types name what the model takes, gives and keeps.
+FILES_MARK = "  // <files>"
 BEGIN, END = "// <model>\n", "// </model>\n"
 
 ARRAYS = {
@@ -37,11 +41,40 @@ ARRAYS = {
 }
 
 
-def runtime_files(program: Program) -> dict[str, Path | bytes]:
-    """Name -> file or content of all that a bundle of `program` carries beside its own files."""
-    files: dict[str, Path | bytes] = {name: web_file(f"src/{name}") for name in FILES}
+def runtime_files(program: Program, name: str = "model") -> dict[str, Extra]:
+    """Name -> file or content of all that a bundle of `program` carries beside its own files.
+
+    name: of the bundle, which is its name as a package.
+    """
+    files: dict[str, Extra] = {name: web_file(f"src/{name}") for name in FILES}
     files["tinyedge.d.ts"] = types(program).encode("ascii")
+    files["index.js"] = lambda hashes: _index(hashes).encode("ascii")
+    files["index.d.ts"] = web_file("src/index.d.ts")
+    files["package.json"] = lambda hashes: _package(name, hashes[MANIFEST]).encode("ascii")
     return files
+
+
+def _index(names: Iterable[str]) -> str:
+    """index.js, which names each file in the way that bundlers know."""
+    lines = (f'  "{name}": new URL("./{name}", import.meta.url),' for name in names)
+    before, after = web_file("src/index.js").read_text("ascii").split(FILES_MARK)
+    return before + "\n".join(lines) + after
+
+
+def _package(name: str, sha256: str) -> str:
+    """package.json. The version is another one for each content, by the hash of its manifest."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
+    content = {
+        "name": plain[:200] or "model",
+        "version": f"0.0.0-h{sha256[:12]}",
+        "description": "A model compiled by tinyedge, with its runtime for pages",
+        "type": "module",
+        "sideEffects": False,
+        "main": "./index.js",
+        "types": "./index.d.ts",
+        "exports": {".": {"types": "./index.d.ts", "default": "./index.js"}, "./*": "./*"},
+    }
+    return json.dumps(content, indent=2) + "\n"
 
 
 def web_file(name: str) -> Path:

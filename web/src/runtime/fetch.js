@@ -21,9 +21,15 @@ export function folderOf(url) {
   return base;
 }
 
+/** Where a file is. @returns {URL} */
+const addressOf = ({base, files}, name) =>
+  files?.[name] ? new URL(files[name], base) : new URL(name + base.search, base);
+
 /** Ask for a file. @returns {Promise<Response>} */
-const ask = async ({base, fetch, signal}, name, request) =>
-  fetch(new URL(name + base.search, base), {...request, signal});
+const ask = async (source, name, request) => {
+  const {fetch, signal} = source;
+  return fetch(addressOf(source, name), {...request, signal});
+};
 
 /** Ask for files that will be fetched, so that they are on their way meanwhile. */
 export function askEarly(source, files) {
@@ -83,10 +89,10 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
 
 /** Ask once, for what is missing of a file. */
 async function attempt(source, got, name, id, full) {
-  const {base, early} = source,
+  const {early} = source,
     {bytes, request, received} = got,
     asked = early?.get(name) ?? ask(source, name, request),
-    url = new URL(name + base.search, base);
+    url = addressOf(source, name);
   const broken = (error) =>
     fail(
       "load.network",

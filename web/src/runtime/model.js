@@ -2,7 +2,7 @@
 
 import {fail} from "./errors.js";
 import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types.js";
-import {parseManifest} from "./manifest.js";
+import {isObject, parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, askEarly, fetchFile} from "./fetch.js";
 import {whole, neededLimits, checkLimits, findAdapter, openDevice, lossOf} from "./device.js";
@@ -54,13 +54,14 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits", "fetch", "integrity", "recover", "backend", "module"],
+    const names = ["onProgress", "signal", "device", "limits", "fetch", "files", "integrity", "recover", "backend", "module"],
       {
         onProgress,
         signal,
         device: given,
         limits,
         fetch = globalThis.fetch,
+        files,
         integrity,
         recover,
         backend,
@@ -70,13 +71,14 @@ export class Model extends EventTarget {
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
       loading = beside(import("./loading.js"), "loading.js"),
-      source = {base, fetch, loading, signal: stop.signal},
+      source = {base, fetch, files, loading, signal: stop.signal},
       need = (good, name, value, next) =>
         good || fail("load.option", `option "${name}"`, `it is ${kindOf(value)}`, next);
     // Awaited later.
     loading.catch(() => {});
     need(!given || given.queue, "device", given, "give a GPUDevice");
     need(!recover || recover === "states", "recover", recover, 'give "states"');
+    need(!files || isObject(files), "files", files, "give addresses by name");
     need(fetch instanceof Function, "fetch", fetch, "give a function");
     need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
     need(!module || kindOf(module) === "WebAssembly.Module", "module", module, "give a WebAssembly.Module");

@@ -1,0 +1,1 @@
+"""Pages built by the bundlers that web developers use."""

@@ -1,0 +1,56 @@
+// node build.mjs BUNDLER FOLDER: builds FOLDER/main.js, which imports a bundle as a package, into FOLDER/dist/main.js, with the
+// settings that a user of the bundler would begin with. Vite builds FOLDER/index.html.
+
+import {cpSync} from "node:fs";
+import {join} from "node:path";
+
+const [bundler, folder] = process.argv.slice(2),
+  main = join(folder, "main.js"),
+  dist = join(folder, "dist");
+
+const builds = {
+  async vite() {
+    const {build} = await import("vite");
+    await build({root: folder, base: "./", logLevel: "warn", build: {target: "esnext"}});
+  },
+  async webpack() {
+    const {default: webpack} = await import("webpack");
+    await new Promise((resolve, reject) =>
+      webpack(
+        {
+          mode: "production",
+          context: folder,
+          entry: "./main.js",
+          output: {path: dist, filename: "main.js"},
+          performance: {hints: false},
+        },
+        (error, stats) => {
+          const faults = error ?? (stats.hasErrors() || stats.hasWarnings() ? stats.toString() : "");
+          if (faults) reject(new Error(String(faults)));
+          else resolve(undefined);
+        },
+      ),
+    );
+  },
+  async rollup() {
+    const {rollup} = await import("rollup"),
+      {importMetaAssets} = await import("@web/rollup-plugin-import-meta-assets"),
+      built = await rollup({input: main, plugins: [importMetaAssets()]});
+    await built.write({dir: dist, format: "es"});
+  },
+  // It leaves addresses as they are: the bundle lies beside what it writes.
+  async esbuild() {
+    const {build} = await import("esbuild");
+    await build({
+      entryPoints: [main],
+      outdir: dist,
+      bundle: true,
+      format: "esm",
+      external: ["./model.tinyedge/*"],
+      logLevel: "warning",
+    });
+    cpSync(join(folder, "model.tinyedge"), join(dist, "model.tinyedge"), {recursive: true});
+  },
+};
+
+await builds[bundler]();
