@@ -215,6 +215,17 @@ def test_a_bundle_of_many_times_the_model_is_refused(
     assert (bundle / "manifest.json").exists()
 
 
+def test_a_bundle_that_trains_is_held_to_it_too(tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "w"], ["a"]), node("Mul", ["a", "scale"], ["y"])]
+    scale = numpy_helper.from_array(np.ones(1, np.float32), "scale")
+    source = model(nodes, inputs=[info("x", [3 << 20])], weights=[scale])
+    source.graph.sparse_initializer.append(sparse(3 << 20, 5))
+    path = _saved(tmp_path, source)
+    with pytest.raises(ModelError, match="the bundle") as caught:
+        export_onnx(path, out=tmp_path / "b", train="scale", loss="mse_loss:y")
+    assert "weight 'w'" in caught.value.because
+
+
 def test_a_small_bundle_may_be_many_times_the_model(tmp_path: Path) -> None:
     """Such as one of a table that an operator computes."""
     path = _one_sparse(tmp_path, 1 << 18)
