@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from tinyedge.core.errors import RunError
 from tinyedge.core.program.program import Program
 
 MODES = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}  # Pillow's names
+WIDE = ("I", "F")  # modes that Pillow cuts off at 255
 
 
 def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -56,13 +58,26 @@ def _pixels(name: str, value: Any, source: str) -> np.ndarray[Any, Any]:
             "an array of uint8 [height, width, channels]",
             "pip install 'tinyedge[pictures]'",
         ) from None
+    shown = repr(str(value))[:200]
     try:
-        image = Image.open(value) if isinstance(value, (str, os.PathLike)) else value
-        array = np.asarray(ImageOps.exif_transpose(image).convert(MODES[source]))
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        because = f"{str(value)!r:.200} cannot be read: {error}"
-        raise _refused(name, because, "run.input", "a picture that Pillow reads") from None
-    return array.reshape((*array.shape[:2], -1))
+        with _image(Image, value) as image:
+            if image.mode.startswith(WIDE):
+                because = f"{shown} is in mode {image.mode!r}, whose values have more than 8 bits"
+                raise _refused(name, because, "run.input", "values of 0 to 255, as an array")
+            array = np.asarray(ImageOps.exif_transpose(image).convert(MODES[source]))
+    except RunError:
+        raise
+    except Exception as error:  # a damaged file raises whatever its decoder does: SyntaxError, ...
+        because = f"{shown} cannot be read: {error}"
+        raise _refused(name, because, "run.input", "a picture that Pillow reads") from error
+    return array if array.ndim == 3 else array[..., None]
+
+
+def _image(pillow: Any, value: Any) -> Any:
+    """What is closed after its use: a file, but no image of the caller's."""
+    if isinstance(value, (str, os.PathLike)):
+        return pillow.open(value)
+    return contextlib.nullcontext(value)
 
 
 def _refused(name: str, because: str, id: str, supported: str, next: str = "") -> RunError:

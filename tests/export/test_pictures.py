@@ -164,6 +164,15 @@ def test_files(tmp_path: Path) -> None:
             model.run({"x": Image.fromarray(np.zeros((9, 65, 3), np.uint8))})
         with pytest.raises(RunError, match="cannot be read"):
             model.run({"x": str(tmp_path / "dog.png")})
+        damaged = (tmp_path / "cat.png").read_bytes().replace(b"IDAT", b"X")
+        (tmp_path / "cut.png").write_bytes(damaged)
+        with pytest.raises(RunError, match="cannot be read"):
+            model.run({"x": tmp_path / "cut.png"})
+        Image.fromarray(np.full((5, 4), 700, np.uint16)).save(tmp_path / "deep.png")
+        with pytest.raises(RunError, match="more than 8 bits"):
+            model.run({"x": tmp_path / "deep.png"})
+        with pytest.raises(RunError, match=r"x.height is 1..64"):
+            model.run({"x": Image.new("RGB", (3, 0))})
 
 
 @pytest.mark.parametrize(
@@ -176,12 +185,23 @@ def test_files(tmp_path: Path) -> None:
         ("0..1", (1, 5, 8, 8), "picture.layout"),
         ("0..1", (1, 3, 8, 3), "picture.layout"),
         ("mean:1/2,std:1", (1, 3, 8, 8), "picture.scale"),
+        ("mean:1e39,std:1", (1, 3, 8, 8), "picture.scale"),
+        ("mean:1,std:1e-300", (1, 3, 8, 8), "picture.scale"),
+        ("letterbox:256,0..1", (1, 3, 8, 8), "picture.scale"),
     ],
 )
 def test_refusals(words: str, shape: tuple[int, ...], id: str) -> None:
     with pytest.raises(InputError) as caught:
         _graphs(words, shape)
     assert caught.value.id == id
+
+
+def test_more_values_than_kernels_count() -> None:
+    """Two frames of rgba with sides of 16384 are 2^31 values."""
+    x = Tensor.input("x", (2, 3, 8, 8), dt.float32)
+    graph = Graph((Port("x", dt.float32, x.shape),), (Port("y", dt.float32, x.shape, x.node),))
+    with pytest.raises(InputError, match="2147483648 values"):
+        with_pictures({"main": graph}, {"x": "0..1,from:rgba,max:16384"})
 
 
 def test_words() -> None:

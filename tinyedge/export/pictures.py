@@ -22,6 +22,7 @@ from tinyedge.core.ir.uop import Size, UOp, toposort
 from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.limits import LARGEST
 from tinyedge.export.ports import show
 from tinyedge.export.resample import CHROMA, colors_of, line, ratios, resampled
 
@@ -86,9 +87,19 @@ def parse(name: str, spec: Words, source: str = "rgb") -> Picture:
     if bool(made.mean) != bool(made.std):
         lacks = "std" if made.mean else "mean"
         raise _refused(name, f"it has no {lacks}", "picture.scale", "mean:A/B/C together with std")
-    if 0.0 in made.std:
-        raise _refused(name, "its std is 0", "picture.scale", "numbers other than 0")
+    if not all(_is_small(number) for number in made.mean):
+        raise _refused(name, "its mean is no float32", "picture.scale", "finite numbers")
+    if not all(number and _is_small(1 / number) for number in made.std):
+        fix = "numbers other than 0, whose inverses are float32"
+        raise _refused(name, "its std is 0 or nearly", "picture.scale", fix)
+    if not all(0 <= number <= 255 for number in made.pad):
+        raise _refused(name, "its PAD is none of a picture's", "picture.scale", "0 to 255")
     return made
+
+
+def _is_small(number: float) -> bool:
+    """Whether a number is finite as a float32."""
+    return abs(number) <= float(np.finfo(np.float32).max)
 
 
 def _meaning(name: str, word: Any) -> dict[str, Any]:
@@ -111,7 +122,7 @@ def _meaning(name: str, word: Any) -> dict[str, Any]:
         return {key: _numbers(value)}
     if key == "letterbox" and _NUMBERS.fullmatch(value):
         return {"fit": key, "pad": _numbers(value)}
-    if key == "max" and value.isdecimal() and 1 <= int(value) <= GREATEST:
+    if key == "max" and value.isascii() and value.isdecimal() and 1 <= int(value) <= GREATEST:
         return {"side": int(value)}
     raise _refused(name, f"{word!r} is no word for it", "picture.word", KNOWN)
 
@@ -198,6 +209,11 @@ def _built(port: Port, picture: Picture) -> tuple[Tensor, tuple[Port, ...]]:
     frames = product(sizes.get(letter, 1) for letter in "nt")
     out = fixed(sizes["h"]), fixed(sizes["w"])
     several = () if frames == 1 else (frames,)
+    elements = fixed(frames) * SOURCES[picture.source] * picture.side**2
+    if elements > LARGEST:
+        because = f"{frames} of {picture.side} x {picture.side} pixels have {elements} values"
+        fix = f"a smaller side, as max:{picture.side // 2}"
+        raise _refused(port.name, because, "picture.size", f"up to {LARGEST} values", fix)
     height, width = (symbol(f"{port.name}.{word}", 1, picture.side) for word in ("height", "width"))
     seen = height, width
     ports = [Port(port.name, dt.uint8, (*several, *seen, SOURCES[picture.source]))]
