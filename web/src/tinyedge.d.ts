@@ -40,6 +40,39 @@ export type InputValue =
   | GPUBuffer
   | {buffer: GPUBuffer; offset?: number; shape?: ArrayLike<number>};
 
+/** What shows a picture. */
+export type PictureSource =
+  | HTMLImageElement
+  | HTMLVideoElement
+  | HTMLCanvasElement
+  | OffscreenCanvas
+  | ImageBitmap
+  | ImageData
+  | VideoFrame
+  | GPUTexture;
+
+/**
+ * What an input declared by `--image` takes too: a picture as it is when `run` is called, or a part of it, in whole pixels,
+ * which is turned clockwise by degrees, a multiple of 90, then mirrored. A texture is on the model's device, with
+ * TEXTURE_BINDING.
+ */
+export type Picture =
+  | PictureSource
+  | {
+      image: PictureSource;
+      crop?: {x?: number; y?: number; width?: number; height?: number};
+      rotate?: number;
+      mirror?: boolean;
+    };
+
+/** Where the places of an input lie in the picture that was given, in pixels from its upper left corner. */
+export interface Placement {
+  /** Of a place of the input. */
+  at(x: number, y: number): [x: number, y: number];
+  /** The same as canvases take it, `context.setTransform(...matrix)`: what is drawn has the input's coordinates. */
+  matrix: [a: number, b: number, c: number, d: number, e: number, f: number];
+}
+
 export interface Output<Array = Data, Slice extends string = string> {
   name: string;
   dtype: DType;
@@ -61,7 +94,7 @@ export interface State<Array = Data> {
 }
 
 // <model>
-export type Inputs = Record<string, InputValue>;
+export type Inputs = Record<string, InputValue | Picture | readonly Picture[]>;
 export type Outputs = Record<string, Output<any>>;
 export type States = Record<string, any>;
 export type EntryName = string;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tinyedge.core.dtype import by_name
@@ -18,7 +18,15 @@ from tinyedge.export.bundle.manifest import MANIFEST
 from tinyedge.export.package.package import Extra
 
 # What tinyedge.js fetches beside it.
-MODULES = ("loading.js", "recover.js", "wasm.js", "threads.js", "states.js", "diagnostics.js")
+MODULES = (
+    "loading.js",
+    "recover.js",
+    "wasm.js",
+    "threads.js",
+    "image.js",
+    "states.js",
+    "diagnostics.js",
+)
 FILES = ("tinyedge.js", *MODULES, "index.html", "demo.js", "demo.css")
 
 # Where the types name what the model takes, gives and keeps.
@@ -98,13 +106,33 @@ def types(program: Program) -> str:
     after = rest.split(END)[1]
     # With several entries a run takes and gives those of one of them.
     optional = "?" if len(program.entries) > 1 else ""
-    inputs = _members(program.inputs, optional, ["InputValue"] * len(program.inputs))
+    pictures = {image["input"] for image in program.options.get("images", ())}
+    shown = {port.name: port for port in program.inputs if ascii(port.name)[1:-1] in pictures}
+    inputs = _members(program.inputs, optional, [_input(port, shown) for port in program.inputs])
     outputs = _members(program.outputs, optional, map(_output, program.outputs))
+    if shown and "placement" not in (port.name for port in program.outputs):
+        outputs += _placement(shown)
     states = _members(program.states, "", [_array(state) for state in program.states])
     groups = {"Inputs": inputs, "Outputs": outputs, "States": states}
     model = "\n".join(f"export interface {name} {{\n{text}}}\n" for name, text in groups.items())
     entries = " | ".join(json.dumps(entry.name) for entry in program.entries)
     return f"{before}{model}\nexport type EntryName = {entries};\n{after}"
+
+
+def _input(port: Port, shown: Mapping[str, Port]) -> str:
+    """What an input takes. shown: those that are pictures."""
+    if port.name not in shown:
+        return "InputValue"
+    return "InputValue | readonly Picture[]" if len(port.shape) > 3 else "InputValue | Picture"
+
+
+def _placement(shown: Mapping[str, Port]) -> str:
+    members = " ".join(
+        f"{json.dumps(name)}: Placement{'[]' if len(port.shape) > 3 else ''};"
+        for name, port in shown.items()
+    )
+    comment = "/** Of the pictures that the run got. A loop over the outputs does not meet it. */"
+    return f"  {comment}\n  readonly placement: {{{members}}};\n"
 
 
 def _output(port: Port) -> str:

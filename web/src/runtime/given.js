@@ -40,6 +40,8 @@ export function plan(core, inputs, name, named) {
     const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
     if (value == null) fail("run.input", `input "${key}"`, "it is missing", "give it too");
     if (kindOf(value) === "GPUBuffer") return {buffer: value};
+    const picture = core.pictured?.(key, value);
+    if (picture) return picture;
     return !ArrayBuffer.isView(value) && (value.data ?? value.buffer) ? value : {data: value};
   });
   const shapes = given.map(({shape}) => shape && Array.from(shape, Number)),

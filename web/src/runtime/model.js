@@ -22,6 +22,8 @@ const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !s
 /** What those files use of this one. */
 const OWN = {
   filesToRun,
+  kindOf,
+  toStorage,
   fail,
   arrayOf,
   evaluateAll,
@@ -119,12 +121,14 @@ export class Model extends EventTarget {
       if (recover && manifest.states[0])
         (await beside(import("./recover.js"), "recover.js")).keepStates(model.#core);
       model.stats.bytesFetched = bytes.length;
-      await loading
-        .then(({start}) => start(model.#core, onProgress))
-        .catch((error) => {
-          model.dispose();
-          throw error;
-        });
+      await Promise.all([
+        loading.then(({start}) => start(model.#core, onProgress)),
+        manifest.options?.images &&
+          beside(import("./image.js"), "image.js").then(({takePictures}) => takePictures(model.#core)),
+      ]).catch((error) => {
+        model.dispose();
+        throw error;
+      });
       return model;
     } finally {
       stop.abort();

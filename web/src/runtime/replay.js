@@ -25,7 +25,7 @@ export async function guard(core, work, inputs) {
       "run.input.buffer",
       `input "${given}"`,
       fault.message,
-      "give a buffer of model.device with COPY_SRC, neither mapped nor destroyed",
+      "give what is of model.device, a buffer with COPY_SRC, neither mapped nor destroyed",
     );
   if (fault)
     fail(
@@ -64,8 +64,10 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
   for (const {to: number, bytes, buffer, offset, size} of writes) {
     const to = ranges[number];
     if (size && bytes) device.queue.writeBuffer(to.buffer, to.offset, bytes);
-    else if (size) run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
+    else if (size && !buffer.draw)
+      run.encoder.copyBufferToBuffer(buffer, offset, to.buffer, to.offset, size);
   }
+  for (const {to, buffer} of writes) if (buffer?.draw) await buffer.draw(run, ranges[to]);
   if (entry !== m.entries[0]) await core.everyPipeline;
   await walk(run, entry.steps[0], entry.steps[0] + entry.steps[1]);
   let end = 0;
@@ -89,7 +91,7 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
   const bytes = await reading;
   for (const {i, p, shape, offset, kept} of outputs)
     if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
-  return Object.fromEntries(
+  const results = Object.fromEntries(
     outputs.map(({i, p, shape: whole, kept}) => {
       const {name, dtype, storage, axis, count, slices} = p,
         shape = [...whole];
@@ -111,6 +113,8 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
       return [name, result];
     }),
   );
+  run.placed?.(results);
+  return results;
 }
 
 /** The named parts of an output. */

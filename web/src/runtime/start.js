@@ -67,5 +67,7 @@ export async function start(core, onProgress) {
   };
   await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
   if (m.states[0]) await restore(core);
+  // Also where the last kernel's news brought it.
+  source.signal.throwIfAborted();
   started = true;
 }

@@ -1,0 +1,398 @@
+"""Pictures as inputs of a page, against what Python makes of the same pixels."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.runtimes.site import serving
+from tests.runtimes.test_browser_life import evaluate
+from tests.runtimes.test_browser_recover import LOSING
+from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser
+
+pytestmark = pytest.mark.browser
+
+RNG = np.random.default_rng(5)
+PICTURE = RNG.integers(0, 256, (47, 31, 3), np.uint8)
+VIDEO = (
+    *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
+    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
+    *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
+)
+
+# Words of each bundle and the input's shape.
+BUNDLES = {
+    "color": ("letterbox:114,imagenet,max:256", (1, 3, 20, 30)),
+    "cover": ("cover,0..1,max:256", (24, 24, 3)),
+    "rgb": ("from:rgb,bilinear,-1..1,bgr,max:256", (3, 16, 16)),
+    "gray": ("from:gray,0..1,max:256", (1, 16, 16)),
+    "frames": ("0..1,max:256", (2, 3, 8, 9)),
+    "nv12": ("from:nv12,0..1,max:256", (1, 3, 8, 8)),
+}
+
+# `img`, a canvas `off` and its ImageData `data` show the picture.
+SETUP = """
+const img = new Image();
+img.src = "/picture.png";
+await img.decode();
+const {width, height} = img;
+const off = new OffscreenCanvas(width, height), context = off.getContext("2d");
+context.drawImage(img, 0, 0);
+const data = context.getImageData(0, 0, width, height);
+const numbers = ({output}) => [...output.data];
+const textureOf = ({device}, format) =>
+  device.createTexture({size: [width, height], format, usage: 22});
+const write = ({device}, texture) =>
+  device.queue.writeTexture({texture}, data.data, {bytesPerRow: 4 * width}, [width, height]);
+"""
+
+
+def _export(folder: Path, name: str, target: str, **options: Any) -> None:
+    words, shape = BUNDLES[name]
+    tinyedge.export_function(
+        lambda x: x * 1.0,
+        {"x": np.zeros(shape, np.float32)},
+        target=target,
+        out=folder / name,
+        images={"x": words},
+        golden=False,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundles of a page, and beside them the same for Python."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("pictures")
+    for name in BUNDLES:
+        _export(folder / "page", name, "webgpu")
+        _export(folder / "python", name, "cpu")
+    for file in (folder / "page" / "color").glob("*.js"):
+        shutil.copy(file, folder / "page")
+    Image.fromarray(PICTURE).save(folder / "page" / "picture.png")
+    taken = Image.Exif()
+    taken[0x112] = 6  # the camera was turned
+    options: dict[str, Any] = {"quality": 100, "subsampling": 0, "exif": taken}
+    Image.fromarray(PICTURE).save(folder / "page" / "turned.jpg", **options)
+    return folder
+
+
+@pytest.fixture
+def page(browser: Browser, root: Path) -> Iterator[Any]:
+    yield from _opened(browser.chromium, root / "page")
+
+
+@pytest.fixture(scope="module")
+def cinema(browser: Browser) -> Iterator[Any]:
+    """A Chromium whose videos may become textures, with a camera."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    args = [*FLAGS, SOFTWARE, *VIDEO]
+    chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def screen(cinema: Any, root: Path) -> Iterator[Any]:
+    yield from _opened(cinema, root / "page")
+
+
+def _opened(chromium: Any, folder: Path) -> Iterator[Any]:
+    with serving(folder) as site:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(site.url)
+        yield page
+        context.close()
+
+
+def _expected(root: Path, name: str, picture: Any) -> Any:
+    from PIL import Image
+
+    shown = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
+    with tinyedge.load(root / "python" / name) as model:
+        return np.array(model.run({"x": shown})["output"]).ravel()
+
+
+def _is_near(found: Any, wanted: Any) -> None:
+    assert np.abs(np.array(found) - wanted).max() <= 1e-3
+
+
+SOURCES = """
+const m = await load("/color/"), canvas = document.createElement("canvas"), {device} = m;
+Object.assign(canvas, {width, height}).getContext("2d").drawImage(img, 0, 0);
+const turned = new Image();
+turned.src = "/turned.jpg";
+await turned.decode();
+const texture = (format) => {
+  const made = textureOf(m, format);
+  if (format === "bgra8unorm")
+    device.queue.copyExternalImageToTexture({source: img}, {texture: made}, [width, height]);
+  else write(m, made);
+  return made;
+};
+const found = {};
+for (const [name, x] of Object.entries({
+  img, canvas, off, data, turned,
+  bitmap: await createImageBitmap(img),
+  frame: new VideoFrame(off, {timestamp: 0}),
+  texture: texture("rgba8unorm"), srgb: texture("rgba8unorm-srgb"), bgra: texture("bgra8unorm"),
+}))
+  found[name] = numbers(await m.run({x}));
+m.dispose();
+return found;
+"""
+
+
+@pytest.mark.parametrize("where", ["page", "screen"])
+def test_sources(where: str, request: pytest.FixtureRequest, root: Path) -> None:
+    """All that shows a picture gives what Python gives; photographs are turned as they were
+    taken; of an sRGB texture the stored values count.
+    """
+    from PIL import Image
+
+    found = evaluate(request.getfixturevalue(where), SETUP + SOURCES)
+    turned = _expected(root, "color", Image.open(root / "page" / "turned.jpg"))
+    wanted = _expected(root, "color", PICTURE)
+    _is_near(found.pop("turned"), turned)
+    assert len(found) == 9
+    for values in found.values():
+        _is_near(values, wanted)
+
+
+def test_what_is_seen_and_where(page: Any, root: Path) -> None:
+    """A part, turned clockwise, then mirrored; what is at a place of the input is found again."""
+    found = evaluate(
+        page,
+        SETUP
+        + """
+        const crop = {x: 3, y: 5, width: 20, height: 11}, found = [];
+        const m = await load("/color/"), image = textureOf(m, "rgba8unorm");
+        write(m, image);
+        for (const x of [
+          {image: img, crop}, {image: data, crop, rotate: 90}, {image: off, crop, rotate: 180},
+          {image: img, rotate: -90}, {image: off, mirror: true},
+          {image, crop, rotate: 270, mirror: true},
+        ]) {
+          const out = await m.run({x}), {at, matrix} = out.placement.x;
+          found.push({values: numbers(out), middle: at(15, 10), matrix, keys: Object.keys(out)});
+        }
+        return found;
+        """,
+    )
+    part = PICTURE[5:16, 3:23]
+    wanted = [part, np.rot90(part, -1), np.rot90(part, 2), np.rot90(PICTURE), PICTURE[:, ::-1]]
+    wanted.append(np.rot90(part)[:, ::-1])
+    middles = [(13, 10.5)] * 3 + [(15.5, 23.5)] * 2 + [(13, 10.5)]
+    for each, picture, middle in zip(found, wanted, middles, strict=True):
+        _is_near(each["values"], _expected(root, "color", np.ascontiguousarray(picture)))
+        np.testing.assert_allclose(each["middle"], middle)
+        assert each["keys"] == ["output"]
+    # 20 x 11 in 30 x 20: two thirds of a pixel for each, and rows beyond the picture.
+    np.testing.assert_allclose(found[0]["matrix"], [2 / 3, 0, 0, 2 / 3, 3, 5 + 5.5 - 20 / 3])
+    # Of 11 x 20 in 30 x 20, turned by 270 degrees and mirrored: right is up, down is left.
+    matrix = [0, -1, -1, 0, 3 + 10 + 10, 5 + 5.5 + 15]
+    np.testing.assert_allclose(found[5]["matrix"], matrix, atol=1e-9)
+
+
+def test_other_declarations(page: Any, root: Path) -> None:
+    """Three bytes or one for each pixel, a cover, and several frames."""
+    found = evaluate(
+        page,
+        SETUP
+        + """
+        const found = {};
+        for (const name of ["cover", "rgb", "gray"])
+          found[name] = numbers(await (await load(`/${name}/`)).run({x: img}));
+        const frames = await load("/frames/");
+        const out = await frames.run({x: [img, {image: data, rotate: 180}]});
+        return {...found, frames: numbers(out), places: out.placement.x.length};
+        """,
+    )
+    for name in ("cover", "rgb", "gray"):
+        _is_near(found[name], _expected(root, name, PICTURE))
+    with tinyedge.load(root / "python" / "frames") as model:
+        both = np.stack([PICTURE, np.rot90(PICTURE, 2)])
+        _is_near(found["frames"], np.array(model.run({"x": both})["output"]).ravel())
+    assert found["places"] == 2
+
+
+def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path) -> None:
+    """What is drawn after `run` was called does not matter, also where a bitmap must be made, as in
+    Firefox; runs are in order.
+    """
+    script = """
+        const m = await load("/color/");
+        const {createTexture} = m.device, sizes = [];
+        m.device.createTexture = function (descriptor) {
+          sizes.push(descriptor.size);
+          return createTexture.call(this, descriptor);
+        };
+        const shoot = async (source) => {
+          context.putImageData(data, 0, 0);
+          const first = m.run({x: source()});
+          context.fillRect(0, 0, width, height);
+          const black = m.run({x: off});
+          return [numbers(await first), numbers(await black)];
+        };
+        const found = [];
+        for (let i = 0; i < 4; i++) found.push(await shoot(() => off));
+        const {copyExternalImageToTexture} = GPUQueue.prototype;
+        let refused = 0;
+        GPUQueue.prototype.copyExternalImageToTexture = function (from, ...more) {
+          if (from.source instanceof ImageBitmap || from.source instanceof OffscreenCanvas)
+            return copyExternalImageToTexture.call(this, from, ...more);
+          refused++;
+          throw new TypeError("no such source");
+        };
+        found.push(await shoot(() => new VideoFrame(off, {timestamp: 0})));
+        return {found, textures: sizes.length, refused};
+    """
+    got = evaluate(page, SETUP + script)
+    wanted = [_expected(root, "color", each) for each in (PICTURE, np.zeros_like(PICTURE))]
+    for pair in got["found"]:
+        for values, right in zip(pair, wanted, strict=True):
+            _is_near(values, right)
+    assert got["textures"] == 2 and got["refused"] == 1
+
+
+def test_another_device(page: Any, root: Path) -> None:
+    """A picture that is given when the device is known to be lost comes to the next one."""
+    got = evaluate(
+        page,
+        LOSING
+        + SETUP
+        + """
+        const m = await load("/color/");
+        await m.run({x: off});
+        await lose();
+        const next = m.run({x: off});
+        context.fillRect(0, 0, width, height);
+        const first = numbers(await next);
+        context.putImageData(data, 0, 0);
+        return {first, then: numbers(await m.run({x: off})), opened};
+        """,
+    )
+    for values in (got["first"], got["then"]):
+        _is_near(values, _expected(root, "color", PICTURE))
+    assert got["opened"] == 2
+
+
+def test_refusals(page: Any) -> None:
+    found = evaluate(
+        page,
+        SETUP
+        + """
+        const m = await load("/color/"), other = await load("/nv12/"), found = [];
+        const {device} = m, closed = await createImageBitmap(img);
+        closed.close();
+        const format = "rgba8unorm";
+        const texture = (usage) => device.createTexture({size: [9, 9], format, usage});
+        const gone = texture(6);
+        gone.destroy();
+        const broken = new Image();
+        broken.src = "/nothing.png";
+        const small = new OffscreenCanvas(9, 8);
+        small.getContext("2d");
+        for (const x of [
+          closed, broken, document.createElement("video"), new OffscreenCanvas(300, 9),
+          {image: img, crop: {x: 30, width: 2}}, {image: img, crop: {x: 0.5}},
+          {image: img, crop: {w: 1}},
+          {image: img, rotate: 45}, {image: img, zoom: 2}, texture(2), gone, new Blob([]),
+        ])
+          found.push([await idOf(m.run({x})), ""]);
+        found.push([await idOf(other.run({x: img, "x.uv": img}))]);
+        const frames = await load("/frames/");
+        for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
+        const good = await m.run({x: img});
+        return {ids: found.map(([id]) => id), good: good.output.data[0]};
+        """,
+    )
+    ids = found["ids"]
+    assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
+    assert ids[4:10] == ["run.input"] * 6
+    assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
+    assert ids[13:] == ["run.shape"] * 3
+
+
+def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
+    """Where there is no GPU the same pictures give the same."""
+    pytest.importorskip("ziglang")
+    for name in ("color", "rgb", "gray"):
+        _export(tmp_path, name, "webgpu", fallback="wasm")
+    for file in (*(tmp_path / "color").glob("*.js"), root / "page" / "picture.png"):
+        shutil.copy(file, tmp_path)
+    for page in _opened(browser.chromium, tmp_path):
+        found = evaluate(
+            page,
+            SETUP
+            + """
+            const options = {backend: "wasm"}, found = {};
+            for (const name of ["rgb", "gray"])
+              found[name] = numbers(await (await load(`/${name}/`, options)).run({x: img}));
+            const m = await load("/color/", options);
+            found.color = numbers(await m.run({x: new VideoFrame(off, {timestamp: 0})}));
+            found.data = numbers(await m.run({x: data}));
+            const part = {crop: {x: 3, y: 5, width: 20, height: 11}, rotate: 90, mirror: true};
+            const {at} = (await m.run({x: off})).placement.x, parts = [];
+            for (const image of [img, data])
+              parts.push(numbers(await m.run({x: {image, ...part}})));
+            return {...found, parts, at: at(15, 10), backend: m.backend};
+            """,
+        )
+    assert found["backend"] == "wasm" and found["at"] == [15.5, 23.5]
+    for name in ("rgb", "gray", "color"):
+        _is_near(found[name], _expected(root, name, PICTURE))
+    _is_near(found["data"], found["color"])
+    part = np.ascontiguousarray(np.rot90(PICTURE[5:16, 3:23], -1)[:, ::-1])
+    for values in found["parts"]:
+        _is_near(values, _expected(root, "color", part))
+
+
+def test_video(screen: Any) -> None:
+    """A video's frame and the camera's are what a canvas shows of them; nothing is left behind."""
+    got = evaluate(
+        screen,
+        SETUP
+        + """
+        const m = await load("/color/"), video = document.createElement("video");
+        video.muted = true;
+        const camera = {video: {width: 160, height: 120}};
+        video.srcObject = await navigator.mediaDevices.getUserMedia(camera);
+        await video.play();
+        const made = {createTexture: 0, createBuffer: 0};
+        for (const name in made) {
+          const create = m.device[name];
+          m.device[name] = function (...given) {
+            made[name]++;
+            return create.apply(this, given);
+          };
+        }
+        const counts = [];
+        for (let i = 0; i < 30; i++) {
+          await new Promise((resolve) => video.requestVideoFrameCallback(resolve));
+          await m.run({x: video});
+          if (i % 10 === 1) counts.push({...made});
+        }
+        video.pause();
+        const shown = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+        shown.getContext("2d").drawImage(video, 0, 0);
+        const [seen, drawn] = [await m.run({x: video}), await m.run({x: shown})];
+        video.srcObject.getTracks().forEach((track) => track.stop());
+        const size = [shown.width, shown.height];
+        return {counts, seen: numbers(seen), drawn: numbers(drawn), size};
+        """,
+    )
+    assert got["size"] == [160, 120]
+    assert got["counts"][0] == got["counts"][-1]
+    assert np.std(got["seen"]) > 0.1
+    # The browser rounds colors of the two ways by itself: one step of 255 each.
+    assert np.abs(np.array(got["seen"]) - got["drawn"]).max() <= 2 / 57.12

@@ -1,0 +1,339 @@
+// Pictures as inputs: a file of its own beside tinyedge.js, which fetches it along with a model that declares some. What the
+// browser shows goes to a texture, and from there, cropped and turned, to the input's bytes; the model does all else.
+
+const KINDS =
+  /^(HTML(Image|Video|Canvas)Element|OffscreenCanvas|ImageBitmap|ImageData|VideoFrame|GPUTexture)$/;
+const CHANNELS = {rgb: 3, rgba: 4, gray: 1};
+
+/** Textures that wait for their next use, of each device. */
+const SPARE = 4;
+
+// Gray as Pillow makes it. What a texture decodes is encoded again.
+const CODE = `
+struct Place {
+  turn: mat2x2f,
+  origin: vec2f,
+  size: vec2u,
+  start: u32,
+  channels: u32,
+  decoded: u32,
+}
+@group(0) @binding(0) var seen: texture_2d<f32>;
+@group(0) @binding(1) var<storage, read_write> bytes: array<u32>;
+@group(0) @binding(2) var<uniform> place: Place;
+@compute @workgroup_size(8, 8)
+fn main(@builtin(global_invocation_id) at: vec3u) {
+  if (any(at.xy >= place.size)) { return; }
+  let spot = place.turn * (vec2f(at.xy) + 0.5) + place.origin;
+  var light = saturate(textureLoad(seen, vec2i(floor(spot)), 0));
+  if (place.decoded > 0) {
+    light = select(1.055 * pow(light, vec4f(1 / 2.4)) - 0.055, 12.92 * light, light <= vec4f(0.0031308));
+  }
+  var value = vec4u(light * 255 + 0.5);
+  if (place.channels == 1) {
+    value.r = (value.r * 19595 + value.g * 38470 + value.b * 7471 + 32768) >> 16;
+  }
+  let first = place.start + (at.y * place.size.x + at.x) * place.channels;
+  for (var i = 0u; i < place.channels; i++) { bytes[first + i] = value[i]; }
+}`;
+
+/** What a device needs for pictures. @type {WeakMap<GPUDevice, any>} */
+const places = new WeakMap();
+
+/** The pipeline and the spare textures of a device, which go with the model that came first. */
+function placeOf({device, owns}) {
+  let place = places.get(device);
+  if (!place) {
+    const module = device.createShaderModule({label: "tinyedge picture", code: CODE}),
+      pipeline = device.createComputePipelineAsync({layout: "auto", compute: {module, entryPoint: "main"}}),
+      spare = [];
+    pipeline.catch(() => {});
+    const destroy = () => {
+      for (const each of spare.splice(0)) release(each);
+      places.delete(device);
+    };
+    places.set(device, (place = {pipeline, spare, destroy}));
+    owns.push(place);
+  }
+  return place;
+}
+
+function release({texture, uniform}) {
+  texture?.destroy();
+  uniform.destroy();
+}
+
+/** A texture of a size, or none, and the uniforms to read it by: nobody else's until it is put back. */
+function takeFrame(core, width, height) {
+  const {device} = core,
+    {spare} = placeOf(core),
+    found = spare.findIndex(({texture}) => texture?.width === width && texture?.height === height);
+  if (found >= 0) return spare.splice(found, 1)[0];
+  const label = "tinyedge picture",
+    // TEXTURE_BINDING, COPY_DST, RENDER_ATTACHMENT
+    texture =
+      width &&
+      device.createTexture({label, size: [width, height], format: "rgba8unorm", usage: 22});
+  return {texture, uniform: device.createBuffer({label, size: 48, usage: 72 /* UNIFORM, COPY_DST */})};
+}
+
+function putBack(device, frame) {
+  const place = places.get(device);
+  if (!place) return release(frame);
+  place.spare.unshift(frame);
+  place.spare.splice(SPARE).forEach(release);
+}
+
+/**
+ * Where a pixel of what is seen lies in the picture: of a rectangle that is cut out, turned clockwise, then mirrored.
+ * As of a canvas' setTransform: x = a x + c y + e, y = b x + d y + f.
+ * @returns {any}
+ */
+function turned({x, y, width, height}, quarters, mirror) {
+  const cos = [1, 0, -1, 0][quarters],
+    sin = [0, 1, 0, -1][quarters],
+    seen = quarters % 2 ? [height, width] : [width, height];
+  let [a, b] = [cos, 0 - sin],
+    e = x + (cos < 0 || sin < 0 ? width : 0),
+    f = y + (cos < 0 || sin > 0 ? height : 0);
+  if (mirror) {
+    e += a * seen[0];
+    f += b * seen[0];
+    a = -a;
+    b = -b;
+  }
+  return {seen, matrix: [a, b, sin, cos, e, f]};
+}
+
+/** Where a place of the input lies in the picture: what --image says of the fit, then how it was turned. */
+function placementOf([a, b, c, d, e, f], [width, height], {fit, width: across, height: down}) {
+  let x = width / across,
+    y = height / down;
+  if (fit !== "stretch") x = y = fit === "letterbox" ? Math.max(x, y) : Math.min(x, y);
+  const left = (width - across * x) / 2,
+    top = (height - down * y) / 2,
+    m = [a * x, b * x, c * y, d * y, a * left + c * top + e, b * left + d * top + f];
+  return {matrix: m, at: (i, j) => [m[0] * i + m[2] * j + m[4], m[1] * i + m[3] * j + m[5]]};
+}
+
+/** The bytes of what a canvas can draw, where there is no GPU. */
+function pixelsOf(image, {x, y, width, height}, {seen: [across, down], matrix}, channels) {
+  const context = /** @type {any} */ (new OffscreenCanvas(width, height).getContext("2d")),
+    own = "data" in image;
+  if (!own) context.drawImage(image, x, y, width, height, 0, 0, width, height);
+  const {data, width: row} = own ? image : context.getImageData(0, 0, width, height),
+    [a, b, c, d, e, f] = matrix,
+    found = new Uint8Array(across * down * channels);
+  for (let j = 0, k = 0; j < down; j++)
+    for (let i = 0; i < across; i++, k += channels) {
+      const u = Math.floor(a * (i + 0.5) + c * (j + 0.5) + e) - (own ? 0 : x),
+        v = Math.floor(b * (i + 0.5) + d * (j + 0.5) + f) - (own ? 0 : y),
+        at = 4 * (v * row + u);
+      if (channels > 1) for (let n = 0; n < channels; n++) found[k + n] = data[at + n];
+      else
+        found[k] = (data[at] * 19595 + data[at + 1] * 38470 + data[at + 2] * 7471 + 32768) >> 16;
+    }
+  return found;
+}
+
+/** Declare a model's pictures: its runs then take what shows one. */
+export function takePictures(core) {
+  const {own, parsed: m} = core,
+    {fail, kindOf, chosen, guard, toStorage} = own,
+    declared = new Map();
+  // Nothing has checked the options of a bundle.
+  for (const {input, ...declaration} of [m.options.images].flat().filter(Boolean)) {
+    // As Python's ascii() writes what is not ASCII.
+    const name = String(input).replace(/\\(?:[xuU]([\da-f]+)|(.))/g, (_, code, other) =>
+      code ? String.fromCodePoint(parseInt(code, 16)) : other,
+    );
+    const port = m.inputs.find((port) => port.name === name);
+    if (port?.dtype === "uint8") declared.set(name, {...declaration, port});
+  }
+  if (core.device.createTexture) placeOf(core);
+
+  const isPicture = (value) => KINDS.test(kindOf(value?.image ?? value));
+
+  /** A picture as it is now. */
+  const shoot = (name, given, {from, max}, channels) => {
+    const need = (good, because, next = "give {image, crop, rotate, mirror}", id = "run.input") =>
+      good || fail(id, `input "${name}"`, because, next);
+    const {image, crop, rotate = 0, mirror = false} = given.image
+        ? chosen(given, ["image", "crop", "rotate", "mirror"], "run.input")
+        : {image: given},
+      kind = kindOf(image),
+      sizes = ["Width", "Height"].map(
+        (side) =>
+          image[`display${side}`] ??
+          image[`video${side}`] ??
+          image[`natural${side}`] ??
+          image[side.toLowerCase()],
+      ),
+      [wide, high] = sizes;
+    need(wide && high, `the ${kind} has no pixels`, "wait until it has loaded, and close it later");
+    const {x = 0, y = 0, width = wide - x, height = high - y} = chosen(
+        crop,
+        ["x", "y", "width", "height"],
+        "run.input",
+      ),
+      whole = [x, y, width - 1, height - 1].every((size) => size >= 0 && Number.isInteger(size));
+    need(
+      whole && x + width <= wide && y + height <= high,
+      `its crop is ${width} x ${height} at ${x}, ${y}`,
+      `give whole numbers within ${wide} x ${high}`,
+    );
+    const quarters = (rotate / 90) & 3;
+    need(rotate % 90 === 0, `rotate is ${rotate}`, "give 0, 90, 180 or 270, clockwise");
+    need(channels,  `it takes planes of ${from}`, `give arrays for ${name} and ${name}.uv`);
+    const most = Math.max(width, height);
+    need(most <= max, `the picture is ${width} x ${height}`, `export with max:${most}`, "run.shape");
+    const texture = kind === "GPUTexture" && image;
+    need(
+      !texture ||
+        (texture.usage & 4 && texture.sampleCount === 1 && texture.dimension === "2d"),
+      "its texture cannot be read",
+      "give one in 2D, of one sample, with TEXTURE_BINDING",
+    );
+    const area = {x, y, width, height},
+      turn = turned(area, quarters, mirror);
+    return {image, texture, area, turn};
+  };
+
+  /** Bring a picture to a texture, at once; where the browser takes no such source, by a bitmap of it. */
+  const capture = (name, {image, texture, area}) => {
+    const {x, y, width, height} = area;
+    const refuse = ({message}) =>
+      fail("run.input", `input "${name}"`, message, "give a picture that is loaded, of this origin or by CORS");
+    let frame, late, ready;
+    /** Gives what the browser has against it. */
+    const bring = (on, source, origin) => {
+      frame = takeFrame(on, width, height);
+      try {
+        on.device.queue.copyExternalImageToTexture({source, origin}, frame, [width, height]);
+      } catch (error) {
+        putBack(on.device, frame);
+        return error;
+      }
+    };
+    const snapshot = () => {
+      late = createImageBitmap(image, x, y, width, height, {premultiplyAlpha: "none"});
+      late.catch(() => {});
+    };
+    // Of a lost device: the run gets another one.
+    if (core.loss.cause) snapshot();
+    else ready = guard(core, () => bring(core, image, [x, y]) && snapshot(), [name]);
+    ready?.catch(() => {});
+    return async (run) => {
+      await ready;
+      if (late) {
+        const bitmap = await late.catch(refuse);
+        const fault = await guard(run, () => bring(run, bitmap, [0, 0]), [name]);
+        bitmap.close();
+        if (fault) refuse(fault);
+      }
+      return frame;
+    };
+  };
+
+  /** Record how the bytes come from a texture. */
+  const record = async (run, to, frame, shot, start, channels) => {
+    const {device, stats} = run,
+      {turn, area} = shot,
+      texture = shot.texture || frame.texture,
+      [a, b, c, d, e, f] = turn.matrix,
+      // Of the texture that is the model's own only the crop is there.
+      [left, top] = shot.texture ? [0, 0] : [area.x, area.y],
+      uniform = new Uint32Array(12),
+      pipeline = await placeOf(run).pipeline;
+    new Float32Array(uniform.buffer).set([a, b, c, d, e - left, f - top]);
+    uniform.set([...turn.seen, start, channels, texture.format.endsWith("-srgb") ? 1 : 0], 6);
+    device.queue.writeBuffer(frame.uniform, 0, uniform);
+    const {buffer, offset, size} = to,
+      resources = [
+        texture.createView({baseMipLevel: 0, mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1}),
+        {buffer, offset, size},
+        {buffer: frame.uniform},
+      ],
+      pass = run.encoder.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(
+      0,
+      device.createBindGroup({
+        layout: pipeline.getBindGroupLayout(0),
+        entries: resources.map((resource, binding) => ({binding, resource})),
+      }),
+    );
+    pass.dispatchWorkgroups(...turn.seen.map((size) => Math.ceil(size / 8)));
+    pass.end();
+    stats.passes++;
+    stats.launches++;
+  };
+
+  core.pictured = (name, value) => {
+    const declaration = declared.get(name),
+      several = Array.isArray(value),
+      given = several ? value : [value];
+    if (!declaration) return;
+    if (/^(Blob|File|String)$/.test(kindOf(value)))
+      fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob)");
+    if (!given.length || !given.every(isPicture)) return;
+    const {from, port} = declaration,
+      channels = Object.hasOwn(CHANNELS, from) && CHANNELS[from],
+      shots = given.map((each) => shoot(name, each, declaration, channels)),
+      [across, down] = shots[0].turn.seen,
+      shape = [down, across, channels];
+    if (port.shape.length > 3) shape.unshift(shots.length);
+    for (const {turn} of shots)
+      if (turn.seen.join() !== shots[0].turn.seen.join())
+        fail("run.shape", `input "${name}"`, "its frames differ in size", "give frames of one size");
+    const back = shots.map(({turn}) => placementOf(turn.matrix, turn.seen, declaration));
+    let draw;
+    if (core.device.createTexture) {
+      const frames = shots.map((shot) =>
+        shot.texture ? async (run) => takeFrame(run) : capture(name, shot),
+      );
+      draw = async (run, to) => {
+        const {given} = run,
+          taken = [];
+        // What comes later on the queue may have them.
+        run.given = () => {
+          for (const frame of taken) putBack(run.device, frame);
+          given?.();
+        };
+        for (const [i, shot] of shots.entries()) {
+          const frame = await frames[i](run);
+          taken.push(frame);
+          await record(run, to, frame, shot, i * across * down * channels, channels);
+        }
+      };
+    } else {
+      const pixels = shots.map(({image, area, turn, texture}) => {
+        if (texture) fail("run.input", `input "${name}"`, "no GPU is used here", "give a canvas");
+        return pixelsOf(image, area, turn, channels);
+      });
+      const all = new Uint8Array(shots.length * pixels[0].length);
+      pixels.forEach((each, i) => all.set(each, i * each.length));
+      const bytes = toStorage(all, port, shape);
+      draw = async ({device}, {buffer, offset}) => device.queue.writeBuffer(buffer, offset, bytes);
+    }
+    // To a plan it is a buffer, whose content comes with the run.
+    const buffer = {
+      size: Infinity,
+      draw(run, to) {
+        const {placed: others} = run;
+        run.placed = (results) => {
+          others?.(results);
+          const placement = {...results.placement, [name]: several ? back : back[0]};
+          // Those who go over the outputs do not meet it.
+          if (!Object.keys(results).includes("placement"))
+            Object.defineProperty(results, "placement", {value: placement, configurable: true});
+        };
+        return draw(run, to);
+      },
+      get [Symbol.toStringTag]() {
+        return "GPUBuffer";
+      },
+    };
+    return {buffer, shape};
+  };
+}
