@@ -408,6 +408,8 @@ def test_export_passes_its_options_on(
         "sgd:lr=1",
         "--batch",
         "4",
+        "--image",
+        "x=cover,imagenet",
     )
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
@@ -433,6 +435,7 @@ def test_export_passes_its_options_on(
         "loss": ("mse_loss:y",),
         "optimizer": "sgd:lr=1",
         "batch": 4,
+        "images": {"x": "cover,imagenet"},
         "golden_inputs": {"x": "x.npy"},
         "golden_steps": 3,
         "name": "net",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,13 @@ from tinyedge.model import TARGETS
     "--fallback",
     type=click.Choice(["wasm"]),
     help="webgpu: a program for WebAssembly too, for pages that find no GPU. Needs ziglang.",
+)
+@click.option(
+    "--single-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="webgpu: write one page that has the model in it and runs from a disk too; the bundle is "
+    "kept only with --out.",
 )
 @click.option(
     "--state",
@@ -189,6 +197,7 @@ def command(
     profile: str | None,
     arch: str | None,
     fallback: str | None,
+    single_file: Path | None,
     states: tuple[str, ...],
     state_init: tuple[str, ...],
     entries: tuple[str, ...],
@@ -227,6 +236,11 @@ def command(
     if profile is not None:
         check_profiles(profile.split(","), find_target(target).profiles)
     place = out if out is not None else usual_place(model)
+    if single_file is not None:
+        _check_single_file(single_file, target)
+        if out is None:
+            folder = tempfile.TemporaryDirectory(prefix="tinyedge-")
+            place = Path(click.get_current_context().with_resource(folder), place)
     options: dict[str, Any] = {
         "target": target,
         "out": place,
@@ -267,6 +281,10 @@ def command(
         progress.finish()
     for text in assumed:
         complain(f"note: {text}")
+    if single_file is not None:
+        from tinyedge.export.package.single import write_single_file
+
+        write_single_file(place, single_file)
     from tinyedge.export.bundle.reading import fallback_of, read_manifest, variants_of
 
     manifest = read_manifest(place)
@@ -274,21 +292,36 @@ def command(
     facts["integrity"] = hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest()
     facts["fallback"] = fallback_of(place)
     if as_json:
-        say_json({"bundle": str(place), **facts, "seconds": progress.times})
+        kept = single_file is None or out is not None
+        written = {"bundle": str(place) if kept else None}
+        if single_file is not None:
+            written["single_file"] = str(single_file)
+        say_json({**written, **facts, "seconds": progress.times})
         return 0
     if timing:
         rows = [(stage, seconds_of(seconds)) for stage, seconds in progress.times.items()]
         table(("stage", ">time"), [*rows, ("total", seconds_of(sum(progress.times.values())))])
     if count := manifest["options"].get("winograd"):
         say(f"{several(count, 'convolution')} by Winograd's method; --no-winograd: as plain sums")
+    if single_file is not None:
+        say(f"{single_file}: {bytes_of(single_file.stat().st_size)}, a page to open in a browser")
+    subject = model if single_file is not None and out is None else place
     say(
-        f"{place}: {several(facts['kernels'], 'kernel')}, {several(facts['launches'], 'launch')}, "
+        f"{subject}: {several(facts['kernels'], 'kernel')}, "
+        f"{several(facts['launches'], 'launch')}, "
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )
     print_variants(facts["variants"])
     print_fallback(facts["fallback"])
     say(f"SHA-256 of manifest.json: {facts['integrity']}")
     return 0
+
+
+def _check_single_file(path: Path, target: str) -> None:
+    if target != "webgpu":
+        raise click.BadParameter(f"pages run no bundle for {target}", param_hint="--single-file")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(f"{str(path)!r} is no .html", param_hint="--single-file")
 
 
 def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json: bool) -> int:
