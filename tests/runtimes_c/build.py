@@ -20,6 +20,8 @@ def sources(target: str = "cpu") -> list[Path]:
 
 
 RUNTIME = sources()
+# Linked only where a program calls it.
+OPTIONAL = [c_bundle.FOLDER / name for name in c_bundle.OPTIONAL if name.endswith(".c")]
 STRICT = (
     *("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"),
     f"-I{c_bundle.FOLDER}",
@@ -59,5 +61,6 @@ def program(
     out: Path, source: str, flags: Sequence[str] = ("-O1",), *more: object, compiler: str = CC
 ) -> Path:
     """A test program of this folder, linked with the runtime."""
-    run(compiler, *STRICT, *flags, "-o", out, HERE / source, *RUNTIME, *more, "-pthread", "-lm")
+    files = (HERE / source, *RUNTIME, *OPTIONAL)
+    run(compiler, *STRICT, *flags, "-o", out, *files, *more, "-pthread", "-lm")
     return out

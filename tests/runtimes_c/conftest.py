@@ -28,9 +28,10 @@ def write(program: Program, folder: Path, goldens: tuple[Golden, ...] = ()) -> P
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime without kernels, as one object file."""
     folder = tmp_path_factory.mktemp("runtime")
-    for source in build.RUNTIME:
+    sources = [*build.RUNTIME, *build.OPTIONAL]
+    for source in sources:
         build.run(build.CC, *build.STRICT, "-O1", "-fPIC", "-c", "-o", folder / source.stem, source)
-    objects = [folder / source.stem for source in build.RUNTIME]
+    objects = [folder / source.stem for source in sources]
     build.run("ld", "-r", "-o", folder / "runtime.o", *objects)
     return folder / "runtime.o"
 

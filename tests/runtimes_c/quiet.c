@@ -7,6 +7,7 @@ counted: the functions below stand before those of the C library.
 #define _GNU_SOURCE
 #include "model.h"
 #include "tinyedge.h"
+#include "tinyedge_states.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,6 +65,7 @@ static int use(const te_model *model, bool profile, int runs) {
     watching = 0;
     if (!allocations || !accesses) return puts("the counters do not count"), 1;
     const int before[2] = {allocations, accesses};
+    static unsigned char file[1 << 16];
     float values[4096] = {1, 2, 3}, out[4096];
     te_tensor tensor = {.size = sizeof tensor, .data = values, .bytes = sizeof values};
     te_tensor result = {.size = sizeof result, .data = out, .bytes = sizeof out};
@@ -78,6 +80,9 @@ static int use(const te_model *model, bool profile, int runs) {
     te_reset(context);
     te_get_state(context, 0, &result);
     te_set_state(context, 0, &tensor);
+    size_t bytes = 0;
+    if (te_save_states(context, file, sizeof file, &bytes)) return puts("no file"), 1;
+    if (te_load_states(context, file, bytes)) return puts(te_last_error(context)->text), 1;
     te_bind_input(context, 99, &tensor); /* errors are words without memory, too */
     te_bind_output(context, 0, &wrong);
     te_run(context, 9);

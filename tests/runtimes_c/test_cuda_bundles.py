@@ -131,7 +131,7 @@ def test_under_sanitizers(fake: FakeCuda, tmp_path: Path, cpu_device: Device) ->
     """States, branches, loops, counts, symbols: the runtime's own accesses stay inside."""
     compiler, sanitize = build.sanitized()
     objects = []
-    for source in build.sources("cuda"):
+    for source in (*build.sources("cuda"), *build.OPTIONAL):
         objects.append(tmp_path / f"{source.stem}.o")
         build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
     program = tmp_path / "run"
@@ -155,7 +155,17 @@ def test_after_creation_no_allocation_and_no_file(
     folder = cuda.write(cuda.compiled(RUNS[name][0]("cuda")), tmp_path / "bundle")
     out = tmp_path / "quiet"
     flags = (*build.STRICT, "-O1", f"-I{folder}", build.HERE / "quiet.c")
-    build.run(build.CC, *flags, "-o", out, *build.sources("cuda"), "-pthread", "-lm", "-ldl")
+    build.run(
+        build.CC,
+        *flags,
+        "-o",
+        out,
+        *build.sources("cuda"),
+        *build.OPTIONAL,
+        "-pthread",
+        "-lm",
+        "-ldl",
+    )
     code, text = said(on(fake, folder), out, folder, 1000)
     # without times, and with them
     assert (code, text) == (0, 2 * "0 allocations, 0 file accesses\n")

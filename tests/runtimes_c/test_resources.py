@@ -127,7 +127,7 @@ def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads
     """States, loops, counts, conversions, symbols: all accesses stay inside."""
     compiler, sanitize = build.sanitized()
     objects = []
-    for source in build.RUNTIME:
+    for source in (*build.RUNTIME, *build.OPTIONAL):
         objects.append(tmp_path / f"{source.stem}.o")
         build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
     small = (programs.symbolic, programs.repeat, programs.counter, programs.ports)
@@ -175,7 +175,8 @@ def test_code_size(tmp_path: Path, target: str, compiler: str) -> None:
 @pytest.mark.parametrize("compiler", build.COMPILERS)
 @pytest.mark.parametrize("define", ["NO_THREADS", "NO_FOLDER", "NO_MALLOC", "FUZZ"])
 def test_compiles_without_parts(tmp_path: Path, compiler: str, define: str) -> None:
-    for source in {file for target in BACKENDS for file in build.sources(target)}:
+    every = {file for target in BACKENDS for file in build.sources(target)}
+    for source in (*every, *build.OPTIONAL):
         flags = (*build.STRICT, f"-DTINYEDGE_{define}")
         build.run(compiler, *flags, "-c", "-o", tmp_path / "part.o", source)
 

@@ -52,11 +52,13 @@ BACKENDS = {
     ),
     "cuda": Backend("te_cuda", _files("tinyedge_cuda*", "tinyedge_device.c")),
 }
+# What is linked only where a program calls it.
+OPTIONAL = _files("tinyedge_states*")
 # What all of them share.
 RUNTIME = tuple(
     name
     for name in _files("tinyedge*")
-    if not any(name in backend.files for backend in BACKENDS.values())
+    if name not in OPTIONAL and not any(name in backend.files for backend in BACKENDS.values())
 )
 
 
@@ -102,7 +104,7 @@ def runtime_files(
     """
     prefix = prefix_of(name)
     backend = BACKENDS[program.target]
-    names = (*RUNTIME, *backend.files)
+    names = (*RUNTIME, *OPTIONAL, *backend.files)
     files: dict[str, Extra] = {f"runtime/{name}": FOLDER / name for name in names}
     files |= {name: FOLDER / name for name in PROGRAM}
     files["model.h"] = lambda plans: header(program, prefix, plans, variants).encode("ascii")

@@ -1,16 +1,9 @@
 /*
-Run this bundle, and no other, from the command line. Without --input the inputs are generated.
-
-    run [BUNDLE] [--input NAME=FILE] [--output NAME=FILE] [--entry NAME] [--symbol NAME=N]
-        [--device DEVICE] [--cache FOLDER] [--threads N] [--variant NAME]
-        [--loop N] [--hz RATE] [--profile] [--memory] [--self-test] [--help]
-
-BUNDLE is the folder, by default the current one. Files are .npy, or raw little-endian elements.
---device: its number, or a part of its name. --cache: a folder for the kernels that the driver
-compiled. --threads: of the cpu. --variant: of several programs that the bundle holds, which to run
-in place of the best for this processor. --loop N runs N times and prints p50, p99 and the greatest latency;
-with --hz at that rate, and counts the runs that ended after the next one was due. Exit: 0 all is
-well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
+Run this bundle, and no other, from the command line: --help lists how. Inputs that are not given are
+generated; other files than .npy are raw little-endian elements. Files of states are safetensors.
+--loop N runs N times after a first run and prints p50, p99 and the greatest latency; with --hz at
+that rate, and counts the runs that ended after the next one was due. Exit: 0 all is well, 1 wrong
+outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -18,6 +11,7 @@ well, 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuse
 
 #include "model.h"
 #include "tinyedge.h"
+#include "tinyedge_states.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,7 +27,7 @@ typedef struct pair {
 } pair;
 
 typedef struct arguments {
-    const char *folder, *entry, *device, *cache, *variant;
+    const char *folder, *entry, *device, *cache, *variant, *load_states, *save_states;
     pair inputs[MOST], outputs[MOST], symbols[MOST];
     int input_count, output_count, symbol_count, threads;
     long loop;
@@ -88,6 +82,7 @@ static void help(void) {
          "  --input NAME=FILE              .npy or raw elements; generated if it is not given\n"
          "  --output NAME=FILE             .npy or raw elements\n"
          "  --entry NAME, --symbol NAME=N  default: the first entry, the greatest sizes\n"
+         "  --load-states FILE, --save-states FILE     all states, before and after the runs\n"
          "  --device DEVICE                its number, or a part of its name\n"
          "  --cache FOLDER                 keep the kernels that the driver compiled there\n"
          "  --threads N                    of the cpu\n"
@@ -118,6 +113,8 @@ static arguments parse(int count, char **words) {
             else if (!strcmp(word, "--device")) a.device = next;
             else if (!strcmp(word, "--cache")) a.cache = next;
             else if (!strcmp(word, "--variant")) a.variant = next;
+            else if (!strcmp(word, "--load-states")) a.load_states = next;
+            else if (!strcmp(word, "--save-states")) a.save_states = next;
             else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1);
             else if (!strcmp(word, "--loop")) a.loop = (long)number(next, 1);
             else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
@@ -324,6 +321,26 @@ static void give(te_context *context, const te_model *model, const arguments *a,
     free(array.data);
 }
 
+static void load_states(te_context *context, const char *name) {
+    array file = read_array(name, TE_UINT8);
+    check(context, te_load_states(context, file.data, file.bytes));
+    free(file.data);
+}
+
+/* Beside the old file, which it replaces once it is whole. */
+static void save_states(te_context *context, const char *name) {
+    char beside[FILENAME_MAX];
+    array file = {.rank = -1};
+    check(context, te_save_states(context, NULL, 0, &file.bytes));
+    file.data = take(file.bytes);
+    check(context, te_save_states(context, file.data, file.bytes, &file.bytes));
+    const int length = snprintf(beside, sizeof beside, "%s.part", name);
+    if (length < 0 || (size_t)length >= sizeof beside) stop(USAGE, "too long", name);
+    write_array(beside, TE_UINT8, &file);
+    if (rename(beside, name)) stop(USAGE, strerror(errno), name);
+    free(file.data);
+}
+
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -463,6 +480,7 @@ int main(int count, char **words) {
     for (int i = 0; i < info.inputs; i++) {
         memory[i] = bind(context, model, &a, te_entry_port(model, entry, TE_INPUTS, i));
     }
+    if (a.load_states) load_states(context, a.load_states);
     check(context, te_run(context, entry));
     check_sizes(context, model, entry); /* before others are timed */
     te_profile_reset(context); /* the first run warms up */
@@ -471,6 +489,7 @@ int main(int count, char **words) {
     for (int i = 0; i < info.outputs; i++) {
         give(context, model, &a, te_entry_port(model, entry, TE_OUTPUTS, i));
     }
+    if (a.save_states) save_states(context, a.save_states);
     print_profile(context);
     te_destroy(context);
     te_close(model);

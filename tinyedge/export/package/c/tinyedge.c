@@ -49,6 +49,7 @@ const char *te_status_id(te_status status) {
                               "run.input\0"
                               "run.output\0"
                               "run.state\0"
+                              "run.states\0"
                               "run.dtype\0"
                               "run.shape\0"
                               "run.range\0"

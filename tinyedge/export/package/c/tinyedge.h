@@ -121,6 +121,7 @@ typedef enum te_status {
     TE_RUN_INPUT,         /* run.input: no such input, or it is not bound */
     TE_RUN_OUTPUT,        /* run.output: no such output or slice, or its memory is too small */
     TE_RUN_STATE,         /* run.state: no such state */
+    TE_RUN_STATES,        /* run.states: a file of states is damaged, or of another model */
     TE_RUN_DTYPE,         /* run.dtype */
     TE_RUN_SHAPE,         /* run.shape: a shape or a size that the model does not take */
     TE_RUN_RANGE,         /* run.range: a value that the device's type cannot hold */
@@ -430,7 +431,8 @@ te_status te_shape(te_context *context, te_group group, int index, int *rank, in
 te_status te_read_output(te_context *context, int output, const te_tensor *tensor);
 te_status te_read_slice(te_context *context, int output, int slice, const te_tensor *tensor);
 
-/* States keep their values between runs. Their shapes are at the sizes of the last run. */
+/* States keep their values between runs. Their shapes are at the sizes of the last run. As a file:
+   tinyedge_states.h. */
 te_status te_reset(te_context *context);
 te_status te_get_state(te_context *context, int state, const te_tensor *tensor);
 te_status te_set_state(te_context *context, int state, const te_tensor *tensor);

@@ -155,7 +155,7 @@ static te_status check_step_indices(const te_model *model, const te_step_record 
     if (step->op == TE_LAUNCH) {
         NEED(TE_INDEX, within(step->kernel, TOTAL(KERNELS)), "a launch of no kernel");
         NEED(TE_INDEX, step->buffers == model->kernels[step->kernel].bindings,
-             "a launch with another number of buffers than its kernel has bindings");
+             "a launch with more or fewer buffers than its kernel has bindings");
         for (uint32_t i = 0; i < step->buffers; i++) {
             NEED(TE_INDEX, within(model->bound[step->first_buffer + i], buffers),
                  "a launch binds no buffer");
@@ -256,7 +256,7 @@ static te_status check_expressions(const te_model *model, const sizes ends[2], t
     for (uint32_t at = 0; at < TOTAL(TOKENS); at += (uint32_t)model->tokens[at] + 1) {
         for (int end = 0; end < 2; end++) {
             NEED(TE_EXPRESSION, te_evaluate(model->tokens + at, ends[end].values, &value),
-                 "an expression is malformed, divides by less than 1 or exceeds 53 bits");
+                 "an expression is malformed, divides by < 1 or exceeds 53 bits");
         }
     }
     return TE_OK;
