@@ -316,6 +316,23 @@ def test_the_offline_recipe_keeps_both_programs(page: Any, site: Site) -> None:
     ]
 
 
+def test_the_offline_recipe_keeps_what_takes_pictures(page: Any, site: Site) -> None:
+    tinyedge.export_function(
+        lambda x: x * 2,
+        {"x": np.ones((1, 3, 4, 4), np.float32)},
+        images={"x": "0..255,max:16"},
+        target="webgpu",
+        out=site.folder / "model.tinyedge",
+    )
+    script = """async () => {
+      const {load} = await import("/model.tinyedge/tinyedge.js");
+      const x = new ImageData(new Uint8ClampedArray(36).fill(100), 3);
+      const {output} = await (await load("model.tinyedge/")).run({x});
+      return Math.round(output.data[47]);
+    }"""
+    assert offline(page, site, script) == 200
+
+
 # ---- options
 
 

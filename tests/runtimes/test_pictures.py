@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tinyedge
+from tests.runtimes.firefox import told
 from tests.runtimes.site import serving
 from tests.runtimes.test_browser_life import evaluate
 from tests.runtimes.test_browser_recover import LOSING
@@ -355,6 +357,28 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
     part = np.ascontiguousarray(np.rot90(PICTURE[5:16, 3:23], -1)[:, ::-1])
     for values in found["parts"]:
         _is_near(values, _expected(root, "color", part))
+
+
+def test_firefox(root: Path, tmp_path: Path) -> None:
+    """Its WebGPU, which is wgpu, takes fewer kinds of pictures: of the others bitmaps are made."""
+    script = """
+        import("./tinyedge.js").then(async ({load}) => {
+          const wanted = await (await fetch("wanted.json")).json();
+          const m = await load("./color/"), texture = textureOf(m, "rgba8unorm");
+          write(m, texture);
+          const frame = new VideoFrame(off, {timestamp: 0}), found = [];
+          for (const x of [img, off, data, await createImageBitmap(img), frame, texture]) {
+            const values = numbers(await m.run({x}));
+            found.push(values.every((value, i) => Math.abs(value - wanted[i]) <= 1e-3));
+          }
+          await say(found, wanted.length);
+        }).catch(({id, message}) => say(id, message));
+    """
+    site = shutil.copytree(root / "page", tmp_path / "site")
+    wanted = _expected(root, "color", PICTURE)
+    (site / "wanted.json").write_text(json.dumps(wanted.tolist()))
+    said = told(site, SETUP + script, webgpu=True)
+    assert said == ",".join(["true"] * 6) + f":{wanted.size}"
 
 
 def test_video(screen: Any) -> None:
