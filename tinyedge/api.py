@@ -166,11 +166,11 @@ def export_onnx(
     report = progress or silent
     report("import")
     step = None
-    if train is not None:
+    if train is not None or loss or batch is not None:
         from tinyedge.export.train.spec import choose_training
         from tinyedge.export.train.step import Step
 
-        step = Step(path, choose_training(train, loss, optimizer, batch), importing)
+        step = Step(path, choose_training(train or (), loss, optimizer, batch), importing)
         importing = replace(importing, variables=frozenset(step.names))
     source, assumed, record, size = source_of(
         path,

@@ -149,7 +149,12 @@ def test_several_losses_are_summed(classifier: Path) -> None:
         ({"optimizer": "adam:lr=fast"}, "train.optimizer", "'fast'"),
         ({"optimizer": "adam:betas=0.9"}, "train.optimizer", "0.9/0.999"),
         ({"optimizer": "sgd:nesterov=true"}, "train.optimizer", "momentum"),
+        ({"optimizer": "sgd:lr=nan"}, "train.optimizer", "'nan'"),
+        ({"optimizer": "muon:steps=1000"}, "train.optimizer", "1 to 64"),
         ({"batch": 0}, "train.batch", "at least one"),
+        ({"batch": "6"}, "argument.type", "a whole number"),
+        ({"train": 3}, "argument.type", "a pattern"),
+        ({"train": None}, "train.pattern", "no weights are named"),
     ],
 )
 def test_what_is_refused(classifier: Path, options: dict[str, Any], id: str, told: str) -> None:
@@ -157,6 +162,57 @@ def test_what_is_refused(classifier: Path, options: dict[str, Any], id: str, tol
         _export(classifier, **{"train": "*", **options})
     assert error.value.id == id
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("sgd.step", "sgd"), ("adam.mean.v", "adam")])
+def test_a_weight_called_as_a_state_of_the_optimizer(
+    tmp_path: Path, name: str, optimizer: str
+) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", name], ["m"]),
+        helper.make_node("Mul", ["m", "v"], ["y"]),
+    ]
+    path = _small(tmp_path, nodes, [_weight(name, 3), _weight("v", 3)])
+    with pytest.raises(InputError, match=name) as error:
+        _export(path, loss="mse_loss", optimizer=optimizer)
+    assert error.value.id == "train.name"
+
+
+def test_scales_of_resize_are_no_weights(tmp_path: Path) -> None:
+    scales = numpy_helper.from_array(np.array([1, 2], np.float32), "scales")
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["m"]),
+        helper.make_node("Resize", ["m", "", "scales"], ["y"]),
+    ]
+    path = _small(tmp_path, nodes, [_weight("w", 3), scales])
+    with tinyedge.load(_export(path, loss="mse_loss")) as model:
+        assert [state.name for state in model.states] == ["w", "sgd.step"]
+
+
+def test_a_model_of_float64(tmp_path: Path) -> None:
+    """The target is float32 all the same, and so is the loss."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Mul", ["wide", "w"], ["y"]),
+    ]
+    weight = numpy_helper.from_array(np.array([1.0, 2.0, 4.0]), "w")
+    path = _small(tmp_path, nodes, [weight], TensorProto.DOUBLE)
+    with tinyedge.load(_export(path, loss="mse_loss")) as model:
+        ones = np.ones((6, 3), np.float32)
+        loss = model.run({"x": ones, "target": ones, "lr": np.float32(1.5)}, "train")["loss"]
+        assert loss == np.float32(10 / 3)
+        assert np.allclose(model.get_state("w"), [1.0, 1.0, 1.0], rtol=1e-6)
+
+
+def _small(tmp_path: Path, nodes: list[Any], weights: list[Any], kind: int = 1) -> Path:
+    """A model of x [N, 3] with an output y of an element type."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])]
+    outputs = [helper.make_tensor_value_info("y", kind, None)]
+    graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
 
 
 def test_a_fixed_batch(classifier: Path) -> None:

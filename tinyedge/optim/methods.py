@@ -10,6 +10,7 @@ from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.optim.optimizer import Optimizer, Rate, Slots, one_minus_power
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of one step of Muon's iteration
+MOST_STEPS = 64  # of that iteration, which are written out one after the other
 
 
 def _fraction(name: str, value: float) -> float:
@@ -284,6 +285,8 @@ class Muon(Optimizer):
         self.momentum = _fraction("momentum", momentum)
         self.nesterov = nesterov
         self.weight_decay = weight_decay
+        if not 1 <= steps <= MOST_STEPS:
+            raise ValueError(f"{steps} steps: there must be 1 to {MOST_STEPS}")
         self.steps = steps
         self.eps = eps
         self.others = AdamW(other_rate, weight_decay=weight_decay)

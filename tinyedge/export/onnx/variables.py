@@ -11,6 +11,13 @@ from tinyedge.export.onnx import reader
 from tinyedge.export.onnx.bodies import Initializer
 from tinyedge.export.onnx.reader import Model
 
+# Inputs that are no weights: running statistics, which are measured, and what decides a size.
+NOT_TRAINED = {
+    "BatchNormalization": slice(3, 5),
+    "Resize": slice(1, None),
+    "Upsample": slice(1, None),
+}
+
 
 def left_open(
     stored: Mapping[str, Initializer], model: Model, names: Collection[str]
@@ -31,13 +38,17 @@ def left_open(
 
 def types_of(model: Model) -> dict[str, tuple[DType, int]]:
     """The type and the number of axes of each initializer that may be left open: of no sparse one,
-    of none inside a subgraph, and of no running statistics, which are measured and not trained.
+    of none inside a subgraph, and of none in `NOT_TRAINED`.
     """
     graph = model.proto.graph
-    norms = (node for node in graph.node if node.op_type == "BatchNormalization")
-    measured = {name for node in norms for name in node.input[3:5]}
+    fixed = {
+        name
+        for node in graph.node
+        if node.op_type in NOT_TRAINED
+        for name in node.input[NOT_TRAINED[node.op_type]]
+    }
     return {
         tensor.name: (reader.element_type(tensor.data_type, tensor.name), len(tensor.dims))
         for tensor in graph.initializer
-        if tensor.data_type in reader.DTYPES and tensor.name not in measured
+        if tensor.data_type in reader.DTYPES and tensor.name not in fixed
     }

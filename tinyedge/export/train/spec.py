@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,14 @@ def choose_training(
     batch: int | None,
 ) -> Training:
     """Training as the public functions take it. Raises InputError."""
+    if not patterns:
+        raise InputError(
+            "training",
+            "no weights are named",
+            id="train.pattern",
+            supported="patterns of names, as 'head.*'",
+            next="name some by --train, or leave --loss and --batch out",
+        )
     if not losses:
         raise InputError(
             "the loss",
@@ -147,8 +156,8 @@ def _value(subject: str, text: str, default: Any) -> Any:
             return {"true": True, "false": False}[text]
         if isinstance(default, tuple):
             first, second = text.split("/")
-            return float(first), float(second)
-        return int(text) if isinstance(default, int) else float(text)
+            return _finite(first), _finite(second)
+        return int(text) if isinstance(default, int) else _finite(text)
     except (ValueError, KeyError):
         form = {bool: "true or false", tuple: "two numbers, as 0.9/0.999", int: "a whole number"}
         raise InputError(
@@ -157,6 +166,13 @@ def _value(subject: str, text: str, default: Any) -> Any:
             id="train.optimizer",
             supported=form.get(type(default), "a number"),
         ) from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def unknown(

@@ -90,6 +90,8 @@ class Step:
             self.golden_inputs.update(_example(port, loss, output))
             values = output if output.dtype.bits >= 32 else output.cast(dt.float32)
             target = Tensor.input(name, port.shape, port.dtype)
+            if port.dtype.is_float:
+                target = target.cast(values.dtype)
             try:
                 value = LOSSES[loss.name](values, target)
             except (TypeError, ValueError) as error:
@@ -156,7 +158,8 @@ class Step:
         names = [name for name in kept if kept[name].size]
         inputs = [Port(each.name, each.dtype, each.shape) for each in found.inputs]
         own = [*targets, Port(RATE, dt.float32, ())]
-        _check_names([*(port.name for port in inputs), *names], [port.name for port in own])
+        taken = [*(port.name for port in inputs), *model]
+        _check_names(taken, [*(port.name for port in own), *slots])
         ports = [Port(name, kept[name].dtype, kept[name].shape) for name in names]
         updates = tuple(Port(n, new[n].dtype, new[n].shape, new[n].node) for n in names)
         output = Port("loss", dt.float32, (), back.outputs[0].node)
@@ -177,6 +180,8 @@ class Step:
                 id="entry.name",
                 next="give the entry another name",
             )
+        taken = [port.name for graph in source.entries.values() for port in graph.inputs]
+        _check_names(taken, [s.name for s in self.states if s.name not in self.names])
         entries = {name: self._reading(graph) for name, graph in source.entries.items()}
         whole = Graphs({**entries, ENTRY: self.graph}, (*source.states, *self.states))
         check_ports(whole)
@@ -355,8 +360,8 @@ def _check_names(taken: Sequence[str], own: Sequence[str]) -> None:
     for name in own:
         if name in taken:
             raise InputError(
-                f"input {name!r} of entry {ENTRY!r}",
-                "the model has an input or initializer of that name",
+                f"entry {ENTRY!r}",
+                f"the model has an input or initializer {name!r}, which the step needs as a name",
                 id="train.name",
                 next="rename that one in the model's file",
             )
