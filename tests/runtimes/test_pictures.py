@@ -359,6 +359,23 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
         _is_near(values, _expected(root, "color", part))
 
 
+def test_the_page(browser: Browser, root: Path) -> None:
+    """The page of a bundle takes the file of a picture, of whatever size."""
+    with browser.page(root / "page" / "color", start="") as page:
+        page.get_by_role("button", name="Run").wait_for()
+        assert page.get_by_label("x.height (1 to 256)").input_value() == "20"
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("with upload").wait_for()
+        page.get_by_label("Values from").first.select_option("Image")
+        page.get_by_label("File for x").set_input_files(root / "page" / "picture.png")
+        for button in ("Run", "Profile"):
+            page.get_by_role("button", name=button).click()
+            page.get_by_text("Ready").wait_for()
+        assert page.get_by_text("That did not work").count() == 0
+        low = _expected(root, "color", PICTURE).min()
+        assert page.get_by_text(f"from {low:.5g}"[:10]).count() == 1
+
+
 def test_firefox(root: Path, tmp_path: Path) -> None:
     """Its WebGPU, which is wgpu, takes fewer kinds of pictures: of the others bitmaps are made."""
     script = """

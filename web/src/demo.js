@@ -134,6 +134,18 @@ async function readNpy(file) {
   };
 }
 
+/** What the bundle was told of an input that takes pictures of any size. */
+const declaredPicture = (name) =>
+  [model.manifest.options?.images].flat().find((image) => image?.input === name);
+
+/** The picture of a file as it is, shown on the canvas: the model resamples it. */
+async function readPicture(file, canvas) {
+  const picture = await createImageBitmap(file),
+    {width, height} = picture;
+  Object.assign(canvas, {width, height, hidden: false}).getContext("2d").drawImage(picture, 0, 0);
+  return picture;
+}
+
 /** How each input of the entry gets its values: name -> function of the generated example. */
 let sources = new Map();
 
@@ -146,7 +158,8 @@ async function showInputs() {
       const port = model.inputs[number],
         {name} = port,
         {shape} = example[name];
-      const pictured = imageAxes(shape) && /^(float|uint8$)/.test(port.dtype);
+      const declared = declaredPicture(name),
+        pictured = declared || (imageAxes(shape) && /^(float|uint8$)/.test(port.dtype));
       const kind = element(
         "select",
         {},
@@ -172,6 +185,7 @@ async function showInputs() {
       sources.set(name, async (generated) => {
         if (kind.value === "Generated") return generated;
         if (!file.files?.[0]) throw new Error(`Choose a file for ${name}`);
+        if (kind.value === "Image" && declared) return readPicture(file.files[0], canvas);
         return kind.value === "Image"
           ? readImage(file.files[0], generated.shape, scale.value, canvas, port.dtype)
           : readNpy(file.files[0]);
@@ -196,7 +210,10 @@ function showSettings() {
   const fields = model.symbols
     .filter(({min, max}) => min < max)
     .map(({name, min, max, step}) => {
-      const field = element("input", {type: "number", min, max, step, value: max, required: true});
+      // Of a picture, what the model makes of it: the greatest one takes long to generate.
+      const [, input, side] = /^(.*)\.(height|width)$/.exec(name) ?? [],
+        value = Math.min(max, declaredPicture(input)?.[side] ?? max);
+      const field = element("input", {type: "number", min, max, step, value, required: true});
       field.dataset.symbol = name;
       const steps = step > 1 ? ` in steps of ${step}` : "";
       return element("label", {}, `${name} (${min} to ${max}${steps}) `, field);
@@ -219,6 +236,14 @@ async function givenInputs() {
   for (const [name, source] of sources) inputs.push([name, await source(example[name])]);
   return Object.fromEntries(inputs);
 }
+
+/** Sizes for a run; pictures show theirs. */
+const sizesFor = (inputs) =>
+  Object.fromEntries(
+    Object.entries(chosenSizes()).filter(
+      ([name]) => !(inputs[name.replace(/\.(height|width)$/, "")] instanceof ImageBitmap),
+    ),
+  );
 
 // ---- outputs
 
@@ -313,7 +338,7 @@ function showTable(title, text, good, head, rows) {
 const run = () =>
   attempt("Running", async () => {
     const inputs = await givenInputs(),
-      options = {entry: chosenEntry(), symbols: chosenSizes()},
+      options = {entry: chosenEntry(), symbols: sizesFor(inputs)},
       times = [];
     let outputs = {};
     const once = async () => {
@@ -373,8 +398,9 @@ const verify = () =>
 
 const profile = () =>
   attempt("Profiling", async () => {
-    const options = {entry: chosenEntry(), symbols: chosenSizes()},
-      launches = await model.profile(await givenInputs(), options);
+    const inputs = await givenInputs(),
+      options = {entry: chosenEntry(), symbols: sizesFor(inputs)},
+      launches = await model.profile(inputs, options);
     const total = launches.reduce((sum, {milliseconds}) => sum + milliseconds, 0);
     launches.sort((a, b) => b.milliseconds - a.milliseconds);
     showTable(
