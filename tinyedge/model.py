@@ -159,7 +159,8 @@ class Model:
     def save_states(self, path: str | Path) -> None:
         """Write all states into a file of the form safetensors, by their names.
 
-        Raises InputError for a type that the format lacks, RunError as `get_state` does.
+        Raises InputError for a type that the format lacks or a path where nothing can be written,
+        RunError as `get_state` does.
         """
         from tinyedge.nn import safetensors
 

@@ -109,3 +109,12 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             nn.load(path)
     with pytest.raises(InputError, match="'x' of int4"):
         nn.save(tmp_path / "x", {"x": Tensor(np.zeros(2, np.int8)).cast(dt.int4)})
+
+
+@pytest.mark.parametrize("place", ["", "missing/file"])
+def test_where_nothing_can_be_written(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        nn.save(folder / place, {"x": np.zeros(3, np.float32)})
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]

@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
 def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """Write tensors or arrays by name, such as `nn.state_dict(model)`. The file appears whole.
 
-    Raises InputError for a type that the format lacks.
+    Raises InputError for a type that the format lacks, or a path where nothing can be written.
     """
     values = {}
     for name, value in state.items():
@@ -84,9 +84,16 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]])
         header[name] = {"dtype": NAMES[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    beside = target.with_name(target.name + ".part")
-    beside.write_bytes(b"".join((struct.pack("<Q", len(text)), text, *parts)))
-    os.replace(beside, target)
+    beside = target.parent / f"{target.name}.part"
+    try:
+        beside.write_bytes(b"".join((struct.pack("<Q", len(text)), text, *parts)))
+        os.replace(beside, target)
+    except OSError as error:
+        if beside.is_file():
+            beside.unlink()
+        because = f"it cannot be written: {error.strerror or error}"
+        fix = "give the path of a file in a folder that exists and can be written to"
+        raise _wrong(target, because, "a path of a file", fix) from error
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -65,7 +65,7 @@ export async function loadStates(model, file, fail) {
     if (!found) wrong(`it lacks ${name}`);
     if (JSON.stringify([found.dtype, found.shape]) !== wanted)
       wrong(`${name} is ${JSON.stringify([found.dtype, found.shape])}, the state ${wanted}`);
-    const [start, end] = Array.isArray(found.data_offsets) ? found.data_offsets : [];
+    const [start, end] = [found.data_offsets].flat().filter(Number.isInteger);
     if (!(start >= 0 && end - start === data.byteLength && end <= bytes.length - 8 - size))
       wrong(`${name} lies beyond its end`);
     return [name, new data.constructor(bytes.slice(8 + size + start, 8 + size + end).buffer)];
