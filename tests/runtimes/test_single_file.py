@@ -102,3 +102,16 @@ def test_an_old_page_stays_where_the_new_one_fails(model: Path, tmp_path: Path) 
     assert execute(["export", str(model), "--single-file", str(out)]) != 0
     assert [path.name for path in tmp_path.iterdir()] == ["app.html"]
     assert (out / "mine").read_text() == "mine"
+
+
+def test_a_file_of_the_users_stays(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "index.html"
+    out.write_text("<p>mine")
+    command = ["export", str(model), "--single-file", str(out)]
+    assert execute(command) == 1
+    assert "[export.exists]" in capsys.readouterr().err and out.read_text() == "<p>mine"
+    assert execute([*command, "--force"]) == 0
+    # A page of a model is replaced as a bundle is.
+    assert execute(command) == 0 and "mine" not in out.read_text()

@@ -237,7 +237,7 @@ def command(
         check_profiles(profile.split(","), find_target(target).profiles)
     place = out if out is not None else usual_place(model)
     if single_file is not None:
-        _check_single_file(single_file, target)
+        _check_single_file(single_file, target, force)
         if out is None:
             folder = tempfile.TemporaryDirectory(prefix="tinyedge-")
             place = Path(click.get_current_context().with_resource(folder), place)
@@ -317,11 +317,15 @@ def command(
     return 0
 
 
-def _check_single_file(path: Path, target: str) -> None:
+def _check_single_file(path: Path, target: str, force: bool) -> None:
+    from tinyedge.export.package.single import check_single_file
+
     if target != "webgpu":
         raise click.BadParameter(f"pages run no bundle for {target}", param_hint="--single-file")
     if path.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"{str(path)!r} is no .html", param_hint="--single-file")
+    if not force:
+        check_single_file(path)
 
 
 def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json: bool) -> int:

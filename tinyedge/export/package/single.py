@@ -46,6 +46,29 @@ def write_single_file(bundle: str | Path, out: str | Path) -> Path:
     return out
 
 
+def check_single_file(out: str | Path) -> None:
+    """Raise InputError if `out` is something else than a page of this kind, or cannot be read."""
+    out = Path(out)
+    try:
+        if not out.exists():
+            return
+        text = out.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(
+            f"page {str(out)!r}",
+            f"what is there cannot be read: {error.strerror or error}",
+            id="export.write",
+            next="choose another place",
+        ) from error
+    if f'data-file="{MANIFEST}"' not in text:
+        raise InputError(
+            f"page {str(out)!r}",
+            "a file of yours is there, and no page of a model",
+            id="export.exists",
+            next="choose another place, or add --force",
+        )
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
