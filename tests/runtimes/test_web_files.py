@@ -52,9 +52,7 @@ def test_types_name_the_model(tmp_path: Path) -> None:
     assert r'"*/ \"x\u00e9": InputValue;' in text
     assert '"c": Output<Float32Array, "tail">;' in text
     assert text.count("*/\n") == text.count("/**")
-    compiler = WEB / "node_modules" / ".bin" / "tsc"
-    if not compiler.exists():
-        pytest.skip("npm install in web/ brings the compiler")
+    compiler = _compiler()
     (tmp_path / "tinyedge.d.ts").write_text(text)
     (tmp_path / "page.ts").write_text(
         'import {load} from "./tinyedge.js";\n'
@@ -73,9 +71,7 @@ def test_types_name_states_and_entries(tmp_path: Path) -> None:
     text = types(programs.counter(TARGET))
     assert 'export type EntryName = "main" | "peek";' in text
     assert '"memory": Float32Array;' in text
-    compiler = WEB / "node_modules" / ".bin" / "tsc"
-    if not compiler.exists():
-        pytest.skip("npm install in web/ brings the compiler")
+    compiler = _compiler()
     (tmp_path / "tinyedge.d.ts").write_text(text)
     (tmp_path / "page.ts").write_text(
         'import {load} from "./tinyedge.js";\n'
@@ -100,9 +96,7 @@ def test_types_name_pictures(tmp_path: Path) -> None:
     text = types(
         replace(program, inputs=(odd, frames), options={**program.options, "images": images})
     )
-    compiler = WEB / "node_modules" / ".bin" / "tsc"
-    if not compiler.exists():
-        pytest.skip("npm install in web/ brings the compiler")
+    compiler = _compiler()
     (tmp_path / "tinyedge.d.ts").write_text(text)
     (tmp_path / "page.ts").write_text(
         'import {load} from "./tinyedge.js";\n'
@@ -117,6 +111,14 @@ def test_types_name_pictures(tmp_path: Path) -> None:
         "console.log(x);\n"
     )
     _check_types(compiler, tmp_path)
+
+
+def _compiler() -> Path:
+    """That of TypeScript."""
+    compiler = WEB / "node_modules" / ".bin" / "tsc"
+    if not compiler.exists():
+        pytest.skip("npm install in web/ brings the compiler")
+    return compiler
 
 
 def _check_types(compiler: Path, folder: Path) -> None:

@@ -236,9 +236,10 @@ def command(
     if profile is not None:
         check_profiles(profile.split(","), find_target(target).profiles)
     place = out if out is not None else usual_place(model)
+    kept = single_file is None or out is not None
     if single_file is not None:
         _check_single_file(single_file, target, force)
-        if out is None:
+        if not kept:
             folder = tempfile.TemporaryDirectory(prefix="tinyedge-")
             place = Path(click.get_current_context().with_resource(folder), place)
     options: dict[str, Any] = {
@@ -292,7 +293,6 @@ def command(
     facts["integrity"] = hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest()
     facts["fallback"] = fallback_of(place)
     if as_json:
-        kept = single_file is None or out is not None
         written = {"bundle": str(place) if kept else None}
         if single_file is not None:
             written["single_file"] = str(single_file)
@@ -305,9 +305,8 @@ def command(
         say(f"{several(count, 'convolution')} by Winograd's method; --no-winograd: as plain sums")
     if single_file is not None:
         say(f"{single_file}: {bytes_of(single_file.stat().st_size)}, a page to open in a browser")
-    subject = model if single_file is not None and out is None else place
     say(
-        f"{subject}: {several(facts['kernels'], 'kernel')}, "
+        f"{place if kept else model}: {several(facts['kernels'], 'kernel')}, "
         f"{several(facts['launches'], 'launch')}, "
         f"weights {bytes_of(facts['weight_bytes'])}, peak memory {bytes_of(facts['peak_bytes'])}"
     )

@@ -1,9 +1,10 @@
-"""Reading files that someone else may have put there."""
+"""Reading files that someone else may have put there, and writing whole ones."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,3 +41,18 @@ def read_regular_file(path: Path, limit: int) -> bytes:
             because = f"it has {status.st_size} bytes, more than {limit}"
             raise OSError(errno.EFBIG, because, str(path))
         return file.read(limit)
+
+
+def write_whole(path: Path, *parts: bytes) -> None:
+    """Write a file that is whole or not there: an old one stays until then, and nothing is left
+    beside it. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.writelines(parts)
+        os.replace(beside, path)
+    except BaseException:
+        if beside.is_file():
+            beside.unlink()
+        raise

@@ -22,7 +22,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
-from tinyedge.core.files import read_regular_file
+from tinyedge.core.files import read_regular_file, write_whole
 from tinyedge.core.tensor.tensor import Tensor
 
 TYPES: dict[str, DType] = {
@@ -84,13 +84,9 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]])
         header[name] = {"dtype": NAMES[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    beside = target.parent / f"{target.name}.part"
     try:
-        beside.write_bytes(b"".join((struct.pack("<Q", len(text)), text, *parts)))
-        os.replace(beside, target)
+        write_whole(target, struct.pack("<Q", len(text)), text, *parts)
     except OSError as error:
-        if beside.is_file():
-            beside.unlink()
         because = f"it cannot be written: {error.strerror or error}"
         fix = "give the path of a file in a folder that exists and can be written to"
         raise _wrong(target, because, "a path of a file", fix) from error

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from tinyedge.core.errors import InputError, InternalError
+from tinyedge.core.files import write_whole
 from tinyedge.export.bundle.manifest import MANIFEST, decode, other_manifest
 from tinyedge.export.package.web import MODULES, web_file
 
@@ -23,16 +22,9 @@ def write_single_file(bundle: str | Path, out: str | Path) -> Path:
     """
     bundle, out = Path(bundle), Path(out)
     text = _page(bundle)
-    partial = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=out.parent, prefix=f".{out.name}.", delete=False
-        ) as file:
-            partial = file.name
-            file.write(text)
-        Path(partial).chmod(0o666 & ~_umask())
-        os.replace(partial, out)
+        write_whole(out, text.encode("utf-8"))
     except OSError as error:
         raise InputError(
             f"page {str(out)!r}",
@@ -40,9 +32,6 @@ def write_single_file(bundle: str | Path, out: str | Path) -> Path:
             id="export.write",
             next="free some space, or choose another place",
         ) from error
-    finally:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
     return out
 
 
@@ -67,12 +56,6 @@ def check_single_file(out: str | Path) -> None:
             id="export.exists",
             next="choose another place, or add --force",
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _page(bundle: Path) -> str:
