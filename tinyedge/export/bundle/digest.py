@@ -9,9 +9,10 @@ from tinyedge.export.bundle.bounds import BLOCK_BYTES
 
 
 class Digest:
-    """The SHA-256 of bytes that come piece by piece, and those of each block of them."""
+    """The SHA-256 of bytes that come piece by piece; by blocks, those of each block too."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_blocks: bool) -> None:
+        self.by_blocks = by_blocks
         self.whole = hashlib.sha256()
         self.blocks: list[str] = []
         self.block = hashlib.sha256()
@@ -20,7 +21,7 @@ class Digest:
     def update(self, data: Any) -> None:
         view = memoryview(data).cast("B")
         self.whole.update(view)
-        while len(view):
+        while self.by_blocks and len(view):
             part, view = view[: self.room], view[self.room :]
             self.block.update(part)
             self.room -= len(part)

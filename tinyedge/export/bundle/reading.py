@@ -340,7 +340,7 @@ def _read_files(
             continue
         path, bytes = folder / record["name"], record["bytes"]
         content = np.empty(bytes if keep else min(bytes, PIECE_BYTES), np.uint8)
-        digest, done = Digest(), 0
+        digest, done = Digest(number in expected), 0
         with _opened(path, "bundle.file.missing") as (file, size):
             if size == bytes:
                 while done < bytes:
@@ -355,7 +355,7 @@ def _read_files(
         if done != bytes:
             raise refuse("bundle.file.size", f"it has {done} bytes, not {bytes}", str(path))
         whole, blocks = digest.hexdigests()
-        if hashes and (whole != record["sha256"] or blocks != expected.get(number, blocks)):
+        if hashes and (whole != record["sha256"] or blocks != expected.get(number, [])):
             raise refuse("bundle.file.hash", "its SHA-256 is another", str(path))
         if keep:
             content.flags.writeable = False

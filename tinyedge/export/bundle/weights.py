@@ -84,10 +84,13 @@ class Shards:
             records.append({"name": self.name(number), "bytes": size, "sha256": "0" * 64})
         return records
 
-    def write(self, folder: Path, advance: Callable[[int], None]) -> Iterable[dict[str, Any]]:
+    def write(
+        self, folder: Path, advance: Callable[[int], None], *, by_blocks: bool = False
+    ) -> Iterable[dict[str, Any]]:
+        """Write the files; gives each one's name, hash and, by blocks, those of its blocks."""
         made: tuple[Callable[[], Array] | None, Any] = (None, None)  # the last whole content
         for number, parts in enumerate(self.parts):
-            digest = Digest()
+            digest = Digest(by_blocks)
             end = 0
             with open(folder / self.name(number), "wb") as file:
                 for part in parts:

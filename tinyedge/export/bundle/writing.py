@@ -101,7 +101,8 @@ def write(
     for name, data in kernels.items():
         (folder / name).write_bytes(data)
         advance(len(data))
-    written += weight_files.write(folder, advance)
+    by_blocks = any("blocks" in manifest for manifest in manifests)
+    written += weight_files.write(folder, advance, by_blocks=by_blocks)
     hashes = {record["name"]: record for record in written}
     *rest, manifest = manifests
     for number, other in enumerate(rest):
