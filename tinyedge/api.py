@@ -33,6 +33,7 @@ from tinyedge.remarks import remarks
 
 if TYPE_CHECKING:
     from tinyedge.core.compiler.target import Target
+    from tinyedge.export.labels import Labels
     from tinyedge.export.onnx import Inspection
     from tinyedge.export.package.package import Extra
     from tinyedge.export.pictures import Words
@@ -81,6 +82,7 @@ def export_onnx(
     optimizer: str = "adam",
     batch: int | None = None,
     images: Mapping[str, Words] | None = None,
+    labels: Labels | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -128,6 +130,8 @@ def export_onnx(
         batch: With `train`, the examples of a step, where the model leaves its first axes open.
         images: Inputs that take pictures of any size, with how these become values, as
             {"x": "letterbox,rgb,imagenet"}; docs/pictures.md lists the words.
+        labels: Names of an output's classes, as a file with one a line or a list; where several
+            outputs or axes could be meant, by `OUTPUT` or `OUTPUT[AXIS]`: {"scores": "names.txt"}.
         force: Replace a bundle in whose folder other files lie.
         progress: Called with the name of each stage as it begins.
         warn: Called with what had to be assumed; default: a warning of the logger `tinyedge`.
@@ -156,7 +160,7 @@ def export_onnx(
     )
     place = Path(out) if out is not None else usual_place(path)
     named = (path, *(entries or {}).values(), *(golden_inputs or {}).values())
-    named = (*named, *(state_init or {}).values())
+    named = (*named, *(state_init or {}).values(), *_files_of(labels))
     files: dict[Path, Stamp | None] = {
         Path(each): None for each in named if isinstance(each, (str, os.PathLike))
     }
@@ -181,6 +185,7 @@ def export_onnx(
         slices=slices,
         images=images,
         pixels=pixels_of(target),
+        labels=labels,
         files=files,
     )
     if step is not None:
@@ -233,6 +238,7 @@ def export_function(
     entries: Mapping[str, Entry] | None = None,
     slices: Specs | None = None,
     images: Mapping[str, Words] | None = None,
+    labels: Labels | None = None,
     limits: Mapping[str, int] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -276,6 +282,7 @@ def export_function(
         slices=slices,
         images=images,
         pixels=pixels_of(target),
+        labels=labels,
     )
     for text in assumed:
         (warn or _log.warning)(text)
@@ -454,6 +461,11 @@ def _arrays(subject: str, files: Mapping[str, Any] | None, id: str) -> dict[str,
                 supported="a file written by numpy.save",
             ) from None
     return arrays
+
+
+def _files_of(labels: Labels | None) -> Sequence[Any]:
+    """The files that labels are read from, among other values."""
+    return list(labels.values()) if isinstance(labels, Mapping) else [labels]
 
 
 def _check_names(given: Mapping[str, Any], source: Graphs) -> None:

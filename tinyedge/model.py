@@ -18,6 +18,7 @@ from tinyedge.core.program.device import forked
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.given import check_name, checked
+from tinyedge.labels import Ranked, top
 from tinyedge.pictures import opened
 
 if TYPE_CHECKING:
@@ -138,6 +139,23 @@ class Model:
         given = opened(self.program, inputs)
         with self._turn():
             return self._replay.run(given, entry)
+
+    def top(
+        self, outputs: Mapping[str, Any], name: str, count: int = 5, row: int = 0
+    ) -> list[Ranked]:
+        """The classes of an output with the greatest values, best first: each with index, label and
+        value.
+
+        Args:
+            outputs: What `run` returned.
+            name: An output that was exported with labels.
+            count: How many.
+            row: Which of the places along its other axes, in row-major order.
+
+        Raises:
+            RunError: The output has no labels, or no such row.
+        """
+        return top(self.program, outputs, name, count, row)
 
     def reset(self) -> None:
         """Give every state its initial value."""

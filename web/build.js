@@ -28,6 +28,7 @@ const FILES = {
   wasm: [["wasm"], "open"],
   threads: [["threads"], "start"],
   image: [["image"], "takePictures"],
+  labels: [["labels"], "takeLabels"],
   states: [["states"], "saveStates, loadStates"],
   diagnostics: [["diagnostics"], "example, verify, profile"],
 };
@@ -60,7 +61,7 @@ async function write(name, text) {
     mangle: {
       properties: {
         regex:
-          /^(answer|arrayOf|base|bridge|cause|check|chosen|core|describe|draw|early|encoder|enqueue|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|given|group|grouped|guard|heal|kept|key|loss|lossOf|most|layouts|limit|loading|openDevice|own|owns|parsed|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|tries|whole|writes|written)$/,
+          /^(answer|arrayOf|base|beside|bridge|cause|check|chosen|core|describe|draw|early|encoder|enqueue|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|given|group|grouped|guard|heal|kept|key|loss|lossOf|most|layouts|limit|loading|openDevice|own|owns|parsed|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|tries|whole|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.

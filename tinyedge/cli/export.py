@@ -157,6 +157,14 @@ from tinyedge.model import TARGETS
     "cover,bgr,mean:104/117/123,std:1. docs/pictures.md lists the words.",
 )
 @click.option(
+    "--labels",
+    "labels",
+    multiple=True,
+    metavar="[OUTPUT=]FILE",
+    help="Names of an output's classes, one a line. OUTPUT[AXIS]=FILE where that could mean "
+    "several axes.",
+)
+@click.option(
     "--golden-input",
     "golden_inputs",
     multiple=True,
@@ -208,6 +216,7 @@ def command(
     optimizer: str,
     batch: int | None,
     images: tuple[str, ...],
+    labels: tuple[str, ...],
     golden_inputs: tuple[str, ...],
     golden_steps: int | None,
     name: str | None,
@@ -260,6 +269,7 @@ def command(
         "entries": split_pairs(entries, "--entry", "NAME=MODEL.onnx"),
         "slices": _slices(slices, slice_file),
         "images": split_pairs(images, "--image", "INPUT=WORDS"),
+        "labels": _labels(labels),
         "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
         "train": train or None,
         "loss": losses or None,
@@ -349,6 +359,13 @@ def _kept_going(model: Path, options: dict[str, Any], error: InputError, as_json
     else:
         print_remaining(facts)
     return 1
+
+
+def _labels(texts: tuple[str, ...]) -> Any:
+    """Files by output; a file alone where no output is said."""
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).is_file()):
+        return texts[0]
+    return split_pairs(texts, "--labels", "OUTPUT=FILE") or None
 
 
 def _slices(texts: tuple[str, ...], file: Path | None) -> dict[str, dict[str, Any]]:

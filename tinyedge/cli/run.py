@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.program.ports import Array
 from tinyedge.core.program.replay import Replay
+from tinyedge.labels import labels_of, top
 
 
 @click.command("run")
@@ -113,11 +115,15 @@ def command(
                     times.append(time.perf_counter() - start)
             name = running.name
     files = write_outputs(results, out)
+    named = [each["output"] for each in labels_of(program) if each["output"] in results]
+    best = {key: top(program, results, key) for key in named if results[key].size}
     if as_json:
         shapes = {
             key: {"dtype": value.dtype.name, "shape": value.shape, "file": str(files[key])}
             for key, value in results.items()
         }
+        for key, ranks in best.items():
+            shapes[key]["top"] = [asdict(each) for each in ranks]
         say_json({"device": name, "variant": found.variant, "seconds": times, "outputs": shapes})
         return 0
     rows = [
@@ -125,9 +131,11 @@ def command(
         for key, value in results.items()
     ]
     table(("output", "dtype", "shape", "values", "file"), rows)
-    best = f", best {seconds_of(min(times))} of {len(times)}" if len(times) > 1 else ""
+    for key, ranks in best.items():
+        say(f"{key}: " + ", ".join(f"{each.label} {each.value:.4g}" for each in ranks))
+    fastest = f", best {seconds_of(min(times))} of {len(times)}" if len(times) > 1 else ""
     which = f", variant {found.variant}," if found.variant else ""
-    say(f"{seconds_of(times[0])}{best}{which} on {name}")
+    say(f"{seconds_of(times[0])}{fastest}{which} on {name}")
     if any(value.dtype.kind == "f" and np.isnan(value).any() for value in results.values()):
         complain("note: some outputs hold NaN")
     return 0

@@ -14,6 +14,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.labels import Labels, labels_of
 from tinyedge.export.options import ImportOptions
 from tinyedge.export.pictures import Words, with_pictures
 from tinyedge.export.ports import check_ports
@@ -42,6 +43,7 @@ def source_of(
     slices: Specs | None = None,
     images: Mapping[str, Words] | None = None,
     pixels: str = "rgb",
+    labels: Labels | None = None,
     files: dict[Path, Stamp | None] | None = None,
 ) -> tuple[Graphs, list[str], dict[str, Any], int | None]:
     """What is compiled, what had to be assumed, what a manifest records of it, and the bytes of all
@@ -50,7 +52,8 @@ def source_of(
 
     options: of all models; their dims, bounds and constants may name sizes, nodes and inputs of any
     entry, and their outputs are those of the first. state_init: arrays. images: inputs that become
-    pictures, whose bytes are `pixels` where they do not say. files: gets what was read.
+    pictures, whose bytes are `pixels` where they do not say. labels: names of outputs' classes.
+    files: gets what was read.
     Raises ModelError, InputError.
     """
     opened: dict[Path, Stamp | None] = {} if files is None else files
@@ -68,6 +71,7 @@ def source_of(
         "constants": [{"name": n, "value": repr(v)} for n, v in options.constants.items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
         "images": pictures,
+        "labels": labels_of(source.entries.values(), labels) if labels is not None else [],
     }
     if size is not None:
         size += sum(np.asarray(values).nbytes for values in (state_init or {}).values())

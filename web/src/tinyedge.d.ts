@@ -85,6 +85,15 @@ export interface Output<Array = Data, Slice extends string = string> {
   gpu: {buffer: GPUBuffer; offset: number; size: number};
 }
 
+/** An output that has names for its classes, by `--labels`. */
+export interface Labeled {
+  /**
+   * The classes with the greatest values, best first; NaN is none. row: which of the places along the output's other axes,
+   * in row-major order. Where values are the numbers of classes, the one at that place. Outputs named in `keep` have none.
+   */
+  readonly top: (count?: number, row?: number) => {index: number; label: string; value: number}[];
+}
+
 /** A value that the model keeps from run to run. */
 export interface State<Array = Data> {
   name: string;
@@ -95,7 +104,7 @@ export interface State<Array = Data> {
 
 // <model>
 export type Inputs = Record<string, InputValue | Picture | readonly Picture[]>;
-export type Outputs = Record<string, Output<any>>;
+export type Outputs = Record<string, Output<any> & Partial<Labeled>>;
 export type States = Record<string, any>;
 export type EntryName = string;
 // </model>

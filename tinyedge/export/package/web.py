@@ -24,6 +24,7 @@ MODULES = (
     "wasm.js",
     "threads.js",
     "image.js",
+    "labels.js",
     "states.js",
     "diagnostics.js",
 )
@@ -109,7 +110,9 @@ def types(program: Program) -> str:
     pictures = {image["input"] for image in program.options.get("images", ())}
     shown = {port.name: port for port in program.inputs if ascii(port.name)[1:-1] in pictures}
     inputs = _members(program.inputs, optional, [_input(port, shown) for port in program.inputs])
-    outputs = _members(program.outputs, optional, map(_output, program.outputs))
+    named = {each["output"] for each in program.options.get("labels", ())}
+    kinds = [_output(port) + " & Labeled" * (port.name in named) for port in program.outputs]
+    outputs = _members(program.outputs, optional, kinds)
     if shown and "placement" not in (port.name for port in program.outputs):
         outputs += _placement(shown)
     states = _members(program.states, "", [_array(state) for state in program.states])

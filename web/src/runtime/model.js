@@ -21,6 +21,7 @@ const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !s
 
 /** What those files use of this one. */
 const OWN = {
+  beside,
   filesToRun,
   kindOf,
   toStorage,

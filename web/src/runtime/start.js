@@ -7,7 +7,7 @@ import {compile} from "./pipelines.js";
 /** Weights arrive while the pipelines compile. Those that only other entries than the first use may come later. */
 export async function start(core, onProgress) {
   const {parsed: m, device, stats, source} = core,
-    {filesToRun, fetchFile, guard, restore} = core.own;
+    {beside, filesToRun, fetchFile, guard, restore} = core.own;
   const needed = filesToRun(m, device.skips);
   const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0,
@@ -65,6 +65,7 @@ export async function start(core, onProgress) {
     // Awaited one by one: of several faults the first in the files' order is the one told.
     for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
   };
+  if (m.options?.labels) (await beside(import("./labels.js"), "labels.js")).takeLabels(core);
   await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
   if (m.states[0]) await restore(core);
   // Also where the last kernel's news brought it.

@@ -1,0 +1,99 @@
+"""Labels: names of an output's classes, one for each place along one of its axes, or each value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from tinyedge.core.errors import InputError
+from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.export.ports import show
+
+Names = Union[str, "os.PathLike[str]", Sequence[str]]  # a file, or the names themselves
+Labels = Union[Names, Mapping[str, Names]]
+
+MOST = 1 << 16
+LONGEST = 1024  # characters of a name
+
+_KEY = re.compile(r"(.+)\[(-?\d{1,3})\]", re.DOTALL | re.ASCII)
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def labels_of(graphs: Iterable[Graph], labels: Labels) -> list[dict[str, Any]]:
+    """What the manifest records of labels: output, axis (-1: its values are the classes), names.
+
+    labels: by output, `OUTPUT` or `OUTPUT[AXIS]`; without an output, of the only one that has an
+    axis of as many. Raises InputError.
+    """
+    ports = [port for graph in graphs for port in graph.outputs]
+    given = labels if isinstance(labels, Mapping) else {"": labels}
+    records = {}
+    for key, source in given.items():
+        names = _names(key, source)
+        output, axis = _place(ports, key, len(names))
+        if output in records:
+            raise _refused(key, f"output {output!r} has labels already", "labels.twice", "")
+        records[output] = {"output": output, "axis": axis, "names": names}
+    return list(records.values())
+
+
+def _names(key: str, source: Names) -> list[str]:
+    """The names, from a file if they lie in one."""
+    if not isinstance(source, (str, os.PathLike)):
+        names, where = list(source), "name"
+    else:
+        key, where = str(source), "line"
+        try:
+            text = Path(source).read_bytes().decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            because = getattr(error, "strerror", None) or "it is no text in UTF-8"
+            raise _refused(key, str(because), "labels.file", "a text with a name a line") from None
+        names = [line.rstrip("\r").strip(" \t") for line in text.rstrip("\r\n").split("\n")]
+    if not 1 <= len(names) <= MOST:
+        raise _refused(key, f"there are {len(names)} names", "labels.count", f"1 to {MOST}")
+    for number, name in enumerate(names, 1):
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST or _CONTROL.search(name):
+            because = f"{where} {number} is {name!r:.80}"
+            fix = f"names of 1 to {LONGEST} printable characters"
+            raise _refused(key, because, "labels.name", fix)
+    return names
+
+
+def _place(ports: Sequence[Port], key: str, count: int) -> tuple[str, int]:
+    """The output that names are of, and its axis; -1 where its values are numbers of names."""
+    named = {port.name for port in ports}
+    match = None if key in named else _KEY.fullmatch(key)
+    output, axis = (match[1], int(match[2])) if match else (key, None)
+    if output and output not in named:
+        supported = ", ".join(map(repr, sorted(named)))
+        raise _refused(key, f"there is no output {output!r}", "labels.output", supported)
+    chosen = [port for port in ports if not output or port.name == output]
+    found = dict.fromkeys(
+        (port.name, number)
+        for port in chosen
+        for number, size in enumerate(port.shape)
+        if size == count and axis in (None, number, number - len(port.shape)) and _is_plain(port)
+    )
+    if len(found) == 1:
+        return next(iter(found))
+    shown = "; ".join(dict.fromkeys(f"{port.name!r} is {show(port)}" for port in chosen))
+    if found:
+        because = f"several axes have {count} places: {shown}"
+        raise _refused(key, because, "labels.place", "OUTPUT[AXIS]=FILE")
+    if output and axis is None and all(port.dtype.is_int for port in chosen):
+        return output, -1
+    because = f"no axis has {count} places, one for each name: {shown}"
+    fix = "as many names as an output has classes; an output of integers, by its name"
+    raise _refused(key, because, "labels.size", fix)
+
+
+def _is_plain(port: Port) -> bool:
+    """Whether its values are numbers that can be put in order, and not codes."""
+    return (port.dtype.is_float or port.dtype.is_int) and port.dtype.held is port.dtype
+
+
+def _refused(key: str, because: str, id: str, supported: str) -> InputError:
+    return InputError(f"labels {key!r:.80}", because, id=id, supported=supported)
