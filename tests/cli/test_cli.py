@@ -272,7 +272,13 @@ def test_usage_errors(tinyedge: Command) -> None:
     assert tinyedge("export", "model.onnx", "--dim", "N")[0] == 2
     for profiles in ("", "altivec", "default,default"):
         assert tinyedge("export", "model.onnx", "-t", "cpu", "--profile", profiles)[0] == 2
-    assert tinyedge("explain", "model.onnx", "-t", "cpu", "--profile", "")[0] == 2
+    for profile, said in (
+        ("", "choose of"),
+        ("sse,avx512", "give one profile"),
+        ("x", "'x': choose"),
+    ):
+        code, _, err = tinyedge("explain", "model.onnx", "-t", "cpu", "--profile", profile)
+        assert code == 2 and said in err
     assert tinyedge("export", "model.onnx", "--bound", "loop=" + "9" * 5000)[0] == 2
     code, _, err = tinyedge("export", "model.onnx", "--target", "abacus")
     assert code == 2 and "webgpu" in err

@@ -8,7 +8,8 @@
     python -m tests.study gpu --json FOLDER                 # a lent GPU: operations, then models
     python -m tests.study fit --profile avx512              # constants of the compiler's cost rules
 
-Prints Markdown. What each figure means: docs/study.md.
+Prints Markdown; exits with 1 where tinyedge itself gave no answer. What each figure means:
+docs/study.md.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.plots:
         report.write_plots(result, Path(options.plots))
     print(report.markdown(result))
-    return 0
+    missing = report.unanswered(result)
+    if missing:
+        print(f"tinyedge gave no answer: {', '.join(missing)}", file=sys.stderr)
+    return int(bool(missing))
 
 
 def gpu(arguments: list[str]) -> int:
@@ -125,7 +129,7 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("operations"), options.kinds, kinds)
     wanted = options.kinds or kinds
     chosen = {name: case for name, case in cases.items() if case.kind in wanted}
-    refused = sides.install(names)
+    refused = sides.install(names, _say)
     effort = Effort(rounds=options.rounds)
     whole = target == "cpu" and not options.kinds
     return operate.measure(chosen, names, effort, _say, split=whole, refused=refused, target=target)
@@ -135,7 +139,7 @@ def _models(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("models"), options.models, list(models.ENTRIES))
     names = options.sides or list(models.DEFAULT[options.target])
     threads = options.threads or ([1, 2] if options.target == "cpu" else [1])
-    refused = sides.install(names)
+    refused = sides.install(names, _say)
     chosen = options.models or list(models.ENTRIES)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
     return models.measure(chosen, names, threads, effort, _say, refused, options.target)

@@ -35,9 +35,13 @@ def python(side: str) -> Path:
     return ENVIRONMENTS / side / "bin" / "python"
 
 
+def installed(side: str) -> bool:
+    return (ENVIRONMENTS / side / "requirements.txt").exists()
+
+
 def install(side: str) -> None:
     """The environment of a side, once. Raises RuntimeError with what pip said last."""
-    if (ENVIRONMENTS / side / "requirements.txt").exists():
+    if installed(side):
         return
     command = [str(ROOT / "scripts" / "setup"), "study", side]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.bench.report import MISSING, Table, as_markdown
 from tests.study import fits
+from tests.study.figures import Result, digits, median, milliseconds, off, ratio, spread, time
 from tests.study.operations import SIDES
 from tests.study.plot import Series, svg
 
-Result = Mapping[str, Any]
 PAIR = ("tinyedge", "onnxruntime")
 COMPARED = ("hand", "onnxruntime")  # what the study's ratios are to
 TOLERANCE = 1e-4  # of the greatest output: beyond it a side computes something else
@@ -72,48 +71,6 @@ def write_plots(result: Result, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-# --- numbers --------------------------------------------------------------------------------------
-
-
-def digits(value: float) -> str:
-    """Three significant digits."""
-    if value == 0:
-        return "0"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-
-
-def time(seconds: float) -> str:
-    """With its unit: ns, us, ms or s. A slope may be negative."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if abs(seconds) >= scale:
-            return f"{digits(seconds / scale)} {unit}"
-    return f"{digits(seconds * 1e9)} ns"
-
-
-def median(sides: Result, name: str, clock: str = "cpu") -> float | None:
-    found = sides.get(name, {}).get(clock)
-    return None if found is None else float(found["median"])
-
-
-def _spread(facts: Result, clock: str = "cpu") -> str:
-    found = facts[clock]
-    ends = "-".join(digits(found[end] * 1e3) for end in ("least", "greatest"))
-    return f"{digits(found['median'] * 1e3)} ({ends})"
-
-
-def _ratio(a: float | None, b: float | None) -> str:
-    return MISSING if a is None or not b else f"{a / b:.2f}x"
-
-
-def _milliseconds(sides: Result, name: str) -> str:
-    found = median(sides, name)
-    return MISSING if found is None else digits(found * 1e3)
-
-
-def _off(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.0e}"
-
-
 def _machine(result: Result) -> str:
     facts = result["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
@@ -122,6 +79,13 @@ def _machine(result: Result) -> str:
         f"floats, load average {digits(facts['load'])} at the end. tinyedge as of "
         f"{facts['commit']}. {versions}."
     )
+
+
+def unanswered(result: Result) -> list[str]:
+    """The rows in which tinyedge itself gave no answer: what others lack is theirs."""
+    found = result.get("rows", ())
+    rows = [row for row in found if "error" in row.get("sides", {}).get("tinyedge", {})]
+    return list(dict.fromkeys(f"{row['kind']} {row['size']}".strip() for row in rows))
 
 
 def _failures(rows: Sequence[Result]) -> list[str]:
@@ -222,11 +186,11 @@ def _common(names: Sequence[str], row: Result) -> list[str]:
     return [
         f"{row['kind']} {row['size']}",
         *(
-            _spread(ours) if side == "tinyedge" and "cpu" in ours else _milliseconds(sides, side)
+            spread(ours) if side == "tinyedge" and "cpu" in ours else milliseconds(sides, side)
             for side in names
         ),
         *(
-            _ratio(median(sides, "tinyedge"), median(sides, side))
+            ratio(median(sides, "tinyedge"), median(sides, side))
             for side in COMPARED
             if side in names
         ),
@@ -237,14 +201,14 @@ def _moved(names: Sequence[str], row: Result, rows: Sequence[Result]) -> list[st
     limit = copy_rate(rows, row["bytes"])
     rates = [bandwidth(row, side) for side in ("tinyedge", "hand")]
     shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
-    return [*_common(names, row), shown, *(_ratio(rate, limit) for rate in rates)]
+    return [*_common(names, row), shown, *(ratio(rate, limit) for rate in rates)]
 
 
 def _computed(names: Sequence[str], row: Result, limit: float) -> list[str]:
     found = [median(row["sides"], side) for side in ("tinyedge", "hand")]
     rates = [None if seconds is None else row["flops"] / seconds for seconds in found]
     shown = MISSING if rates[0] is None else digits(rates[0] / 1e9)
-    return [*_common(names, row), shown, *(_ratio(rate, limit) for rate in rates)]
+    return [*_common(names, row), shown, *(ratio(rate, limit) for rate in rates)]
 
 
 def _fits(found: Sequence[Result]) -> Table:
@@ -374,14 +338,14 @@ def _model(row: Result, names: Sequence[str]) -> list[str]:
     cells = [f"{row['kind']} {row['size']}".strip()]
     for clock in ("cpu", "wall"):
         found = [median(sides, side, clock) for side in PAIR]
-        cells += [_pair(found, 1e3), _ratio(*found)]
+        cells += [_pair(found, 1e3), ratio(*found)]
     spent = [median(sides, side) for side in PAIR]
     for side in names:
         if side not in PAIR:
-            cells += [_milliseconds(sides, side), _ratio(spent[0], median(sides, side))]
+            cells += [milliseconds(sides, side), ratio(spent[0], median(sides, side))]
     rates = [None if seconds is None else row["flops"] / seconds for seconds in spent]
-    off = sides.get("tinyedge", {}).get("off")
-    return [*cells, digits(row["flops"] / 1e9), _pair(rates, 1e-9), _off(off)]
+    wrong = off(sides.get("tinyedge", {}).get("off"))
+    return [*cells, digits(row["flops"] / 1e9), _pair(rates, 1e-9), wrong]
 
 
 def _pair(values: Sequence[float | None], scale: float) -> str:
@@ -418,7 +382,7 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
             time(row["run"]),
             digits(row["flops"] / row["run"] / 1e9),
             str(row["launches"]),
-            _off(row["off"]),
+            off(row["off"]),
         ]
         for row in result["rows"]
     ]

@@ -15,7 +15,7 @@ from tests.bench import flops
 from tests.bench.worker import measure as spend
 from tests.study import fits, networks, sides
 from tests.study.child import Task
-from tests.study.report import time
+from tests.study.figures import time
 from tests.study.sides import Effort, Say, Sides
 
 

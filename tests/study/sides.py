@@ -48,8 +48,20 @@ class Effort:
     patience: float = 300.0
 
 
-def install(names: Iterable[str]) -> dict[str, str]:
-    """What these sides need and this machine lacks; by side why it could not be installed."""
+SPACE = {"tinygrad": 0.02, "torch": 1.0, "ncnn": 0.2, "litert": 2.6}  # GB of disk
+
+
+def install(names: Iterable[str], say: Say) -> dict[str, str]:
+    """What these sides need and this machine lacks, said first; by side why it could not be
+    installed.
+    """
+    names = tuple(names)
+    missing = [f"{side} ({SPACE[side]} GB)" for side in names if not _installed(side)]
+    if missing:
+        say(
+            f"installing, once, into {ROOT / '.cache'}: {', '.join(missing)}; sides are left out "
+            "by --sides"
+        )
     refused = {}
     for side in names:
         try:
@@ -64,8 +76,16 @@ def install(names: Iterable[str]) -> dict[str, str]:
     return refused
 
 
+def _installed(side: str) -> bool:
+    if side == "tinygrad":
+        return peer.FOLDER.is_dir()
+    if side == "torch":
+        return TORCH.exists()
+    return side not in converters.CONVERTERS or converters.installed(side)
+
+
 def _install_torch() -> None:
-    if TORCH.exists():
+    if _installed("torch"):
         return
     command = [str(ROOT / "scripts" / "setup"), "exporters", "torch"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

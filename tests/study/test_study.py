@@ -22,6 +22,7 @@ from tests.study import (
     __main__,
     child,
     converters,
+    figures,
     fits,
     hand,
     models,
@@ -184,7 +185,9 @@ def test_a_side_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError(f"{side} is not installed:\n no such version")
 
     monkeypatch.setattr(converters, "install", refuse)
-    assert sides.install(["numpy", "ncnn"]) == {"ncnn": "ncnn is not installed: no such version"}
+    assert sides.install(["numpy", "ncnn"], lambda _: None) == {
+        "ncnn": "ncnn is not installed: no such version"
+    }
 
 
 def test_a_model_that_is_not_converted_says_why(
@@ -246,6 +249,37 @@ def test_what_fails_is_said_once_for_each_reason() -> None:
         "torch, one, two: operator X",
         "tinyedge, one, two: off by 5.0e-01 from onnxruntime",
     ]
+
+
+def test_tinyedge_without_an_answer_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is printed all the same. Another side's failure is no failure of the command."""
+    facts = {"machine": sides.machine(), "versions": {}, "sides": ["tinyedge"], "threads": [1]}
+    whole = {**facts, "study": "models", "target": "cpu"}
+    for side, status in (("tinyedge", 1), ("torch", 0)):
+        row = {"kind": "net", "size": "", "threads": 1, "flops": 0, "sides": {side: {"error": "X"}}}
+        monkeypatch.setitem(__main__.STUDIES, "models", lambda _, r=row: {**whole, "rows": [r]})
+        assert __main__.main(["models"]) == status
+        said = capsys.readouterr()
+        assert f"{side}, net: X" in said.out
+        assert ("tinyedge gave no answer: net" in said.err) == bool(status)
+
+
+def test_what_is_installed_is_said_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(converters, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(converters, "install", lambda side: said.append(f"{side} begins"))
+    sides.install(["tinyedge", "ncnn", "litert"], said.append)
+    first, *begun = said
+    assert "ncnn (0.2 GB), litert (2.6 GB)" in first and "--sides" in first
+    assert begun == ["ncnn begins", "litert begins"]
+    (tmp_path / "ncnn").mkdir()
+    (tmp_path / "ncnn" / "requirements.txt").touch()
+    sides.install(["ncnn"], said.append)
+    assert said[3:] == ["ncnn begins"]
 
 
 def test_wrong_outputs_show() -> None:
@@ -417,10 +451,10 @@ def test_the_table_of_operations(measured: dict[str, Any]) -> None:
 
 
 def test_numbers_as_text() -> None:
-    assert [report.digits(v) for v in (0, 0.012345, 12.345, 123456.7)] == [
+    assert [figures.digits(v) for v in (0, 0.012345, 12.345, 123456.7)] == [
         *("0", "0.0123", "12.3", "123457"),
     ]
-    assert [report.time(v) for v in (2.5, 0.0025, -2.5e-6, 2.5e-8)] == [
+    assert [figures.time(v) for v in (2.5, 0.0025, -2.5e-6, 2.5e-8)] == [
         *("2.5 s", "2.5 ms", "-2.5 us", "25 ns"),
     ]
 

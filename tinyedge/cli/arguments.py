@@ -87,9 +87,11 @@ PROFILES = click.option(
 
 def check_profiles(names: Sequence[str], known: Collection[str]) -> None:
     """Raise BadParameter for names of --profile that the target lacks, or that come again."""
-    if any(name not in known for name in names):
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        said = ", ".join(map(repr, unknown))
         raise click.BadParameter(
-            f"choose of {', '.join(known)}, as --target has them", param_hint="--profile"
+            f"{said}: choose of {', '.join(known)}, as --target has them", param_hint="--profile"
         )
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:

@@ -85,6 +85,10 @@ def command(
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
     if counters and (stop_after != NAMES[-1] or kernel is not None):
         raise click.UsageError("--counters is for all kernels, when they are made")
+    if profile is not None and "," in profile:
+        raise click.BadParameter(
+            f"{profile!r}: one program is shown, so give one profile", param_hint="--profile"
+        )
     if profile is not None:
         check_profiles([profile], find_target(target).profiles)
     importing = choose_import(

@@ -44,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     if set(options.steps) - set(STEPS):
         parser.error(f"steps are {', '.join(STEPS)}")
-    refused = sides.install(options.sides)
+    refused = sides.install(options.sides, lambda text: print(text, file=sys.stderr))
     for side, reason in refused.items():
         print(f"{side} is left out: {reason}", file=sys.stderr)
     peers = [side for side in options.sides if side not in refused]

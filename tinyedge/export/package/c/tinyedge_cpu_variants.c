@@ -27,6 +27,16 @@ static void add(char *text, size_t bytes, const char *words) {
     strncat(text, words, bytes - used - 1);
 }
 
+/* There is no variant of this name: the message lists those there are. */
+static te_status refuse_name(const te_kernels *kernels, const char *name, te_error *error) {
+    char text[200] = "";
+    for (const te_kernels *const *at = kernels->choices; *at; at++) {
+        add(text, sizeof text, *text ? ", " : "");
+        add(text, sizeof text, (*at)->variant);
+    }
+    return te_fail(error, TE_API_ARGUMENT, "there is no variant %s; there are %s", name, text);
+}
+
 /* What each of the programs lacks. */
 static te_status refuse(const te_kernels *kernels, te_error *error) {
     char text[200] = "";
@@ -54,8 +64,7 @@ static te_status choose(const te_kernels *kernels, const char *name, const te_ke
         if (name && !strcmp((*at)->variant, name)) return te_check_needs(*at, error);
         if (!name && !te_check_needs(*at, &unwanted)) return TE_OK;
     }
-    TE_NEED(!name, TE_API_ARGUMENT, "there is no variant %s", name);
-    return refuse(kernels, error);
+    return name ? refuse_name(kernels, name, error) : refuse(kernels, error);
 }
 
 const te_kernels *te_choose(const te_kernels *kernels, const char *name, te_error *error) {

@@ -1,0 +1,49 @@
+"""What was measured as text: seconds, ratios and errors, as cells of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.bench.report import MISSING
+
+Result = Mapping[str, Any]
+
+
+def digits(value: float) -> str:
+    """Three significant digits."""
+    if value == 0:
+        return "0"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def time(seconds: float) -> str:
+    """With its unit: ns, us, ms or s. A slope may be negative."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= scale:
+            return f"{digits(seconds / scale)} {unit}"
+    return f"{digits(seconds * 1e9)} ns"
+
+
+def median(sides: Result, name: str, clock: str = "cpu") -> float | None:
+    found = sides.get(name, {}).get(clock)
+    return None if found is None else float(found["median"])
+
+
+def spread(facts: Result, clock: str = "cpu") -> str:
+    found = facts[clock]
+    ends = "-".join(digits(found[end] * 1e3) for end in ("least", "greatest"))
+    return f"{digits(found['median'] * 1e3)} ({ends})"
+
+
+def ratio(a: float | None, b: float | None) -> str:
+    return MISSING if a is None or not b else f"{a / b:.2f}x"
+
+
+def milliseconds(sides: Result, name: str) -> str:
+    found = median(sides, name)
+    return MISSING if found is None else digits(found * 1e3)
+
+
+def off(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.0e}"
