@@ -487,11 +487,11 @@ def compile_model(
     path: str | Path, target: str, options: Options, importing: ImportOptions, **more: Any
 ) -> Compilation:
     """An ONNX file through the compiler's stages, without writing anything."""
-    from tinyedge.export.source import import_graph
+    from tinyedge.export.source import alone, import_graph
 
     check_options(target, options)
     graph, _ = import_graph(path, importing)
-    return compile_graph(graph, find_target(target), options, **more)
+    return compile_graph(alone(graph), find_target(target), options, **more)
 
 
 def inspect_model(
@@ -503,15 +503,16 @@ def inspect_model(
     size is open. None where no output is left; what the target cannot compile is an error.
     """
     from tinyedge.export.onnx import inspect_model
+    from tinyedge.export.source import alone
 
     check_options(target, options)
     found = inspect_model(path, importing)
     if not found.remaining.outputs:
         return found, None
     stage = "fold" if found.refused or found.open else "optimize"
-    graph = found.remaining.graph()
+    source = alone(found.remaining.graph())
     try:
-        return found, compile_graph(graph, find_target(target), options, stop_after=stage)
+        return found, compile_graph(source, find_target(target), options, stop_after=stage)
     except InputError as error:
         return found, error
 

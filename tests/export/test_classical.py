@@ -230,16 +230,3 @@ def test_ngrams_in_other_columns() -> None:
     weights = [10.0, 1.0, 2.0, 3.0, 5.0, 7.0, 100.0]
     scaled = vectorized(x, mode="TFIDF", weights=weights, **attributes)
     assert scaled.tolist() == [0, 4, 0, 100, 10, 0, 10]
-
-
-@pytest.mark.parametrize(
-    "op", ["RandomNormal", "RandomUniform", "RandomNormalLike", "Bernoulli", "Multinomial"]
-)
-def test_random_numbers_are_refused_by_name(op: str) -> None:
-    x = np.zeros((2, 3), np.float32)
-    sized = {"shape": [2, 3]} if op in ("RandomNormal", "RandomUniform") else {}
-    node = helper.make_node(op, [] if sized else ["x"], ["y"], "draw", **sized)
-    proto = imported(node, {"x": x}, 0)
-    with pytest.raises(InputError, match=rf"'draw' \({op}.*[\s\S]*random") as refused:
-        import_model(proto.SerializeToString())
-    assert "input of the model" in refused.value.next

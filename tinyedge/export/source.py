@@ -20,7 +20,7 @@ from tinyedge.export.pictures import Words, with_pictures
 from tinyedge.export.ports import check_ports
 from tinyedge.export.slices import Specs, with_slices
 from tinyedge.export.stamps import Stamp, stamp
-from tinyedge.export.states import Spec, with_states
+from tinyedge.export.states import Spec, own_states, with_states
 
 if TYPE_CHECKING:
     from tinyedge.export.onnx import ImportedModel
@@ -133,6 +133,11 @@ def import_graph(
 
     model = import_model(path, options)
     return model.graph(), model.warnings
+
+
+def alone(graph: Graph) -> Graphs:
+    """A graph as the only entry, with the states that it updates by itself."""
+    return Graphs({MAIN: graph}, own_states((graph,)))
 
 
 def trace(function: Callable[..., Any], example_inputs: Mapping[str, Any] | Sequence[Any]) -> Graph:

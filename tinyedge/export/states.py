@@ -80,8 +80,10 @@ def with_states(
     """
     names = {port.name for graph in graphs.values() for port in graph.outputs}
     updates = {name: parse_update(name, spec, names) for name, spec in states.items()}
-    made: dict[str, State] = {}
+    made = {state.name: state for state in own_states(graphs.values())}
     for name, update in updates.items():
+        if name in made:
+            raise _refused(name, "the model itself updates it", "state.update", "other inputs")
         port, fed = _reader(graphs, name), _feeder(graphs, name, update)
         made[name] = state = State(name, port.dtype, port.shape)
         _check_sizes(state)
@@ -105,9 +107,18 @@ def with_states(
         entries[entry] = replace(
             graph,
             outputs=tuple(port for port in graph.outputs if port.name not in gone),
-            updates=tuple(replace(port, name=name) for name, port in fed_here.items()),
+            updates=(
+                *graph.updates,
+                *(replace(port, name=name) for name, port in fed_here.items()),
+            ),
         )
     return entries, tuple(made.values()), {name: u.output for name, u in updates.items()}
+
+
+def own_states(graphs: Iterable[Graph]) -> tuple[State, ...]:
+    """The states that graphs update by themselves, as that of a model's random numbers."""
+    ports = {port.name: port for graph in graphs for port in graph.updates}
+    return tuple(State(port.name, port.dtype, port.shape) for port in ports.values())
 
 
 def _reader(graphs: Mapping[str, Graph], state: str) -> Port:

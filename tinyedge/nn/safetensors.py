@@ -24,6 +24,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
 from tinyedge.core.files import read_regular_file, write_whole
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.nn import checkpoints
 
 TYPES: dict[str, DType] = {
     "BOOL": dt.bool_,
@@ -93,22 +94,44 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]])
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a file by name. Raises InputError for a file that is damaged or hostile."""
+    """The tensors of a file by name: of a file that `save` wrote, in the form safetensors, or
+    torch.save.
+
+    Of what torch.save wrote, containers may lie in each other: a tensor's name is the way to it, as
+    `model.0.weight`, and numbers and texts are left out. Raises InputError for a file that is
+    damaged, hostile, or holds other things of Python.
+    """
+    source = Path(path)
+    raw = _bytes(source)
+    if raw.startswith(checkpoints.OLD):
+        raise checkpoints.wrong(
+            source, "it is of torch before 1.6", "save it again with a newer version of torch"
+        )
+    of_torch = raw.startswith(checkpoints.MAGIC)
+    found = checkpoints.read(source, raw) if of_torch else _read(source, raw)
     return {
-        name: Tensor.weight(name, array).bitcast(dtype)
-        for name, (dtype, array) in read(path).items()
+        name: Tensor.weight(name, array).bitcast(dtype) for name, (dtype, array) in found.items()
     }
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, tuple[DType, Any]]:
-    """`load` as types and arrays, of stored types their codes."""
+    """The tensors of a file in the form safetensors, as types and arrays, of stored types their
+    codes.
+    """
     source = Path(path)
+    return _read(source, _bytes(source))
+
+
+def _bytes(source: Path) -> bytes:
     try:
-        raw = read_regular_file(source, source.stat().st_size)
+        return read_regular_file(source, source.stat().st_size)
     except OSError as error:
         raise _wrong(
             source, error.strerror or str(error), next="give the path of a file that can be read"
         ) from error
+
+
+def _read(source: Path, raw: bytes) -> dict[str, tuple[DType, Any]]:
     if len(raw) < 8:
         raise _wrong(source, f"it has {len(raw)} bytes, fewer than the size of its header")
     (size,) = struct.unpack("<Q", raw[:8])

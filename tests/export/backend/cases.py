@@ -49,6 +49,16 @@ class Imported:
     sizes: dict[str, int]  # of symbols
     fixed: str  # which inputs are constants
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers, from a state that is an input here."""
+        return bool(self.graph.updates)
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """Values of all that the graph reads, of states too."""
+        return {**self.feeds, **{port.name: np.zeros(2, np.uint32) for port in self.graph.updates}}
+
 
 @cache
 def cases() -> tuple[Case, ...]:
@@ -192,21 +202,26 @@ def asked(case: Case, constant: Callable[[Any], bool], symbolic: bool = False) -
     return Asked(model, feeds, constants, dims, sizes)
 
 
-def difference(case: Case, outputs: Sequence[Array]) -> str:
-    """What is wrong with a case's outputs, of sequences each tensor; nothing if they are right."""
+def difference(case: Case, outputs: Sequence[Array], values: bool = True) -> str:
+    """What is wrong with a case's outputs, of sequences each tensor; nothing if they are right.
+
+    values: else only types and shapes are compared.
+    """
     expected = [part for v in case.outputs for part in (v if isinstance(v, list) else [v])]
     if len(outputs) != len(expected):
         return f"{len(outputs)} outputs instead of {len(expected)}"
     for ours, theirs in zip(outputs, expected, strict=True):
-        problem = _difference(ours, np.asarray(theirs), case)
+        problem = _difference(ours, np.asarray(theirs), case, values)
         if problem:
             return problem
     return ""
 
 
-def _difference(ours: Array, theirs: Array, case: Case) -> str:
+def _difference(ours: Array, theirs: Array, case: Case, values: bool) -> str:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} instead of {theirs.dtype} {theirs.shape}"
+    if not values:
+        return ""
     kind = from_numpy(ours.dtype) if ours.dtype != object else None
     if kind is None or not kind.is_float:
         return "" if np.array_equal(ours, theirs) else "other integers"

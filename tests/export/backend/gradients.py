@@ -80,7 +80,7 @@ def _compared(case: Case) -> tuple[str, str]:
     if not wrt:
         return "refused", "no input of floats"
     rng = np.random.default_rng(zlib.crc32(case.name.encode()))
-    feeds = {n: _moved(inputs.get(n), value, rng) for n, value in found.feeds.items()}
+    feeds = {n: _moved(inputs.get(n), value, rng) for n, value in found.read.items()}
     if any(np.abs(feeds[name]).max() > LARGEST for name in wrt):
         return "refused", "inputs so large that no difference of them shows"
     loss = _weighed(roots, feeds, rng)

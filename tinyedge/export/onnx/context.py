@@ -14,6 +14,7 @@ from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.causes import Causes
+from tinyedge.export.onnx.draws import Draws
 from tinyedge.export.onnx.dynamic import DynamicSizes
 from tinyedge.export.onnx.known import ConstantPropagation
 from tinyedge.export.onnx.reader import Model
@@ -69,6 +70,7 @@ class Context(Protocol):
     bounds: Mapping[str, int]  # what the caller said numbers are at most, by node
     bounded: set[str]  # the nodes that asked for one
     counts: DynamicSizes  # sizes that only a run knows
+    draws: Draws  # keys of random numbers
     causes: Causes
     affine: dict[UOp, Affine]  # results that are linear in constant weights
     names: dict[UOp, str]  # of the nodes that made results

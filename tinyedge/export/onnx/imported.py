@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tinyedge.core.dtype import DType
+from tinyedge.core.errors import InputError
 from tinyedge.core.ir.uop import Shape, UOp
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
@@ -44,12 +45,28 @@ class ImportedModel:
     bytes: int = 0  # of the model and of that data
     # the initializers that were left open, with their values
     variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    draws: Port | None = None  # the state of its random numbers, with the next value
 
     def graph(self) -> Graph:
         """The graph to compile. Raises UnsupportedOp for an output that no port can be."""
-        inputs = tuple(Port(each.name, each.dtype, each.shape) for each in self.inputs)
         ports = self.counts.all_ports(self.outputs)
-        return Graph(inputs, tuple(ports), self.names, counts=self.counts.nodes)
+        updates = () if self.draws is None else (self.draws,)
+        return Graph(self.ports, tuple(ports), self.names, updates, self.counts.nodes)
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """What the graph reads, of states too. Raises InputError for an input called as one is."""
+        ports = tuple(Port(each.name, each.dtype, each.shape) for each in self.inputs)
+        if self.draws is None:
+            return ports
+        if self.draws.name in (port.name for port in ports):
+            raise InputError(
+                f"input {self.draws.name!r}",
+                "the state of the model's random numbers has that name",
+                id="input.name",
+                next="rename the input in the model's file",
+            )
+        return (*ports, replace(self.draws, node=None))
 
 
 def element_names(name: str, values: Sequence[Any]) -> dict[str, Any]:

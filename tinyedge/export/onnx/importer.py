@@ -18,6 +18,7 @@ from tinyedge.export.onnx.affine import Affine
 from tinyedge.export.onnx.bodies import Bodies, Initializer, Walk, functions_of, stored_in
 from tinyedge.export.onnx.causes import Causes
 from tinyedge.export.onnx.context import Call, Scope
+from tinyedge.export.onnx.draws import Draws
 from tinyedge.export.onnx.dynamic import DynamicSizes
 from tinyedge.export.onnx.equality import mismatch
 from tinyedge.export.onnx.imported import ImportedModel, ModelInput
@@ -33,9 +34,8 @@ from tinyedge.export.onnx.size_limits import SizeLimits
 from tinyedge.export.onnx.variables import left_open
 from tinyedge.export.options import ImportOptions
 
-NEXT = {  # for an operator that is not there, by its domain
-    "com.microsoft": "export the model again without onnxruntime's optimizer, or open an issue",
-}
+# For an operator that is not there, by its domain.
+NEXT = {"com.microsoft": "export the model again without onnxruntime's optimizer"}
 
 
 def import_model(
@@ -90,10 +90,9 @@ class Importer:
         self.scope = Scope()
         self.uses: Counter[str] = Counter()
         self.functions = functions_of(model)
-        self.counts = DynamicSizes()
+        self.counts, self.draws = DynamicSizes(), Draws()
         self.causes = Causes(self.counts.labels)
-        self._spent = 0
-        self._made = 0
+        self._spent = self._made = 0
         self._bodies = Bodies(self.spend)
         self._sizes = SizeLimits(model.limits, self.causes)
         self._decoded: dict[int, tuple[Any, Tensor]] = {}
@@ -197,6 +196,7 @@ class Importer:
             self.model.stamps,
             self.model.bytes,
             variables,
+            self.draws.port,
         )
 
     def _fix(self, stored: dict[str, Any]) -> list[str]:

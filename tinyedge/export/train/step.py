@@ -31,6 +31,7 @@ from tinyedge.export.onnx.selection import values_of
 from tinyedge.export.onnx.variables import types_of
 from tinyedge.export.options import ImportOptions
 from tinyedge.export.ports import check_ports
+from tinyedge.export.states import own_states
 from tinyedge.export.train.spec import LOSSES, OF_CLASSES, RATE, Loss, Training, unknown
 
 ENTRY = "train"
@@ -156,17 +157,19 @@ class Step:
         new = {**after, **_named_slots(self.training.optimizer, after_state)}
         initial = {**arrays, **{name: _value_of(value) for name, value in first.items()}}
         names = [name for name in kept if kept[name].size]
-        inputs = [Port(each.name, each.dtype, each.shape) for each in found.inputs]
+        inputs = found.ports
         own = [*targets, Port(RATE, dt.float32, ())]
         taken = [*(port.name for port in inputs), *model]
         _check_names(taken, [*(port.name for port in own), *slots])
         ports = [Port(name, kept[name].dtype, kept[name].shape) for name in names]
-        updates = tuple(Port(n, new[n].dtype, new[n].shape, new[n].node) for n in names)
+        updates = [Port(n, new[n].dtype, new[n].shape, new[n].node) for n in names]
+        if found.draws is not None:
+            updates.append(found.draws)
         output = Port("loss", dt.float32, (), back.outputs[0].node)
         states = tuple(
             State(name, kept[name].dtype, kept[name].shape, initial=initial[name]) for name in names
         )
-        return Graph((*inputs, *own, *ports), (output,), found.names, updates), states
+        return Graph((*inputs, *own, *ports), (output,), found.names, tuple(updates)), states
 
     def added_to(self, source: Graphs) -> Graphs:
         """The step as an entry beside others, which read what is trained from the same states.
@@ -183,7 +186,9 @@ class Step:
         taken = [port.name for graph in source.entries.values() for port in graph.inputs]
         _check_names(taken, [s.name for s in self.states if s.name not in self.names])
         entries = {name: self._reading(graph) for name, graph in source.entries.items()}
-        whole = Graphs({**entries, ENTRY: self.graph}, (*source.states, *self.states))
+        states = {state.name: state for state in own_states((self.graph,))}
+        states.update({state.name: state for state in (*source.states, *self.states)})
+        whole = Graphs({**entries, ENTRY: self.graph}, tuple(states.values()))
         check_ports(whole)
         return whole
 

@@ -19,6 +19,7 @@ from tinyedge.export.onnx.operators.convolution import (
 )
 from tinyedge.export.onnx.operators.indexing import wrapped
 from tinyedge.export.onnx.operators.linear import gemm
+from tinyedge.export.onnx.operators.randomness import IN_LOOP, dropped
 from tinyedge.export.onnx.registry import Node, operator
 
 DOMAIN = "com.microsoft"
@@ -163,7 +164,7 @@ def bias_add(node: Node, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
     return x + bias + skip
 
 
-@operator("BiasDropout", domain=DOMAIN, limits="inference only")
+@operator("BiasDropout", domain=DOMAIN, limits=f"training: {IN_LOOP}")
 def bias_dropout(
     node: Node,
     x: Tensor,
@@ -172,11 +173,8 @@ def bias_dropout(
     ratio: Tensor | None = None,
     training: Tensor | None = None,
 ) -> list[Tensor]:
-    node.has("seed")
-    if training is not None and node.constant_input(training, "training_mode").any():
-        raise node.unsupported("training_mode is true", supported="inference")
-    total = x + bias if residual is None else x + bias + residual
-    return [total, Tensor.full(x.shape, True, dt.bool_)]
+    y, kept = dropped(node, x + bias, ratio, training)
+    return [y if residual is None else y + residual, kept]
 
 
 @operator("BiasSoftmax", domain=DOMAIN)

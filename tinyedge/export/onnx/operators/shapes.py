@@ -236,20 +236,6 @@ def identity(node: Node, x: Any) -> list[Any]:
     return [x]
 
 
-@operator("Dropout", limits="inference only")
-def dropout(
-    node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
-) -> list[Tensor]:
-    if node.opset < 7 and not node.integer("is_test", 0):
-        raise node.unsupported("is_test is 0", supported="inference")
-    if training is not None:
-        on = node.constant_input(training, "training_mode")
-        rate = 0.5 if ratio is None else float(node.constant_input(ratio, "ratio").reshape(-1)[0])
-        if bool(on.reshape(-1)[0]) and rate:
-            raise node.unsupported("training_mode is true", supported="inference")
-    return [x, Tensor.full(x.shape, 1, dt.bool_ if node.opset >= 10 else x.dtype)]
-
-
 @operator("Expand", limits="a computed shape: below a bound")
 def expand(node: Node, x: Tensor, target: Tensor) -> Tensor:
     """Broadcast of x with a shape: a 1 in the shape keeps the size of x."""
