@@ -46,6 +46,7 @@ Progress = Callable[..., None]
 Warn = Callable[[str], None]
 
 GOLDEN_STEPS = 8  # runs of a golden case where there are states
+LOSS_SCALE = 1024.0  # where gradients are kept as fp16
 TRAINING_STEPS = 2  # the second loss tells what the first step made of the states
 MOST_STEPS = 1024  # that a bundle can hold
 
@@ -81,6 +82,7 @@ def export_onnx(
     loss: str | Sequence[str] | None = None,
     optimizer: str = "adam",
     batch: int | None = None,
+    loss_scale: float | None = None,
     images: Mapping[str, Words] | None = None,
     labels: Labels | None = None,
     force: bool = False,
@@ -128,6 +130,8 @@ def export_onnx(
             of the model; several are summed.
         optimizer: With `train`, how, with options: "adam:lr=1e-3,weight_decay=1e-4".
         batch: With `train`, the examples of a step, where the model leaves its first axes open.
+        loss_scale: With `train`, what the loss is multiplied by for its gradients, so that fp16
+            holds them; it is halved where one is too large. Default: 1024 with fp16, else none.
         images: Inputs that take pictures of any size, with how these become values, as
             {"x": "letterbox,rgb,imagenet"}; docs/pictures.md lists the words.
         labels: Names of an output's classes, as a file with one a line or a list; where several
@@ -170,11 +174,14 @@ def export_onnx(
     report = progress or silent
     report("import")
     step = None
-    if train is not None or loss or batch is not None:
+    if train is not None or loss or batch is not None or loss_scale is not None:
         from tinyedge.export.train.spec import choose_training
         from tinyedge.export.train.step import Step
 
-        step = Step(path, choose_training(train or (), loss, optimizer, batch), importing)
+        if options.precision == "fp16" and loss_scale is None:
+            loss_scale = LOSS_SCALE
+        training = choose_training(train or (), loss, optimizer, batch, loss_scale)
+        step = Step(path, training, importing)
         importing = replace(importing, variables=frozenset(step.names))
     source, assumed, record, size = source_of(
         path,

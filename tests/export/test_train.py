@@ -73,6 +73,14 @@ def _step(x: Any = X, target: Any = CLASSES, lr: float = 0.5) -> dict[str, Any]:
     return {"x": x, "target": target, "lr": np.float32(lr)}
 
 
+@pytest.mark.parametrize(
+    "optimizer, because", [("sgd:lr=-1", "negative"), ("adam:eps=-1", "eps of -1")]
+)
+def test_negative_options_are_refused(classifier: Path, optimizer: str, because: str) -> None:
+    with pytest.raises(InputError, match=rf"{optimizer.split(':')[0]}[\s\S]*{because}"):
+        _export(classifier, optimizer=optimizer)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd:lr=0.5", "adam:lr=1e-2", "muon:lr=1e-2"])
 def test_a_step_on_every_target(
     target: str, device: Device, classifier: Path, optimizer: str

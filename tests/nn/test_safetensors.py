@@ -111,6 +111,19 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         nn.save(tmp_path / "x", {"x": Tensor(np.zeros(2, np.int8)).cast(dt.int4)})
 
 
+def test_what_is_no_path_or_no_tensor_is_refused(tmp_path: Path) -> None:
+    path: Any = None
+    with pytest.raises(InputError, match="it is a NoneType"):
+        nn.save(path, {"x": np.zeros(2)})
+    with pytest.raises(InputError, match="it is a NoneType"):
+        nn.load(path)
+    with pytest.raises(InputError, match=r"'z' of numpy's complex64[\s\S]*imaginary parts"):
+        nn.save(tmp_path / "x", {"z": np.zeros(2, np.complex64)})
+    with pytest.raises(InputError, match="'t' of numpy's"):
+        nn.save(tmp_path / "x", {"t": "text"})
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("place", ["", "missing/file"])
 def test_where_nothing_can_be_written(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"

@@ -273,3 +273,20 @@ def test_wrong_trees_are_refused() -> None:
     other = optimizer.init({"w": Tensor.weight("w", np.ones(2))})
     with pytest.raises(ValueError, match="'mean' is that of another model"):
         optimizer.update(model, model, other)
+
+
+@pytest.mark.parametrize(
+    "kind, option",
+    [
+        *((kind, "eps") for kind in (optim.Adam, optim.LAMB, optim.Adagrad, optim.Muon)),
+        *((kind, "weight_decay") for kind in (optim.SGD, optim.AdamW, optim.RMSprop, optim.LARS)),
+        (optim.SGD, "dampening"),
+        (optim.LARS, "trust"),
+        (optim.Adagrad, "decay"),
+        (optim.Adagrad, "initial"),
+    ],
+)
+def test_negative_options_are_refused(kind: Any, option: str) -> None:
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=option):
+            kind(0.1, **{option: value})

@@ -149,6 +149,12 @@ from tinyedge.model import TARGETS
     help="With --train: examples of a step, where the model's first axes are open.",
 )
 @click.option(
+    "--loss-scale",
+    type=float,
+    help="With --train: what the loss is multiplied by for its gradients, so that fp16 holds them. "
+    "Default: 1024 with --precision fp16, else none.",
+)
+@click.option(
     "--image",
     "images",
     multiple=True,
@@ -215,6 +221,7 @@ def command(
     losses: tuple[str, ...],
     optimizer: str,
     batch: int | None,
+    loss_scale: float | None,
     images: tuple[str, ...],
     labels: tuple[str, ...],
     golden_inputs: tuple[str, ...],
@@ -275,6 +282,7 @@ def command(
         "loss": losses or None,
         "optimizer": optimizer,
         "batch": batch,
+        "loss_scale": loss_scale,
         "golden_steps": golden_steps,
         "name": name,
         "force": force,

@@ -65,14 +65,23 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """
     values = {}
     for name, value in state.items():
-        tensor = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
+        array = None if isinstance(value, Tensor) else np.asarray(value)
+        if array is not None and array.dtype.kind not in "biuf":
+            because = f"{name!r} of numpy's {array.dtype} has no place in it"
+            raise _wrong(
+                _path(path),
+                because,
+                ", ".join(TYPES),
+                "save its real and imaginary parts" if array.dtype.kind == "c" else "leave it out",
+            )
+        tensor = value if array is None else Tensor(array)
         values[name] = tensor.dtype, np.asarray(tensor.bitcast(tensor.dtype.held).numpy())
     write(path, values)
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]]) -> None:
     """`save` for types and arrays, of stored types their codes."""
-    target = Path(path)
+    target = _path(path)
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     end = 0
@@ -101,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     `model.0.weight`, and numbers and texts are left out. Raises InputError for a file that is
     damaged, hostile, or holds other things of Python.
     """
-    source = Path(path)
+    source = _path(path)
     raw = _bytes(source)
     if raw.startswith(checkpoints.OLD):
         raise checkpoints.wrong(
@@ -118,8 +127,20 @@ def read(path: str | os.PathLike[str]) -> dict[str, tuple[DType, Any]]:
     """The tensors of a file in the form safetensors, as types and arrays, of stored types their
     codes.
     """
-    source = Path(path)
+    source = _path(path)
     return _read(source, _bytes(source))
+
+
+def _path(path: Any) -> Path:
+    """Raises InputError for what is no path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(
+            f"the path {path!r:.80}",
+            f"it is a {type(path).__name__}",
+            id="input.safetensors",
+            supported="the path of a file",
+        )
+    return Path(path)
 
 
 def _bytes(source: Path) -> bytes:

@@ -29,7 +29,7 @@ from tinyedge.optim.schedules import (
     warmup,
 )
 from tinyedge.optim.trees import average, clip_by_norm, clip_by_value, global_norm
-from tinyedge.optim.wrappers import Accumulate
+from tinyedge.optim.wrappers import Accumulate, LossScale
 
 __all__ = [
     "LAMB",
@@ -39,6 +39,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "LossScale",
     "Muon",
     "Optimizer",
     "RMSprop",

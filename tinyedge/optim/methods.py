@@ -19,6 +19,12 @@ def _fraction(name: str, value: float) -> float:
     return value
 
 
+def _least(name: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} of {value}: it must be finite, and not negative")
+    return value
+
+
 class SGD(Optimizer):
     """Gradient descent, with momentum as in I. Sutskever and others, On the importance of
     initialization and momentum in deep learning, 2013.
@@ -40,8 +46,8 @@ class SGD(Optimizer):
         if nesterov and (not momentum or dampening):
             raise ValueError("nesterov needs a momentum, and no dampening")
         self.momentum = _fraction("momentum", momentum)
-        self.dampening = dampening
-        self.weight_decay = weight_decay
+        self.dampening = _least("dampening", dampening)
+        self.weight_decay = _least("weight_decay", weight_decay)
         self.nesterov = nesterov
         self.slots = ("momentum",) if momentum else ()
 
@@ -79,7 +85,7 @@ class LARS(SGD):
         trust: float = 1e-3,
     ) -> None:
         super().__init__(rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
-        self.trust = trust
+        self.trust = _least("trust", trust)
 
     def rule(
         self, parameter: Tensor, gradient: Tensor, slots: Slots, rate: Tensor, step: Tensor
@@ -111,8 +117,8 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(rate)
         self.betas = _fraction("beta", betas[0]), _fraction("beta", betas[1])
-        self.eps = eps
-        self.weight_decay = weight_decay
+        self.eps = _least("eps", eps)
+        self.weight_decay = _least("weight_decay", weight_decay)
 
     def direction(self, gradient: Tensor, slots: Slots, step: Tensor) -> tuple[Tensor, Slots]:
         one, two = self.betas
@@ -199,8 +205,8 @@ class RMSprop(Optimizer):
     ) -> None:
         super().__init__(rate)
         self.alpha = _fraction("alpha", alpha)
-        self.eps = eps
-        self.weight_decay = weight_decay
+        self.eps = _least("eps", eps)
+        self.weight_decay = _least("weight_decay", weight_decay)
         self.momentum = _fraction("momentum", momentum)
         self.centered = centered
         more = (("momentum",) if momentum else ()) + (("mean",) if centered else ())
@@ -242,10 +248,10 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
     ) -> None:
         super().__init__(rate)
-        self.decay = decay
-        self.weight_decay = weight_decay
-        self.initial = initial
-        self.eps = eps
+        self.decay = _least("decay", decay)
+        self.weight_decay = _least("weight_decay", weight_decay)
+        self.initial = _least("initial", initial)
+        self.eps = _least("eps", eps)
 
     def first(self, parameter: Tensor) -> Slots:
         return {name: slot + self.initial for name, slot in super().first(parameter).items()}
@@ -284,11 +290,11 @@ class Muon(Optimizer):
         super().__init__(rate)
         self.momentum = _fraction("momentum", momentum)
         self.nesterov = nesterov
-        self.weight_decay = weight_decay
+        self.weight_decay = _least("weight_decay", weight_decay)
         if not 1 <= steps <= MOST_STEPS:
             raise ValueError(f"{steps} steps: there must be 1 to {MOST_STEPS}")
         self.steps = steps
-        self.eps = eps
+        self.eps = _least("eps", eps)
         self.others = AdamW(other_rate, weight_decay=weight_decay)
 
     def first(self, parameter: Tensor) -> Slots:

@@ -60,14 +60,15 @@ class Optimizer:
     def update(self, model: Any, gradients: Any, state: Mapping[str, Any]) -> tuple[Any, Any]:
         """The model and the state after one update.
 
-        gradients: of the model's structure, as `grad` gives them. Raises ValueError for others, or
+        gradients: of the model's structure, as `grad` gives them; those of fp16 parameters may be
+        float32. Raises ValueError for others, or
         for the state of another model.
         """
         parameters = [leaf for leaf in trees.variables(model) if leaf.dtype.is_float]
         given = trees.variables(gradients)
         if len(given) != len(parameters):  # integers of a model may stand in its gradients
             given = [leaf for leaf in given if leaf.dtype.is_float]
-        trees.same_leaves(parameters, given, "gradients")
+        trees.same_leaves(_alike(parameters, given), given, "gradients")
         kept = {name: trees.leaves(state[name]) for name in self.slots}
         for name, leaves in kept.items():
             shapes = [self.first(leaf)[name].shape for leaf in parameters]
@@ -98,6 +99,14 @@ class Optimizer:
 def wide(dtype: dt.DType) -> dt.DType:
     """The type in which a parameter is updated."""
     return dtype if dtype.bits >= 32 and not dtype.storage_type else dt.float32
+
+
+def _alike(parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """The parameters, in the type of their update where the gradient has that."""
+    if len(parameters) != len(gradients):
+        return parameters
+    pairs = zip(parameters, gradients, strict=True)
+    return [p.cast(wide(p.dtype)) if g.dtype is wide(p.dtype) else p for p, g in pairs]
 
 
 def _with_parameters(model: Any, values: list[Tensor]) -> Any:

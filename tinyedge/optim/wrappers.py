@@ -58,6 +58,66 @@ class Accumulate:
         return _chosen(due, new_model, model), after
 
 
+LARGEST = 65504.0  # of fp16
+
+
+class LossScale:
+    """Updates by gradients of a loss that was multiplied by a scale, so that fp16 holds them.
+
+    Gradients of fp16 models are soon below what fp16 can hold, 6e-8. They are divided by the scale
+    in float32. Where one of them is as large as fp16 can hold (or NaN), the model stays as it is,
+    and the scale is halved; after `every` updates it is doubled, up to what it was at first.
+
+    Its state is {"scale": float32, "steps": int32, the updates since it changed, "state": that of
+    the optimizer}.
+    """
+
+    def __init__(self, optimizer: Optimizer, scale: float = 1024.0, every: int = 1000) -> None:
+        if not 1 <= scale <= LARGEST:
+            raise ValueError(f"a loss scale of {scale}: it must be from 1 to {LARGEST:.0f}")
+        if every < 1:
+            raise ValueError(f"a loss scale that grows every {every} updates")
+        self.optimizer = optimizer
+        self.scale = float(scale)
+        self.every = every
+
+    def init(self, model: Any) -> dict[str, Any]:
+        """The state for a model before its first update."""
+        scale = Tensor(self.scale, dt.float32)
+        return {"scale": scale, "steps": Tensor(0, dt.int32), "state": self.optimizer.init(model)}
+
+    def scaled(self, loss: Tensor, state: Mapping[str, Any]) -> Tensor:
+        """The loss times the scale: what gradients are taken of."""
+        scale: Tensor = state["scale"]
+        return loss * scale.cast(loss.dtype)
+
+    def update(self, model: Any, gradients: Any, state: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The model and the state after one update by gradients of the scaled loss.
+
+        Raises ValueError as the optimizer does.
+        """
+        scale, steps = state["scale"], state["steps"] + 1
+        given = [leaf for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
+        fits = _all_below(given, LARGEST)
+        true = [g.cast(wide(g.dtype)) * (1.0 / scale).cast(wide(g.dtype)) for g in given]
+        after, new = self.optimizer.update(model, _floats(gradients, true), state["state"])
+        due = steps.eq(self.every)
+        larger = due.where((scale * 2.0).minimum(self.scale), scale)
+        return _chosen(fits, after, model), {
+            "scale": fits.where(larger, (scale * 0.5).maximum(1.0)),
+            "steps": (fits & ~due).where(steps, 0),
+            "state": _chosen(fits, new, state["state"]),
+        }
+
+
+def _all_below(tensors: list[Tensor], limit: float) -> Tensor:
+    """bool: whether all absolute values are below a limit; of NaN they are not."""
+    below: Tensor = Tensor(True, dt.bool_)
+    for x in tensors:
+        below = below & (x.abs() < limit).all()
+    return below
+
+
 def _floats(tree: Any, values: list[Tensor]) -> Any:
     remaining = iter(values)
     return trees.mapped(lambda leaf: next(remaining) if leaf.dtype.is_float else leaf, tree)

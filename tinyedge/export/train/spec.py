@@ -14,6 +14,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.tensor import losses
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.optim.optimizer import Optimizer
+from tinyedge.optim.wrappers import LossScale
 
 RATE = "lr"  # the input that a step takes its learning rate from
 SHOWN = 3  # names that an error suggests
@@ -59,7 +60,8 @@ class Loss:
 @dataclass(frozen=True)
 class Training:
     """patterns: of the names of what is trained. rate: of the golden case, where `lr` says it.
-    batch: examples of a step; None: as many as the model has.
+    batch: examples of a step; None: as many as the model has. scale: what the loss is multiplied by
+    for its gradients; None: by nothing.
     """
 
     patterns: tuple[str, ...]
@@ -68,6 +70,16 @@ class Training:
     options: Mapping[str, Any]
     rate: float
     batch: int | None = None
+    scale: float | None = None
+
+    def make_scale(self, optimizer: Optimizer) -> LossScale | None:
+        """The optimizer for a loss that is scaled, if it is. Raises InputError."""
+        if self.scale is None:
+            return None
+        try:
+            return LossScale(optimizer, self.scale)
+        except ValueError as error:
+            raise InputError(f"loss scale {self.scale}", str(error), id="train.scale") from None
 
     def make_optimizer(self, rate: Tensor) -> Optimizer:
         """The optimizer, at a rate that a step is given. Raises InputError."""
@@ -88,6 +100,7 @@ def choose_training(
     losses: str | Sequence[str] | None,
     optimizer: str,
     batch: int | None,
+    scale: float | None = None,
 ) -> Training:
     """Training as the public functions take it. Raises InputError."""
     if not patterns:
@@ -110,7 +123,7 @@ def choose_training(
         raise InputError(f"batch {batch}", "a step has at least one example", id="train.batch")
     kind, options, rate = _optimizer(optimizer)
     parsed = tuple(_loss(text) for text in _several(losses))
-    return Training(_several(patterns), parsed, kind, options, rate, batch)
+    return Training(_several(patterns), parsed, kind, options, rate, batch, scale)
 
 
 def _several(texts: str | Sequence[str]) -> tuple[str, ...]:
@@ -140,7 +153,11 @@ def _optimizer(text: str) -> tuple[str, dict[str, Any], float]:
             subject = f"optimizer {name!r}, option {option!r}"
             raise unknown(subject, because, "train.optimizer", option, defaults)
         options[option] = _value(f"optimizer {name!r}, option {option!r}", value, defaults[option])
-    return name, options, float(options.pop(RATE, defaults[RATE]))
+    rate = float(options.pop(RATE, defaults[RATE]))
+    if rate < 0:
+        subject = f"optimizer {name!r}, option {RATE!r}"
+        raise InputError(subject, f"{rate} is negative", id="train.optimizer")
+    return name, options, rate
 
 
 def _parameters(kind: type[Optimizer]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from tinyedge.export.states import own_states
 from tinyedge.export.train.spec import LOSSES, OF_CLASSES, RATE, Loss, Training, unknown
 
 ENTRY = "train"
+SCALE = "loss_scale"
 
 
 class Step:
@@ -142,19 +143,22 @@ class Step:
         arrays = {name: found.variables[name] for name in self.names}
         nodes = _variables(loss.node, self.names)
         model = {name: Tensor(nodes[name]) for name in self.names}
-        back = pull_back([loss], [Tensor.full((), 1, loss.dtype)], [*model.values()])
-        rate = Tensor.input(RATE, (), dt.float32)
-        optimizer = self.training.make_optimizer(rate)
-        first = _named_slots(self.training.optimizer, optimizer.init(model))
+        optimizer = self.training.make_optimizer(Tensor.input(RATE, (), dt.float32))
+        scaling = self.training.make_scale(optimizer)
+        named = _Slots(self.training.optimizer, optimizer.slots)
+        first = named.of((scaling or optimizer).init(model))
         slots = {
             name: Tensor.input(name, value.shape, value.dtype) if value.size else value
             for name, value in first.items()
         }
+        state = named.tree(slots)
+        one = Tensor.full((), 1, loss.dtype)
+        seed = one if scaling is None else scaling.scaled(one, state)
+        back = pull_back([loss], [seed], [*model.values()])
         gradients = dict(zip(model, back.gradients, strict=True))
-        state = _as_tree(self.training.optimizer, slots, optimizer.slots)
-        after, after_state = optimizer.update(model, gradients, state)
+        after, after_state = (scaling or optimizer).update(model, gradients, state)
         kept = {**model, **slots}
-        new = {**after, **_named_slots(self.training.optimizer, after_state)}
+        new = {**after, **named.of(after_state)}
         initial = {**arrays, **{name: _value_of(value) for name, value in first.items()}}
         names = [name for name in kept if kept[name].size]
         inputs = found.ports
@@ -337,21 +341,32 @@ def _no_loss(loss: Loss, because: str, supported: str) -> InputError:
     )
 
 
-def _named_slots(prefix: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """An optimizer's state for a dict of parameters, by the names that its states have."""
-    named = {f"{prefix}.step": state["step"]}
-    for slot, values in state.items():
-        if slot != "step":
-            named.update({f"{prefix}.{slot}.{name}": value for name, value in values.items()})
-    return named
+class _Slots:
+    """The names that an optimizer's state for a dict of parameters has as states of a bundle."""
 
+    def __init__(self, prefix: str, slots: Sequence[str]) -> None:
+        self._prefix, self._slots = prefix, slots
 
-def _as_tree(prefix: str, named: Mapping[str, Tensor], slots: Sequence[str]) -> dict[str, Any]:
-    tree: dict[str, Any] = {"step": named[f"{prefix}.step"]}
-    for slot in slots:
-        start = f"{prefix}.{slot}."
-        tree[slot] = {n[len(start) :]: v for n, v in named.items() if n.startswith(start)}
-    return tree
+    def of(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Tensors by name: `adam.step`, `adam.mean.fc.weight`; `loss_scale` where the loss is."""
+        if "state" in state:
+            own = {SCALE: state["scale"], f"{SCALE}.steps": state["steps"]}
+            return {**self.of(state["state"]), **own}
+        named = {f"{self._prefix}.step": state["step"]}
+        for slot in self._slots:
+            values = state[slot].items()
+            named.update({f"{self._prefix}.{slot}.{name}": value for name, value in values})
+        return named
+
+    def tree(self, named: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The state whose tensors have these names."""
+        tree: dict[str, Any] = {"step": named[f"{self._prefix}.step"]}
+        for slot in self._slots:
+            start = f"{self._prefix}.{slot}."
+            tree[slot] = {n[len(start) :]: v for n, v in named.items() if n.startswith(start)}
+        if SCALE not in named:
+            return tree
+        return {"scale": named[SCALE], "steps": named[f"{SCALE}.steps"], "state": tree}
 
 
 def _value_of(tensor: Tensor) -> Any:
