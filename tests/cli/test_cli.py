@@ -416,6 +416,8 @@ def test_export_passes_its_options_on(
         "4",
         "--image",
         "x=cover,imagenet",
+        "--labels",
+        "names.txt",
     )
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
@@ -442,6 +444,7 @@ def test_export_passes_its_options_on(
         "optimizer": "sgd:lr=1",
         "batch": 4,
         "images": {"x": "cover,imagenet"},
+        "labels": "names.txt",
         "golden_inputs": {"x": "x.npy"},
         "golden_steps": 3,
         "name": "net",

@@ -1,25 +1,22 @@
-// The page of a bundle: loads the bundle it lies in, runs it on generated inputs, images or .npy files, shows outputs.
+// The page of a bundle: loads the bundle it lies in, runs it on generated inputs, pictures, the camera or .npy files, shows
+// outputs as what they seem to be, and where the time goes.
 
 import {load} from "./tinyedge.js";
+import {boxesOf, element, number, showOutput} from "./demo_views.js";
+import {inputCard} from "./demo_inputs.js";
 
 const at = (id) => /** @type {any} */ (document.getElementById(id));
-
-/** An element with properties and children; strings become text, never markup. */
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
 
 const megabytes = (bytes) =>
   bytes < 1e5 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 const several = (count, name) =>
   `${count} ${name}${count === 1 ? "" : name.endsWith("h") ? "es" : "s"}`;
-const number = (value) =>
-  typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(5) : String(value);
+const milliseconds = (time) => `${time.toFixed(time < 10 ? 2 : 1)} ms`;
+const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 let model = /** @type {any} */ (null);
 let busy = false;
+let live = false;
 
 /** Do something with the buttons off, and show what went wrong. */
 async function attempt(doing, work) {
@@ -27,7 +24,7 @@ async function attempt(doing, work) {
   busy = true;
   at("error").hidden = true;
   at("status").textContent = doing;
-  for (const button of document.querySelectorAll("button")) button.disabled = true;
+  for (const button of document.querySelectorAll("button")) button.disabled = button.id !== "live" || !live;
   try {
     await work();
     at("status").textContent = "Ready";
@@ -52,158 +49,30 @@ const chosenSizes = () =>
     ]),
   );
 
-const SCALES = {
-  "0 to 1": (value) => value / 255,
-  "-1 to 1": (value) => value / 127.5 - 1,
-  "0 to 255": (value) => value,
-  ImageNet: (value, channel) =>
-    (value / 255 - [0.485, 0.456, 0.406][channel]) / [0.229, 0.224, 0.225][channel],
-};
-
-/** Where channels, rows and columns of an image lie in a shape, or null. */
-function imageAxes(shape) {
-  if (shape.length < 3 || shape.length > 4 || (shape.length === 4 && shape[0] !== 1)) return null;
-  const [a, b, c] = shape.slice(-3),
-    colors = [1, 3];
-  if (colors.includes(a)) return {channels: a, height: b, width: c, first: true};
-  return colors.includes(c) ? {channels: c, height: a, width: b, first: false} : null;
-}
-
-/** A picture file scaled to an input's size; shown on the canvas as the model sees it. */
-async function readImage(file, shape, scale, canvas, dtype) {
-  const {channels, height, width, first} = /** @type {any} */ (imageAxes(shape));
-  const picture = await createImageBitmap(file);
-  Object.assign(canvas, {width, height, hidden: false});
-  const context = canvas.getContext("2d", {willReadFrequently: true});
-  context.drawImage(picture, 0, 0, width, height);
-  const pixels = context.getImageData(0, 0, width, height).data,
-    area = width * height;
-  const data =
-    dtype === "uint8" ? new Uint8Array(area * channels) : new Float32Array(area * channels);
-  for (let i = 0; i < area; i++) {
-    for (let channel = 0; channel < channels; channel++) {
-      const value =
-        channels === 3
-          ? pixels[4 * i + channel]
-          : 0.299 * pixels[4 * i] + 0.587 * pixels[4 * i + 1] + 0.114 * pixels[4 * i + 2];
-      data[first ? channel * area + i : i * channels + channel] =
-        dtype === "uint8" ? value : SCALES[scale](value, channel);
-    }
-  }
-  return {data, shape};
-}
-
-const NPY = {
-  "|b1": Uint8Array,
-  "|i1": Int8Array,
-  "|u1": Uint8Array,
-  "<i2": Int16Array,
-  "<u2": Uint16Array,
-  "<i4": Int32Array,
-  "<u4": Uint32Array,
-  "<i8": BigInt64Array,
-  "<u8": BigUint64Array,
-  "<f2": Uint16Array,
-  "<f4": Float32Array,
-  "<f8": Float64Array,
-};
-
-/** An array file as numpy.save writes it. */
-async function readNpy(file) {
-  const bytes = new Uint8Array(await file.arrayBuffer()),
-    view = new DataView(bytes.buffer);
-  const text = (from, to) => String.fromCharCode(...bytes.subarray(from, to));
-  if (text(0, 6) !== "\x93NUMPY") throw new Error(`${file.name} is no .npy file`);
-  const long = bytes[6] > 1,
-    start = long ? 12 : 10;
-  const end = start + (long ? view.getUint32(8, true) : view.getUint16(8, true)),
-    header = text(start, end);
-  const type = /'descr': '([^']+)'/.exec(header)?.[1] ?? "",
-    shape = /'shape': \(([^)]*)\)/.exec(header)?.[1];
-  if (!NPY[type] || shape === undefined || !header.includes("'fortran_order': False")) {
-    throw new Error(
-      `${file.name}: a plain array in C order is needed, its header is ${header.trim()}`,
-    );
-  }
-  return {
-    data: new NPY[type](bytes.buffer.slice(end)),
-    shape: shape
-      .split(",")
-      .filter((size) => size.trim())
-      .map(Number),
-  };
-}
-
 /** What the bundle was told of an input that takes pictures of any size. */
 const declaredPicture = (name) =>
   [model.manifest.options?.images].flat().find((image) => image?.input === name);
 
-/** The picture of a file as it is, shown on the canvas: the model resamples it. */
-async function readPicture(file, canvas) {
-  const picture = await createImageBitmap(file),
-    {width, height} = picture;
-  Object.assign(canvas, {width, height, hidden: false}).getContext("2d").drawImage(picture, 0, 0);
-  return picture;
-}
+let cards = /** @type {ReturnType<typeof inputCard>[]} */ ([]);
 
-/** How each input of the entry gets its values: name -> function of the generated example. */
-let sources = new Map();
+const example = () => model.example({entry: chosenEntry(), symbols: chosenSizes()});
 
 async function showInputs() {
-  const example = await model.example({entry: chosenEntry(), symbols: chosenSizes()}),
+  const shapes = await example(),
     entry = model.manifest.entries.find(({name}) => name === chosenEntry());
-  sources = new Map();
-  at("inputs").replaceChildren(
-    ...entry.inputs.map((number) => {
-      const port = model.inputs[number],
-        {name} = port,
-        {shape} = example[name];
-      const declared = declaredPicture(name),
-        pictured = declared || (imageAxes(shape) && /^(float|uint8$)/.test(port.dtype));
-      const kind = element(
-        "select",
-        {},
-        ...["Generated", ...(pictured ? ["Image"] : []), ".npy file"].map((value) =>
-          element("option", {}, value),
-        ),
-      );
-      const file = element("input", {type: "file", hidden: true, ariaLabel: `File for ${name}`});
-      const scale = element(
-        "select",
-        {},
-        ...Object.keys(SCALES).map((value) => element("option", {}, value)),
-      );
-      const scaled = element("label", {hidden: true}, "Values ", scale),
-        canvas = element("canvas", {hidden: true});
-      kind.addEventListener("change", () => {
-        file.hidden = kind.value === "Generated";
-        file.accept = kind.value === "Image" ? "image/*" : ".npy";
-        file.value = "";
-        scaled.hidden = kind.value !== "Image" || port.dtype === "uint8";
-        canvas.hidden = true;
-      });
-      sources.set(name, async (generated) => {
-        if (kind.value === "Generated") return generated;
-        if (!file.files?.[0]) throw new Error(`Choose a file for ${name}`);
-        if (kind.value === "Image" && declared) return readPicture(file.files[0], canvas);
-        return kind.value === "Image"
-          ? readImage(file.files[0], generated.shape, scale.value, canvas, port.dtype)
-          : readNpy(file.files[0]);
-      });
-      return element(
-        "div",
-        {className: "card"},
-        element("h3", {}, name),
-        element("p", {className: "type"}, `${port.dtype} [${port.shape.join(", ")}]`),
-        element("label", {}, "Values from ", kind),
-        file,
-        scaled,
-        canvas,
-      );
-    }),
-  );
-  if (!sources.size)
+  stopLive();
+  for (const card of cards) card.close();
+  cards = entry.inputs.map((number) => {
+    const port = model.inputs[number];
+    return inputCard(port, shapes[port.name].shape, declaredPicture(port.name), (work) =>
+      attempt("Reading", work),
+    );
+  });
+  at("inputs").replaceChildren(...cards.map(({card}) => card));
+  if (!cards.length)
     at("inputs").replaceChildren(element("p", {className: "quiet"}, "This entry takes no inputs."));
+  at("live").hidden = true;
+  showCode();
 }
 
 function showSettings() {
@@ -231,10 +100,10 @@ function showSettings() {
 }
 
 async function givenInputs() {
-  const example = await model.example({entry: chosenEntry(), symbols: chosenSizes()}),
-    inputs = [];
-  for (const [name, source] of sources) inputs.push([name, await source(example[name])]);
-  return Object.fromEntries(inputs);
+  const generated = await example(),
+    inputs = {};
+  for (const card of cards) inputs[card.name] = await card.value(generated[card.name]);
+  return inputs;
 }
 
 /** Sizes for a run; pictures show theirs. */
@@ -245,121 +114,130 @@ const sizesFor = (inputs) =>
     ),
   );
 
+const optionsFor = (inputs) => ({entry: chosenEntry(), symbols: sizesFor(inputs)});
+
+/** Take files that were dropped or pasted: each goes to the first input that takes its kind. */
+function takeFiles(files) {
+  const found = [...files].flatMap((file) => {
+    const card = cards.find(({accepts}) => accepts(file));
+    return card ? [{card, file}] : [];
+  });
+  if (files.length)
+    attempt("Reading", async () => {
+      if (!found.length) throw new Error("No input takes this file: pictures and .npy files are known.");
+      for (const {card, file} of found) await card.take(file);
+    });
+}
+
 // ---- outputs
 
-function showOutput({name, dtype, shape, data}) {
-  const values = Array.from(data, Number),
-    finite = values.filter(Number.isFinite);
-  const low = finite.reduce((a, b) => Math.min(a, b), Infinity),
-    high = finite.reduce((a, b) => Math.max(a, b), -Infinity);
-  const strange = values.length - finite.length;
-  const top = [...values.keys()]
-    .filter((i) => Number.isFinite(values[i]))
-    .sort((a, b) => values[b] - values[a])
-    .slice(0, 5);
-  const place = (i) => {
-    const index = [];
-    for (const size of [...shape].reverse()) {
-      index.unshift(i % size);
-      i = Math.floor(i / size);
-    }
-    return index.join(", ");
-  };
-  return element(
-    "div",
-    {className: "card"},
-    element("h3", {}, name),
-    element("p", {className: "type"}, `${dtype} [${shape.join(", ")}]`),
-    element(
-      "p",
-      {className: "quiet"},
-      finite.length
-        ? `from ${number(low)} to ${number(high)}${strange ? `; ${strange} not finite` : ""}`
-        : `${values.length} values, none finite`,
-    ),
-    element(
-      "table",
-      {},
-      element(
-        "thead",
-        {},
-        element(
-          "tr",
-          {},
-          element("th", {}, "Index"),
-          element("th", {className: "number"}, "Value"),
-          element("th", {}, ""),
-        ),
-      ),
-      element(
-        "tbody",
-        {},
-        ...top.map((i) =>
-          element(
-            "tr",
-            {},
-            element("td", {}, place(i)),
-            element("td", {className: "number"}, number(values[i])),
-            element(
-              "td",
-              {},
-              element("meter", {
-                min: Math.min(low, 0),
-                max: Math.max(high, 0) || 1,
-                value: values[i],
-                ariaLabel: number(values[i]),
-              }),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
+async function showOutputs(outputs) {
+  const labels = [model.manifest.options?.labels ?? []].flat(),
+    picture = cards.find(({seen}) => seen)?.seen ?? null,
+    boxes = boxesOf(outputs, picture),
+    made = [];
+  for (const output of Object.values(outputs)) made.push(await showOutput(output, {labels, picture, boxes}));
+  if (!made.length) made.push(element("p", {className: "quiet"}, "This entry has no outputs."));
+  at("outputs").replaceChildren(...made);
 }
 
 async function showStates() {
-  const values = await Promise.all(model.states.map(({name}) => model.getState(name)));
-  at("states").replaceChildren(...values.map(showOutput));
+  const made = [];
+  for (const {name} of model.states) made.push(await showOutput(await model.getState(name)));
+  at("states").replaceChildren(...made);
+}
+
+/** A code example for what is chosen. */
+function showCode() {
+  const entry = model.entries.find(({name}) => name === chosenEntry()),
+    folder = `./${decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "model.tinyedge")}/`,
+    key = (name) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name)),
+    member = (name) => (key(name) === name ? `.${name}` : `[${key(name)}]`),
+    {[0]: output} = entry.outputs,
+    labeled = [model.manifest.options?.labels].flat().some((each) => each?.output === output);
+  const given = entry.inputs.map((name) =>
+    declaredPicture(name)
+      ? `${key(name)}: document.querySelector("img")`
+      : `${key(name)}: new ${model.inputs.find((port) => port.name === name).dtype === "int64" ? "BigInt64Array" : "Float32Array"}(...)`,
+  );
+  const options = model.entries.length > 1 ? `, {entry: ${JSON.stringify(entry.name)}}` : "";
+  at("code").textContent = [
+    `import {load} from "${folder}tinyedge.js";`,
+    "",
+    `const m = await load("${folder}");`,
+    `const out = await m.run({${given.join(", ")}}${options});`,
+    ...(output === undefined ? [] : [`console.log(out${member(output)}.${labeled ? "top(5)" : "data"});`]),
+  ].join("\n");
 }
 
 function showTable(title, text, good, head, rows) {
   at("report-title").textContent = title;
   at("report-text").textContent = text;
   at("report-text").className = good === undefined ? "quiet" : good ? "good" : "bad";
+  at("timeline").hidden = true;
   at("report-head").replaceChildren(
     element("tr", {}, ...head.map((name) => element("th", {}, name))),
   );
   at("report-body").replaceChildren(
-    ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, String(cell))))),
+    ...rows.map((row) =>
+      element(
+        "tr",
+        {},
+        ...row.map((cell) => element("td", {}, cell instanceof Node ? cell : String(cell))),
+      ),
+    ),
   );
   at("report").hidden = false;
 }
 
+/** The times of so many runs, after a first one, and the last outputs. */
+async function timed(which, inputs, count) {
+  const options = optionsFor(inputs),
+    times = [];
+  let outputs = {};
+  for (let i = 0; i <= count; i++) {
+    const before = performance.now();
+    outputs = await which.run(inputs, options);
+    times.push(performance.now() - before);
+  }
+  const [first, ...others] = times;
+  others.sort((a, b) => a - b);
+  return {outputs, first, times: others, middle: others[others.length >> 1]};
+}
+
 const run = () =>
   attempt("Running", async () => {
-    const inputs = await givenInputs(),
-      options = {entry: chosenEntry(), symbols: sizesFor(inputs)},
-      times = [];
-    let outputs = {};
-    const once = async () => {
-      const before = performance.now();
-      outputs = await model.run(inputs, options);
-      return performance.now() - before;
-    };
-    const first = await once();
-    for (let i = Number(at("runs").value); i--;) times.push(await once());
-    times.sort((a, b) => a - b);
-    const middle = times[times.length >> 1],
-      milliseconds = (time) => `${time.toFixed(time < 10 ? 2 : 1)} ms`;
+    const {outputs, first, times, middle} = await timed(model, await givenInputs(), Number(at("runs").value));
     at("latency").textContent =
       `${several(times.length, "run")} with upload and read-back: median ${milliseconds(middle)}, ` +
       `fastest ${milliseconds(times[0])}, slowest ${milliseconds(times[times.length - 1])}; the first took ${milliseconds(first)}.`;
-    at("outputs").replaceChildren(...Object.values(outputs).map(showOutput));
-    if (!Object.keys(outputs).length)
-      at("outputs").replaceChildren(
-        element("p", {className: "quiet"}, "This entry has no outputs."),
-      );
+    await showOutputs(outputs);
     await showStates();
+  });
+
+function stopLive() {
+  live = false;
+  at("live").textContent = "Live";
+}
+
+/** Run on what the camera shows, again and again. */
+const runLive = () =>
+  attempt("Live", async () => {
+    live = true;
+    at("live").textContent = "Stop";
+    at("live").disabled = false;
+    try {
+      while (live) {
+        const before = performance.now(),
+          inputs = await givenInputs();
+        await showOutputs(await model.run(inputs, optionsFor(inputs)));
+        for (const picture of Object.values(inputs)) if (picture instanceof ImageBitmap) picture.close();
+        at("latency").textContent = `${milliseconds(performance.now() - before)} a picture`;
+        await new Promise((resolve) => requestAnimationFrame(resolve));
+      }
+    } finally {
+      stopLive();
+    }
   });
 
 const reset = () =>
@@ -396,55 +274,141 @@ const verify = () =>
     await showStates();
   });
 
+// ---- where the time goes
+
+const gigaflops = (flops, time) => (flops && time ? `${(flops / time / 1e6).toFixed(1)} GFLOP/s` : "-");
+
+/** Launches in their order, as wide as they take long. */
+function showTimeline(launches, total) {
+  const slowest = Math.max(...launches.map((launch) => launch.milliseconds));
+  at("timeline").replaceChildren(
+    ...launches.slice(0, 1000).map(({kernel, nodes, milliseconds: time}) => {
+      const bar = element("span", {title: `${nodes.join(", ") || kernel}: ${time.toFixed(3)} ms`});
+      bar.style.flexGrow = String(time / (total || 1));
+      bar.style.opacity = String(0.35 + (0.65 * time) / (slowest || 1));
+      return bar;
+    }),
+  );
+  at("timeline").ariaLabel = `${several(launches.length, "launch")}, as wide as they take long`;
+  at("timeline").hidden = false;
+}
+
 const profile = () =>
   attempt("Profiling", async () => {
     const inputs = await givenInputs(),
-      options = {entry: chosenEntry(), symbols: sizesFor(inputs)},
-      launches = await model.profile(inputs, options);
-    const total = launches.reduce((sum, {milliseconds}) => sum + milliseconds, 0);
-    launches.sort((a, b) => b.milliseconds - a.milliseconds);
+      launches = await model.profile(inputs, optionsFor(inputs)),
+      total = sum(launches.map((launch) => launch.milliseconds)),
+      flops = sum(launches.map((launch) => launch.flops)),
+      nodes = new Map();
+    for (const launch of launches) {
+      // What one kernel computes together has one time.
+      const name = launch.nodes.join(", ") || "-",
+        known = nodes.get(name) ?? {name, time: 0, flops: 0, kernels: new Set()};
+      known.time += launch.milliseconds;
+      known.flops += launch.flops;
+      known.kernels.add(launch.kernel);
+      nodes.set(name, known);
+    }
+    const sorted = [...nodes.values()].sort((a, b) => b.time - a.time),
+      most = sorted[0]?.time || 1;
     showTable(
       "Profile",
-      `${several(launches.length, "launch")}, ${total.toFixed(3)} ms on the GPU; the slowest first.`,
+      `${several(launches.length, "launch")}, ${total.toFixed(3)} ms on the GPU, ${gigaflops(flops, total)}; the slowest nodes first.`,
       undefined,
-      ["Milliseconds", "Share", "Kernel", "Nodes"],
-      launches
+      ["Milliseconds", "Share", "Bar", "Rate", "Nodes", "Kernels"],
+      sorted
         .slice(0, 50)
-        .map(({kernel, nodes, milliseconds}) => [
-          milliseconds.toFixed(3),
-          `${((100 * milliseconds) / (total || 1)).toFixed(1)} %`,
-          kernel,
-          nodes.join(", "),
+        .map(({name, time, flops: operations, kernels}) => [
+          time.toFixed(3),
+          `${((100 * time) / (total || 1)).toFixed(1)} %`,
+          element("meter", {max: most, value: time, ariaLabel: `${name}: ${time.toFixed(3)} ms`}),
+          gigaflops(operations, time),
+          name,
+          [...kernels].join(", "),
         ]),
     );
+    showTimeline(launches, total);
+  });
+
+/** The greatest difference of two arrays, over the greatest value. */
+function difference(a, b) {
+  let worst = 0,
+    scale = 0;
+  for (let i = 0; i < a.length; i++) {
+    if (Object.is(a[i], b[i])) continue;
+    const [x, y] = [Number(a[i]), Number(b[i])];
+    worst = Math.max(worst, Number.isNaN(x - y) ? Infinity : Math.abs(x - y));
+    scale = Math.max(scale, Math.abs(y));
+  }
+  return worst / (scale || 1);
+}
+
+/** The same inputs on the GPU and on the processor. */
+const compareBoth = () =>
+  attempt("Running on both", async () => {
+    const inputs = await givenInputs(),
+      found = [];
+    for (const backend of /** @type {const} */ (["webgpu", "wasm"])) {
+      const own = model.backend === backend,
+        which = own ? model : await load(here, {backend});
+      try {
+        if (model.states.length) await which.reset();
+        found.push({...(await timed(which, inputs, Number(at("runs").value))), threads: which.threads});
+      } finally {
+        if (!own) which.dispose();
+      }
+    }
+    const [gpu, cpu] = found,
+      rows = Object.values(gpu.outputs).map(({name, data}) => [
+        name,
+        difference(data, cpu.outputs[name].data).toExponential(2),
+      ]);
+    showTable(
+      "WebGPU beside WebAssembly",
+      `A run takes ${milliseconds(gpu.middle)} by WebGPU (the first ${milliseconds(gpu.first)}), ` +
+        `${milliseconds(cpu.middle)} by WebAssembly on ${several(cpu.threads ?? 1, "thread")} (the first ${milliseconds(cpu.first)}).`,
+      undefined,
+      ["Output", "Greatest difference, of its greatest value"],
+      rows,
+    );
+    await showStates();
   });
 
 // ---- start
 
 at("late").remove();
 
-const folder = new URL("./", import.meta.url);
-const name = decodeURIComponent(folder.pathname.split("/").filter(Boolean).pop() ?? "").replace(
-  /\.tinyedge$/,
+const here = new URL("./", import.meta.url);
+const name = decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "").replace(
+  /\.(tinyedge|html?)$/,
   "",
 );
 if (name) at("name").textContent = document.title = name;
 
+function showFacts() {
+  const {manifest, stats} = model,
+    launches = manifest.steps.filter(({op}) => op === "launch"),
+    flops = sum(launches.map((step) => step.flops)),
+    weights = sum(manifest.weights.map(({bytes}) => bytes));
+  const where = model.backend === "wasm" ? `the processor, ${several(model.threads ?? 1, "thread")}` : "the GPU";
+  at("about").textContent =
+    `${manifest.tool}, on ${where}; ${several(launches.length, "launch")} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
+    `${megabytes(stats.bufferBytes)} of memory (weights ${megabytes(weights)})` +
+    (flops ? `, ${number(flops / 1e9)} GFLOP a run` : "");
+}
+
 attempt("Loading", async () => {
-  model = await load(folder, {
+  model = await load(here, {
     onProgress: ({loaded, total, compiled, pipelines}) => {
       at("progress").value = (loaded + compiled) / (total + pipelines);
       at("status").textContent =
         `Loading: ${megabytes(loaded)} of ${megabytes(total)}, ${compiled} of ${pipelines} kernels compiled`;
     },
   });
-  const {manifest, stats} = model;
-  const launches = manifest.steps.filter(({op}) => op === "launch").length;
-  at("about").textContent =
-    `${manifest.tool}; ${several(launches, "launch")} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
-    `${megabytes(stats.bufferBytes)} of GPU memory`;
+  showFacts();
   at("loading").hidden = true;
   at("profile").hidden = !model.device.features.has("timestamp-query");
+  at("both").hidden = model.backend === "webgpu" && !model.manifest.fallback;
   at("reset").hidden = at("kept").hidden = !model.states.length;
   showSettings();
   await showInputs();
@@ -454,9 +418,22 @@ attempt("Loading", async () => {
     event.preventDefault();
     run();
   });
-  at("verify").addEventListener("click", verify);
-  at("profile").addEventListener("click", profile);
-  at("reset").addEventListener("click", reset);
+  const does = {verify, profile, reset, both: compareBoth, live: () => (live ? stopLive() : runLive())};
+  for (const [id, work] of Object.entries(does)) at(id).addEventListener("click", work);
+  at("inputs").addEventListener("turned", () => {
+    at("live").hidden = !cards.some((card) => card.live);
+    if (at("live").hidden) stopLive();
+  });
+  at("copy").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(at("code").textContent);
+    at("status").textContent = "Copied";
+  });
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    takeFiles(event.dataTransfer?.files ?? []);
+  });
+  document.addEventListener("paste", (event) => takeFiles(event.clipboardData?.files ?? []));
   model.device.lost.then(({message}) => {
     at("status").textContent = `The GPU device was lost: ${message || "reload the page"}`;
   });

@@ -11,7 +11,7 @@ from pathlib import Path
 from tinyedge.core.errors import InputError, InternalError
 from tinyedge.core.files import write_whole
 from tinyedge.export.bundle.manifest import MANIFEST, decode, other_manifest
-from tinyedge.export.package.web import MODULES, web_file
+from tinyedge.export.package.web import MODULES, PAGE, web_file
 
 
 def write_single_file(bundle: str | Path, out: str | Path) -> Path:
@@ -61,7 +61,7 @@ def check_single_file(out: str | Path) -> None:
 def _page(bundle: Path) -> str:
     text = (bundle / "index.html").read_text(encoding="utf-8")
     style = (bundle / "demo.css").read_text(encoding="utf-8")
-    demo = (bundle / "demo.js").read_text(encoding="utf-8")
+    demo = "".join(_joined((bundle / name).read_text(encoding="utf-8")) for name in PAGE)
     demo = _replaced(
         demo,
         r'import \{load\} from "\./tinyedge\.js";',
@@ -75,6 +75,12 @@ def _page(bundle: Path) -> str:
     held = "".join(_held(bundle, name) for name in _names(bundle))
     scripts = f'<script>\n{script}</script>\n{held}<script type="module">\n{demo}</script>\n'
     return _replaced(text, r"</body>", f"{scripts}</body>")
+
+
+def _joined(module: str) -> str:
+    """A module of the page as a part of one: names are unique across them."""
+    module = re.sub(r'^import [^;]*"\./demo_[a-z]+\.js";\n', "", module, flags=re.MULTILINE)
+    return re.sub(r"^export (?=async|class|const|function)", "", module, flags=re.MULTILINE)
 
 
 def _replaced(text: str, pattern: str, new: str) -> str:

@@ -28,7 +28,8 @@ MODULES = (
     "states.js",
     "diagnostics.js",
 )
-FILES = ("tinyedge.js", *MODULES, "index.html", "demo.js", "demo.css")
+PAGE = ("demo_views.js", "demo_inputs.js", "demo.js")  # in the order in which they use each other
+FILES = ("tinyedge.js", *MODULES, "index.html", *PAGE, "demo.css")
 
 # Where the types name what the model takes, gives and keeps.
 FILES_MARK = "  // <files>"

@@ -1,0 +1,265 @@
+"""The page that lies in a bundle: what it takes, and what it makes of outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.runtimes.test_pictures import cinema
+from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.package.web import PAGE, web_file
+from tinyedge.export.verify.browser import Browser
+
+__all__ = ["cinema"]
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
+HEIGHT, WIDTH = 24, 32
+NAMES = ["sky", "sea", "land"]
+BOXES = np.array([[[2, 3, 20, 12], [8, 6, 30, 22], [2, 3, 20, 13], [0, 0, 9, 9]]], np.float32)
+SURE = np.array([[0.9, 0.6, 0.5, 0.1]], np.float32)
+TEXT = np.frombuffer(b"a sentence", np.uint8)
+
+
+def network(x: Tensor) -> dict[str, Tensor]:
+    """Outputs of each kind, of a picture of values 0 to 1."""
+    none = x.sum() * 0
+    columns = np.arange(WIDTH, dtype=np.float32).reshape(1, 1, 1, WIDTH)
+    classes = Tensor(np.arange(3, dtype=np.float32).reshape(1, 3, 1, 1))
+    mask = none - (Tensor(columns) * (3 / WIDTH) - 0.5 - classes).abs()
+    return {
+        "classes": x.mean((2, 3)),
+        "depth": x.mean((1,)).unsqueeze(1),
+        "mask": mask.expand((1, 3, HEIGHT, WIDTH)),
+        "boxes": none + Tensor(BOXES),
+        "sure": none + Tensor(SURE),
+        "wave": none + Tensor(np.sin(np.arange(4096, dtype=np.float32) / 50)),
+        "text": (none + Tensor(TEXT.astype(np.float32))).cast(tinyedge.core.dtype.uint8),
+    }
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    return tinyedge.export_function(
+        network,
+        {"x": np.zeros((1, 3, HEIGHT, WIDTH), np.float32)},
+        out=folder / "model.tinyedge",
+        images={"x": "letterbox,0..1,max:128"},
+        labels={"classes": NAMES, "mask[1]": NAMES},
+    )
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Green, and as wide as high: at both sides of it the model sees nothing."""
+    from PIL import Image
+
+    path = tmp_path_factory.mktemp("picture") / "green.png"
+    Image.new("RGB", (40, 40), (0, 255, 0)).save(path)
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, bundle: Path) -> Iterator[Any]:
+    browser.violations.clear()
+    with browser.page(bundle, start="") as opened:
+        opened.get_by_role("button", name="Run").wait_for()
+        yield opened
+        assert opened.locator("#error").is_hidden()
+    assert not browser.violations
+
+
+def run(page: Any, runs: int = 1) -> None:
+    page.get_by_label("Runs").fill(str(runs))
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text(f"{runs} run").wait_for()
+    page.get_by_text("Ready").wait_for()
+
+
+def pixel(page: Any, label: str, x: int, y: int) -> list[int]:
+    """Red, green, blue and alpha of a canvas."""
+    found: list[int] = page.get_by_label(label).evaluate(
+        "(c, [x, y]) => [...c.getContext('2d').getImageData(x, y, 1, 1).data]", [x, y]
+    )
+    return found
+
+
+def test_outputs_are_seen_as_what_they_are(page: Any, picture: Path) -> None:
+    page.get_by_label("Values from").select_option("Image")
+    page.get_by_label("File for x").set_input_files(picture)
+    page.get_by_label("What the model sees").wait_for()
+    assert pixel(page, "What the model sees of x", 16, 12) == [0, 255, 0, 255]
+    assert pixel(page, "What the model sees of x", 1, 12)[3] == 0, "beside a letterbox"
+    run(page)
+    card = page.locator(".card", has=page.get_by_role("heading", name="classes", exact=True))
+    assert card.locator("td").first.text_content() == "sea"
+    assert card.get_by_label("sea: 0.75000").count() == 1
+    legend = page.locator(".card", has=page.get_by_label("Mask of mask")).locator("li")
+    shares = [text.split(", ") for text in legend.all_text_contents()]
+    assert sorted(name for name, _ in shares) == sorted(NAMES)
+    assert pixel(page, "Mask of mask", 2, 12)[3] == 0, "the first class leaves the picture as it is"
+    bright, dark = (sum(pixel(page, "Heat map of depth", x, 12)[:3]) for x in (16, 1))
+    assert bright > dark
+    boxes = page.locator(".card", has=page.get_by_label("Boxes of boxes")).locator("li")
+    assert boxes.all_text_contents() == ["class 0 0.90", "class 0 0.60"], "the third is the first"
+    assert page.get_by_label("Wave of wave").count() == 1
+    assert page.get_by_text("a sentence", exact=True).count() == 1
+
+
+def test_dropped_and_pasted_pictures(page: Any, picture: Path) -> None:
+    content = list(picture.read_bytes())
+    script = """([kind, name, content]) => {
+      const data = new DataTransfer(), type = name.endsWith("png") ? "image/png" : "";
+      data.items.add(new File([new Uint8Array(content)], name, {type}));
+      document.dispatchEvent(
+        kind === "drop"
+          ? new DragEvent(kind, {dataTransfer: data})
+          : new ClipboardEvent(kind, {clipboardData: data}),
+      );
+    }"""
+    for kind in ("drop", "paste"):
+        page.get_by_label("Values from").select_option("Generated")
+        page.evaluate(script, [kind, "green.png", content])
+        page.get_by_label("What the model sees").wait_for()
+        assert page.get_by_label("Values from").input_value() == "Image"
+        page.get_by_text("Ready").wait_for()
+    run(page)
+    page.evaluate(script, ["drop", "notes.txt", [1]])
+    page.get_by_text("No input takes this file").wait_for()
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("Ready").wait_for()
+
+
+def test_values_are_shown_in_windows(browser: Browser, tmp_path: Path) -> None:
+    """Of three million values the page has a few as text, and other tasks come in between."""
+    count = 3_000_000
+    out = tinyedge.export_function(
+        lambda x: x.expand((count // 2, 2)) + Tensor(np.arange(2, dtype=np.float32)),
+        {"x": np.zeros((1, 2), np.float32)},
+        out=tmp_path / "m",
+        golden=False,
+    )
+    with browser.page(out, start="") as page:
+        page.get_by_role("button", name="Run").wait_for()
+        page.evaluate(
+            """() => {
+              globalThis.waits = 0;
+              const later = globalThis.setTimeout;
+              globalThis.setTimeout = (...given) => (globalThis.waits++, later(...given));
+            }"""
+        )
+        run(page)
+        assert page.evaluate("waits") >= count // (1 << 18)
+        assert page.locator("#outputs *").count() < 100
+        page.get_by_text("Values", exact=True).click()
+        page.get_by_label("First value of output").fill(str(count - 3))
+        page.get_by_label("First value of output").press("Tab")
+        page.get_by_text(f"{count // 2 - 1}, 1").wait_for()
+        assert page.locator("#outputs *").count() < 300
+        page.get_by_label("Previous values").click()
+        assert page.get_by_label("First value of output").input_value() == str(count - 23)
+
+
+def test_the_camera(cinema: Any, bundle: Path) -> None:
+    from tinyedge.serve import Server
+
+    with Server(bundle) as server:
+        context = cinema.new_context(permissions=["camera"])
+        page = context.new_page()
+        page.goto(server.url)
+        page.get_by_role("button", name="Run").wait_for()
+        page.get_by_label("Values from").select_option("Camera")
+        page.get_by_text("Ready").wait_for()
+        run(page)
+        page.get_by_role("button", name="Live").click()
+        page.get_by_text("a picture", exact=False).last.wait_for()
+        page.get_by_text("ms a picture").wait_for()
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_text("Ready").wait_for()
+        assert page.locator("#error").is_hidden()
+        assert pixel(page, "What the model sees of x", 16, 12)[3] == 255
+        page.get_by_label("Values from").select_option("Generated")
+        assert page.get_by_role("button", name="Live").count() == 0
+        assert page.evaluate("document.querySelector('video').srcObject") is None
+        context.close()
+
+
+def test_where_the_time_goes(page: Any) -> None:
+    run(page)
+    page.get_by_role("button", name="Profile").click()
+    page.get_by_text("the slowest nodes first").wait_for()
+    launches = int(page.locator("#report-text").text_content().split()[0])
+    assert page.locator("#timeline span").count() == launches > 3
+    assert page.locator("#report-body meter").count() > 0
+    about = page.locator("#about").text_content()
+    assert "of memory" in about and f"{launches} launches" in about
+
+
+def test_both_programs(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    out = tinyedge.export_function(
+        lambda x: {"y": x.exp(), "i": x > 0.5},
+        {"x": np.zeros((1, 8), np.float32)},
+        out=tmp_path / "m",
+        fallback="wasm",
+    )
+    with browser.page(out, start="") as page:
+        page.get_by_role("button", name="Run", exact=True).wait_for()
+        page.get_by_role("button", name="WebGPU and WASM").click()
+        page.get_by_text("by WebAssembly on").wait_for()
+        rows = dict(
+            row.split("\t") for row in page.locator("#report-body").inner_text().split("\n")
+        )
+        assert set(rows) == {"y", "i"}
+        assert float(rows["y"]) < 1e-5 and float(rows["i"]) == 0
+
+
+def test_code_to_copy(page: Any) -> None:
+    code = page.locator("#code").text_content()
+    assert 'm.run({x: document.querySelector("img")})' in code and "out.classes.top(5)" in code
+
+
+def test_nothing_keeps_anyone_out(browser: Browser, bundle: Path, picture: Path) -> None:
+    """axe-core's rules, by light and by dark, and on the screen of a phone."""
+    if not AXE.exists() and not os.environ.get("CI"):
+        pytest.skip(f"`npm ci` in {AXE.parents[2]} brings axe-core")
+    with browser.page(bundle, start="") as page:
+        page.get_by_role("button", name="Run").wait_for()
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.get_by_label("Values from").select_option("Image")
+        page.get_by_label("File for x").set_input_files(picture)
+        run(page)
+        page.get_by_text("Values", exact=True).first.click()
+        page.get_by_role("button", name="Profile").click()
+        page.get_by_text("the slowest nodes first").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = page.evaluate("axe.run()")
+            told = [
+                {"id": rule["id"], "nodes": [node["html"][:200] for node in rule["nodes"]]}
+                for rule in found["violations"]
+            ]
+            assert not told, json.dumps(told, indent=1)
+            assert len(found["passes"]) > 20
+
+
+def test_the_modules_of_the_page_fit_in_one() -> None:
+    """Names at their tops are unique: a page of one file joins them."""
+    names = []
+    for name in PAGE:
+        for line in web_file(f"src/{name}").read_text(encoding="utf-8").splitlines():
+            words = line.removeprefix("export ").removeprefix("async ").split()
+            if words and words[0] in ("const", "let", "function", "class") and line[0] != " ":
+                names.append(words[1].split("(")[0])
+    assert len(names) == len(set(names)) > 50
