@@ -142,6 +142,23 @@ def test_tiles_fill_the_registers(profile: str, sums: int) -> None:
     assert len(found) < caps.max_vector_registers
 
 
+@pytest.mark.parametrize(("side", "sums"), [(7, 7), (14, 14), (56, 14), (5, 5)])
+def test_filters_of_taps_fit_beside_the_sums(side: int, sums: int) -> None:
+    """Three taps are copies. 5 x 2 sums and the taps' 6 vectors would spill a sum in each step of
+    16 registers, which 14 x 1 sums in flight hide; 7 x 1 spill none and waste no row.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 64, side, side)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(64, 64, 3, 3)).astype(np.float32))
+    state = compiled_for("default", {"y": x.conv(weight, pads=((1, 1), (1, 1)))}, inputs)
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None
+    statements = kernel.text.linear.statements
+    assert len([n for n in statements if n.op is ops.ACCUMULATOR]) == sums
+    (storage,) = (s for s in state.launches[0].storages if s.role == "weight")
+    assert storage.layout.panel == 8  # as wide as the tile
+
+
 def test_a_panel_holds_a_tile_of_columns() -> None:
     """The filter of a tile lies together: K x 64 elements, then those of the next 64 columns."""
     weights = np.arange(6 * 128, dtype=np.float32).reshape(6, 128)

@@ -40,6 +40,7 @@ from tinyedge.targets.cpu.compiler import find
 MODELS = ("resnet18", "mobilenet_v2", "vit_tiny", "unet")
 GRIDS: Mapping[str, Sequence[float]] = {
     "SUMS_IN_FLIGHT": (4, 6, 8, 10, 12, 16, 20),
+    "SUMS_SPILLED": (8, 10, 12, 14, 16, 20),
     "load_cost": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0),
 }
 WINOGRAD_GRIDS: Mapping[str, Sequence[float]] = {
@@ -184,7 +185,7 @@ def constants(module: Any, values: Mapping[str, Any]) -> Iterator[None]:
 def rule(profile: str, values: Constants) -> Iterator[None]:
     """The rule of tiles with other constants: of the module, and of the profile."""
     caps = replace(PROFILES[profile], load_cost=values["load_cost"])
-    sums = {"SUMS_IN_FLIGHT": values["SUMS_IN_FLIGHT"]}
+    sums = {name: values[name] for name in ("SUMS_IN_FLIGHT", "SUMS_SPILLED")}
     with constants(tiles, sums), mock.patch.dict(PROFILES, {profile: caps}):
         yield
 
@@ -193,6 +194,7 @@ def tile_constants(profile: str) -> dict[str, float]:
     """Those of now."""
     return {
         "SUMS_IN_FLIGHT": tiles.SUMS_IN_FLIGHT,
+        "SUMS_SPILLED": tiles.SUMS_SPILLED,
         "load_cost": PROFILES[profile].load_cost,
     }
 
@@ -251,10 +253,10 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
     found = Measured(shape)
 
     def recorded(
-        extent: int, columns: int, total: int, caps: Any, products: int = 1
+        extent: int, columns: int, total: int, caps: Any, products: int = 1, taps: int = 1
     ) -> tuple[float, int, int]:
-        found.calls.append((extent, columns, total))
-        return original(extent, columns, total, caps, products)
+        found.calls.append((extent, columns, total, taps))
+        return original(extent, columns, total, caps, products, taps)
 
     original = tiles._tile_size
     with constants(tiles, {"_tile_size": recorded}):
@@ -296,9 +298,15 @@ def _timed(found: Measured, program: Program, runs: int) -> str:
 
 def _answers(found: Measured, profile: str) -> Any:
     """What the rule says with the constants of now: the same answers make the same kernels."""
-    answers = [tiles._tile_size(*call, PROFILES[profile]) for call in found.calls]
+    answers = [answer(call, profile) for call in found.calls]
     order = sorted(range(len(answers)), key=lambda n: answers[n][0])
     return tuple(answer[1:] for answer in answers), tuple(order)
+
+
+def answer(call: Sequence[Any], profile: str) -> tuple[float, int, int]:
+    """What the rule says to a question that a compile asked: rows, columns, total and taps."""
+    *sizes, taps = call
+    return tiles._tile_size(*sizes, PROFILES[profile], taps=taps)
 
 
 def chosen_text(found: Measured, profile: str, values: Constants, runs: int) -> str:
@@ -317,8 +325,7 @@ def agreement(found: Measured, profile: str, values: Constants) -> float:
     for tile, text in found.tiles.items():
         only = {"_tiles": lambda *_, tile=tile: [tile]}
         with rule(profile, values), constants(tiles, only):
-            caps = PROFILES[profile]
-            costs.append(min(tiles._tile_size(n, tile[1], m, caps)[0] for n, _, m in asked))
+            costs.append(min(answer((n, tile[1], *more), profile)[0] for n, _, *more in asked))
         seconds.append(found.seconds[text])
     if len(set(costs)) < 2 or len(set(seconds)) < 2:
         return 1.0

@@ -10,7 +10,6 @@ import pytest
 from tests.study import __main__, fit, report
 from tinyedge.core.compiler import winograd
 from tinyedge.core.compiler.optimize import tiles
-from tinyedge.targets.cpu.caps import PROFILES
 
 
 def small() -> list[fit.Shape]:
@@ -51,7 +50,8 @@ def test_the_rule_chooses_as_a_compile_does(found: fit.Measured) -> None:
     now = fit.tile_constants("default")
     own = fit.text_of(fit.compiled(found.shape, "default"))
     assert fit.chosen_text(found, "default", now, 1) == own
-    for values in ({"SUMS_IN_FLIGHT": 1, "load_cost": 0.0}, {"SUMS_IN_FLIGHT": 30, "load_cost": 3}):
+    for sums, load_cost in ((1, 0.0), (30, 3)):
+        values = {"SUMS_IN_FLIGHT": sums, "SUMS_SPILLED": sums, "load_cost": load_cost}
         text = fit.chosen_text(found, "default", values, 1)
         with fit.rule("default", values):
             assert text == fit.text_of(fit.compiled(found.shape, "default"))
@@ -103,9 +103,7 @@ def test_agreement_is_of_ranks(found: fit.Measured) -> None:
         for tile, text in found.tiles.items():
             with fit.constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
                 calls = [c for c in found.calls if c[0] != tiles.MANY_ROWS]
-                cost[text] = min(
-                    tiles._tile_size(c[0], tile[1], c[2], PROFILES["default"])[0] for c in calls
-                )
+                cost[text] = min(fit.answer((c[0], tile[1], *c[2:]), "default")[0] for c in calls)
         found.seconds.update(cost)  # as if the cost were right
         assert fit.agreement(found, "default", now) > 0.9
         found.seconds.update({text: -each for text, each in cost.items()})
@@ -148,7 +146,9 @@ def test_constants_change_only_for_a_gain() -> None:
 
 def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(fit, "shapes", lambda models: small())
-    monkeypatch.setattr(fit, "GRIDS", {"SUMS_IN_FLIGHT": (10,), "load_cost": (1.0,)})
+    monkeypatch.setattr(
+        fit, "GRIDS", {"SUMS_IN_FLIGHT": (10,), "SUMS_SPILLED": (14,), "load_cost": (1.0,)}
+    )
     monkeypatch.setattr(fit, "WINOGRAD_GRIDS", {"TRANSFORM": (12.0,), "FILTER": (8.0,)})
     assert __main__.main(["fit", "resnet18", "--rounds", "1"]) == 0
     said = capsys.readouterr().out

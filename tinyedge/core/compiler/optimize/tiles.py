@@ -4,6 +4,10 @@ A tile of a rows and b vectors of width w does a*b*w products and sums a step, f
 values of one operand and b vectors of the other; its sums, and what it loads, fill registers. Where
 a scalar is an operand as a vector is, a step takes one value of each row at a time; elsewhere the
 values of a row are loaded as vectors along the summed range, for UNROLL steps.
+
+Steps of a sum that are copies, as the taps of a filter's row are, use a value of a row for several
+results, and each vector of the filter for all rows. C compilers keep these vectors in registers:
+where they do not fit beside the sums, some sums are stored and loaded at each step.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
+from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
 SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
+SUMS_SPILLED = 14  # the same, where some of them are stored and loaded at each step
 MOST_ROWS = 14
 MANY_ROWS = 5040  # of which no tile's last one is noticed
 MOST_VECTORS = 8
@@ -42,10 +49,11 @@ def tile(
     total = 1
     for n in kernel.left("loop"):
         total *= kernel.extent(n)
+    taps = taps_of(kernel.sink) if along in contraction["columns"] else 1
     best = None
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
-        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products)
+        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps)
         rank = (cost, -number) if kernel.caps.scalar_operands else (-extent, number)
         if best is None or rank < best[0]:
             best = rank, number, rows, across
@@ -125,8 +133,14 @@ def _innermost(kernel: MovedKernel, number: int) -> int:
     return new
 
 
+def taps_of(sink: UOp) -> int:
+    """Steps of a kernel's first sum that are copies whatever its tile is."""
+    inner = next(n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP).src[-1].src[0]
+    return inner.arg if inner.op is ops.CONST and inner.arg <= UNROLL else 1
+
+
 def _tile_size(
-    extent: int, columns: int, total: int, caps: Caps, products: int = 1
+    extent: int, columns: int, total: int, caps: Caps, products: int = 1, taps: int = 1
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
     device idle. products: contractions whose sums are kept at once.
@@ -136,22 +150,27 @@ def _tile_size(
         if columns % across or (caps.scalar_operands and rows > extent):
             continue  # or it would wait for sums that nobody wants
         waste = -(-extent // rows) * rows / extent
-        cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps)
+        cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps, taps)
         if cost < best_cost:
             best, best_cost = (rows, across), cost
     return best_cost, *best
 
 
-def tile_cost(size: tuple[int, int], waste: float, threads: float, caps: Caps) -> float:
+def tile_cost(
+    size: tuple[int, int], waste: float, threads: float, caps: Caps, taps: int = 1
+) -> float:
     """What a tile of rows and vectors costs, for each result. waste: results that are computed, for
-    each one that there is. threads: how many compute a tile each.
+    each one that there is. threads: how many compute a tile each. taps: steps of a sum that are
+    copies.
     """
     rows, across = size
-    steps = 1 if caps.scalar_operands else UNROLL
-    loads = (rows + steps * across) / (steps * rows * across)
     if caps.scalar_operands:
-        idle = max(1.0, SUMS_IN_FLIGHT / (rows * across))
-    elif caps.threads > 1:
+        loads = (rows + taps - 1 + taps * across) / (taps * rows * across)
+        spilled = taps > 1 and (rows + taps) * across + 1 > caps.max_vector_registers
+        idle = max(1.0, (SUMS_SPILLED if spilled else SUMS_IN_FLIGHT) / (rows * across))
+        return waste * (1 + caps.load_cost * loads) * idle
+    loads = (rows + UNROLL * across) / (UNROLL * rows * across)
+    if caps.threads > 1:
         idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
     else:
         idle = 1.0
@@ -163,11 +182,11 @@ def tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, i
     return _tile_size(extent, columns, total, caps)[1:]
 
 
-def panel_vectors(columns: int, caps: Caps) -> int:
+def panel_vectors(columns: int, caps: Caps, taps: int = 1) -> int:
     """How many vectors of a filter's columns lie together, where it has `columns` of them: as many
     as tiles of many rows are wide.
     """
-    return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps)[2]
+    return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps, 1, taps)[2]
 
 
 def _tiles(caps: Caps, products: int) -> Iterable[tuple[int, int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.tiles import panel_vectors
+from tinyedge.core.compiler.optimize.tiles import panel_vectors, taps_of
 from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
@@ -296,7 +296,7 @@ def in_panels(
         slot: column
         for contraction in contractions(sink)
         if (slot := contraction.filter.src[0].arg.slot) in layouts
-        and (column := _panel_column(contraction, layouts[slot], caps)) is not None
+        and (column := _panel_column(contraction, layouts[slot], taps_of(sink), caps)) is not None
     }
     if len(set(panels.values())) != 1:
         return sink, dict(layouts)
@@ -310,7 +310,9 @@ def in_panels(
     return split, {**layouts, **in_two}
 
 
-def _panel_column(contraction: Contraction, layout: Layout, caps: Caps) -> tuple[UOp, int] | None:
+def _panel_column(
+    contraction: Contraction, layout: Layout, taps: int, caps: Caps
+) -> tuple[UOp, int] | None:
     """The range of a filter's columns and how many of them a panel has, if they are in panels."""
     if not caps.scalar_operands or layout.room != caps.vector:
         return None
@@ -318,5 +320,5 @@ def _panel_column(contraction: Contraction, layout: Layout, caps: Caps) -> tuple
     size = as_size(columns.src[0]) if columns in contraction.columns else 0
     if not isinstance(size, int) or not size or size % caps.vector:
         return None
-    panel = panel_vectors(size // caps.vector, caps) * caps.vector
+    panel = panel_vectors(size // caps.vector, caps, taps) * caps.vector
     return None if panel == size else (columns, panel)
