@@ -8,6 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 
+NEAR = 1.01  # of the bytes alive at once, which are small enough
+PLACED = 2**13  # buffers that are placed in search of a better order
+
+
 @dataclass(frozen=True)
 class Lifetime:
     """A buffer of `bytes`, alive in `spans`: from a step to another, both included; increasing."""
@@ -41,18 +45,45 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
     Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
     2020): one buffer after the other, each at the lowest offset where it meets no buffer alive at
     the same time. Several orders are tried, as none is best for all graphs; the smallest plan is
-    taken, and the first of equals.
+    taken, and the first of equals. Where it is still larger than it need be, the order changes: the
+    buffer that ends last is placed sooner, again and again.
     """
     live = _live(lifetimes, alignment)
     best: Plan | None = None
+    first: list[int] = []
     for key in ORDERS:
         order = sorted(range(len(lifetimes)), key=lambda i: (*key(lifetimes[i]), i))
         found = _greedy(lifetimes, order, alignment, limit, live)
         if best is None or sum(found.arenas) < sum(best.arenas):
-            best = found
+            best, first = found, order
         if sum(best.arenas) == live:
-            break
+            return best
     assert best is not None
+    return _improved(best, first, lifetimes, alignment, limit)
+
+
+def _improved(
+    best: Plan, order: list[int], lifetimes: Sequence[Lifetime], alignment: int, limit: int
+) -> Plan:
+    """The smallest of the plans of this order, of which `best` is one, and of those made of it."""
+
+    def end(i: int) -> tuple[int, int]:
+        arena, offset = plan.places[i]
+        return arena, offset + _rounded(lifetimes[i].bytes, alignment)
+
+    plan, tried = best, {tuple(order)}
+    for _ in range(PLACED // max(1, len(order))):
+        if sum(best.arenas) <= NEAR * best.live:
+            break
+        last = max(order, key=end)
+        at = order.index(last)
+        order = [*order[: at // 2], last, *order[at // 2 : at], *order[at + 1 :]]
+        if tuple(order) in tried:
+            break
+        tried.add(tuple(order))
+        plan = _greedy(lifetimes, order, alignment, limit, best.live)
+        if sum(plan.arenas) < sum(best.arenas):
+            best = plan
     return best
 
 
