@@ -68,6 +68,40 @@ def test_cheap_sums_are_computed_where_they_are_repeated(target: str) -> None:
     assert [shape[-1] for shape in shapes] == [12, 8, 8, 48]
 
 
+def test_cheap_sums_are_computed_by_each_sum_of_them(target: str) -> None:
+    """An index that two kernels need, one of them within a sum of few elements."""
+    x = Tensor.input("x", (62, 95), dt.float32)
+    near = x.argmax(1).reshape((62, 1)) + Tensor.weight("w", np.arange(3, dtype=np.int32))
+    picked = (near.cast(dt.float32) * 2).sum(1)
+    graph = Graph(
+        (Port("x", dt.float32, x.shape),),
+        tuple(
+            Port(name, y.dtype, y.shape, y.node) for name, y in {"y": picked, "z": near * 3}.items()
+        ),
+    )
+    assert len(compile_graph(graph, find_target(target)).launches) == 3
+
+
+def test_what_transforms_leave_is_no_reason_to_store(target: str) -> None:
+    """A scaled image is made larger by the kernel that scales it, by Winograd's transforms, too."""
+    x, w = (
+        Tensor.input("x", (1, 96, 20, 20), dt.float32),
+        Tensor.weight("w", _constant(24, 96, 3, 3)),
+    )
+    image = x.conv(w, pads=((1, 1), (1, 1)))
+    scaled = image * image.mean((2, 3), keepdims=True).sigmoid() + image
+    large = scaled.reshape((1, 24, 20, 1, 20, 1)).expand((1, 24, 20, 2, 20, 2))
+    large = large.reshape((1, 24, 40, 40))
+    graph = Graph(
+        (Port("x", dt.float32, x.shape),), (Port("y", dt.float32, large.shape, large.node),)
+    )
+    counts = [
+        len(compile_graph(graph, find_target(target), options).launches)
+        for options in (Options(winograd=0), Options())
+    ]
+    assert counts == [3, 5]
+
+
 def test_ragged_parts_are_written_in_vectors() -> None:
     """A packed row of odd parts: each product has a buffer of its own, one kernel packs them; all
     three store whole vectors, the last of which overlaps the one before.

@@ -146,6 +146,39 @@ def test_what_workgroups_repeat_is_little(width: int, hidden: int, launches: int
     assert len(_state(build, "webgpu").launches) == launches
 
 
+@pytest.mark.parametrize(("size", "launches"), [(5, 1), (56, 2)])
+def test_means_are_held_by_what_is_held(size: int, launches: int) -> None:
+    """A layer of which the next needs all, of means of which the layer needs all: three results in
+    one launch, where the image is small.
+    """
+
+    def build(inputs: Inputs) -> Outputs:
+        means = inputs.new(floats(1, 96, size, size)).mean((2, 3))
+        return {"y": layer(layer(means, 24).relu(), 96).sigmoid()}
+
+    state = _state(build, "webgpu")
+    assert len(state.launches) == launches
+    lengths = [stage_length(stage) for stage in _stages(state.launches[-1].sink)]
+    assert lengths == [96, 24][launches - 1 :]
+
+
+def _chain(inputs: Inputs) -> Outputs:
+    """Each of three layers needs all of the one before."""
+    y = inputs.new(floats(1, 60))
+    for columns in (15, 30, 90):
+        y = layer(y, columns).relu()
+    return {"y": y}
+
+
+def test_a_chain_of_layers_is_one_launch(target: str, device: Device) -> None:
+    inputs = Inputs()
+    outputs = _chain(inputs)
+    state = compiled(outputs, inputs, find_target(target), Options())
+    assert state.program is not None
+    assert len(state.launches) == (1 if state.caps.room else 3)
+    assert_agreement(replay(state.program, device, inputs.arrays), reference(outputs, inputs))
+
+
 def test_plain_kernels_hold_nothing(target: str) -> None:
     assert len(_state(layers, target, optimize=False).launches) == 2
 

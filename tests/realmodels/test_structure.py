@@ -13,7 +13,8 @@ SLOW = ("common_det", "ocr_det", "ocr_rec", "minilm", "swift_f0")
 KIBIBYTE = 1024
 
 # Models that do not keep a limit yet, with what they need today: it may shrink, not grow.
-LAUNCHES = {"ocr_det": 87, "swift_f0": 59}
+LAUNCHES: dict[str, int] = {}
+WITH_TRANSFORMS = {"ocr_det": 76}  # launches, with those of Winograd's
 PRINTED_TWICE: dict[str, int] = {}
 MEMORY: dict[str, float] = {}
 
@@ -33,6 +34,7 @@ def test_launches_by_winograd(model: str, bundles: Bundles) -> None:
     assert 0 <= found.launches - plain.launches <= 2 * found.winograd
     plain_flops, flops = (sum(launch["flops"] for launch in f.launched) for f in (plain, found))
     assert flops < plain_flops if found.winograd else flops == plain_flops
+    assert found.launches <= WITH_TRANSFORMS.get(model, found.launches)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -53,14 +55,14 @@ def test_nothing_is_computed_twice(model: str, bundles: Bundles) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_memory(model: str, bundles: Bundles) -> None:
     found = facts.read(bundles(model))
-    assert found.live <= found.arenas <= MEMORY.get(model, 1.15) * found.live
+    assert found.live <= found.arenas <= MEMORY.get(model, 1.05) * found.live
 
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m.values[0] in cases.SYMBOLIC])
 def test_memory_of_symbolic_sizes(model: str, bundles: Bundles) -> None:
     """At their greatest."""
     found = facts.read(bundles(model, symbolic=True))
-    assert found.live <= found.arenas <= 1.15 * found.live
+    assert found.live <= found.arenas <= 1.05 * found.live
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -56,6 +56,11 @@ class Block(Move):
         return bottom_up((split,), apart)[split]
 
 
+def _own(stage: UOp) -> list[UOp]:
+    """The nodes of a stage but for those of stages that it reads."""
+    return toposort(stage.src, stop=lambda n: n.op is ops.STAGE)
+
+
 @dataclass(frozen=True)
 class Partials(Move):
     """t[h] = f(sum over r in 0..n)  ->  p[j, h] = sum over i in 0..n/factor, r = i*factor + j
@@ -81,7 +86,7 @@ class Partials(Move):
             raise IllegalMove(f"cannot sum range {number} in parts: number {self.outer} is taken")
         nodes = toposort((sink,))
         over = [n for n in nodes if n.op in REDUCTIONS and target in own_ranges(n)]
-        stages = [n for n in nodes if n.op is ops.STAGE and any(o in toposort((n,)) for o in over)]
+        stages = [n for n in nodes if n.op is ops.STAGE and any(o in _own(n) for o in over)]
         if len(over) != 1 or len(stages) != 1 or over[0].op is not ops.REDUCE_LOOP:
             raise IllegalMove(f"cannot sum range {number} in parts: it is of no stage's one sum")
         (whole,) = over

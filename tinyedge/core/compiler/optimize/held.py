@@ -29,7 +29,8 @@ def share_stages(kernel: MovedKernel) -> int:
     outputs = prod(kernel.extent(number) for number in kernel.left("loop"))
     threads = min(outputs, GROUP, kernel.caps.threads)
     for stage in stages(kernel.sink):
-        (reduction,) = (n for n in toposort((stage,)) if n.op is ops.REDUCE_LOOP)
+        own = toposort(stage.src, stop=lambda n: n.op is ops.STAGE)
+        (reduction,) = (n for n in own if n.op is ops.REDUCE_LOOP)
         number = max((r.arg.number for r in reduction.src[1:]), key=kernel.extent)
         vectors = -(-stage_length(stage) // kernel.caps.vector)
         parts = _parts(kernel.extent(number), vectors, threads)

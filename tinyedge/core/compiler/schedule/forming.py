@@ -84,7 +84,7 @@ class Draft:
     parts: tuple[Part, ...]
     nodes: tuple[str, ...]  # the model's names of what it computes
     read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
-    held: Draft | None = None  # a kernel that is computed within it, see `schedule/held`
+    held: tuple[Draft, ...] = ()  # kernels that are computed within it, see `schedule/held`
     # as it is formed, see `ScheduledLaunch`
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
@@ -138,14 +138,14 @@ class Former:
         self.drafts.remove(two)
 
     def held(self, inner: Draft, outer: Draft) -> Draft:
-        """A kernel within which another one is computed, in the place of both."""
+        """A kernel within which one more is computed, in the place of both."""
         (part,) = inner.parts
         assert part.undecided is not None
         inner.parts = (replace(part, undecided=replace(part.undecided, keep_fp32=True)),)
         self._reset(part.output)
         self._form(inner, inner.read)
         nodes = tuple(dict.fromkeys((*inner.nodes, *outer.nodes)))
-        draft = Draft(outer.parts, nodes, {}, inner)
+        draft = Draft(outer.parts, nodes, {}, (*outer.held, inner))
         draft.read = self._form(draft, outer.read)
         self.drafts[self.drafts.index(outer)] = draft
         return draft
@@ -213,7 +213,7 @@ class Former:
             )
             sink, storages = _without_unused(sink, storages)
         draft.contraction = joint_roles(found, sink) if alike(found) else None
-        if (inner := draft.held) is not None:
+        for inner in draft.held:
             sink, storages = compute_within((sink, storages), (inner.sink, inner.storages))
         draft.sink, draft.storages = sink, tuple(storages)
         return indexer.read

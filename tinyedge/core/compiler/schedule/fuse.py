@@ -106,6 +106,7 @@ class _Fusion:
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[UOp]] = {}
+        self.transforming: set[UOp] = set()  # kernels that compute transforms
         self.scored: set[UOp] = set()  # kernels that compute an attention's scores
         self.kernel_rows: dict[UOp, Row] = {}
         self.parts: dict[UOp, list[UOp]] = {}
@@ -152,8 +153,9 @@ class _Fusion:
     # Uses, from the outputs up.
 
     def reducing(self) -> set[UOp]:
-        """The realized nodes whose kernels compute reductions."""
-        return {n for n in self.realized if self.reductions.get(n) and n not in self.filled}
+        """The realized nodes whose kernels compute reductions, or transforms."""
+        found = {n for n in self.realized if self.reductions.get(n)} | self.transforming
+        return found - self.filled
 
     def upward(self, caps: Caps) -> None:
         for node in reversed(self.order):
@@ -172,6 +174,9 @@ class _Fusion:
                     self.realized.update(v for v in values if not is_source(v))
                 else:
                     self._take_parts(node)
+            if node.op is ops.TRANSFORM:
+                own = node in self.realized
+                self.transforming.update([node] if own else (use.kernel for use in found))
             if node.op in REDUCTIONS:
                 own = node in self.realized
                 for kernel in [node] if own else dict.fromkeys(use.kernel for use in found):
@@ -283,7 +288,8 @@ class _Fusion:
             if all(use.kind != VIEWED for use in found):
                 return False
         if cone.reduction:
-            summed = any(use.summed for use in found)  # by many threads, each element by itself
+            # by many threads, each element by itself
+            summed = any(use.summed and use.repeats > 1 for use in found)
             near = None if summed else self._from_kept(node)
             if near is None:
                 return True

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 NEAR = 1.01  # of the bytes alive at once, which are small enough
 PLACED = 2**13  # buffers that are placed in search of a better order
 
@@ -66,12 +65,12 @@ def _improved(
     best: Plan, order: list[int], lifetimes: Sequence[Lifetime], alignment: int, limit: int
 ) -> Plan:
     """The smallest of the plans of this order, of which `best` is one, and of those made of it."""
+    found, tried = best, {tuple(order)}
 
     def end(i: int) -> tuple[int, int]:
-        arena, offset = plan.places[i]
+        arena, offset = found.places[i]
         return arena, offset + _rounded(lifetimes[i].bytes, alignment)
 
-    plan, tried = best, {tuple(order)}
     for _ in range(PLACED // max(1, len(order))):
         if sum(best.arenas) <= NEAR * best.live:
             break
@@ -81,9 +80,9 @@ def _improved(
         if tuple(order) in tried:
             break
         tried.add(tuple(order))
-        plan = _greedy(lifetimes, order, alignment, limit, best.live)
-        if sum(plan.arenas) < sum(best.arenas):
-            best = plan
+        found = _greedy(lifetimes, order, alignment, limit, best.live)
+        if sum(found.arenas) < sum(best.arenas):
+            best = found
     return best
 
 

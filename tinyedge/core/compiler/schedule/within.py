@@ -30,9 +30,15 @@ def compute_within(
     for node in toposort((sink,)):
         if node.op is ops.PARAM and storages[node.arg.slot] is not result:
             mapping[node] = _in_slot(node, slots[storages[node.arg.slot]])
-        if node.op is ops.LOAD and storages[node.src[0].arg.slot] is result:
+        if node.op is ops.LOAD and _storage(node, storages) is result:
             mapping[node] = access.load(stage, access.indices_of(node))
     return substitute((sink,), mapping)[0], merged
+
+
+def _storage(load: UOp, storages: Sequence[TensorBuffer]) -> TensorBuffer | None:
+    """The buffer that is loaded from; None where that is a stage."""
+    memory = load.src[0]
+    return storages[memory.arg.slot] if memory.op is ops.PARAM else None
 
 
 def _as_stage(sink: UOp, number: int, slots: Sequence[int]) -> UOp:
