@@ -215,9 +215,9 @@ def test_a_short_row_is_in_registers() -> None:
         assert sum(n.op is ops.BEGIN for n in statements) == loops
 
 
-@pytest.mark.parametrize(("size", "kept"), [(128, 0), (1000, 1), (8192, 1), (8208, 0)])
+@pytest.mark.parametrize(("size", "kept"), [(128, 0), (1000, 1), (8192, 1)])
 def test_a_row_is_kept_where_there_is_room(size: int, kept: int) -> None:
-    """One exponential an element, in registers or in an array; two of a row longer than that."""
+    """One exponential an element, in registers or in an array."""
     inputs = Inputs()
     (kernel,) = compiled(
         {"y": inputs.new(floats(3, size)).softmax(-1)}, inputs, find_target("cpu")
@@ -225,6 +225,42 @@ def test_a_row_is_kept_where_there_is_room(size: int, kept: int) -> None:
     assert [move.record()["move"] for move in kernel.moves].count("keep") == kept
     stages = [n for n in toposort((kernel.moved,)) if n.op is ops.STAGE]
     assert [n.src[1].src[0].arg for n in stages] == [size] * kept
+
+
+@pytest.mark.parametrize("size", [300, 4096, 8192])
+def test_what_is_kept_is_made_of_vectors(size: int) -> None:
+    """The greatest of a row, which each exponential needs, is found along lanes."""
+    inputs = Inputs()
+    (kernel,) = compiled(
+        {"y": inputs.new(floats(3, size)).softmax(-1)}, inputs, find_target("cpu")
+    ).kernels.values()
+    (stage,) = (n for n in toposort((kernel.moved,)) if n.op is ops.STAGE)
+    found = [n for n in toposort((stage,)) if n.op is ops.REDUCE_LOOP]
+    assert found and all(any(r.arg.kind == "lanes" for r in n.src[1:]) for n in found)
+
+
+@pytest.mark.parametrize("size", [8208, 20001])
+def test_a_longer_row_is_in_memory(size: int, target: str, device: Device) -> None:
+    """One exponential an element: a kernel stores them, one divides them by their sum. Threads that
+    share a row compute them twice, each few.
+    """
+    inputs = Inputs()
+    outputs = {"y": inputs.new(floats(2, size)).softmax(-1)}
+    state = compiled(outputs, inputs, find_target(target))
+    exponentials = [
+        sum(n.op is ops.EXP for n in toposort((launch.sink,))) for launch in state.launches
+    ]
+    assert exponentials == ([1, 0] if target == "cpu" else [2])
+    assert state.program is not None
+    assert_agreement(replay(state.program, device, inputs.arrays), reference(outputs, inputs))
+
+
+def test_what_only_a_sum_reads_stays_with_it() -> None:
+    """Nothing computes it again."""
+    inputs = Inputs()
+    x = inputs.new(floats(2, 20000))
+    y = (x - x.max(-1, keepdims=True)).exp().sum(-1).log()
+    assert len(compiled({"y": y}, inputs, find_target("cpu")).launches) == 1
 
 
 def test_what_is_cheap_is_not_kept() -> None:

@@ -30,6 +30,7 @@ from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.in_place import write_over
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
+from tinyedge.core.compiler.schedule.long_rows import keep_long_rows
 from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
@@ -90,6 +91,9 @@ def form_kernels(state: Compilation) -> None:
         for entry in state.entries:
             entry.follow(done)
     if state.options.optimize:
+        if done := keep_long_rows(state.roots, state.caps):
+            for entry in state.entries:
+                entry.follow(done)
         if done := split_long_reductions(state.roots, state.caps):
             for entry in state.entries:
                 entry.follow(done)

@@ -24,6 +24,7 @@ from tinyedge.core.compiler.optimize.reductions import (
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
+from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.shapes import maximum
@@ -43,7 +44,6 @@ MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device 
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 PARTS = 16  # threads that share a reduction that is not that long
-LONG_WORK = 8  # operations on an element, after which it is kept rather than computed again
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 
 
@@ -263,6 +263,7 @@ def _keep(kernel: MovedKernel, column: int) -> None:
             shared = shared_values(kernel.sink, r, find(kernel.sink, column))
             work = toposort([value for value, _ in shared])
             if sum(n.op.cost for n in work if n.op.elementwise and r in n.ranges) >= LONG_WORK:
+                lay_along_lanes(kernel, number)  # what is kept is made of other reductions
                 kernel.attempt(Keep(max(numbers(kernel.sink)) + 1, number, column))
 
 

@@ -73,14 +73,14 @@ def lay_beside(kernel: MovedKernel, vector: int | None) -> int:
     return count
 
 
-def lay_along_lanes(kernel: MovedKernel) -> bool:
+def lay_along_lanes(kernel: MovedKernel, whole: int | None = None) -> bool:
     """The innermost range of every reduction in vectors, where all that it reads along it are
-    consecutive elements. Gives whether there is one.
+    consecutive elements, but for the range `whole`. Gives whether there is one.
     """
     if not _has_vectors_alone(kernel):
         return False
     for r in _innermost(kernel):
-        if r in ranges(kernel.sink) and _contiguous(kernel, r):
+        if r.arg.number != whole and r in ranges(kernel.sink) and _contiguous(kernel, r):
             before = kernel.sink, list(kernel.moves)
             if not _in_vectors(kernel, r.arg.number):
                 kernel.sink, kernel.moves = before
@@ -103,7 +103,8 @@ def _has_vectors_alone(kernel: MovedKernel) -> bool:
 
 
 def _innermost(kernel: MovedKernel) -> list[UOp]:
-    return list(dict.fromkeys(node.src[-1] for node in reductions(kernel.sink)))
+    found = (n for n in reductions(kernel.sink) if not has_lanes(n))
+    return list(dict.fromkeys(node.src[-1] for node in found))
 
 
 def _contiguous(kernel: MovedKernel, r: UOp) -> bool:
