@@ -1,7 +1,7 @@
 // node build.mjs BUNDLER FOLDER: builds FOLDER/main.js, which imports a bundle as a package, into FOLDER/dist/main.js, with the
-// settings that a user of the bundler would begin with. Vite builds FOLDER/index.html.
+// settings that a user of the bundler would begin with. Vite and Parcel build FOLDER/index.html.
 
-import {cpSync} from "node:fs";
+import {cpSync, writeFileSync} from "node:fs";
 import {join} from "node:path";
 
 const [bundler, folder] = process.argv.slice(2),
@@ -50,6 +50,23 @@ const builds = {
       logLevel: "warning",
     });
     cpSync(join(folder, "model.tinyedge"), join(dist, "model.tinyedge"), {recursive: true});
+  },
+  // Its rules for names make a script of a manifest, unless they say otherwise.
+  async parcel() {
+    const {Parcel} = await import("@parcel/core"),
+      config = join(folder, ".parcelrc"),
+      transformers = {"**/manifest*.json": ["@parcel/transformer-raw"]};
+    // What it takes for the name of a file is a pattern.
+    process.chdir(folder);
+    writeFileSync(config, JSON.stringify({extends: "@parcel/config-default", transformers}));
+    await new Parcel({
+      entries: "index.html",
+      config,
+      mode: "production",
+      shouldDisableCache: true,
+      cacheDir: join(folder, ".parcel-cache"),
+      defaultTargetOptions: {distDir: dist, publicUrl: "./"},
+    }).run();
   },
 };
 

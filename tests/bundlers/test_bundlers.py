@@ -13,41 +13,43 @@ import pytest
 import tinyedge
 from tests.runtimes.site import serving
 from tinyedge.export.bundle.manifest import decode
+from tinyedge.export.package.web import MODULES
 from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
+WEB = HERE.parents[1] / "web"
 
 MAIN = """
 import {load, TinyedgeError} from "./model.tinyedge/index.js";
 
 globalThis.done = (async () => {
-  const model = await load();
-  const {passed} = await model.verify();
-  const {y} = await model.run({x: Float32Array.of(1, 2, 3, 4)});
-  return [passed, [...y.data], typeof TinyedgeError];
+  const made = [typeof TinyedgeError];
+  for (const backend of ["webgpu", "wasm"]) {
+    const model = await load({backend});
+    const {passed} = await model.verify();
+    const {y} = await model.run({x: Float32Array.of(1, 2, 3, 4)});
+    made.push([passed, [...y.data], model.threads]);
+  }
+  return made;
 })();
 """
+# Of x = 1, 2, 3, 4; sums of small integers are exact.
+WEIGHTS = (np.arange(300_000) % 7).astype(np.float32).reshape(-1, 4)
+EXPECTED = [*(np.array([1, 2, 3, 4]) + WEIGHTS.sum(axis=0)).tolist()]
+# Threads need an isolated page.
+ISOLATED = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
 PAGE = (
     '<!doctype html><title>app</title><link rel="icon" href="data:,">'
     '<script type="module" src="{}"></script>'
 )
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """x + w by its entry, with weights beyond what bundlers write into their scripts."""
-    w = (np.arange(300_000) % 7).astype(np.float32).reshape(-1, 4)
-    return tinyedge.export_function(
-        lambda x: {"y": x + tinyedge.Tensor(w).sum(0)},
-        {"x": np.zeros(4, np.float32)},
-        target="webgpu",
-        out=tmp_path_factory.mktemp("model") / "My Model.tinyedge",
-    )
-
-
-@pytest.mark.parametrize("bundler", ["vite", "webpack", "rollup", "esbuild"])
+@pytest.mark.parametrize("bundler", ["vite", "webpack", "rollup", "esbuild", "parcel"])
 def test_a_built_page_runs(bundler: str, bundle: Path, browser: Browser, tmp_path: Path) -> None:
     # Where node looks for what the page's developer has installed.
     (tmp_path / "node_modules").symlink_to(HERE / "node_modules")
@@ -60,24 +62,30 @@ def test_a_built_page_runs(bundler: str, bundle: Path, browser: Browser, tmp_pat
     )
     assert done.returncode == 0, done.stdout + done.stderr
     dist = app / "dist"
-    if bundler != "vite":
+    if bundler not in ("vite", "parcel"):
         (dist / "index.html").write_text(PAGE.format("./main.js"))
     # What the page asks for lies in what was built.
     for left in (app / "model.tinyedge", app / "main.js"):
         left.rename(tmp_path / left.name)
+    check_page(browser, dist)
+
+
+def check_page(browser: Browser, dist: Path) -> None:
+    """What a built page says, by both backends, and that the server had all it asked for."""
     context = browser.chromium.new_context()
     try:
         with serving(dist) as site:
+            site.more = ISOLATED
             page = context.new_page()
             page.goto(site.url + "index.html")
             page.wait_for_function("globalThis.done")
-            passed, values, kind = page.evaluate("globalThis.done")
+            cores = page.evaluate("navigator.hardwareConcurrency")
+            kind, *made = page.evaluate("globalThis.done")
+            assert made == [[True, EXPECTED, None], [True, EXPECTED, min(8, cores)]]
+            assert kind == "function"
             assert set(site.answered) == {200}
     finally:
         context.close()
-    w = (np.arange(300_000) % 7).reshape(-1, 4).sum(axis=0)
-    assert passed and kind == "function"
-    assert values == [*(np.array([1, 2, 3, 4]) + w)], "sums of small integers are exact"
 
 
 def test_the_package(bundle: Path) -> None:
@@ -104,3 +112,34 @@ def test_npm_installs_it(bundle: Path, tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.strip() == "function", "it can be imported where there is no page"
+
+
+def test_the_runtime_alone(bundle: Path, browser: Browser, tmp_path: Path) -> None:
+    """The folder web/ is a package, which loads bundles from anywhere: packed, installed, built."""
+    command = ["npm", "pack", "--json", "--pack-destination", str(tmp_path)]
+    packed = subprocess.run(command, cwd=WEB, check=True, capture_output=True, text=True)
+    (facts,) = json.loads(packed.stdout)
+    assert facts["version"] == tinyedge.__version__
+    shipped = {"tinyedge.js", "tinyedge.d.ts", *MODULES}
+    about = {"LICENSE", "README.md", "package.json"}
+    assert {file["path"] for file in facts["files"]} == about | {f"src/{n}" for n in shipped}
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "package.json").write_text("{}")
+    command = ["npm", "install", "--offline", "--no-audit", "--no-fund"]
+    subprocess.run(
+        [*command, tmp_path / facts["filename"]], cwd=app, check=True, capture_output=True
+    )
+    source = MAIN.replace("./model.tinyedge/index.js", "tinyedge")
+    source = source.replace("load({", 'load("model.tinyedge/", {')
+    (app / "main.js").write_text(source)
+    (app / "index.html").write_text(PAGE.format("./main.js"))
+    # It is found as what an app has installed, beside the bundler.
+    (app / "node_modules" / "vite").symlink_to(HERE / "node_modules" / "vite")
+    command = ["node", str(HERE / "build.mjs"), "vite", str(app)]
+    subprocess.run(command, check=True, capture_output=True)
+    shutil.copytree(bundle, app / "dist" / "model.tinyedge")
+    own = {name: app / "dist" / "model.tinyedge" / name for name in ("tinyedge.js", *MODULES)}
+    for file in own.values():
+        file.unlink()
+    check_page(browser, app / "dist")

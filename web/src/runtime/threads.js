@@ -62,17 +62,18 @@ if (self.name === NAME)
 
 /**
  * Threads beside this one, for kernels by their entries; they have memory of `create`. Rejects where there can be none.
- * @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {string[]} entries
+ * url: of this file. It does not name itself, as some bundlers follow that for ever.
+ * @param {URL} url @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {string[]} entries
  * @param {(size: number) => number} create bytes to where they are
  */
-export async function start(module, memory, entries, create) {
+export async function start(url, module, memory, entries, create) {
   const at = create(4 * WORDS),
     words = new Int32Array(memory.buffer, at, WORDS),
     threads = Math.min(MOST, navigator.hardwareConcurrency),
-    workers = Array.from({length: threads - 1}, () => {
-      const url = new URL("./threads.js", import.meta.url);
-      return new Worker(url, {type: "module", name: NAME});
-    }),
+    workers = Array.from(
+      {length: threads - 1},
+      () => new Worker(url, {type: "module", name: NAME}),
+    ),
     end = () => workers.forEach((worker) => worker.terminate());
   try {
     await Promise.all(

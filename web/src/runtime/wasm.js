@@ -184,7 +184,10 @@ class Device {
     if (shared)
       // Without threads where they cannot be had.
       this.#pool = await import("./threads.js")
-        .then(({start}) => start(module, this.memory, entries, create))
+        .then(({start}) => {
+          const url = new URL("./threads.js", import.meta.url);
+          return start(url, module, this.memory, entries, create);
+        })
         .catch(() => {});
     return kernels.map(({entry, symbols}, i) => {
       const call = exports[entry] ?? refused({message: `the module has no ${entry}`}),
