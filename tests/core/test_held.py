@@ -136,14 +136,22 @@ def test_what_stays_apart(build: Callable[[Inputs], Outputs], target: str) -> No
     assert not any(_stages(launch.sink) for launch in state.launches)
 
 
-@pytest.mark.parametrize(("width", "hidden", "launches"), [(672, 28, 1), (1152, 48, 2)])
+@pytest.mark.parametrize(
+    ("width", "hidden", "launches"), [(672, 28, 1), (1152, 48, 1), (2304, 48, 2), (1156, 48, 2)]
+)
 def test_what_workgroups_repeat_is_little(width: int, hidden: int, launches: int) -> None:
-    """A second workgroup would compute 48 sums of 1152 again, which takes longer than a launch."""
+    """A second workgroup would compute 48 sums of 2304 again, which takes longer than a launch. 256
+    threads have at most two vectors each, equally many: 1156 is 289 of them.
+    """
 
     def build(inputs: Inputs) -> Outputs:
         return {"y": layer(layer(inputs.new(floats(1, width)), hidden).relu(), width)}
 
-    assert len(_state(build, "webgpu").launches) == launches
+    state = _state(build, "webgpu")
+    assert len(state.launches) == launches
+    if launches == 1:
+        (kernel,) = state.kernels.values()
+        assert kernel.text is not None and kernel.text.geometry.grid == (1, 1, 1)
 
 
 @pytest.mark.parametrize(("size", "launches"), [(5, 1), (56, 2)])

@@ -8,7 +8,7 @@ from tinyedge.core.compiler.optimize.blocks import Partials
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import To
-from tinyedge.core.compiler.schedule.held import GROUP
+from tinyedge.core.compiler.schedule.held import GROUP, copies_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.spec import stage_length
@@ -26,8 +26,7 @@ def share_stages(kernel: MovedKernel) -> int:
     """Deal out the sums of a kernel's stages to the threads of a workgroup; gives how many it
     should have.
     """
-    outputs = prod(kernel.extent(number) for number in kernel.left("loop"))
-    threads = min(outputs, GROUP, kernel.caps.threads)
+    threads = min(_outputs(kernel), GROUP, kernel.caps.threads)
     for stage in stages(kernel.sink):
         own = toposort(stage.src, stop=lambda n: n.op is ops.STAGE)
         (reduction,) = (n for n in own if n.op is ops.REDUCE_LOOP)
@@ -36,10 +35,22 @@ def share_stages(kernel: MovedKernel) -> int:
         parts = _parts(kernel.extent(number), vectors, threads)
         if parts > 1:
             outer = max(numbers(kernel.sink)) + 1
-            kernel.do(Partials(number, parts, outer))
-            number = outer + 1
+            if kernel.attempt(Partials(number, parts, outer)):
+                number = outer + 1
         _unroll(kernel, number)
     return threads
+
+
+def _outputs(kernel: MovedKernel) -> int:
+    """How many outputs, or vectors of them, threads compute; in a long row each has some."""
+    loops = kernel.left("loop")
+    outputs = prod(kernel.extent(number) for number in loops)
+    copies = copies_of(outputs, kernel.caps)
+    if len(loops) > 1 or copies == 1:
+        return outputs
+    _, inner = kernel.split(loops[0], copies)
+    kernel.to(inner, "upcast")
+    return outputs // copies
 
 
 def _parts(steps: int, vectors: int, threads: int) -> int:

@@ -6,11 +6,8 @@
 A launch and a buffer are saved: of the two layers of a squeeze-and-excite block, of the last layers
 of a classifier. What is held may need all of a result itself, as the first of those two layers
 needs the means of an image: that is held, too. Each workgroup does the work of the first kernels,
-so that must be little: on a software adapter of WebGPU 672 -> 28 -> 672 takes 0.82 of the time of
-two launches (by one workgroup), 1152 -> 48 -> 1152 would take 1.44 of it (by two). Means of 25 to
-100 pixels of 24 to 384 channels, held with the layers that need them, take 0.79 to 1.02 of the time
-of two launches, 0.65 to 0.96 of three for up to 192 channels. Devices without workgroup memory keep
-all launches.
+so that must be little, and a long row's results are all computed by one of them, with two vectors a
+thread: docs/study.md has the times. Devices without workgroup memory keep all launches.
 """
 
 from __future__ import annotations
@@ -36,6 +33,7 @@ from tinyedge.core.ir.spec import REDUCTIONS, STAGE_KIND
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 GROUP = 256  # threads of a workgroup that computes a result anew
+COPIES = 2  # vectors of a long row's results that a thread has, so that there is one workgroup
 STEPS = 128  # of reductions, in vectors, that a thread does for it: they take about a launch's time
 # steps in all workgroups, of single elements: beyond, a launch costs less than what is repeated
 REPEATED = 2**16
@@ -159,14 +157,29 @@ def _pays(inner: Draft, outer: Draft, caps: Caps) -> bool:
     repeated, own = sum(map(_work, (inner, *outer.held))), outputs * _steps(outer)
     if caps.threads == 1:  # which reduces what is no product along lanes, but not in a stage
         return inner.contraction is not None and repeated + own <= ALONE
-    lanes = caps.vector
-    threads = min(max(1, outputs // lanes), GROUP, caps.threads)
-    groups = -(-outputs // (threads * lanes))
+    vectors = max(1, outputs // caps.vector)
+    copies = copies_of(vectors, caps) if _is_row(outer) else 1
+    threads = min(vectors // copies, GROUP, caps.threads)
+    groups = -(-vectors // (copies * threads))
     return (
         _steps(outer) < LONG
-        and repeated <= STEPS * threads * lanes
-        and repeated * groups <= REPEATED
+        and all(_own(d) <= STEPS * threads * caps.vector for d in (inner, *inner.held))
+        and (groups == 1 or repeated * groups <= REPEATED)
     )
+
+
+def copies_of(vectors: int, caps: Caps) -> int:
+    """How many of a row's vectors a thread computes, so that one workgroup has them all; 1 where
+    that is no even share.
+    """
+    most = min(GROUP, caps.threads)
+    choices = (n for n in range(1, COPIES + 1) if vectors % n == 0 and vectors // n <= most)
+    return next(choices, 1)
+
+
+def _is_row(draft: Draft) -> bool:
+    """Whether its results lie along one axis."""
+    return sum(size != 1 for size in draft.parts[0].shape) == 1
 
 
 def _loads_from(load: UOp, slot: int) -> bool:
@@ -177,9 +190,14 @@ def _outputs(draft: Draft) -> int:
     return maximum(product(draft.parts[0].shape))
 
 
+def _own(draft: Draft) -> int:
+    """The steps of its own reduction, for all results."""
+    return _outputs(draft) * _steps(draft)
+
+
 def _work(draft: Draft) -> int:
-    """The steps of its reductions, those of what it holds as well."""
-    return _outputs(draft) * _steps(draft) + sum(map(_work, draft.held))
+    """The same, with those of what it holds."""
+    return _own(draft) + sum(map(_work, draft.held))
 
 
 def _bytes(draft: Draft) -> int:
