@@ -85,6 +85,7 @@ def export_onnx(
     loss_scale: float | None = None,
     images: Mapping[str, Words] | None = None,
     labels: Labels | None = None,
+    debug_goldens: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -136,6 +137,9 @@ def export_onnx(
             {"x": "letterbox,rgb,imagenet"}; docs/pictures.md lists the words.
         labels: Names of an output's classes, as a file with one a line or a list; where several
             outputs or axes could be meant, by `OUTPUT` or `OUTPUT[AXIS]`: {"scores": "names.txt"}.
+        debug_goldens: Bytes of the values of nodes that the bundle gives too, by entries beside the
+            model's, with what they should be: `tinyedge verify --nodes` names the first node that
+            differs. For finding a fault, not to be shipped.
         force: Replace a bundle in whose folder other files lie.
         progress: Called with the name of each stage as it begins.
         warn: Called with what had to be assumed; default: a warning of the logger `tinyedge`.
@@ -193,6 +197,7 @@ def export_onnx(
         images=images,
         pixels=pixels_of(target),
         labels=labels,
+        debug_goldens=debug_goldens,
         files=files,
     )
     if step is not None:
@@ -246,6 +251,7 @@ def export_function(
     slices: Specs | None = None,
     images: Mapping[str, Words] | None = None,
     labels: Labels | None = None,
+    debug_goldens: int | None = None,
     limits: Mapping[str, int] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -290,6 +296,7 @@ def export_function(
         images=images,
         pixels=pixels_of(target),
         labels=labels,
+        debug_goldens=debug_goldens,
     )
     for text in assumed:
         (warn or _log.warning)(text)

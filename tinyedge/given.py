@@ -93,6 +93,10 @@ FORMS: dict[str, Form] = {
     "entries": _perhaps((_map(_any), 'a dict of models by name: {"warp": "warp.onnx"}')),
     "slices": _perhaps((_map(_map(_any)), 'a dict of dicts: {"outputs": {"plan": (0, 100)}}')),
     "images": _perhaps((_map(_or(is_text, TEXTS)), 'a dict: {"x": "letterbox,rgb,imagenet"}')),
+    "labels": _perhaps(
+        (_or(is_file, is_list, _map(_any)), "a file of names, a list of them, or a dict by output")
+    ),
+    "debug_goldens": _perhaps((is_whole, "a whole number")),
     "train": _perhaps((_or(is_text, TEXTS), 'a pattern, or a list of them: "head.*"')),
     "loss": _perhaps((_or(is_text, TEXTS), 'a str, or a list: "cross_entropy:scores"')),
     "optimizer": (is_text, 'a str: "adam:lr=1e-3"'),

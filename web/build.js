@@ -30,7 +30,7 @@ const FILES = {
   image: [["image"], "takePictures"],
   labels: [["labels"], "takeLabels"],
   states: [["states"], "saveStates, loadStates"],
-  diagnostics: [["diagnostics"], "example, verify, profile"],
+  diagnostics: [["diagnostics"], "compare, example, verify, profile"],
 };
 
 const folder = new URL("./", import.meta.url);

@@ -418,6 +418,8 @@ def test_export_passes_its_options_on(
         "x=cover,imagenet",
         "--labels",
         "names.txt",
+        "--debug-goldens",
+        "4096",
     )
     code, out, err = tinyedge("export", "m.onnx", "-o", addition, *options, "--timing")
     assert (code, err) == (0, "note: a size is taken as 1\n")
@@ -443,8 +445,10 @@ def test_export_passes_its_options_on(
         "loss": ("mse_loss:y",),
         "optimizer": "sgd:lr=1",
         "batch": 4,
+        "loss_scale": None,
         "images": {"x": "cover,imagenet"},
         "labels": "names.txt",
+        "debug_goldens": 4096,
         "golden_inputs": {"x": "x.npy"},
         "golden_steps": 3,
         "name": "net",

@@ -184,6 +184,14 @@ from tinyedge.model import TARGETS
     "--train.",
 )
 @click.option(
+    "--debug-goldens",
+    "debug_goldens",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="Give the nodes' values too, of so many bytes, by entries of their own, so that verify "
+    "--nodes names the first node that differs. For finding a fault.",
+)
+@click.option(
     "--name",
     help="What the names in the bundle's C files begin with. Default: the bundle's own name.",
 )
@@ -226,6 +234,7 @@ def command(
     labels: tuple[str, ...],
     golden_inputs: tuple[str, ...],
     golden_steps: int | None,
+    debug_goldens: int | None,
     name: str | None,
     force: bool,
     timing: bool,
@@ -284,6 +293,7 @@ def command(
         "batch": batch,
         "loss_scale": loss_scale,
         "golden_steps": golden_steps,
+        "debug_goldens": debug_goldens,
         "name": name,
         "force": force,
     }

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     metavar="[ENTRY=]MODEL.onnx",
     help="Compare fresh inputs with onnxruntime too; for each entry its own model.",
 )
+@click.option(
+    "--nodes",
+    is_flag=True,
+    help="Compare the values of the model's nodes, of a bundle exported with --debug-goldens, and "
+    "name the first that differs.",
+)
 @device_option
 @variant_option
 @trust_option
@@ -40,6 +46,7 @@ def command(
     bundle: Path,
     browser: bool,
     against: tuple[str, ...],
+    nodes: bool,
     device: str | None,
     variant: str | None,
     trust: bool,
@@ -54,6 +61,8 @@ def command(
     """
     if browser and device is not None:
         raise click.UsageError("--device is for runs without --browser")
+    if nodes and against:
+        raise click.UsageError("--nodes compares with goldens, --against with a model")
     from tinyedge.export.bundle.reading import read
     from tinyedge.export.verify.verify import verify
 
@@ -65,15 +74,19 @@ def command(
     with stages() as progress:
         progress.report("running")
         if browser:
-            where, cases = _in_browser(found, models)
+            where, cases = _in_browser(found, models, nodes)
         else:
             with opened(found.program, device) as running:
                 where = running.name
                 for name in names:
-                    cases += _cases(verify(bundle, running, models, variant=name), name)
+                    report = verify(bundle, running, models, variant=name, nodes=nodes)
+                    cases += _cases(report, name)
     agrees = all(output["agrees"] for case in cases for output in case["outputs"])
+    compared = [(case, output) for case in cases for output in case["outputs"]]
+    differ = [(case, output) for case, output in compared if not output["agrees"]]
+    first = {"node": differ[0][1]["name"] if differ else None} if nodes else {}
     if as_json:
-        say_json({"agrees": agrees, "device": where, "cases": cases, "not_run": not_run})
+        say_json({**first, "agrees": agrees, "device": where, "cases": cases, "not_run": not_run})
     else:
         several = tuple(key for key in ("variant", "program") if cases and key in cases[0])
         rows = [
@@ -86,12 +99,27 @@ def command(
                 f"{output['error']:.2g}",
                 "agrees" if output["agrees"] else f"DIFFERS: {output['because']}",
             )
-            for case in cases
-            for output in case["outputs"]
+            for case, output in (differ if nodes else compared)
         ]
-        table((*several, "entry", "sizes", "against", "output", ">error", "result"), rows)
+        if nodes:
+            say(f"{len(compared)} nodes are compared; {len(differ)} differ")
+        if differ or not nodes:
+            table(
+                (
+                    *several,
+                    "entry",
+                    "sizes",
+                    "against",
+                    "node" if nodes else "output",
+                    ">error",
+                    "result",
+                ),
+                rows,
+            )
         for name, lacks in not_run.items():
             say(f"not run here: variant {name}, which needs {', '.join(lacks)}")
+        if differ and nodes:
+            say(f"the first node that differs is {first['node']!r}")
         say(f"{bundle} {'agrees' if agrees else 'DIFFERS'} on {where}")
     return 0 if agrees else 1
 
@@ -123,7 +151,9 @@ def _models(program: Program, against: tuple[str, ...]) -> dict[str, Path]:
     return models
 
 
-def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict[str, Any]]]:
+def _in_browser(
+    bundle: Bundle, models: dict[str, Path], nodes: bool
+) -> tuple[str, list[dict[str, Any]]]:
     """The goldens by the page's own comparison; against a model, each sequence of runs in a fresh
     page. Where the bundle has a program for WebAssembly, once with each.
     """
@@ -143,10 +173,10 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
     chromium = open_browser()
     try:
         if not both:
-            return "Chromium", _by_page(chromium, bundle, models, {})
+            return "Chromium", _by_page(chromium, bundle, models, {}, nodes)
         cases = []
         for backend in ("webgpu", "wasm"):
-            of_one = _by_page(chromium, bundle, models, {"backend": backend})
+            of_one = _by_page(chromium, bundle, models, {"backend": backend}, nodes)
             cases += [{"program": backend, **case} for case in of_one]
         return "Chromium, by WebGPU and by WebAssembly", cases
     finally:
@@ -154,12 +184,16 @@ def _in_browser(bundle: Bundle, models: dict[str, Path]) -> tuple[str, list[dict
 
 
 def _by_page(
-    chromium: Browser, bundle: Bundle, models: dict[str, Path], options: dict[str, str]
+    chromium: Browser,
+    bundle: Bundle,
+    models: dict[str, Path],
+    options: dict[str, str],
+    nodes: bool,
 ) -> list[dict[str, Any]]:
     """What one of its programs gives in a page. options: of the page's `load`."""
-    from tinyedge.export.verify.verify import verify
+    from tinyedge.export.verify.verify import goldens_of, verify
 
-    path, goldens = bundle.path, bundle.goldens()
+    path, goldens = bundle.path, goldens_of(bundle, nodes)
     if models or not goldens:
         sequence: list[Any] = []
         states: dict[str, Any] = {}
@@ -171,11 +205,18 @@ def _by_page(
             return outputs[-1]
 
         report = verify(
-            path, None, models, run=run, reset=sequence.clear, get_state=states.__getitem__
+            path,
+            None,
+            models,
+            run=run,
+            reset=sequence.clear,
+            get_state=states.__getitem__,
+            nodes=nodes,
         )
         return _cases(report)
     cases = []
-    for golden, answer in zip(goldens, chromium.verify(path, options)["cases"], strict=True):
+    answers = chromium.verify(path, options, nodes)["cases"]
+    for golden, answer in zip(goldens, answers, strict=True):
         outputs = [
             {
                 "name": output["name"],

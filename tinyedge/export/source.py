@@ -15,6 +15,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.labels import Labels, labels_of
+from tinyedge.export.nodes import with_nodes
 from tinyedge.export.options import ImportOptions
 from tinyedge.export.pictures import Words, with_pictures
 from tinyedge.export.ports import check_ports
@@ -44,6 +45,7 @@ def source_of(
     images: Mapping[str, Words] | None = None,
     pixels: str = "rgb",
     labels: Labels | None = None,
+    debug_goldens: int | None = None,
     files: dict[Path, Stamp | None] | None = None,
 ) -> tuple[Graphs, list[str], dict[str, Any], int | None]:
     """What is compiled, what had to be assumed, what a manifest records of it, and the bytes of all
@@ -53,7 +55,8 @@ def source_of(
     options: of all models; their dims, bounds and constants may name sizes, nodes and inputs of any
     entry, and their outputs are those of the first. state_init: arrays. images: inputs that become
     pictures, whose bytes are `pixels` where they do not say. labels: names of outputs' classes.
-    files: gets what was read.
+    debug_goldens: bytes of the nodes' values that become outputs of entries of their own. files:
+    gets what was read.
     Raises ModelError, InputError.
     """
     opened: dict[Path, Stamp | None] = {} if files is None else files
@@ -61,7 +64,12 @@ def source_of(
     graphs, assumed, size = _graphs(main, entries or {}, options, opened)
     graphs, pictures = with_pictures(graphs, images or {}, pixels)
     graphs, kept, fed = with_states(graphs, states or {}, state_init or {})
-    source = Graphs(with_slices(graphs, slices or {}), kept)
+    graphs = with_slices(graphs, slices or {})
+    named = labels_of(graphs.values(), labels) if labels is not None else []
+    nodes: list[str] = []
+    if debug_goldens is not None:
+        graphs, nodes = with_nodes(graphs, debug_goldens)
+    source = Graphs(graphs, kept)
     check_ports(source)
     record = {
         "dims": sorted(_plain(f"{name}={size}") for name, size in options.dims.items()),
@@ -71,7 +79,8 @@ def source_of(
         "constants": [{"name": n, "value": repr(v)} for n, v in options.constants.items()],
         "states": [{"name": name, "output": output} for name, output in fed.items()],
         "images": pictures,
-        "labels": labels_of(source.entries.values(), labels) if labels is not None else [],
+        "labels": named,
+        "nodes": nodes,
     }
     if size is not None:
         size += sum(np.asarray(values).nbytes for values in (state_init or {}).values())

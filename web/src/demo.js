@@ -254,25 +254,37 @@ const verify = () =>
       : passed
         ? "All outputs agree with the expected ones."
         : "Some outputs differ from the expected ones.";
-    showTable(
-      "Verification",
-      text,
-      cases.length ? passed : undefined,
-      ["Entry", "Output", "Result", "Difference", "Allowed", "Expected by"],
-      cases.flatMap((one) =>
-        one.outputs.map((o) => [
-          one.entry,
-          o.name,
-          o.passed ? "agrees" : "differs",
-          o.wrong ? `${o.wrong} elements` : o.error.toExponential(2),
-          one.tolerance,
-          one.made,
-        ]),
-      ),
-    );
-    at("report").scrollIntoView({block: "nearest"});
-    await showStates();
+    await showCases("Verification", "Output", text, passed, cases);
   });
+
+/** What --debug-goldens kept of the nodes' values. */
+const compareNodes = () =>
+  attempt("Comparing", async () => {
+    const {passed, node, cases} = await model.compare(),
+      text = passed ? "All nodes agree." : `The first node that differs is ${node}.`;
+    await showCases("Nodes", "Node", text, passed, cases);
+  });
+
+async function showCases(title, kind, text, passed, cases) {
+  showTable(
+    title,
+    text,
+    cases.length ? passed : undefined,
+    ["Entry", kind, "Result", "Difference", "Allowed", "Expected by"],
+    cases.flatMap((one) =>
+      one.outputs.map((o) => [
+        one.entry,
+        o.name,
+        o.passed ? "agrees" : "differs",
+        o.wrong ? `${o.wrong} elements` : o.error.toExponential(2),
+        one.tolerance,
+        one.made,
+      ]),
+    ),
+  );
+  at("report").scrollIntoView({block: "nearest"});
+  await showStates();
+}
 
 // ---- where the time goes
 
@@ -408,6 +420,7 @@ attempt("Loading", async () => {
   showFacts();
   at("loading").hidden = true;
   at("profile").hidden = !model.device.features.has("timestamp-query");
+  at("nodes").hidden = !model.manifest.options?.nodes;
   at("both").hidden = model.backend === "webgpu" && !model.manifest.fallback;
   at("reset").hidden = at("kept").hidden = !model.states.length;
   showSettings();
@@ -418,7 +431,7 @@ attempt("Loading", async () => {
     event.preventDefault();
     run();
   });
-  const does = {verify, profile, reset, both: compareBoth, live: () => (live ? stopLive() : runLive())};
+  const does = {verify, nodes: compareNodes, profile, reset, both: compareBoth, live: () => (live ? stopLive() : runLive())};
   for (const [id, work] of Object.entries(does)) at(id).addEventListener("click", work);
   at("inputs").addEventListener("turned", () => {
     at("live").hidden = !cards.some((card) => card.live);

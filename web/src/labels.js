@@ -1,2 +1,2 @@
-// tinyedge (MIT): eb42a0b0423cd10a
+// tinyedge (MIT): ef04e170d9258231
 function Ne(t){t.W=e=>{for(const{output:n,axis:u,names:o}of[t.A.options.labels].flat()){const t=e[n],{data:a,shape:r}=t??{};if(!a||u>=0&&r[u]!==o.length)continue;const c=r.slice(u+1).reduce((t,e)=>t*e,1),i=(t,e)=>({index:t,label:o[t]??String(t),value:e}),s=(t=5,e=0)=>{if(u<0)return[i(Number(a[e]),Number(a[e]))];const n=Math.floor(e/c)*o.length*c+e%c;return o.map((t,e)=>i(e,Number(a[n+e*c]))).filter(({value:t})=>t==t).sort((t,e)=>e.value-t.value).slice(0,t)};Object.defineProperty(t,"top",{value:s})}}}export{Ne as takeLabels};

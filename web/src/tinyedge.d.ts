@@ -233,6 +233,11 @@ export interface Model extends EventTarget {
   }): Promise<Record<string, {data: Values; shape: number[]}>>;
   /** Runs the bundle's goldens and compares. States are reset before and after. */
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
+  /**
+   * The same of the values of the model's nodes, which a bundle has that was exported with `--debug-goldens`: the outputs of
+   * a case are the nodes, in an order of computation. node: the first that differs.
+   */
+  compare(options?: {signal?: AbortSignal}): Promise<VerifyReport & {node: string | undefined}>;
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
   profile(
     inputs?: Inputs | null,

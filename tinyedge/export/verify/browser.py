@@ -96,13 +96,13 @@ _RUN = (
 )
 
 _VERIFY = (
-    "async ({url, folder, options}) => {"
+    "async ({url, folder, options, nodes}) => {"
     + _PRELUDE
     + """
   try {
     const {load} = await import(url);
     const model = await load(folder, options);
-    const report = await model.verify();
+    const report = nodes ? await model.compare() : await model.verify();
     model.dispose();
     return {report};
   } catch (error) { return failure(error); }
@@ -186,10 +186,12 @@ class Browser:
         return (results[0] if isinstance(inputs, Mapping) else results), stats
 
     def verify(
-        self, bundle: str | Path, options: Mapping[str, Any] | None = None
+        self, bundle: str | Path, options: Mapping[str, Any] | None = None, nodes: bool = False
     ) -> dict[str, Any]:
-        """The report of the bundle's goldens, as the JS runtime's `verify()` gives it."""
-        answer = self._ask(_VERIFY, bundle, {"options": dict(options or {})})
+        """The report of the bundle's goldens, as the JS runtime's `verify()` gives it; with `nodes`
+        that of `compare()`.
+        """
+        answer = self._ask(_VERIFY, bundle, {"options": dict(options or {}), "nodes": nodes})
         report: dict[str, Any] = answer["report"]
         return report
 

@@ -31,7 +31,7 @@ from tinyedge.export.bundle.golden import (
     has_fp16,
     play,
 )
-from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.reading import Bundle, read
 
 Array = np.ndarray[Any, Any]
 
@@ -85,6 +85,7 @@ def verify(
     reset: Callable[[], None] | None = None,
     get_state: Callable[[str], Array] | None = None,
     variant: str = "",
+    nodes: bool = False,
 ) -> Report:
     """Run a bundle on a device and compare with its goldens and, given `against`, with onnxruntime.
 
@@ -92,19 +93,22 @@ def verify(
     fresh inputs, at the greatest and at the least sizes. Where the bundle keeps states, a sequence
     of runs is compared, with the states at its end, and the model gets the states as inputs. run,
     reset, get_state: what replays the program in place of a Replay on `device`. variant: which of
-    several programs of the bundle; default: that of its manifest.json. Raises BundleError
+    several programs of the bundle; default: that of its manifest.json. nodes: the goldens of the
+    nodes' values in place of those of the model. Raises BundleError
     for a damaged bundle, DeviceError without a device, InputError when there is nothing to compare
     or onnxruntime is not installed.
     """
     bundle = read(path, choose=(lambda *_: variant) if variant else None)
-    goldens = bundle.goldens()
+    goldens = goldens_of(bundle, nodes)
     models = against if isinstance(against, Mapping) else {"": against} if against else {}
     if not goldens and not models:
         raise InputError(
             f"bundle {str(path)!r}",
-            "it holds no goldens",
+            "it holds no goldens" + " of nodes" * nodes,
             id="verify.nothing",
-            next="compare with the model instead: --against model.onnx",
+            next="export it with --debug-goldens BYTES"
+            if nodes
+            else "compare with the model instead: --against model.onnx",
         )
     references = {}
     for name, model in models.items():
@@ -128,6 +132,13 @@ def verify(
                 case = _fresh_case(bundle.program, fresh, run, reset, get_state, reference)
                 cases.append(case)
     return Report(Path(path), device.name if device else bundle.program.target, tuple(cases))
+
+
+def goldens_of(bundle: Bundle, nodes: bool = False) -> list[Golden]:
+    """The goldens of a bundle's own entries, or of those that give its nodes' values."""
+    named = bundle.program.options.get("nodes")
+    debug = named if isinstance(named, list) else []
+    return [golden for golden in bundle.goldens() if (golden.entry in debug) is nodes]
 
 
 def _chosen(program: Program, outputs: Sequence[str]) -> list[str]:

@@ -63,7 +63,7 @@ export async function example(model, options) {
 }
 
 /** Whether outputs agree with every stride-th expected value. */
-function compare(actual, expected, stride, tolerance, dtype) {
+function agreement(actual, expected, stride, tolerance, dtype) {
   if (dtype === "uint16:bfloat16") {
     // The upper half of a float32.
     const numbers = (codes) =>
@@ -92,10 +92,11 @@ function compare(actual, expected, stride, tolerance, dtype) {
  * Run a bundle's goldens and compare, between the runs of others.
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
-export async function verify(model, options) {
+export async function verify(model, options, nodes = false) {
   const {core, enqueue, chosen, fetchFile, plan, replay, restore} = model,
     {signal} = chosen(options, ["signal"]),
     m = core.parsed,
+    debug = [m.options?.nodes].flat(),
     source = {...core.source, signal},
     received = (count) => void (core.stats.bytesFetched += count),
     files = [];
@@ -109,8 +110,9 @@ export async function verify(model, options) {
     for (const golden of m.golden) {
       const {seed, made} = golden,
         tolerance = golden.tolerance / 1e6,
-        entry = m.entries[golden.entry],
-        symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
+        entry = m.entries[golden.entry];
+      if (debug.includes(entry.name) !== nodes) continue;
+      const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
       let results = {};
       await restore(core);
       for (let step = 0; step < golden.steps; step++) {
@@ -125,7 +127,7 @@ export async function verify(model, options) {
         const {name, dtype} = m.outputs[i],
           {data} = results[name],
           v = golden.outputs[n];
-        return {name, ...compare(data, stored(v, data), v.stride, tolerance, dtype)};
+        return {name, ...agreement(data, stored(v, data), v.stride, tolerance, dtype)};
       });
       const passed = outputs.every((output) => output.passed);
       cases.push({entry: entry.name, seed, made, tolerance, passed, outputs});
@@ -133,6 +135,16 @@ export async function verify(model, options) {
     await restore(core);
     return {passed: cases.every(({passed}) => passed), cases};
   });
+}
+
+/**
+ * The same of the nodes' values, where the bundle gives them; node: the first that differs.
+ * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ */
+export async function compare(model, options) {
+  const report = await verify(model, options, true),
+    [node] = report.cases.flatMap(({outputs}) => outputs.filter(({passed}) => !passed));
+  return {...report, node: node?.name};
 }
 
 /**

@@ -280,6 +280,11 @@ export class Model extends EventTarget {
     return this.#ask("verify", options);
   }
 
+  /** @type {import("../tinyedge.js").Model["compare"]} */
+  async compare(options) {
+    return this.#ask("compare", options);
+  }
+
   /** @type {import("../tinyedge.js").Model["profile"]} */
   async profile(inputs, options) {
     return this.#ask("profile", options, inputs);
