@@ -53,7 +53,7 @@ BACKENDS = {
     "cuda": Backend("te_cuda", _files("tinyedge_cuda*", "tinyedge_device.c")),
 }
 # What is linked only where a program calls it.
-OPTIONAL = _files("tinyedge_states*")
+OPTIONAL = _files("tinyedge_states*", "tinyedge_image*")
 # What all of them share.
 RUNTIME = tuple(
     name
