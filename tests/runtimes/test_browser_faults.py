@@ -362,6 +362,7 @@ def test_the_page_from_disk(browser: Browser, folder: Path) -> None:
     page = context.new_page()
     page.goto((folder / "addition" / "index.html").as_uri())
     page.get_by_text("tinyedge serve").wait_for()
+    assert page.get_by_text("tinyedge export --single-file").is_visible()
     context.close()
     with browser.page(folder / "addition", start="") as page:
         page.get_by_role("button", name="Run").wait_for()

@@ -2,7 +2,7 @@
 // outputs as what they seem to be, and where the time goes.
 
 import {load} from "./tinyedge.js";
-import {boxesOf, element, number, showOutput} from "./demo_views.js";
+import {boxesOf, element, showOutput} from "./demo_views.js";
 import {inputCard} from "./demo_inputs.js";
 
 const at = (id) => /** @type {any} */ (document.getElementById(id));
@@ -235,6 +235,9 @@ const runLive = () =>
         at("latency").textContent = `${milliseconds(performance.now() - before)} a picture`;
         await new Promise((resolve) => requestAnimationFrame(resolve));
       }
+    } catch (error) {
+      // Not of a camera that was turned off meanwhile.
+      if (live) throw error;
     } finally {
       stopLive();
     }
@@ -315,11 +318,12 @@ const profile = () =>
     for (const launch of launches) {
       // What one kernel computes together has one time.
       const name = launch.nodes.join(", ") || "-",
-        known = nodes.get(name) ?? {name, time: 0, flops: 0, kernels: new Set()};
+        key = launch.nodes.length ? name : launch.kernel,
+        known = nodes.get(key) ?? {name, time: 0, flops: 0, kernels: new Set()};
       known.time += launch.milliseconds;
       known.flops += launch.flops;
       known.kernels.add(launch.kernel);
-      nodes.set(name, known);
+      nodes.set(key, known);
     }
     const sorted = [...nodes.values()].sort((a, b) => b.time - a.time),
       most = sorted[0]?.time || 1;
@@ -406,7 +410,7 @@ function showFacts() {
   at("about").textContent =
     `${manifest.tool}, on ${where}; ${several(launches.length, "launch")} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
     `${megabytes(stats.bufferBytes)} of memory (weights ${megabytes(weights)})` +
-    (flops ? `, ${number(flops / 1e9)} GFLOP a run` : "");
+    (flops ? `, ${flops < 1e8 ? `${(flops / 1e6).toFixed(2)} MFLOP` : `${(flops / 1e9).toFixed(2)} GFLOP`} a run` : "");
 }
 
 attempt("Loading", async () => {
@@ -437,10 +441,9 @@ attempt("Loading", async () => {
     at("live").hidden = !cards.some((card) => card.live);
     if (at("live").hidden) stopLive();
   });
-  at("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(at("code").textContent);
-    at("status").textContent = "Copied";
-  });
+  at("copy").addEventListener("click", () =>
+    attempt("Copying", () => navigator.clipboard.writeText(at("code").textContent)),
+  );
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();

@@ -12,8 +12,9 @@ export const number = (value) =>
 
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 
-/** Pixels of a drawn map along its longer side: more are left out. */
+/** Pixels of a drawn map along its longer side, and values that are read for one: of more, some are left out. */
 const MOST = 512;
+const MOST_READ = 1 << 22;
 const SLICE = 1 << 18;
 const WINDOW = 20;
 
@@ -126,8 +127,8 @@ function canvasOf(width, height, label) {
 }
 
 /** Every how many rows and columns of a map are drawn, and how many these are. */
-function sampled(height, width) {
-  const step = Math.ceil(Math.max(height, width) / MOST);
+function sampled(height, width, channels) {
+  const step = Math.ceil(Math.max(height / MOST, width / MOST, Math.sqrt((height * width * channels) / MOST_READ)));
   return {step, rows: Math.ceil(height / step), columns: Math.ceil(width / step)};
 }
 
@@ -152,8 +153,8 @@ function hue(number) {
 }
 
 /** Fill a canvas: colorOf gives red, green, blue and alpha of 0 to 255 at a row and a column; a picture lies below. */
-function painted(label, [height, width], picture, colorOf) {
-  const {step, rows, columns} = sampled(height, width),
+function painted(label, [height, width], picture, colorOf, channels = 1) {
+  const {step, rows, columns} = sampled(height, width, channels),
     {canvas, context} = canvasOf(columns, rows, label),
     pixels = context.createImageData(columns, rows);
   for (let y = 0, at = 0; y < rows; y++)
@@ -223,10 +224,11 @@ function drawMap({name, dtype, data}, map, {low, high}, names, picture) {
     return found;
   };
   // Of a mask over a picture the first class is mostly what lies behind.
-  const drawn = painted(`Mask of ${name}`, sizes, picture, (y, x) => {
+  const color = (y, x) => {
     const found = best(y, x);
     return [...hue(found), picture ? (found ? 150 : 0) : 255];
-  });
+  };
+  const drawn = painted(`Mask of ${name}`, sizes, picture, color, channels);
   const total = [...counts.values()].reduce((a, b) => a + b, 0);
   const legend = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 8);
   return [
@@ -382,15 +384,18 @@ export function boxesOf(outputs, picture) {
 }
 
 function drawBoxes(name, boxes, names, picture) {
-  const {canvas, context} = canvasOf(picture.width, picture.height, `Boxes of ${name}`),
-    unit = Math.max(1, picture.width / 300);
-  context.drawImage(picture, 0, 0);
+  // Lines are thinner than a small picture's pixels.
+  const scale = Math.max(1, MOST / picture.width),
+    {canvas, context} = canvasOf(picture.width * scale, picture.height * scale, `Boxes of ${name}`),
+    unit = canvas.width / 300;
+  context.drawImage(picture, 0, 0, canvas.width, canvas.height);
   context.lineWidth = 2 * unit;
   context.font = `${12 * unit}px sans-serif`;
   const shown = boxes.slice(0, MOST_BOXES),
     said = ({kind, score}) => `${names?.[kind] ?? `class ${kind}`} ${score.toFixed(2)}`;
   for (const box of shown) {
-    const {left, top, right, bottom, kind} = box;
+    const {kind} = box,
+      [left, top, right, bottom] = [box.left, box.top, box.right, box.bottom].map((place) => place * scale);
     context.strokeStyle = context.fillStyle = `rgb(${hue(kind).map(Math.round).join()})`;
     context.strokeRect(left, top, right - left, bottom - top);
     context.fillText(said(box), left + 2 * unit, Math.max(top - 4 * unit, 12 * unit));
