@@ -19,6 +19,7 @@ from tests.agreement import (
 )
 from tests.core.test_tiles import convolution
 from tinyedge.core.compiler.counters import workgroup_bytes
+from tinyedge.core.compiler.optimize.reductions import reductions
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
@@ -81,12 +82,14 @@ def inner_loads(kernel: CompiledKernel) -> Iterator[UOp]:
 
 def check(kernel: CompiledKernel, sums: int) -> None:
     """A tile in workgroup memory, of whole workgroups, which threads read without a test, each for
-    so many sums.
+    so many sums. Products over sums of their own have tiles of their own.
     """
     assert kernel.text is not None
     statements, threads = kernel.text.linear.statements, kernel.text.geometry.threads
     assert 64 <= threads <= 256
-    assert sum(node.op is ops.BARRIER for node in statements) in (1, 2)
+    products = len({found.src[1:] for found in reductions(kernel.moved)})
+    barriers = sum(node.op is ops.BARRIER for node in statements)
+    assert products <= barriers <= 2 * products
     assert 0 < workgroup_bytes(kernel.text) <= 32 * 1024
     loads = list(inner_loads(kernel))
     assert loads and all(n.src[0].op is ops.SHARED and not n.arg for n in loads)
@@ -149,6 +152,15 @@ def residual(inputs: Inputs) -> Tensor:
     return x.conv(weight.cast(x.dtype)) + x
 
 
+def two_products(inputs: Inputs) -> Tensor:
+    """As a block of a ResNet ends: the sums are of different lengths."""
+    rng = np.random.default_rng(4)
+    weights = [rng.normal(size=(32, n, 1, 1)).astype(np.float32) for n in (24, 48)]
+    main = _values(inputs, 1, 24, 9, 9).conv(Tensor.weight("m", weights[0]))
+    beside = _values(inputs, 1, 48, 17, 17).conv(Tensor.weight("b", weights[1]), strides=(2, 2))
+    return (main + beside).relu()
+
+
 def transposed(inputs: Inputs) -> Tensor:
     weight = np.random.default_rng(1).normal(size=(24, 16, 2, 2)).astype(np.float32)
     return _values(inputs, 1, 24, 9, 7).conv_transpose(Tensor.weight("w", weight), strides=(2, 2))
@@ -168,7 +180,7 @@ def first_layer(inputs: Inputs) -> Tensor:
 
 PRODUCTS = (
     *(plain, odd, prime, two_primes, batched, einsum),
-    *(residual, transposed, grouped, first_layer),
+    *(residual, two_products, transposed, grouped, first_layer),
 )
 
 

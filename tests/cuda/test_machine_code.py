@@ -43,10 +43,10 @@ def elementwise(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def winograd(inputs: Inputs) -> dict[str, Tensor]:
-    """Tiles of 4 x 4 outputs, and of 2 x 2."""
+    """Tiles of 4 x 4 outputs, also of many with a border, and of 2 x 2."""
     generator = np.random.default_rng(5)
     tensors = {}
-    for name, side in (("y", 24), ("z", 6)):
+    for name, side in (("y", 24), ("z", 6), ("large", 56)):
         x = inputs.new(np.zeros((1, 48, side, side), np.float32))
         filters = generator.normal(size=(48, 48, 3, 3)).astype(np.float32)
         y = x.conv(Tensor.weight(f"w{side}", filters), pads=((1, 1), (1, 1)))
@@ -76,6 +76,12 @@ def contractions(inputs: Inputs) -> dict[str, Tensor]:
     tensors["scores"] = inputs.new(queries) @ inputs.new(keys)
     long, odd = (inputs.new(np.zeros(s, np.float32)) for s in ((256, 509), (509, 256)))
     tensors["a prime of steps"] = long @ odd
+    main, beside = (
+        inputs.new(np.zeros(s, np.float32)) for s in ((1, 128, 14, 14), (1, 256, 28, 28))
+    )
+    first, second = (generator.normal(size=(512, n, 1, 1)).astype(np.float32) for n in (128, 256))
+    shortcut = beside.conv(Tensor.weight("shortcut", second), strides=(2, 2))
+    tensors["two sums"] = (main.conv(Tensor.weight("main", first)) + shortcut).relu()
     large = np.zeros((1024, 1024), np.float32)
     tensors["large"] = inputs.new(large) @ inputs.new(large)
     return tensors
@@ -165,7 +171,7 @@ def test_contractions_share_tiles(tmp_path: Path) -> None:
     binaries = compiler.build(kernel_file(program), ["sm_87"], pytest.fail)
     codes = disassemble(binaries["kernels-00087.cubin"], tmp_path)
     products = {name: code for name, code in codes.items() if code.count("FFMA") > 32}
-    assert len(products) == 16
+    assert len(products) == 17
     for name, code in products.items():
         assert code.shared > 0, name
         assert code.count("LDS", 128) >= 2 and code.count("FFMA") >= 2 * code.count("LDG"), name

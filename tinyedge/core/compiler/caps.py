@@ -52,6 +52,8 @@ class Caps:
     arenas_bound_for_writing: bool = False
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
+    # numbers that a thread may have in registers, where more keep others from running; 0: no limit
+    max_registers: int = 0
     # rows and vectors of the tiles that a thread computes, where a workgroup has several
     tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum

@@ -25,6 +25,7 @@ PROFILES = {
         bindings=64,
         alignment=256,
         max_vector_registers=64,
+        max_registers=128,  # of 65,536: so that 512 threads share a multiprocessor
     )
 }
 

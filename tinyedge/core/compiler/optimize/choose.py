@@ -21,6 +21,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     reductions,
     runs_along,
 )
+from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
@@ -38,7 +39,6 @@ ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
-MOST_CHOICES = 64  # of a thread's values, each computed in its own way
 FEW_GROUPS = 64  # with fewer, some of a processor's threads wait for the others
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
@@ -131,14 +131,13 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if lanes_pay and lay_along_lanes(kernel):
         _distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
-    if not found:
-        _select(kernel, vector)
+    width = caps.vector if found else select(kernel, vector)
     along, sums = vector, 1
     beside = found and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         apart = contraction is None or not contraction["columns"]
         over = _overlapping(kernel, vector) if apart else None
-        vector = _vectorize(kernel, vector) if over is None else over
+        vector = _vectorize(kernel, vector, width) if over is None else over
     if beside:
         sums = lay_beside(kernel, vector)
     if contraction is not None:
@@ -160,23 +159,6 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
 def _is_matrix(contraction: Roles | None) -> bool:
     """Whether a kernel is a product of matrices: both operands serve several results."""
     return contraction is not None and bool(contraction["rows"] and contraction["columns"])
-
-
-def _select(kernel: MovedKernel, vector: int | None) -> None:
-    """Ranges that only choose among values, each by its number: copies in registers, of which each
-    computes its own value, and which share what they load.
-    """
-    chosen: dict[int, set[object]] = {}
-    for node in toposort((kernel.sink,)):
-        if node.op is ops.EQ and node.src[1].op is ops.CONST:
-            r = node.src[0].src[0] if node.src[0].op is ops.CAST else node.src[0]
-            if r.op is ops.RANGE and r.arg.kind == "loop" and r.arg.number != vector:
-                chosen.setdefault(r.arg.number, set()).add(node.src[1].arg)
-    copies = 1
-    for number, values in sorted(chosen.items()):
-        if len(values) >= kernel.extent(number) - 1 and copies * len(values) < MOST_CHOICES:
-            if kernel.attempt(To(number, "upcast")):
-                copies *= len(values) + 1
 
 
 def _lookups(sink: UOp) -> int:
@@ -381,9 +363,11 @@ def _overlapping(kernel: MovedKernel, vector: int) -> int | None:
     return None
 
 
-def _vectorize(kernel: MovedKernel, vector: int) -> int | None:
-    """Split the contiguous range into vectors; gives the number of the range over vectors."""
-    width = kernel.caps.vector
+def _vectorize(kernel: MovedKernel, vector: int, width: int | None = None) -> int | None:
+    """Split the contiguous range into vectors of at most so many lanes (default: the device's);
+    gives the number of the range over vectors.
+    """
+    width = width or kernel.caps.vector
     while width > 1:
         if divisor(kernel.size(vector)) % width == 0:
             before = kernel.sink, list(kernel.moves)

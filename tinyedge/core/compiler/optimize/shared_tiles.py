@@ -7,7 +7,8 @@ A workgroup has m rows and n columns, of which a thread has some copies in regis
 from memory for a step of the sum grows with m + n, what it computes with m * n. Neighboring threads
 have neighboring vectors of columns, also where a thread has several: they load from different banks
 of the workgroup's memory, and store whole lines. Of the rows, several ranges are merged: a tile of
-a convolution is of any neighboring pixels.
+a convolution is of any neighboring pixels. Products over sums of their own follow each other, each
+with tiles of its own.
 """
 
 from __future__ import annotations
@@ -109,22 +110,22 @@ _SIDES = (("columns", "rows"), ("rows", "columns"))
 
 def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     row_count, column_count = (prod(map(kernel.extent, part)) for part in (rows, columns))
-    reduction, *besides = reductions(kernel.sink)
-    if any(other.src[1:] != reduction.src[1:] for other in besides):
-        return False
-    summed = prod(kernel.extent(int(r.arg.number)) for r in reduction.src[1:])
+    sums = reductions(kernel.sink)
+    apart = list({found.src[1:]: position for position, found in enumerate(sums)}.values())
+    summed = min(prod(kernel.extent(int(r.arg.number)) for r in f.src[1:]) for f in sums)
     if summed < LEAST_SUMMED or min(row_count, column_count) < LEAST_SIDE:
         return False
     others = prod(kernel.extent(n) for n in kernel.left("loop") if n not in (*rows, *columns))
-    steps = _steps(kernel, reduction)
-    held = prod(kernel.extent(n) for n in steps)
-    tile = choose_tile((row_count, column_count, others), held, 1 + len(besides), kernel.caps)
+    steps = [_steps(kernel, reductions(kernel.sink)[position]) for position in apart]
+    held = sum(prod(kernel.extent(n) for n in part) for part in steps)
+    tile = choose_tile((row_count, column_count, others), held, len(sums), kernel.caps)
     row_part = _divide_rows(kernel, _merged(kernel, rows), tile)
     column_part = _divide_columns(kernel, _merged(kernel, columns), tile)
-    fits = tile.registers(held, 1 + len(besides)) <= REGISTERS_AHEAD
+    fits = len(steps) == 1 and tile.registers(held, len(sums)) <= REGISTERS_AHEAD
     guarded = any(n.op is ops.LOAD and n.arg for n in toposort((kernel.sink,)))
     ahead = fits and not guarded and (tile.rows + tile.columns) * held <= MOST_AHEAD
-    for slot, staged in _operands(kernel, row_part, column_part, steps):
+    operands = [o for part in steps for o in _operands(kernel, row_part, column_part, part)]
+    for slot, staged in operands:
         kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, staged, ahead))
     return True
 
