@@ -12,6 +12,7 @@ from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
 from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, Fill, Overlap, PadTo, To
+from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     copies_of_columns,
     has_lanes,
@@ -118,6 +119,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         _unroll(kernel, 0, 1)
         _distribute(kernel, threads)
         return kernel.sink, kernel.moves
+    if (nested := pooled(sink)) is not None:
+        _pool(kernel, nested, vector)
+        return kernel.sink, kernel.moves
     if contraction is not None and caps.scalar_operands:
         vector = _filter_columns(kernel.sink, contraction, vector, caps)
     columns = _columns(kernel.sink) if found else []
@@ -154,6 +158,18 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     keep = kernel.left("loop") if held else []  # a stage is filled once
     _distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
+
+
+def _pool(kernel: MovedKernel, nested: tuple[UOp, UOp], vector: int | None) -> None:
+    """Rows of a product that are reduced at once."""
+    if vector is not None:
+        _vectorize(kernel, vector)
+    left = lay_rows(kernel, nested)
+    lanes = 1
+    if kernel.caps.shared and left >= 0 and kernel.extent(left) > 1:
+        lanes = min(PARTS, 1 << (kernel.extent(left) - 1).bit_length())
+        _share(kernel, left, lanes, "threads")
+    _distribute(kernel, WORKGROUP // lanes)
 
 
 def _is_matrix(contraction: Roles | None) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.schedule.products import has_sides_of, viewed
+from tinyedge.core.compiler.schedule.products import has_sides_of, reduces_rows_of, viewed
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.memory import MEMORY, kernels_write
 from tinyedge.core.ir.movement import MOVEMENTS, needed
@@ -104,6 +104,9 @@ class _Fusion:
         for node in (node for node in self.order if kernels_write(node.op)):
             self.realized.add(node)
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
+        # whether a product's rows may be reduced as soon as they are there: by threads that share
+        # them; one thread has better tiles where it does nothing else
+        self.pools = False
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[UOp]] = {}
         self.transforming: set[UOp] = set()  # kernels that compute transforms
@@ -158,6 +161,7 @@ class _Fusion:
         return found - self.filled
 
     def upward(self, caps: Caps) -> None:
+        self.pools = caps.threads > 1 and caps.shared > 0
         for node in reversed(self.order):
             if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
@@ -329,8 +333,11 @@ class _Fusion:
         present = self.reductions.get(use.kernel, [])
         if use.kind == SCORE:
             return use.kernel in self.scored
-        if use.kind == ALIGNED and len(present) == 1 and has_sides_of(node, present[0]):
-            return False
+        if use.kind == ALIGNED and len(present) == 1:
+            if has_sides_of(node, present[0]):
+                return False
+            if self.pools and reduces_rows_of(present[0], node):
+                return False
         return len(present) >= MANY_REDUCTIONS or (use.kind != ROW and len(present) > 0)
 
     # Limits, from the sources down.

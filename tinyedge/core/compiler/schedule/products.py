@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp
+
+FEWEST_ROWS, MOST_ROWS = 4, 64  # of a product, that one thread or a few have all of
 
 
 def has_sides_of(node: UOp, other: UOp) -> bool:
@@ -12,6 +15,25 @@ def has_sides_of(node: UOp, other: UOp) -> bool:
     """
     sides = weight_axes(node)
     return node.shape == other.shape and bool(sides) and sides == weight_axes(other)
+
+
+def reduces_rows_of(whole: UOp, node: UOp) -> bool:
+    """Whether a reduction is over all rows of a product with weights, which are few, and over
+    nothing else: an image's mean after a layer of 1 x 1.
+    """
+    columns = weight_axes(node)
+    sizes = [size for size in whole.src[0].shape if size != 1]
+    axes = [axis for axis, size in enumerate(node.shape) if size != 1]
+    steps = [axis for axis in node.arg.axes if node.src[0].shape[axis] != 1]
+    if not columns or len(steps) != 1 or sizes != [node.shape[axis] for axis in axes]:
+        return False
+    if not all(isinstance(size, int) for size in sizes):
+        return False
+    places = [axis for axis, size in enumerate(whole.src[0].shape) if size != 1]
+    rows = [of for of, axis in zip(places, axes, strict=True) if axis not in columns]
+    reduced = [axis for axis in places if axis in whole.arg.axes]
+    count = maximum(product(whole.src[0].shape[axis] for axis in rows))
+    return rows == reduced and FEWEST_ROWS <= count <= MOST_ROWS
 
 
 def weight_axes(node: UOp) -> frozenset[int]:
