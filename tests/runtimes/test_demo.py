@@ -214,6 +214,8 @@ def test_both_programs(browser: Browser, tmp_path: Path) -> None:
     )
     with browser.page(out, start="") as page:
         page.get_by_role("button", name="Run", exact=True).wait_for()
+        code = page.locator("#code").text_content()
+        assert "m.run({x: new Float32Array(8)});" in code and "out.y.data" in code
         page.get_by_role("button", name="WebGPU and WASM").click()
         page.get_by_text("by WebAssembly on").wait_for()
         rows = dict(

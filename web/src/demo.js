@@ -72,7 +72,7 @@ async function showInputs() {
   if (!cards.length)
     at("inputs").replaceChildren(element("p", {className: "quiet"}, "This entry takes no inputs."));
   at("live").hidden = true;
-  showCode();
+  showCode(shapes);
 }
 
 function showSettings() {
@@ -147,8 +147,8 @@ async function showStates() {
   at("states").replaceChildren(...made);
 }
 
-/** A code example for what is chosen. */
-function showCode() {
+/** A code example for what is chosen. shapes: an example of each input. */
+function showCode(shapes) {
   const entry = model.entries.find(({name}) => name === chosenEntry()),
     folder = `./${decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "model.tinyedge")}/`,
     key = (name) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name)),
@@ -158,7 +158,7 @@ function showCode() {
   const given = entry.inputs.map((name) =>
     declaredPicture(name)
       ? `${key(name)}: document.querySelector("img")`
-      : `${key(name)}: new ${model.inputs.find((port) => port.name === name).dtype === "int64" ? "BigInt64Array" : "Float32Array"}(...)`,
+      : `${key(name)}: new ${shapes[name].data.constructor.name}(${shapes[name].data.length})`,
   );
   const options = model.entries.length > 1 ? `, {entry: ${JSON.stringify(entry.name)}}` : "";
   at("code").textContent = [

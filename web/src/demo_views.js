@@ -18,6 +18,9 @@ const MOST_READ = 1 << 22;
 const SLICE = 1 << 18;
 const WINDOW = 20;
 
+/** Let other tasks come in. */
+const pause = () => new Promise((resolve) => setTimeout(resolve));
+
 /** Least, greatest, the greatest five and how many are not finite; other tasks come between parts of large arrays. */
 export async function scan(data) {
   const top = [];
@@ -25,7 +28,7 @@ export async function scan(data) {
     high = -Infinity,
     strange = 0;
   for (let start = 0; start < data.length; start += SLICE) {
-    if (start) await new Promise((resolve) => setTimeout(resolve));
+    if (start) await pause();
     for (let i = start; i < Math.min(start + SLICE, data.length); i++) {
       const value = Number(data[i]);
       if (!Number.isFinite(value)) {
@@ -152,14 +155,22 @@ function hue(number) {
   return [0, 2.0944, 4.18879].map((turn) => 140 + 105 * Math.cos(angle + turn));
 }
 
-/** Fill a canvas: colorOf gives red, green, blue and alpha of 0 to 255 at a row and a column; a picture lies below. */
-function painted(label, [height, width], picture, colorOf, channels = 1) {
+/**
+ * Fill a canvas: colorOf gives red, green, blue and alpha of 0 to 255 at a row and a column, of so many values; a picture
+ * lies below. Other tasks come between parts.
+ */
+async function painted(label, [height, width], picture, colorOf, channels = 1) {
   const {step, rows, columns} = sampled(height, width, channels),
     {canvas, context} = canvasOf(columns, rows, label),
     pixels = context.createImageData(columns, rows);
-  for (let y = 0, at = 0; y < rows; y++)
-    for (let x = 0; x < columns; x++, at += 4)
-      pixels.data.set(colorOf(y * step, x * step), at);
+  let read = 0;
+  for (let y = 0, at = 0; y < rows; y++) {
+    for (let x = 0; x < columns; x++, at += 4) pixels.data.set(colorOf(y * step, x * step), at);
+    read += columns * (channels + 8);
+    if (read < SLICE) continue;
+    read = 0;
+    await pause();
+  }
   if (!picture) {
     context.putImageData(pixels, 0, 0);
     return canvas;
@@ -190,14 +201,14 @@ function mapOf(shape, labeled) {
 }
 
 /** A map as colors: of heat, of a picture, or of classes, with their names. */
-function drawMap({name, dtype, data}, map, {low, high}, names, picture) {
+async function drawMap({name, dtype, data}, map, {low, high}, names, picture) {
   const {channels, sizes, stride, pixel} = map,
     [, width] = sizes,
     span = high - low || 1,
     at = (y, x) => (y * width + x) * pixel;
   if (names === null && channels === 1)
     return [
-      painted(`Heat map of ${name}`, sizes, picture, (y, x) => [
+      await painted(`Heat map of ${name}`, sizes, picture, (y, x) => [
         ...heat((Number(data[at(y, x)]) - low) / span),
         picture ? 150 : 255,
       ]),
@@ -206,7 +217,7 @@ function drawMap({name, dtype, data}, map, {low, high}, names, picture) {
     const scale = dtype === "uint8" ? 1 : low >= 0 && high <= 1 ? 255 : 255 / span,
       base = dtype === "uint8" || (low >= 0 && high <= 1) ? 0 : low;
     return [
-      painted(`Picture of ${name}`, sizes, null, (y, x) => [
+      await painted(`Picture of ${name}`, sizes, null, (y, x) => [
         ...[0, 1, 2].map((c) => (Number(data[at(y, x) + c * stride]) - base) * scale),
         255,
       ]),
@@ -228,7 +239,7 @@ function drawMap({name, dtype, data}, map, {low, high}, names, picture) {
     const found = best(y, x);
     return [...hue(found), picture ? (found ? 150 : 0) : 255];
   };
-  const drawn = painted(`Mask of ${name}`, sizes, picture, color, channels);
+  const drawn = await painted(`Mask of ${name}`, sizes, picture, color, channels);
   const total = [...counts.values()].reduce((a, b) => a + b, 0);
   const legend = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 8);
   return [
@@ -437,7 +448,7 @@ export async function showOutput(output, {labels = [], picture = null, boxes = n
   } else if (single && output.top)
     card.append(bars("Class", output.top(5).map(({label, value}) => ({name: label, value})), low, high));
   else if (text !== null) card.append(element("p", {className: "text"}, text));
-  else if (map) card.append(...drawMap(output, map, found, names ?? (map.channels > 4 ? [] : null), picture));
+  else if (map) card.append(...(await drawMap(output, map, found, names ?? (map.channels > 4 ? [] : null), picture)));
   else if (shape.at(-1) === data.length && data.length >= 256 && /^float/.test(dtype))
     card.append(drawWave(output, found));
   else card.append(bars("Index", top.map(({index, value}) => ({name: placeOf(index, shape), value})), low, high));
