@@ -159,6 +159,22 @@ def test_states_pictures_and_entries(tmp_path: Path) -> None:
         assert m.get_state("h").max() == 0, "it changes no state"
 
 
+def test_rounding_is_no_fault(tmp_path: Path) -> None:
+    """Values differ by 1 % at most, and bytes of quantizers, which may be one off, are left out."""
+    scale = helper.make_node("Constant", [], ["s"], value_float=0.02)
+    ops = ("QuantizeLinear", "DequantizeLinear")
+    nodes = [
+        helper.make_node(op, [x, "s"], [y], name=op)
+        for op, x, y in zip(ops, "xq", "qy", strict=True)
+    ]
+    model = save(tmp_path / "m.onnx", [scale, *nodes], ["y"], x=[1, 8])
+    out = tmp_path / "m"
+    tinyedge.export_onnx(model, target="cpu", out=out, debug_goldens=10**6)
+    assert nodes_of(out) == ["DequantizeLinear"]
+    tolerances = {golden.entry: golden.tolerance for golden in read(out).goldens()}
+    assert tolerances == {"main": 100, "nodes.main": 10_000}
+
+
 def test_nothing_fits(chain: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         tinyedge.export_onnx(chain, out=tmp_path / "m", dims={"N": 1}, debug_goldens=0)

@@ -64,7 +64,8 @@ def _ports(graph: Graph) -> list[Port]:
         )
         if node not in graph.names or not computed[node] or unknown[node]:
             continue
-        if len(node.shape) <= AXES:
+        codes = node.dtype.is_int and node.dtype.itemsize == 1  # rounding may give the next one
+        if len(node.shape) <= AXES and not codes:
             name = _free(graph.names[node], ports)
             ports[name] = Port(name, node.dtype, node.shape, node)
     return list(ports.values())
