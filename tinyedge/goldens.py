@@ -19,6 +19,7 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graphs
 from tinyedge.export.limits import Limits
+from tinyedge.export.ports import PORTS
 
 if TYPE_CHECKING:
     from tinyedge.export.bundle.golden import Golden
@@ -66,7 +67,7 @@ def make_goldens(
     or this machine's memory allow, and of all of them without a C compiler. Warns of cases that
     prove little, and where fp16 makes a difference that is notable.
     """
-    from tinyedge.export.verify import fp16
+    from tinyedge.export.verify import fp16, states
     from tinyedge.export.verify.estimate import beyond
 
     say, allowed = warn or log.warning, limits or Limits()
@@ -104,6 +105,11 @@ def make_goldens(
                 for number, case in enumerate(cases):
                     with _counted(case.entry):
                         cases[number] = fp16.expecting(program, compiled, replay, case, say)
+            else:
+                updating = {name for name, graph in source.entries.items() if graph.updates}
+                for number, case in enumerate(cases):
+                    if case.entry in updating and len(case.outputs) + len(program.states) <= PORTS:
+                        cases[number] = states.telling(program, replay, case)
             return cases
     except (DeviceError, MemoryError) as error:
         if isinstance(error, DeviceError) and error.id != "device.memory":

@@ -97,6 +97,28 @@ def sound_plain(m: Manifest) -> None:
     pass
 
 
+def _golden_states(m: Manifest, count: int, **changes: int) -> None:
+    """So many records of states behind a golden's outputs."""
+    outputs = m["golden"][0]["outputs"]
+    outputs.extend([{**outputs[0], **changes} for _ in range(count)])
+
+
+@manifest("everything")
+def golden_of_more_than_the_states(m: Manifest) -> None:
+    _golden_states(m, len(m["states"]) + 1, bytes=0)
+
+
+@manifest("everything")
+def golden_state_of_another_size(m: Manifest) -> None:
+    _golden_states(m, len(m["states"]), bytes=2)
+
+
+@manifest("everything")
+def golden_states_that_are_not_told(m: Manifest) -> None:
+    """Allowed: nothing is compared."""
+    _golden_states(m, len(m["states"]), bytes=0)
+
+
 @manifest("everything")
 def sound_everything(m: Manifest) -> None:
     pass

@@ -23,6 +23,7 @@ Words = np.ndarray[Any, np.dtype[np.uint32]]
 Run = Callable[[Mapping[str, Array], str, Mapping[str, int]], Mapping[str, Array]]
 
 STORED_BYTES = 256 * 1024
+STATE_BYTES = 4 * 1024  # of a state, of which there may be hundreds
 MILLION = 1_000_000
 FLOAT32_TOLERANCE = 100
 FLOAT16_TOLERANCE = 20_000
@@ -49,7 +50,10 @@ class GoldenInput:
 
 @dataclass(frozen=True, eq=False)
 class GoldenOutput:
-    """The elements 0, stride, 2 * stride .. of a flat output, in the declared dtype."""
+    """The elements 0, stride, 2 * stride .. of a flat output, in the declared dtype.
+
+    Of a state there may be none: what it holds is not compared.
+    """
 
     stride: int
     data: Array
@@ -59,7 +63,8 @@ class GoldenOutput:
 class Golden:
     """A case: run `entry` `steps` times from reset states, then compare the last outputs.
 
-    inputs and outputs are in the entry's order. tolerance is in millionths. made says what
+    inputs and outputs are in the entry's order; states, where an entry updates some, are all of the
+    program's, in its order. tolerance is in millionths. made says what
     computed the outputs.
     """
 
@@ -71,6 +76,7 @@ class Golden:
     made: str
     inputs: tuple[GoldenInput, ...]
     outputs: tuple[GoldenOutput, ...]
+    states: tuple[GoldenOutput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -230,14 +236,26 @@ def case_inputs(program: Program, case: Golden, step: int = 0) -> dict[str, Arra
     return inputs
 
 
-def sampling_stride(elements: int, itemsize: int) -> int:
-    """The least stride whose sample is at most 256 KiB and that has no factor in common with
+def sampling_stride(elements: int, itemsize: int, most: int = STORED_BYTES) -> int:
+    """The least stride whose sample is at most so many bytes and that has no factor in common with
     `elements`, so that every channel of an image is sampled; 1 stores everything.
     """
-    stride = max(1, -(-elements * itemsize // STORED_BYTES))
+    stride = max(1, -(-elements * itemsize // most))
     while stride > 1 and math.gcd(stride, elements) != 1:
         stride += 1
     return stride
+
+
+def state_samples(
+    program: Program, get_state: Callable[[str], Array], told: Callable[[str], bool]
+) -> tuple[GoldenOutput, ...]:
+    """What states hold now; nothing of those of which nothing shall be told."""
+    found = []
+    for state in program.states:
+        flat = codes(get_state(state.name)).reshape(-1)
+        stride = sampling_stride(flat.size, flat.dtype.itemsize, STATE_BYTES)
+        found.append(GoldenOutput(stride, flat[::stride].copy() if told(state.name) else flat[:0]))
+    return tuple(found)
 
 
 # --- comparing ---------------------------------------------------------------------------------
@@ -268,6 +286,20 @@ def compare_case(
         actual = actual.reshape(-1)[::stride]
         data = expected[name].data[: actual.size]
         results.append(compare(name, actual, data, case.tolerance, port.dtype))
+    return tuple(results)
+
+
+def compare_states(
+    program: Program, case: Golden, get_state: Callable[[str], Array]
+) -> tuple[Comparison, ...]:
+    """Compare states, after a case's last run, with those that it tells."""
+    results = []
+    for state, expected in zip(program.states, case.states, strict=False):
+        if not expected.data.size:
+            continue
+        actual = codes(get_state(state.name)).reshape(-1)[:: expected.stride]
+        name = f"state {state.name}"
+        results.append(compare(name, actual, expected.data, case.tolerance, state.dtype))
     return tuple(results)
 
 

@@ -95,10 +95,12 @@ class Bundle:
             stored = item["file"] != -1
             data = _elements(files, item, program.inputs[index].dtype) if stored else None
             inputs.append(GoldenInput(item["min"], item["max"], data))
-        outputs = []
-        for index, item in zip(entry["outputs"], record["outputs"], strict=True):
-            data = _elements(files, item, program.outputs[index].dtype)
-            outputs.append(GoldenOutput(item["stride"], data))
+        ports = [*(program.outputs[index] for index in entry["outputs"]), *program.states]
+        outputs = tuple(
+            GoldenOutput(item["stride"], _elements(files, item, port.dtype))
+            for port, item in zip(ports, record["outputs"], strict=False)
+        )
+        count = len(entry["outputs"])
         return Golden(
             entry=entry["name"],
             seed=record["seed"],
@@ -107,7 +109,8 @@ class Bundle:
             tolerance=record["tolerance"],
             made=record["made"],
             inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            outputs=outputs[:count],
+            states=outputs[count:],
         )
 
 

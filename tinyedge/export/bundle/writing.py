@@ -419,5 +419,7 @@ def _golden_record(program: Program, case: Golden, files: Shards) -> dict[str, A
         "tolerance": case.tolerance,
         "made": case.made,
         "inputs": [place_input(record) for record in case.inputs],
-        "outputs": [{"stride": out.stride, **place(out.data)} for out in case.outputs],
+        "outputs": [
+            {"stride": out.stride, **place(out.data)} for out in (*case.outputs, *case.states)
+        ],
     }

@@ -26,6 +26,7 @@ from tinyedge.export.bundle.golden import (
     case_inputs,
     compare,
     compare_case,
+    compare_states,
     default_range,
     find_entry,
     has_fp16,
@@ -126,7 +127,7 @@ def verify(
                 )
             replay = stack.enter_context(Replay(bundle.program, device))
             run, reset, get_state = replay.run, replay.reset, replay.get_state
-        cases = [_golden_case(bundle.program, golden, run, reset) for golden in goldens]
+        cases = [_golden_case(bundle.program, golden, run, reset, get_state) for golden in goldens]
         for name, reference in references.items():
             for fresh in _fresh_cases(bundle.program, name, goldens):
                 case = _fresh_case(bundle.program, fresh, run, reset, get_state, reference)
@@ -166,9 +167,15 @@ def _constant(text: str, port: Any) -> Array:
 
 
 def _golden_case(
-    program: Program, golden: Golden, run: Run, reset: Callable[[], None] | None
+    program: Program,
+    golden: Golden,
+    run: Run,
+    reset: Callable[[], None] | None,
+    get_state: Callable[[str], Array] | None,
 ) -> Case:
     outputs = compare_case(program, golden, play(program, golden, run, reset))
+    if get_state is not None:
+        outputs += compare_states(program, golden, get_state)
     return Case(golden.entry, golden.made, golden.symbols, outputs)
 
 

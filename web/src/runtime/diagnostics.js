@@ -93,7 +93,7 @@ function agreement(actual, expected, stride, tolerance, dtype) {
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
 export async function verify(model, options, nodes = false) {
-  const {core, enqueue, chosen, fetchFile, plan, replay, restore} = model,
+  const {core, enqueue, chosen, fetchFile, plan, replay, restore, stateOf} = model,
     {signal} = chosen(options, ["signal"]),
     m = core.parsed,
     debug = [m.options?.nodes].flat(),
@@ -105,8 +105,9 @@ export async function verify(model, options, nodes = false) {
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));
-  return enqueue(async ({readback}) => {
-    const cases = [];
+  return enqueue(async (turn) => {
+    const {readback} = turn,
+      cases = [];
     for (const golden of m.golden) {
       const {seed, made} = golden,
         tolerance = golden.tolerance / 1e6,
@@ -129,6 +130,14 @@ export async function verify(model, options, nodes = false) {
           v = golden.outputs[n];
         return {name, ...agreement(data, stored(v, data), v.stride, tolerance, dtype)};
       });
+      // Behind the outputs those of states, of which some may not be told.
+      for (const [i, v] of golden.outputs.slice(outputs.length).entries()) {
+        if (!v.bytes) continue;
+        const {name, dtype} = m.states[i],
+          data = await stateOf(core, turn, m.states[i], core.sizes.states[i]);
+        const compared = agreement(data, stored(v, data), v.stride, tolerance, dtype);
+        outputs.push({name: `state ${name}`, ...compared});
+      }
       const passed = outputs.every((output) => output.passed);
       cases.push({entry: entry.name, seed, made, tolerance, passed, outputs});
     }

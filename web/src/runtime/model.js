@@ -19,9 +19,17 @@ const beside = (file, name) =>
 /** The files that a model needs to run. @param {any} manifest */
 const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
 
+/** What a state holds, after what was recorded. */
+async function stateOf(core, turn, p, shape) {
+  const run = begin(core, turn),
+    bytes = await fetchRange(run, run.ranges[p.buffer], bytesOf(shape, p));
+  return fromStorage(bytes, 0, product(shape), p);
+}
+
 /** What those files use of this one. */
 const OWN = {
   beside,
+  stateOf,
   filesToRun,
   kindOf,
   toStorage,
@@ -228,11 +236,12 @@ export class Model extends EventTarget {
   /** @type {import("../tinyedge.js").Model["getState"]} */
   async getState(name) {
     const {p, shape} = this.#state(name);
-    return this.#enqueue(async (turn) => {
-      const run = begin(this.#core, turn),
-        bytes = await fetchRange(run, run.ranges[p.buffer], bytesOf(shape, p));
-      return {name, dtype: p.dtype, shape, data: fromStorage(bytes, 0, product(shape), p)};
-    });
+    return this.#enqueue(async (turn) => ({
+      name,
+      dtype: p.dtype,
+      shape,
+      data: await stateOf(this.#core, turn, p, shape),
+    }));
   }
 
   /** @type {import("../tinyedge.js").Model["setState"]} */

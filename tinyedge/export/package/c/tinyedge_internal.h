@@ -303,6 +303,9 @@ const char *te_requirement_name(enum te_requirement requirement);
 te_dtype te_dtype_of(const char *value); /* a string's; TE_DTYPE_OF_PORT: it names none */
 te_dtype te_declared_type(const char *value, te_text *codes);
 bool te_storage_holds(te_dtype dtype, te_dtype storage);
+/* Of a golden's outputs: the entry's, then all states. */
+const te_port_record *te_golden_port(const te_model *model, const te_entry_record *entry,
+                                     uint32_t position);
 bool te_golden_range(te_dtype dtype, int64_t min, int64_t max);
 
 /* Zeroed memory from a caller's allocator, NULL if there is none. */

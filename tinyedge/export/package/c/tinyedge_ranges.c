@@ -173,7 +173,7 @@ static te_status golden_elements(const te_model *model, const te_port_record *po
     *elements = 1;
     for (int axis = 0; axis < port->rank; axis++) {
         NEED(TE_EXPRESSION, te_evaluate(model->tokens + port->shape[axis], symbols, &value),
-             "%.*s has no shape at a golden's sizes", TE_TEXT_ARGS(port->name));
+             "%.*s has no shape in a golden", TE_TEXT_ARGS(port->name));
         NEED(TE_BOUNDS, value >= 0 && te_multiply(*elements, value, elements),
              "%.*s has a negative size or too many elements", TE_TEXT_ARGS(port->name));
     }
@@ -189,8 +189,15 @@ static bool stored(const te_model *model, te_range_record range) {
     return range.offset % TE_ALIGNMENT == 0 && in_file(model, range);
 }
 
+const te_port_record *te_golden_port(const te_model *model, const te_entry_record *entry,
+                                     uint32_t position) {
+    if (position >= entry->outputs) return &model->ports[TE_STATES][position - entry->outputs];
+    return &model->ports[TE_OUTPUTS][model->listed[entry->first_output + position]];
+}
+
 static te_status check_golden(const te_model *model, const te_golden_record *golden,
                               te_error *error) {
+    static const char wrong[] = "a golden's %.*s: its range, min or max";
     const int64_t *symbols = model->golden_symbols + golden->first_symbol;
     const te_entry_record *entry = &model->entries[golden->entry];
     int64_t elements;
@@ -208,17 +215,17 @@ static te_status check_golden(const te_model *model, const te_golden_record *gol
                               : holds(input->range, elements, port->dtype) &&
                                     stored(model, input->range) && input->min == 0 &&
                                     input->max == 0;
-        NEED(TE_BOUNDS, fits, "a golden's input %.*s: its range, min or max", TE_TEXT_ARGS(port->name));
+        NEED(TE_BOUNDS, fits, wrong, TE_TEXT_ARGS(port->name));
     }
     for (uint32_t i = 0; i < golden->outputs; i++) {
         const te_golden_output *output = &model->golden_outputs[golden->first_output + i];
-        const te_port_record *port =
-            &model->ports[TE_OUTPUTS][model->listed[entry->first_output + i]];
+        const te_port_record *port = te_golden_port(model, entry, i);
         TE_TRY(golden_elements(model, port, symbols, &elements, error));
         elements = elements / output->stride + (elements % output->stride != 0);
+        if (i >= entry->outputs && !output->range.bytes) elements = 0; /* a state that is not told */
         NEED(TE_BOUNDS,
              holds(output->range, elements, port->dtype) && stored(model, output->range),
-             "a golden's output %.*s: its range", TE_TEXT_ARGS(port->name));
+             wrong, TE_TEXT_ARGS(port->name));
     }
     return TE_OK;
 }
