@@ -28,6 +28,25 @@ INTS = np.array([[3, -7, 0, 5], [2, 2, -1, 9]], np.int32)
 TIES = np.array([[2.0, 1.0, 2.0, np.nan, -1.0], [0.0, -0.0, 5.0, 5.0, -np.inf]], np.float32)
 
 
+MANY = np.random.default_rng(4).normal(size=(3, 70)).astype(np.float32)
+BYTES = np.array([[200, 7], [255, 0], [3, 9]], np.uint8)
+
+
+def last_places(x: Any, extreme: Any) -> Any:
+    """Of the extreme up to each element, NaN the greatest and the least; by hand."""
+    found = np.zeros(x.shape, np.int32)
+    for row, values in enumerate(x):
+        for end in range(len(values)):
+            most = extreme.reduce(values[: end + 1])
+            hits = [
+                n
+                for n in range(end + 1)
+                if values[n] == most or (most != most and values[n] != values[n])
+            ]
+            found[row, end] = hits[-1]
+    return found
+
+
 def known(x: Tensor) -> Any:
     return np.asarray(evaluate([x.node], {})[0])
 
@@ -158,6 +177,41 @@ CASES: list[Case] = [
     ),
     ("cumsum", (X,), lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
     ("cumprod", (X,), lambda x: x.cumprod(), lambda x: x.cumprod(0)),
+    *(
+        (f"{name} of {kind}", (array,), call, right)
+        for kind, array in (("floats", TIES), ("integers", INTS), ("many", MANY))
+        for name, call, right in (
+            ("cummax", lambda x: x.cummax(1)[0], lambda x: np.maximum.accumulate(x, 1)),
+            ("cummin", lambda x: x.cummin(1)[0], lambda x: np.minimum.accumulate(x, 1)),
+            ("places of cummax", lambda x: x.cummax(1)[1], lambda x: last_places(x, np.maximum)),
+            ("places of cummin", lambda x: x.cummin(1)[1], lambda x: last_places(x, np.minimum)),
+        )
+    ),
+    ("least of bytes", (BYTES,), lambda x: x.cummin()[0], lambda x: np.minimum.accumulate(x, 0)),
+    (
+        "logcumsumexp",
+        (MANY,),
+        lambda x: (x * 30.0).logcumsumexp(1),
+        lambda x: np.logaddexp.accumulate(x.astype(np.float64) * 30, 1),
+    ),
+    (
+        "logcumsumexp of nothing",
+        (np.array([-np.inf, -np.inf, 1.0, -np.inf, np.inf, 2.0], np.float32),),
+        lambda x: x.logcumsumexp(),
+        lambda x: np.logaddexp.accumulate(x),
+    ),
+    (
+        "rearrange",
+        (MANY,),
+        lambda x: x.rearrange("a (b c) -> c 1 (a b)", c=5),
+        lambda x: x.reshape(3, 14, 5).transpose(2, 0, 1).reshape(5, 1, 42),
+    ),
+    (
+        "rearrange dots",
+        (MANY,),
+        lambda x: x.rearrange("a ... -> ... a ()"),
+        lambda x: x.T[..., None],
+    ),
     (
         "argsort",
         (TIES,),
@@ -255,6 +309,26 @@ def test_facts() -> None:
     mean, spread = x.var_mean(1)[1], x.std_mean(1)[0]
     assert np.allclose(known(mean), X.mean(1)) and np.allclose(known(spread), X.std(1, ddof=1))
     assert math.isnan(float(known(Tensor(X[:1, :1]).var())))
+
+
+@pytest.mark.parametrize(
+    "pattern, sizes",
+    [
+        ("a b", {}),
+        ("a b -> a", {}),
+        ("a b -> a b c", {}),
+        ("a a -> a a", {}),
+        ("a b c -> c b a", {}),
+        ("a (b c) -> a b c", {}),
+        ("a (b c) -> a b c", {"b": 4}),
+        ("a b -> b a", {"z": 2}),
+        ("1 b -> b", {}),
+        ("a [b] -> a b", {}),
+    ],
+)
+def test_patterns_that_do_not_fit(pattern: str, sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        Tensor(MANY).rearrange(pattern, **sizes)
 
 
 def table() -> dict[str, str]:

@@ -11,18 +11,24 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+import tests.cuda.device
 import tinyedge
 from tests import models
+from tests.cuda.shim import Shim
 from tests.realmodels import cases, library
-from tinyedge.core.errors import TinyedgeError
+from tinyedge.core.errors import DeviceError, TinyedgeError
+from tinyedge.core.program.program import Program
+from tinyedge.core.program.replay import Replay
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.verify import verify
-from tinyedge.model import load, open_device
+from tinyedge.model import open_device
 
 LAST = 6  # weights that are trained
 STEPS = 20
@@ -109,27 +115,30 @@ def measure(name: str, target: str = "cpu", everything: bool = False) -> dict[st
         start = time.process_time()
         out, told = _export(name, Path(scratch), target, everything)
         facts: dict[str, Any] = {"model": name, "export s": time.process_time() - start}
-        with open_device_of(out) as device:
+        program = read(out).program
+        with closing(_device(program, Path(scratch))) as device:
             facts["step"] = verify(out, device).agrees
-        with load(out) as model:
-            facts["weights"] = len(model.states) - 1
-            facts.update(_trained(model, told["feeds"], told["output"]))
+            with Replay(program, device) as model:
+                facts["weights"] = len(program.states) - 1
+                facts.update(_trained(model, told["feeds"], told["output"]))
     return facts
 
 
-def open_device_of(out: Path) -> Any:
-    from contextlib import closing
+def _device(program: Program, scratch: Path) -> Any:
+    """A device of the program's target; of cuda, where there is no GPU, the processor."""
+    try:
+        return open_device(program, None)
+    except DeviceError:
+        if program.target != "cuda":
+            raise
+        return tests.cuda.device.open(Shim(scratch))
 
-    from tinyedge.export.bundle.reading import read
 
-    return closing(open_device(read(out).program, None))
-
-
-def _trained(model: Any, feeds: Arrays, output: str) -> dict[str, Any]:
-    answer = model.run({n: feeds[n] for n in _inputs(model, "main")}, "main")[output]
-    given = {n: v for n, v in feeds.items() if n in _inputs(model, "train")}
+def _trained(model: Replay, feeds: Arrays, output: str) -> dict[str, Any]:
+    answer = model.run({n: feeds[n] for n in _inputs(model.program, "main")}, "main")[output]
+    given = {n: v for n, v in feeds.items() if n in _inputs(model.program, "train")}
     given["target"] = np.asarray(answer * 0.5 + np.float32(0.1), np.float32)
-    own = [s.name for s in model.states if s.name != "sgd.step"]
+    own = [s.name for s in model.program.states if s.name != "sgd.step"]
 
     def step(rate: float) -> float:
         return float(model.run({**given, "lr": np.float32(rate)}, "train")["loss"])
@@ -164,8 +173,8 @@ def _off(put: Any, step: Any, at: Arrays, by: Arrays, distance: float, squares: 
     return float(abs((ends[0] - ends[1]) / (2 * distance) / squares - 1))
 
 
-def _inputs(model: Any, entry: str) -> list[str]:
-    return next(list(each.inputs) for each in model.entries if each.name == entry)
+def _inputs(program: Program, entry: str) -> list[str]:
+    return next(list(each.inputs) for each in program.entries if each.name == entry)
 
 
 def _length(values: Arrays) -> float:

@@ -14,6 +14,7 @@ Names, defaults and first values are torch's; so are the names in `state_dict`.
 """
 
 from tinyedge.core.gradient.trees import Buffer
+from tinyedge.core.tensor.ctc import ctc_loss
 from tinyedge.core.tensor.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -93,6 +94,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "celu",
     "cross_entropy",
+    "ctc_loss",
     "elu",
     "flatten",
     "gelu",

@@ -18,7 +18,13 @@ from tinyedge.core.tensor import contraction, losses, normalization
 from tinyedge.core.tensor.arithmetic import Arithmetic
 from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed
 from tinyedge.core.tensor.movement import broadcast
-from tinyedge.core.tensor.prefix import cumulative_product, cumulative_sum
+from tinyedge.core.tensor.prefix import (
+    cumulative_log_sum_exp,
+    cumulative_maximum,
+    cumulative_product,
+    cumulative_sum,
+)
+from tinyedge.core.tensor.rearrange import rearranged
 from tinyedge.core.tensor.sorting import order_of
 
 if TYPE_CHECKING:
@@ -251,6 +257,27 @@ class Arrays(Arithmetic):
     def cumprod(self, axis: int = 0) -> Self:
         """Products of everything up to each element."""
         return cumulative_product(self, axes_of(axis, self.ndim)[0])
+
+    def cummax(self, axis: int = 0) -> tuple[Self, Self]:
+        """The greatest of everything up to each element, and the last place where it is (int32)."""
+        return cumulative_maximum(self, axes_of(axis, self.ndim)[0])
+
+    def cummin(self, axis: int = 0) -> tuple[Self, Self]:
+        """The least of everything up to each element, and the last place where it is (int32)."""
+        values, places = cumulative_maximum(self._reversed(), axes_of(axis, self.ndim)[0])
+        return values._reversed(), places
+
+    def _reversed(self) -> Self:
+        """The elements in the other order: integers from the other end of their type."""
+        return -self if self.dtype.is_float else ~self
+
+    def logcumsumexp(self, axis: int = 0) -> Self:
+        """log of the sum of exp of everything up to each element."""
+        return cumulative_log_sum_exp(self, axes_of(axis, self.ndim)[0])
+
+    def rearrange(self, pattern: str, **sizes: int) -> Self:
+        """Axes split, joined and moved by a pattern: "b (h w) c -> b c h w", h=4."""
+        return rearranged(self, pattern, sizes)
 
     # Order.
 
