@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, graph, reference, run
 from tests.core.profile import examples
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.assemble import stored_array
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.tiles import panel_vectors
@@ -175,6 +176,55 @@ def test_a_panel_holds_a_tile_of_columns() -> None:
         5,
         4,
     ]
+
+
+def product_with_codes(rows: int, summed: int, columns: int) -> Any:
+    """x @ (q * s) with q of 8 bits and a scale for each column; the inputs."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(rows, summed)).astype(np.float32))
+    codes = RNG.integers(-128, 128, size=(summed, columns)).astype(np.int8)
+    scale = RNG.uniform(0.01, 0.02, size=columns).astype(np.float32)
+    weight = Tensor.weight("q", codes).cast(dt.float32) * Tensor.weight("s", scale)
+    return {"y": x @ weight}, inputs
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    ("rows", "summed", "columns", "kept"),
+    [(400, 96, 192, True), (61, 384, 24, True), (64, 1536, 16, True), (16, 96, 192, False)],
+)
+def test_a_filter_of_few_bits_is_unpacked_once(
+    profile: str, rows: int, summed: int, columns: int, kept: bool, cpu_device: Device
+) -> None:
+    """For many rows the loop of their products loads floats alone; for few it unpacks words."""
+    outputs, inputs = product_with_codes(rows, summed, columns)
+    state = compiled_for(profile, outputs, inputs)
+    (kernel,) = state.kernels.values()
+    stages = [n for n in toposort((kernel.moved,)) if n.op is ops.STAGE]
+    fits = 4 * summed * find_target("cpu").caps(profile).vector <= find_target("cpu").caps().room
+    assert len(stages) == (kept and fits)
+    if stages:
+        assert kernel.text is not None
+        assert rows < 400 or kernel.text.geometry.grid[0] >= 6  # groups for threads
+        inner = loops_of_products(kernel.text.linear.statements)
+        assert inner and not any(n.op in (ops.SHL, ops.SHR) for n in inner)
+    got = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
+    assert_agreement(got, reference(outputs, inputs))
+
+
+def loops_of_products(statements: Iterable[UOp]) -> list[UOp]:
+    """What is computed in the loops that add to sums."""
+    found: list[UOp] = []
+    loops: list[list[UOp]] = []
+    for node in statements:
+        if node.op is ops.BEGIN:
+            loops.append([])
+        elif node.op is ops.END:
+            body = loops.pop()
+            found += body if any(n.op is ops.SET for n in body) else []
+        elif loops:
+            loops[-1] += toposort((node,), stop=lambda n: n.op is ops.LOAD)
+    return found
 
 
 def test_few_panels_leave_groups_for_threads() -> None:

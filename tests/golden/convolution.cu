@@ -1,4 +1,4 @@
-// k0: to range=5 kind=unroll; split range=0 factor=2 outer=6; split range=6 factor=8 outer=8; to range=9 kind=local; to range=7 kind=upcast; merge range=1 inner=2 number=10; split range=10 factor=4 outer=11; to range=12 kind=vector; padto range=11 multiple=16; split range=11 factor=16 outer=13; to range=14 kind=local; stage range=15 slot=1 along=(4, 5, 14, 12) ahead=False; stage range=19 slot=2 along=(4, 5, 9, 7) ahead=False; to range=13 kind=grid
+// k0: to range=5 kind=unroll; split range=0 factor=2 outer=6; split range=6 factor=8 outer=8; to range=9 kind=local; to range=7 kind=upcast; merge range=1 inner=2 number=10; split range=10 factor=4 outer=11; to range=12 kind=vector; padto range=11 multiple=16; split range=11 factor=16 outer=13; to range=14 kind=local; stage range=15 slot=1 along=(4, 5, 14, 12) ahead=False whole=False; stage range=19 slot=2 along=(4, 5, 9, 7) ahead=False whole=False; to range=13 kind=grid
 extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float *__restrict__ b1,

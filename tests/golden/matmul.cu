@@ -1,4 +1,4 @@
-// k0: split range=2 factor=16 outer=3; split range=4 factor=4 outer=5; to range=6 kind=unroll; split range=0 factor=2 outer=7; split range=7 factor=16 outer=9; to range=10 kind=local; to range=8 kind=upcast; split range=1 factor=4 outer=11; to range=12 kind=vector; padto range=11 multiple=16; split range=11 factor=16 outer=13; to range=14 kind=local; stage range=15 slot=1 along=(10, 8, 5, 6) ahead=True; stage range=19 slot=2 along=(5, 6, 14, 12) ahead=True
+// k0: split range=2 factor=16 outer=3; split range=4 factor=4 outer=5; to range=6 kind=unroll; split range=0 factor=2 outer=7; split range=7 factor=16 outer=9; to range=10 kind=local; to range=8 kind=upcast; split range=1 factor=4 outer=11; to range=12 kind=vector; padto range=11 multiple=16; split range=11 factor=16 outer=13; to range=14 kind=local; stage range=15 slot=1 along=(10, 8, 5, 6) ahead=True whole=False; stage range=19 slot=2 along=(5, 6, 14, 12) ahead=True whole=False
 extern "C" __global__ void k0(
     float4 *__restrict__ b0,
     const float4 *__restrict__ b1,

@@ -25,6 +25,7 @@ from tinyedge.core.compiler.optimize.reductions import (
 from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
+from tinyedge.core.compiler.optimize.unpacked import packed_filter, unpack_filter
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
 from tinyedge.core.ir import ops
@@ -137,6 +138,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         return kernel.sink, kernel.moves
     width = caps.vector if found else select(kernel, vector)
     along, sums = vector, 1
+    inside: list[int] = []  # loops in which a filter is used that is unpacked before
     beside = found and contraction is None and along is not None and runs_along(kernel, along)
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         apart = contraction is None or not contraction["columns"]
@@ -146,6 +148,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         sums = lay_beside(kernel, vector)
     if contraction is not None:
         sums = tile(kernel, contraction, along, vector, len(found))
+        if along in contraction["columns"] and (packed := packed_filter(kernel)) is not None:
+            inside = unpack_filter(kernel, packed)
     for i in range(len(found)):
         _unroll(kernel, i, sums)
         if contraction is not None and along in contraction["batch"]:
@@ -155,7 +159,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     lanes = 1
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
-    keep = kernel.left("loop") if held else []  # a stage is filled once
+    keep = kernel.left("loop") if held else inside  # a stage is filled once
     _distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
@@ -28,12 +29,15 @@ class Stage(Move):
     all loads of x that depend on each of them; all other ranges that these depend on are loops
     around the tile, or workgroups. The tile's own ranges get the numbers from `range` on, which
     must be unused. ahead: the tile is double: while a loop uses one half of it, it loads the other
-    half for its next step.
+    half for its next step. whole: the tile holds
+    what is computed of x, with others along the same ranges: weights of few bits are unpacked and
+    scaled once.
     """
 
     slot: int
     along: tuple[int, ...]
     ahead: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "along", tuple(self.along))  # a list of JSON
@@ -47,7 +51,7 @@ class Stage(Move):
         }
         changed = {
             value: _staged(value, own, self.ahead)
-            for value in self._values(sink)
+            for value in self._values(sink, along)
             if all(r in value.ranges for r in along)
         }
         if not changed:
@@ -73,7 +77,7 @@ class Stage(Move):
                     f"{r.arg.kind}, of {r.src[0]!r}"
                 )
 
-    def _values(self, sink: UOp) -> list[UOp]:
+    def _values(self, sink: UOp, along: Sequence[UOp]) -> list[UOp]:
         """What is loaded from the argument, as the numbers that the kernel computes with."""
         nodes = toposort((sink,))
         loads = [n for n in nodes if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
@@ -83,10 +87,26 @@ class Stage(Move):
         users = consumers(nodes)
         found = []
         for load in loads:
+            if self.whole:
+                found.append(whole_value(load, users, along))
+                continue
             casts = users[load]
             narrow = load.dtype.bits < 32 and all(n.op is ops.CAST for n in casts)
             found += casts if narrow else [load]
         return list(dict.fromkeys(found))
+
+
+def whole_value(load: UOp, users: Mapping[UOp, Sequence[UOp]], along: Iterable[UOp]) -> UOp:
+    """What is computed of a load, as long as nothing else needs a part of it and no range comes in
+    but those along which it is wanted: one word may hold all lanes of a vector.
+    """
+    value, own = load, load.ranges.union(along)
+    while len(users[value]) == 1:
+        (user,) = users[value]
+        if not user.op.elementwise or not user.ranges <= own:
+            break
+        value = user
+    return value
 
 
 def _staged(value: UOp, own: dict[UOp, UOp], ahead: bool) -> UOp:

@@ -18,6 +18,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
+from tinyedge.core.compiler.optimize.unpacked import most_vectors, packed_filter
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.uop import UOp, toposort
@@ -50,6 +51,9 @@ def tile(
     for n in kernel.left("loop"):
         total *= kernel.extent(n)
     taps = taps_of(kernel.sink) if along in contraction["columns"] else 1
+    packed = packed_filter(kernel) if vectors and along in contraction["columns"] else None
+    if packed is not None:
+        columns = most_vectors(kernel, packed, columns) or columns
     best = None
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
