@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ WORKER, ELSEWHERE = "A worker that keeps the page responsive", "A CDN, and cache
 # Of what stands under these every block is run, the last in tests/runtimes/test_browser_network.py.
 RUN = (CLASSIFIER, CAMERA, WORKER, THREE, ELSEWHERE, "Offline")
 FOLDER = "model.tinyedge"
+DENO = HERE.parent / "runtimes" / "js" / "node_modules" / ".bin" / "deno"
 CDN = "https://cdn.example.com/model-1/"
 
 # What the reference's blocks take as given, and packages that they import.
@@ -41,6 +43,7 @@ declare global {
 }
 """
 PACKAGES = """
+declare module "node:fs/promises" { export const readFile: (file: URL) => Promise<BlobPart>; }
 declare module "webgpu" { export const create: (options: string[]) => GPU, globals: object; }
 declare module "*.wasm" { const module: WebAssembly.Module; export default module; }
 """
@@ -196,6 +199,25 @@ def test_a_cdn(page: Any, site: Site, classifier: Path, tmp_path: Path) -> None:
         (site.folder / "again.js").write_text(here.replace("tinyedge.js", "tinyedge.js?again"))
         refused = "import('./again.js').then(() => 'loaded', ({name}) => name)"
         assert page.evaluate(refused) == "TypeError"
+
+
+@pytest.mark.parametrize("program", ["node", "deno"])
+def test_without_a_page(program: str, classifier: Path, tmp_path: Path) -> None:
+    """The files come from the disk; of a white picture all colors are one less its mean."""
+    command = {"node": ["node"], "deno": [DENO, "run", "--allow-read", "--no-lock"]}[program]
+    if not Path(shutil.which(command[0]) or "").is_file() and not os.environ.get("CI"):
+        pytest.skip(f"{program} is not there")
+    shutil.copytree(classifier / FOLDER, tmp_path / FOLDER)
+    (tmp_path / "classify.mjs").write_text(block("Deno and Node", "// classify"))
+    done = subprocess.run(
+        [*command, "classify.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    backend, _, listed = done.stdout.partition(" ")
+    assert backend == "wasm"
+    # 1 less ImageNet's mean, by its deviation: 2.64, 2.43 and 2.25.
+    found = re.findall(r'label: ["\'](\w+)["\'],\s+value: (\d\.\d\d)', listed)
+    assert found == [("blue", "2.63"), ("green", "2.42"), ("red", "2.24")]
 
 
 def test_files_that_a_page_asks_for_early(classifier: Path) -> None:
