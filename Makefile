@@ -9,7 +9,7 @@ PYTHON := .venv/bin/python
 # The tests of a file stay together: they share what is dear to make. WORKERS= runs one at a time.
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help setup demo test test-all bench check docs format clean
+.PHONY: help setup demo test test-all bench train-digits check docs format clean
 
 help:
 	@echo "make demo      export a real model, verify it, run it in Python and in headless Chromium"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
 	@echo "               for qcom: $(PYTHON) -m tests.bench.opencl, beside tinygrad on PoCL"
 	@echo "               for cpu: $(PYTHON) -m tests.study, beside hand-written C and others"
+	@echo "make train-digits  train a LeNet on digits with three seeds (examples/training)"
 	@echo "make check     only the checks: ruff, mypy, tsc"
 	@echo "make docs      build the documentation site: build/site/index.html"
 	@echo "make format    format the Python files"
@@ -41,6 +42,9 @@ test-all: check
 
 bench: setup
 	@$(PYTHON) -m tests.bench $(MODELS) $(FLAGS)
+
+train-digits: setup
+	@for seed in 0 1 2; do $(PYTHON) examples/training/digits.py --seed $$seed || exit 1; done
 
 docs: setup
 	@$(PYTHON) -m mkdocs build --strict --quiet

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tinyedge.api import export_graph, silent
 from tinyedge.choices import choose_options, choose_profiles
-from tinyedge.core.tensor.graph import Graph, Graphs, State
-from tinyedge.eager.bundle import graph_of
+from tinyedge.core.errors import InputError
+from tinyedge.core.tensor.graph import Graphs
+from tinyedge.eager.bundle import Entry, graph_of
 from tinyedge.eager.jit import Jit
 from tinyedge.eager.places import Place
 from tinyedge.eager.sizes import Dim
@@ -25,16 +26,16 @@ _log = logging.getLogger("tinyedge")
 class Compiled(Jit):
     """A compiled function: call it, or export it."""
 
-    def graph(
-        self, *example: Any, outputs: Sequence[str] | None = None, **named: Any
-    ) -> tuple[Graph, tuple[State, ...], dict[str, Any]]:
-        """The function's graph for arguments like these, its states (what is donated, first with
-        the example's values) and the arrays of its inputs, by name.
-
-        outputs: as for `export`.
-        """
+    def entry(
+        self,
+        *example: Any,
+        outputs: Sequence[str] | None = None,
+        states: Mapping[int, str] | None = None,
+        **named: Any,
+    ) -> Entry:
+        """The function's graph for arguments like these, as an entry of a bundle (`graph_of`)."""
         call = self.call(self.function.bind(example, named))
-        return graph_of(call, self.leaves(call), outputs)
+        return graph_of(call, self.leaves(call), outputs, states)
 
     def export(
         self,
@@ -43,6 +44,8 @@ class Compiled(Jit):
         example: Sequence[Any],
         target: str = "webgpu",
         outputs: Sequence[str] | None = None,
+        entry: str = MAIN,
+        entries: Mapping[str, tuple[Callable[..., Any], Sequence[Any]]] | None = None,
         precision: str | None = None,
         optimize: bool = True,
         profile: str = "default",
@@ -66,6 +69,11 @@ class Compiled(Jit):
             example: Arguments, in order; sizes that a Dim leaves open stay open.
             outputs: Names of the tensors that it returns beside the new values of donated ones;
                 default: `output`, or of several the places that they have in the result.
+            entry: The name of this function's entry.
+            entries: More functions, each with its example, by the names of their entries. Where an
+                example has a tensor that is donated here, the entry reads that state:
+                `{"main": (predict, (model, x))}` with the model of this example predicts by what
+                this function trained. Their outputs are called `output`, or by their places.
             golden_steps: Runs of the golden case, whose inputs are the example's.
             target: As for `export_onnx`, and so are all that are not named here.
 
@@ -74,8 +82,15 @@ class Compiled(Jit):
         """
         *others, last = choose_profiles(target, profile)
         options = choose_options(target, precision, optimize=optimize, profile=last, arch=arch)
-        graph, states, given = self.graph(*example, outputs=outputs)
-        source = Graphs({MAIN: graph}, states)
+        first = self.entry(*example, outputs=outputs)
+        graphs, given = {entry: first.graph}, dict(first.given)
+        for other, (function, arguments) in (entries or {}).items():
+            traced = _reading(other, function, arguments, first, graphs)
+            graphs[other] = traced.graph
+            given.update(traced.given)
+        # a run takes the first entry if it is not told which
+        ordered = sorted(graphs, key=lambda each: each != MAIN)
+        source = Graphs({each: graphs[each] for each in ordered}, first.states)
         check_ports(source)
         return export_graph(
             source,
@@ -93,6 +108,33 @@ class Compiled(Jit):
             progress=progress or silent,
             warn=warn or _log.warning,
         )
+
+
+def _reading(
+    name: str,
+    function: Callable[..., Any],
+    example: Sequence[Any],
+    first: Entry,
+    others: Container[str],
+) -> Entry:
+    """One more entry, which reads the states of the first."""
+    if name in others:
+        raise InputError(
+            f"entry {name!r}",
+            "there are two of this name",
+            id="jit.export",
+            next="name this function's own entry by `entry=`",
+        )
+    compiled = function if isinstance(function, Compiled) else Compiled(function)
+    traced = compiled.entry(*example, states=first.names)
+    if traced.states:
+        raise InputError(
+            f"entry {name!r}",
+            f"it donates {traced.states[0].name!r}, and only one function of a bundle may",
+            id="jit.export",
+            next="export a function that donates nothing beside the one that does",
+        )
+    return traced
 
 
 def jit(

@@ -363,3 +363,9 @@ def test_the_table_has_all_that_tinygrad_has() -> None:
     theirs = done.stdout.split()
     assert len(theirs) == 251
     assert {name for name in theirs if not hasattr(Tensor, name)} == set(table())
+
+
+@pytest.mark.parametrize("join", [Tensor.cat, Tensor.concat, Tensor.stack])
+def test_a_lone_tensor_is_not_joined(join: Any) -> None:
+    with pytest.raises(TypeError, match="a sequence of tensors is joined"):
+        join(Tensor.zeros((2, 3)), 0)

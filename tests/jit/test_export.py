@@ -49,6 +49,37 @@ def test_a_step_trains_in_its_bundle(target: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(bundle.run({"x": x, "target": labels})["loss"], losses[0])
 
 
+def test_another_entry_reads_the_states(tmp_path: Path, cpu_device: Device) -> None:
+    model, (x, labels) = perceptron(), batch(8, 10)
+    state = OPTIMIZER.init(model)
+    out = step.export(
+        tmp_path / "step.tinyedge",
+        target="cpu",
+        example=(model, state, x, labels),
+        outputs=["loss"],
+        entry="train",
+        entries={"main": (lambda model, one: of_perceptron(model, one), (model, x[:1]))},
+    )
+    with tinyedge.load(out) as bundle:
+        for _ in range(2):
+            (scores,) = bundle.run({"one": x[:1]}).values()
+            np.testing.assert_allclose(scores, of_perceptron(model, x[:1]).numpy(), rtol=1e-4)
+            bundle.run({"x": x, "target": labels}, entry="train")
+            model, state, _ = step(model, state, x, labels)
+    assert verify(out, cpu_device).agrees
+
+
+def test_entries_that_cannot_be_exported(tmp_path: Path) -> None:
+    model, (x, labels) = perceptron(), batch(8, 10)
+    example = (model, OPTIMIZER.init(model), x, labels)
+    same: Any = {"main": (of_perceptron, (model, x))}
+    with pytest.raises(InputError, match="two of this name"):
+        step.export(tmp_path / "a", target="cpu", example=example, entries=same)
+    again: Any = {"again": (step, (perceptron(), *example[1:]))}
+    with pytest.raises(InputError, match="only one function of a bundle may"):
+        step.export(tmp_path / "b", target="cpu", example=example, entries=again)
+
+
 def test_its_golden_case_is_one_step(tmp_path: Path, cpu_device: Device) -> None:
     model, data = perceptron(), batch(8, 10)
     out = step.export(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,35 @@ from tinyedge.eager.traced import Traced, trace
 from tinyedge.eager.variant import donated, pairs
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A function's graph, traced for one call."""
+
+    graph: Graph
+    states: tuple[State, ...]  # its donated tensors
+    given: Mapping[str, Any]  # the arrays of its inputs in that call, but of those with open sizes
+    names: Mapping[int, str]  # of the states, by the id of the call's tensor or array
+
+
 def graph_of(
-    call: Call, leaves: Sequence[UOp], outputs: Sequence[str] | None = None
-) -> tuple[Graph, tuple[State, ...], dict[str, Any]]:
-    """A function's graph, traced for one call; the states, which are its donated tensors; and the
-    arrays of its inputs in that call, but of those with open sizes.
+    call: Call,
+    leaves: Sequence[UOp],
+    outputs: Sequence[str] | None = None,
+    states: Mapping[int, str] | None = None,
+) -> Entry:
+    """A function as an entry of a bundle.
 
     leaves: of the call's tensors. Inputs and states are called by the parameter and the way to the
     tensor, as `model.0.weight`. outputs: names of the tensors of the result that are not new values
     of donated ones; default: `output`, or if there are several by the way to them, `output_0`.
+    states: names of the states of other entries, by the id of the tensor that is each one's first
+    value: where the call has that tensor, this entry reads the state.
     What the function captured is constant. Raises InputError.
     """
     traced = trace(call)
+    known = states or {}
     count = len(call.seen.given)
-    names = _names(call.function.parameters, call.arguments)
+    names = _names(call.function.parameters, call.arguments) | dict(known)
     named = [names[id(value)] for value in call.seen.given]
     places = traced.arguments[:count]
     inputs = [Port(n, p.dtype, p.shape) for n, p in zip(named, places, strict=True)]
@@ -46,20 +62,22 @@ def graph_of(
     done = replaced(traced.nodes, standing)
     nodes = {id(o): done[n] for o, n in zip(traced.outputs, traced.nodes, strict=True)}
     numbers = donated(call)
-    states = [_state(named[number], places[number], leaves[number]) for number in numbers]
     updates, taken = _updates(call, traced, nodes, named)
     rest = [output for output in traced.outputs if id(output) not in taken]
     ports = [
         Port(name, nodes[id(output)].dtype, nodes[id(output)].shape, nodes[id(output)])
         for name, output in zip(_output_names(traced, rest, outputs), rest, strict=True)
     ]
-    graph = Graph(tuple(inputs), tuple(ports), updates=updates)
+    kept = {id(call.seen.given[number]): named[number] for number in numbers}
     given = {
         port.name: array_of(leaves[number])
         for number, port in enumerate(inputs)
-        if number not in numbers and all(isinstance(size, int) for size in port.shape)
+        if number not in numbers
+        and port.name not in known.values()
+        and all(isinstance(size, int) for size in port.shape)
     }
-    return graph, tuple(states), given
+    made = tuple(_state(named[number], places[number], leaves[number]) for number in numbers)
+    return Entry(Graph(tuple(inputs), tuple(ports), updates=updates), made, given, kept)
 
 
 def _state(name: str, place: UOp, leaf: UOp) -> State:

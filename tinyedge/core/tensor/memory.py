@@ -32,6 +32,8 @@ class Memory(Elementwise):
 
         Raises ValueError or TypeError unless they are alike but for their sizes along the axis.
         """
+        if not isinstance(tensors, Sequence):
+            raise TypeError("a sequence of tensors is joined: Tensor.concat([a, b], axis)")
         first = tensors[0]
         axis %= first.ndim
         for part in tensors:
@@ -62,6 +64,9 @@ class Memory(Elementwise):
 
     @classmethod
     def stack(cls, tensors: Sequence[Self], axis: int = 0) -> Self:
+        """Tensors of one shape along a new axis. Raises as `concat` does."""
+        if not isinstance(tensors, Sequence):
+            raise TypeError("a sequence of tensors is joined: Tensor.stack([a, b], axis)")
         return cls.concat([t.unsqueeze(axis) for t in tensors], axis)
 
     def assign(self, region: Sequence[tuple[Size, Size]], value: Self) -> Self:

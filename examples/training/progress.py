@@ -1,0 +1,76 @@
+"""What a training run shows: a bar with the loss on the terminal, and its curve as an SVG file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+WIDTH, HEIGHT, MARGIN = 640, 360, 48
+COLORS = ("#2563eb", "#d97706", "#059669", "#dc2626")
+
+
+@contextmanager
+def bar(title: str, steps: int) -> Iterator[Any]:
+    """`with bar("digits", 640) as advance: advance("loss 0.31")` after each step."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=steps, said="")
+        yield lambda said="": progress.update(task, advance=1, said=said)
+
+
+def smoothed(values: Sequence[float], share: float = 0.9) -> list[float]:
+    """A moving average, of which each new value is the rest of `share`."""
+    found: list[float] = []
+    for value in values:
+        found.append(share * found[-1] + (1 - share) * value if found else value)
+    return found
+
+
+def curves(file: str | Path, title: str, lines: Mapping[str, Sequence[float]], every: int) -> None:
+    """Curves over steps, one below another's name. every: steps between two values of a line."""
+    top = max(max(values) for values in lines.values())
+    low = min(0.0, *(min(values) for values in lines.values()))
+    longest = max(len(values) for values in lines.values())
+    across = (WIDTH - 2 * MARGIN) / max(longest - 1, 1)
+    up = (HEIGHT - 2 * MARGIN) / ((top - low) or 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{MARGIN}" y="24" font-size="15">{escape(title)}</text>',
+    ]
+    for share in range(5):
+        value = low + (top - low) * share / 4
+        y = HEIGHT - MARGIN - (value - low) * up
+        parts.append(f'<path d="M{MARGIN} {y:.1f}H{WIDTH - MARGIN}" stroke="#ddd"/>')
+        parts.append(f'<text x="{MARGIN - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+    last = (longest - 1) * every
+    below = f'y="{HEIGHT - MARGIN + 18}"'
+    parts.append(f'<text x="{MARGIN}" {below}>step 0</text>')
+    parts.append(f'<text x="{WIDTH - MARGIN}" {below} text-anchor="end">step {last:,}</text>')
+    for number, (name, values) in enumerate(lines.items()):
+        color = COLORS[number % len(COLORS)]
+        points = " ".join(_points(values, across, up, low))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}"/>')
+        parts.append(
+            f'<text x="{WIDTH - MARGIN}" y="{24 + 16 * number}" text-anchor="end" fill="{color}">'
+            f"{escape(name)}</text>"
+        )
+    Path(file).write_text("\n".join([*parts, "</svg>", ""]))
+
+
+def _points(values: Iterable[float], across: float, up: float, low: float) -> Iterator[str]:
+    for number, value in enumerate(values):
+        yield f"{MARGIN + number * across:.1f},{HEIGHT - MARGIN - (value - low) * up:.1f}"
