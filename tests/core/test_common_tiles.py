@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
@@ -20,11 +22,20 @@ from tinyedge.core.program.device import Device
 # As MobileNetV2's that narrow: many pixels of few channels, and the other way round.
 NARROWING = [(12544, 32, 16), (3136, 96, 24), (784, 144, 32)]
 
+# A GPU that takes many threads to be busy: the fewer rows a product has, the smaller its tiles.
+_WEBGPU = find_target("webgpu")
+WIDE = replace(
+    _WEBGPU,
+    profiles={"default": replace(_WEBGPU.profiles["default"], threads_to_saturate=4096)},
+)
+
 
 def chosen(*shapes: tuple[int, int, int], target: str = "webgpu") -> tuple[Compilation, list[UOp]]:
     """Products as they are compiled, and each with the moves that are best for it alone."""
     inputs = Inputs()
-    state = compiled(layers(inputs, *shapes), inputs, find_target(target))
+    state = compiled(
+        layers(inputs, *shapes), inputs, WIDE if target == "webgpu" else find_target(target)
+    )
     alone = [choose(k.sink, state.caps, k.contraction)[0] for k in state.kernels.values()]
     return state, alone
 
@@ -35,7 +46,7 @@ def test_kernels_of_several_tiles_become_one(webgpu_device: Device) -> None:
     assert [copies(kernel.moved) for kernel in state.kernels.values()] == [4, 4, 4]
     inputs = Inputs()
     outputs = layers(inputs, *NARROWING)
-    program = compiled(outputs, inputs, find_target("webgpu")).program
+    program = compiled(outputs, inputs, WIDE).program
     assert program is not None
     assert len(program.kernels) == 1
     expected = reference(outputs, inputs, fp64_reference=True)

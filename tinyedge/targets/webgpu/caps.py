@@ -30,6 +30,7 @@ DEFAULT = Caps(
     arenas_bound_for_writing=True,
     typed_buffers=True,
     max_vector_registers=64,
+    threads_to_saturate=1024,  # an integrated GPU has 256 to 1024 lanes
     shares_sizes=True,
 )
 
