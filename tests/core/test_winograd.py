@@ -146,3 +146,17 @@ def test_a_transform_is_of_floats_and_square() -> None:
             tiles.transform(wrong)
     with pytest.raises(ValueError, match="int32"):
         Tensor.input("x", (2, 2), dt.int32).transform([[1, 0], [0, 1]])
+
+
+def test_products_are_transformed_in_vectors_of_channels() -> None:
+    """On a processor the channels are innermost in the products; pixels of the output are stored
+    lane by lane. Vectors along these would load each product by itself.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 32, 16, 16)).astype(np.float32))
+    y = x.conv(Tensor.weight("w", filters(32, 32)), pads=PADS)
+    state = compiled({"y": y}, inputs, find_target("cpu"), Options(winograd=1e9))
+    last = list(state.kernels.values())[-1]
+    assert last.text is not None
+    loads = [n for n in toposort(last.text.linear.statements) if n.op is ops.LOAD]
+    assert len(loads) == 36 and {n.dtype.lanes for n in loads} == {8}

@@ -136,6 +136,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if lanes_pay and lay_along_lanes(kernel):
         _distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
+    if not found:
+        vector = _along_loads(kernel, vector)
     width = caps.vector if found else select(kernel, vector)
     along, sums = vector, 1
     inside: list[int] = []  # loops in which a filter is used that is unpacked before
@@ -179,6 +181,26 @@ def _pool(kernel: MovedKernel, nested: tuple[UOp, UOp], vector: int | None) -> N
 def _is_matrix(contraction: Roles | None) -> bool:
     """Whether a kernel is a product of matrices: both operands serve several results."""
     return contraction is not None and bool(contraction["rows"] and contraction["columns"])
+
+
+def _along_loads(kernel: MovedKernel, vector: int | None) -> int | None:
+    """The range to lay vectors along, where the contiguous one of the output only chooses among
+    values that do not lie along it: one along which all loads run, in whole vectors. Each value is
+    loaded and computed for all lanes at once, and stored for each lane by itself.
+    """
+    if vector is None or not kernel.caps.scalar_operands:
+        return vector
+    nodes = toposort((kernel.sink,))
+    loads = [n for n in nodes if n.op is ops.LOAD]
+    many = [n for n in loads if find(kernel.sink, vector) in n.ranges]
+    if many or len(loads) <= kernel.extent(vector):
+        return vector
+    for number in kernel.left("loop"):
+        r = find(kernel.sink, number)
+        runs = all(terms(n.src[1]).get((r,), 0) == 1 and not n.arg for n in loads)
+        if runs and _is_whole(r, kernel.caps):
+            return number
+    return vector
 
 
 def _lookups(sink: UOp) -> int:
