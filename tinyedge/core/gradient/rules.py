@@ -178,8 +178,26 @@ def _extreme(node: UOp, g: Tensor) -> Gradients:
 
 @_rule(ops.WHERE)
 def _where(node: UOp, g: Tensor) -> Gradients:
+    """Of `x < c ? c : x` by x (relu), where it is c, 0: it is told from the result alone, so that x
+    need not be kept.
+    """
     condition = Tensor(node.src[0])
+    if _is_floor(node):
+        lowest = Tensor(node) <= Tensor(node.src[1])
+        return None, None, lowest.where(zeros(node), g)
     return None, condition.where(g, 0.0), condition.where(zeros(node), g)
+
+
+def _is_floor(node: UOp) -> bool:
+    """Whether a choice is `x < c ? c : x` for a constant c."""
+    condition, low, x = node.src
+    return condition.op is ops.LT and condition.src == (x, low) and _is_constant(low)
+
+
+def _is_constant(node: UOp) -> bool:
+    while node.op in (ops.RESHAPE, ops.EXPAND):
+        node = node.src[0]
+    return node.op is ops.CONST
 
 
 @_rule(ops.CAST)

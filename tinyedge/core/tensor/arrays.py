@@ -110,12 +110,6 @@ class Arrays(Arithmetic):
         """See `in_memory`."""
         return self.in_memory()
 
-    def detach(self) -> Self:
-        """The same values, as constants: no gradient flows through them."""
-        if not self.dtype.is_float:
-            return self
-        return type(self)(UOp(ops.STOP_GRADIENT, self.dtype, (self.node,)))
-
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts along an axis: of one size, of which the last may be less, or of given sizes."""
         axis = axes_of(dim, self.ndim)[0]

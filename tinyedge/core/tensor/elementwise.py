@@ -236,6 +236,12 @@ class Elementwise(Movement):
             return positive
         return (self < 0).where(self._operand(-1), positive)
 
+    def detach(self) -> Self:
+        """The same values, as constants: no gradient flows through them."""
+        if not self.dtype.is_float:
+            return self
+        return type(self)(UOp(ops.STOP_GRADIENT, self.dtype, (self.node,)))
+
     def relu(self) -> Self:
         """The greater of x and 0; NaN stays NaN."""
         return (self < 0).where(self._operand(0), self)

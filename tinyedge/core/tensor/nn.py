@@ -14,8 +14,11 @@ T = TypeVar("T", bound=Reductions)
 
 
 def softmax(x: T, axes: Axes = -1) -> T:
-    """exp(x - max) / sum(exp(x - max)) along an axis, or over several together."""
-    e = (x - x.max(axes, keepdims=True)).exp()
+    """exp(x - max) / sum(exp(x - max)) along an axis, or over several together.
+
+    No gradient flows through the maximum: whatever is taken there, the quotient is the same.
+    """
+    e = (x - x.max(axes, keepdims=True).detach()).exp()
     return e / e.sum(axes, keepdims=True)
 
 
