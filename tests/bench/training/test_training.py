@@ -9,20 +9,39 @@ import pytest
 
 from tests.bench.training.__main__ import table
 from tests.bench.training.models import CHARACTERS, CLASSES, made
-from tests.bench.training.ours import Ours
+from tests.bench.training.ours import Ours, counted, step
+from tinyedge.choices import find_target
+from tinyedge.core.compiler.compile import compile_graph
 
 
 def _losses(model: str, optimizer: str, count: int) -> list[float]:
-    step = Ours(model, optimizer)
+    ours = Ours(model, optimizer)
     try:
-        return [step() for _ in range(count)]
+        return [ours() for _ in range(count)]
     finally:
-        step.close()
+        ours.close()
 
 
 @pytest.mark.parametrize(("model", "weights"), [("cnn", 87_850), ("gpt", 826_112)])
 def test_weights_of_the_models(model: str, weights: int) -> None:
     assert sum(array.size for array in made(model)[0].values()) == weights
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "megabytes"),
+    [
+        ("cnn:sgd", 40, 22),
+        ("cnn:adam", 44, 22),
+        ("gpt:adam", 200, 40),
+        ("gpt again:adam", 222, 20.5),
+    ],
+)
+def test_steps_are_short_and_small(name: str, launches: int, megabytes: float) -> None:
+    program = compile_graph(step(*name.split(":")), find_target("cpu")).program
+    assert program is not None
+    counts = counted(program)
+    assert counts["launches"] <= launches and counts["copies"] == 0
+    assert counts["arena"] <= megabytes
 
 
 def test_a_batch_is_learned() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -32,13 +33,15 @@ from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, 
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
 from tinyedge.core.compiler.schedule.long_rows import keep_long_rows
 from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
+from tinyedge.core.compiler.schedule.ordering import in_memory_order
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
-from tinyedge.core.compiler.state import Compilation, CompiledKernel
+from tinyedge.core.compiler.state import Compilation, CompiledEntry, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.compiler.winograd import with_winograd
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
@@ -85,7 +88,7 @@ def form_kernels(state: Compilation) -> None:
         state.caps,
         state.options.precision == "fp16",
         state.options.optimize and not state.options.fp64_reference,
-        state.options.fp64_reference,
+        fp64_reference=state.options.fp64_reference,
     )
     if done := split_weights(state.roots, options):
         for entry in state.entries:
@@ -100,24 +103,40 @@ def form_kernels(state: Compilation) -> None:
     for entry in state.entries:
         outputs = {str(number): root for number, root in enumerate(entry.roots)}
         counts = {name: str(number) for number, name in enumerate(entry.counts)}
-        entry.schedule = schedule(outputs, entry.names, options, counts)
+        updating = replace(options, recompute=options.joined and bool(entry.updates))
+        entry.schedule = schedule(outputs, entry.names, updating, counts)
     share_numbers(state.launches, state.caps)
     _refuse(state)
     if state.options.optimize:
+        _order(state)
         _write_over(state)
     for sink in {launch.sink: None for launch in state.launches}:
         check_kernel(sink)
 
 
+def _order(state: Compilation) -> None:
+    """The launches of entries that update states in an order that needs less memory."""
+    for entry in state.entries if not state.options.fp64_reference else ():
+        if entry.updates:
+            pairs = list(_in_place(entry))
+            entry.schedule.launches = in_memory_order(entry.schedule.launches, pairs)
+
+
 def _write_over(state: Compilation) -> None:
     """States' new values in place of the old ones, where their kernels allow it."""
     for entry in state.entries:
-        found = list(entry.schedule.outputs.values())
-        first = len(found) - len(entry.updates)
-        for name, new in zip(entry.updates, found[first:], strict=True):
-            old = entry.schedule.inputs.get(name)
-            if old is not None and found.count(new) == 1:
-                write_over(entry.schedule.launches, old, new)
+        for old, new in _in_place(entry):
+            write_over(entry.schedule.launches, old, new)
+
+
+def _in_place(entry: CompiledEntry) -> Iterator[tuple[TensorBuffer, TensorBuffer]]:
+    """The buffers of the old and new values of states of which the new one is nothing else."""
+    found = list(entry.schedule.outputs.values())
+    first = len(found) - len(entry.updates)
+    for name, new in zip(entry.updates, found[first:], strict=True):
+        old = entry.schedule.inputs.get(name)
+        if old is not None and found.count(new) == 1:
+            yield old, new
 
 
 def _refuse(state: Compilation) -> None:

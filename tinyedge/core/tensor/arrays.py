@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import product
-from tinyedge.core.ir.uop import Size, UOp
+from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import contraction, losses, normalization
 from tinyedge.core.tensor.arithmetic import Arithmetic
 from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed

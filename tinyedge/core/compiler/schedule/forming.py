@@ -132,6 +132,23 @@ class Former:
         draft.read = self._form(draft, left)
         return draft
 
+    def with_sum(self, inner: Draft, outer: Draft) -> Draft | None:
+        """A kernel that computes what another one leaves for it alone, in the place of both; None
+        if it would compute it more than once.
+        """
+        made = {n for n, place in outer.read.items() if place.storage in inner.outputs}
+        left = {n: place for n, place in outer.read.items() if n not in made}
+        draft = Draft(outer.parts, tuple(dict.fromkeys((*inner.nodes, *outer.nodes))))
+        draft.read = self._form(draft, {**inner.read, **left})
+        sums = [n for n in toposort((draft.sink,)) if n.op is ops.REDUCE_LOOP]
+        fits = len(draft.storages) <= self.options.caps.bindings
+        if len(sums) > 1 or not fits or (draft.contraction is None) != (inner.contraction is None):
+            self._form(outer, outer.read)
+            return None
+        self.drafts[self.drafts.index(outer)] = draft
+        self.drafts.remove(inner)
+        return draft
+
     def take(self, draft: Draft, one: Draft, two: Draft) -> None:
         """Have a kernel in the place of the first of two that it is joined of."""
         self.drafts[self.drafts.index(one)] = draft

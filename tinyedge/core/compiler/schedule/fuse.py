@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.products import has_sides_of, reduces_rows_of, viewed
+from tinyedge.core.compiler.schedule.recompute import Kept, choose
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.memory import MEMORY, kernels_write
 from tinyedge.core.ir.movement import MOVEMENTS, needed
@@ -72,15 +73,21 @@ class ProducerCost:
     constant: bool = False
 
 
-def decide(outputs: Iterable[UOp], caps: Caps) -> Decision:
+def decide(outputs: Iterable[UOp], caps: Caps, *, again: bool = False) -> Decision:
     """Choose the realized nodes of a graph: twice, as the kernels that compute reductions are known
     then, and what only moves and combines what they leave in memory costs less than it seemed.
+    again: what is kept long may be computed again instead, see `recompute`.
     """
     roots = list(outputs)
     first = _Fusion(roots)
     first.upward(caps)
     fusion = _Fusion(roots, first.reducing())
     fusion.upward(caps)
+    choice = choose(fusion.facts()) if again else None
+    if choice is not None and choice.recomputed:
+        kept = (first.reducing() | choice.kept) - choice.recomputed
+        fusion = _Fusion(roots, kept, choice.recomputed)
+        fusion.upward(caps)
     return fusion.downward(caps)
 
 
@@ -89,9 +96,12 @@ def is_source(node: UOp) -> bool:
 
 
 class _Fusion:
-    def __init__(self, roots: list[UOp], kept: Collection[UOp] = ()) -> None:
-        """kept: nodes that are realized in any case."""
+    def __init__(
+        self, roots: list[UOp], kept: Collection[UOp] = (), again: Collection[UOp] = ()
+    ) -> None:
+        """kept: nodes that are realized in any case. again: those that are in none."""
         self.kept = kept
+        self.again = again
         self.order = toposort(roots)
         self.users = consumers(self.order, needed)
         self.rows = _row_shapes(self.order)
@@ -104,6 +114,7 @@ class _Fusion:
         for node in (node for node in self.order if kernels_write(node.op)):
             self.realized.add(node)
             self.realized.update(v for v in node.src[1:2] if not is_source(v))
+        self.forced = frozenset(self.realized)
         # whether a product's rows may be reduced as soon as they are there: by threads that share
         # them; one thread has better tiles where it does nothing else
         self.pools = False
@@ -166,7 +177,9 @@ class _Fusion:
             if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
             found = self.contexts[node] = self._uses(node)
-            keep = node in self.kept or self._worth_keeping(node, found)
+            keep = node in self.kept or (
+                node not in self.again and self._worth_keeping(node, found)
+            )
             if node not in self.realized and keep:
                 self.realized.add(node)
             if node in self.realized and node in self.filled:
@@ -188,6 +201,16 @@ class _Fusion:
                         self.kernel_rows.setdefault(kernel, self.rows[node])
                     self.reductions.setdefault(kernel, []).append(node)
                 self.scored.update(use.kernel for use in found if not own and use.kind == SCORE)
+
+    def facts(self) -> Kept:
+        """What is decided so far, for what is kept long to be decided anew."""
+        fixed = {*self.filled, *self.part_of, *self.pulled, *self.forced}
+        free = (n for n in self.realized if n.op.elementwise and n not in fixed)
+        readers = {
+            node: {use.kernel for use in self.contexts.get(node, ())} for node in self.realized
+        }
+        once = {node for node in free if all(use.repeats <= 1 for use in self.contexts[node])}
+        return Kept(self.order, self.realized, readers, once, self.reductions)
 
     def _take_parts(self, top: UOp) -> None:
         chain = [n for n in _chain(top) if n is top or n not in self.realized]

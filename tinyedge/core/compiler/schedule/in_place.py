@@ -1,4 +1,4 @@
-"""A state's new value over its old one: a kernel that reads what it overwrites element by element.
+"""New values over old ones: a kernel that reads what it overwrites element by element.
 
     new[i] = old[i] - f(i)   ->   state[i] = state[i] - f(i)
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tinyedge.core.compiler.schedule.launches import (
+    ScheduledLaunch,
     ScheduledStep,
     all_launches,
 )
@@ -31,13 +32,21 @@ def write_over(steps: Sequence[ScheduledStep], old: TensorBuffer, new: TensorBuf
     readers = [launch for launch in launches if old in launch.storages]
     if len(writers) != 1 or writers != readers[-1:] or writers[0] not in steps:
         return
-    if old.dtype is not new.dtype or old.layout != new.layout or old.layout.rows is not None:
-        return
     (launch,) = writers
+    found = over(launch, old, new)
+    if found is not None:
+        launch.sink, launch.storages = found.sink, found.storages
+
+
+def over(launch: ScheduledLaunch, old: TensorBuffer, new: TensorBuffer) -> ScheduledLaunch | None:
+    """The launch with what it writes in place of what it reads; None if it may not be."""
+    if old.dtype is not new.dtype or old.layout != new.layout or old.layout.rows is not None:
+        return None
     before, after = launch.storages.index(old), launch.storages.index(new)
-    if _reads_own_elements(launch.sink, before, after):
-        launch.sink = _without(launch.sink, before, after)
-        launch.storages = tuple(s for s in launch.storages if s is not old)
+    if not _reads_own_elements(launch.sink, before, after):
+        return None
+    storages = tuple(s for s in launch.storages if s is not old)
+    return replace(launch, sink=_without(launch.sink, before, after), storages=storages)
 
 
 def _reads_own_elements(sink: UOp, old: int, new: int) -> bool:

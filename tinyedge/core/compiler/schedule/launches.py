@@ -17,6 +17,7 @@ class ScheduleOptions:
     caps: Caps
     fp16_storage: bool = False  # keep float32 tensors and weights as fp16
     joined: bool = False  # kernels that read the same tensors may become one
+    recompute: bool = False  # rather than keep until late what is cheap to compute
     fp64_reference: bool = False  # for reference values: fp16 is only marked as `rounded`
 
 

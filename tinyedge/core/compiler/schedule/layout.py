@@ -54,7 +54,8 @@ class Contraction:
 def contractions(sink: UOp) -> list[Contraction]:
     """Those of a kernel; none if a store has none, or other reductions."""
     found = [_contractions(store) for store in sink.src]
-    return [each for several in found for each in several] if all(found) else []
+    each = dict.fromkeys(each for several in found for each in several)
+    return list(each) if all(found) else []
 
 
 def _contractions(root: UOp) -> list[Contraction]:

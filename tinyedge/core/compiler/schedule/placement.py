@@ -50,7 +50,7 @@ class BodyGraph:
         self.inner_names = names
         self.given = given or {}
         self.roots = list(dict.fromkeys(self.outputs.values()))
-        self.decision = decide(self.roots, options.caps)
+        self.decision = decide(self.roots, options.caps, again=options.recompute)
         self.order = toposort(self.roots)
         self.users = consumers(self.order)
         exact = _places(self.order) if options.fp16_storage else frozenset()

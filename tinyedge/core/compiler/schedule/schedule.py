@@ -17,6 +17,7 @@ from tinyedge.core.compiler.schedule.launches import (
 from tinyedge.core.compiler.schedule.loops import Homes, Step, iterations, launches
 from tinyedge.core.compiler.schedule.placement import BodyGraph, Placer
 from tinyedge.core.compiler.schedule.siblings import join_siblings
+from tinyedge.core.compiler.schedule.updating import sum_in_updates
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Placement, TensorBuffer, row_major
 from tinyedge.core.ir.loops import LoopBody
@@ -59,7 +60,8 @@ def schedule(
     steps = body.run()
     body.former.settle()
     if options.joined:
-        steps = hold_small_results(join_siblings(steps, body.former), body.former)
+        steps = sum_in_updates(join_siblings(steps, body.former), body.former)
+        steps = hold_small_results(steps, body.former)
     return Schedule(launches(steps), body.placer.inputs, body.outputs, steps, body.former)
 
 
