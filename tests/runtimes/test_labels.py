@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 import tinyedge
 from tests.export.test_labels import IDS, MAP, NAMES, SCORES, export
 from tests.runtimes.test_web_files import _check_types, _compiler
+from tinyedge.core.errors import RunError
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.browser import Browser
+from tinyedge.labels import top
 
 
 @pytest.mark.browser
@@ -48,3 +52,30 @@ def test_types(tmp_path: Path) -> None:
         "console.log(label);\n"
     )
     _check_types(compiler, bundle)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("labels", ["7", '["x"]', '[{"axis":0,"output":"scores"}]', "[[{}]]"])
+def test_labels_that_no_export_writes(browser: Browser, tmp_path: Path, labels: str) -> None:
+    """What lies in a manifest's options is for tools: a run does not fail for it."""
+    bundle = export(tmp_path, {"scores": NAMES}, "webgpu", scores=SCORES)
+    text = (bundle / "manifest.json").read_text("ascii")
+    before, found, after = re.split(r'("labels":\[\{.*?\}\])', text)
+    assert "output" in found
+    (bundle / "manifest.json").write_text(f'{before}"labels":{labels}{after}', "ascii")
+    given = SCORES.reshape(-1).tolist()
+    with browser.page(bundle, start="") as page:
+        out = page.evaluate(
+            """async (scores) => {
+              const m = await (await import("./tinyedge.js")).load("./");
+              const out = await m.run({scores});
+              return [[...out.scores.data], "top" in out.scores];
+            }""",
+            given,
+        )
+        assert out == [given, False]
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("10 runs").wait_for()
+        assert page.locator("#error").is_hidden()
+    with pytest.raises(RunError):
+        top(read(bundle).program, {"scores": SCORES}, "scores")

@@ -6,7 +6,7 @@ export function takeLabels(core) {
     for (const {output, axis, names} of [core.parsed.options.labels].flat()) {
       const found = results[output],
         {data, shape} = found ?? {};
-      if (!data || (axis >= 0 && shape[axis] !== names.length)) continue;
+      if (!data || (axis >= 0 && shape[axis] !== names?.length)) continue;
       const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1),
         named = (index, value) => ({index, label: names[index] ?? String(index), value}),
         top = (count = 5, row = 0) => {
