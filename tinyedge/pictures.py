@@ -24,6 +24,10 @@ def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         source = sources.get(ascii(name)[1:-1])
         if source is None:
             continue
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            because = f"it is {type(value).__name__}, whose width nobody knows"
+            next = "of a file's content: PIL.Image.open(io.BytesIO(data))"
+            raise _refused(name, because, "run.dtype", "a file's name, an image or an array", next)
         if _is_picture(value):
             found[name] = _pixels(name, value, source)
         elif isinstance(value, (list, tuple)) and value and all(map(_is_picture, value)):

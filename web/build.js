@@ -23,14 +23,16 @@ const MODULES = [
 
 // What it fetches: files of their own, their modules and what they export.
 const FILES = {
-  loading: [["network", "memory", "pipelines", "start", "loading"], "again, start"],
+  loading: [["network", "opening", "memory", "pipelines", "start", "loading"], "again, deviceFor, openDevice, start"],
   recover: [["recover"], "keepStates, reopen"],
   wasm: [["wasm"], "open"],
   threads: [["threads"], "start"],
   image: [["image"], "takePictures"],
   labels: [["labels"], "takeLabels"],
   states: [["states"], "saveStates, loadStates"],
-  diagnostics: [["diagnostics"], "compare, example, verify, profile"],
+  stream: [["stream"], "deliver, inputBuffer, toCanvas"],
+  canvas: [["canvas"], "intoTexture, toCanvas"],
+  diagnostics: [["diagnostics"], "compare, example, verify, profile, requirements"],
 };
 
 const folder = new URL("./", import.meta.url);
@@ -61,7 +63,7 @@ async function write(name, text) {
     mangle: {
       properties: {
         regex:
-          /^(answer|arrayOf|base|beside|bridge|cause|check|chosen|core|describe|draw|early|encoder|enqueue|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|given|group|grouped|guard|heal|kept|key|loss|lossOf|most|layouts|limit|loading|openDevice|own|owns|parsed|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|tries|whole|writes|written)$/,
+          /^(answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|describe|draw|drop|early|encoder|enqueue|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|toStorage|tries|whole|writes|written)$/,
       },
     },
     // What gzip likes best: no repeated text is worth folding away.
@@ -77,6 +79,6 @@ async function write(name, text) {
   writeFileSync(new URL(`src/${name}`, folder), `// tinyedge (MIT): ${hash}\n${code}\n`);
 }
 
-await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load"));
+await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load, requirements"));
 for (const [name, [modules, exported]] of Object.entries(FILES))
   await write(`${name}.js`, joined(modules, exported));

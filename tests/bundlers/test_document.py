@@ -16,8 +16,8 @@ import pytest
 
 import tinyedge
 from tests.bundlers.test_bundlers import HERE, WEB
+from tests.runtimes.conftest import VIDEO
 from tests.runtimes.site import Site, serving
-from tests.runtimes.test_pictures import VIDEO
 from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser
 
 pytestmark = pytest.mark.browser
@@ -40,6 +40,8 @@ declare global {
   const out: Awaited<ReturnType<Model["run"]>>, tinyedge: {load(): Promise<Model>};
   const other: import("./any/tinyedge.js").Model;
   const imageOf: (request: Request) => Promise<ImageBitmap>;
+  const video: HTMLVideoElement, canvas: HTMLCanvasElement, values: Float32Array<ArrayBuffer>;
+  const shape: number[], show: (values: Float32Array) => void;
 }
 """
 PACKAGES = """

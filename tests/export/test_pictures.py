@@ -168,6 +168,8 @@ def test_files(tmp_path: Path) -> None:
         (tmp_path / "cut.png").write_bytes(damaged)
         with pytest.raises(RunError, match="cannot be read"):
             model.run({"x": tmp_path / "cut.png"})
+        with pytest.raises(RunError, match=r"whose width nobody knows[^$]*io\.BytesIO"):
+            model.run({"x": damaged})
         Image.fromarray(np.full((5, 4), 700, np.uint16)).save(tmp_path / "deep.png")
         with pytest.raises(RunError, match="more than 8 bits"):
             model.run({"x": tmp_path / "deep.png"})

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 import tinyedge
-from tests.runtimes.test_pictures import cinema
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.package.web import PAGE, web_file
 from tinyedge.export.verify.browser import Browser
-
-__all__ = ["cinema"]
 
 pytestmark = pytest.mark.browser
 

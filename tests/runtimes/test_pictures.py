@@ -16,17 +16,12 @@ from tests.runtimes.firefox import told
 from tests.runtimes.site import serving
 from tests.runtimes.test_browser_life import evaluate
 from tests.runtimes.test_browser_recover import LOSING
-from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser
+from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
 
 RNG = np.random.default_rng(5)
 PICTURE = RNG.integers(0, 256, (47, 31, 3), np.uint8)
-VIDEO = (
-    *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
-    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
-    *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
-)
 
 # Words of each bundle and the input's shape.
 BUNDLES = {
@@ -90,16 +85,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Browser, root: Path) -> Iterator[Any]:
     yield from _opened(browser.chromium, root / "page")
-
-
-@pytest.fixture(scope="module")
-def cinema(browser: Browser) -> Iterator[Any]:
-    """A Chromium whose videos may become textures, with a camera."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    args = [*FLAGS, SOFTWARE, *VIDEO]
-    chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
-    yield chromium
-    chromium.close()
 
 
 @pytest.fixture
@@ -266,6 +251,33 @@ def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path
     assert got["textures"] == 2 and got["refused"] == 1
 
 
+def test_textures_of_runs_that_never_begin(page: Any) -> None:
+    """Pictures that gave way to later ones, or whose run was aborted, hold no texture."""
+    got = evaluate(
+        page,
+        SETUP
+        + """
+        const m = await load("/color/"), made = [];
+        const {createTexture} = m.device;
+        m.device.createTexture = function (...given) {
+          made.push(given);
+          return createTexture.apply(this, given);
+        };
+        const runs = [], stop = new AbortController();
+        for (let i = 0; i < 30; i++) runs.push(m.run({x: off}, {latest: true}));
+        const found = (await Promise.all(runs)).map((out) => !!out);
+        for (let i = 0; i < 3; i++) runs.push(m.run({x: off}, {signal: stop.signal}));
+        stop.abort();
+        await Promise.allSettled(runs);
+        await m.run({x: off});
+        return {found, made: made.length};
+        """,
+    )
+    assert got["found"][0] and got["found"][-1] and got["found"].count(True) <= 3
+    # Two in flight, the one that waits, and the one that takes its place.
+    assert got["made"] <= 4
+
+
 def test_another_device(page: Any, root: Path) -> None:
     """A picture that is given when the device is known to be lost comes to the next one."""
     got = evaluate(
@@ -313,6 +325,8 @@ def test_refusals(page: Any) -> None:
           found.push([await idOf(m.run({x})), ""]);
         found.push([await idOf(other.run({x: img, "x.uv": img}))]);
         const frames = await load("/frames/");
+        const file = await (await fetch("/picture.png")).arrayBuffer();
+        for (const x of [file, new Uint8Array(file)]) found.push([await idOf(m.run({x}))]);
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
         const good = await m.run({x: img});
         return {ids: found.map(([id]) => id), good: good.output.data[0]};
@@ -322,7 +336,7 @@ def test_refusals(page: Any) -> None:
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
-    assert ids[13:] == ["run.shape"] * 3
+    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 3
 
 
 def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:

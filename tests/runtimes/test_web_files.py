@@ -37,7 +37,9 @@ def test_the_shipped_runtime_is_small_and_fresh() -> None:
     source = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     parts = {name: web_file(f"src/{name}").read_bytes() for name in MODULES}
     sizes = {name: len(gzip.compress(part, 9)) for name, part in parts.items()}
-    assert max(sizes.pop("image.js"), sizes.pop("wasm.js")) <= 4 * 1024
+    assert sizes.pop("image.js") <= 4 * 1024
+    assert sizes.pop("wasm.js") + sizes.pop("threads.js") <= 4 * 1024
+    assert sizes.pop("canvas.js") <= 2.5 * 1024
     assert sum(sizes.values()) <= 8 * 1024
     for text in (shipped, *parts.values()):
         first = text.split(b"\n")[0].decode()
@@ -49,7 +51,7 @@ def test_types_name_the_model(tmp_path: Path) -> None:
     program = programs.addition(TARGET)
     odd = replace(program.inputs[0], name='*/ "x\u00e9', shape=("*/\n", 64))
     text = types(replace(program, inputs=(odd, program.inputs[1])))
-    assert r'"*/ \"x\u00e9": InputValue;' in text
+    assert r'"*/ \"x\u00e9": InputValue<"float32">;' in text
     assert '"c": Output<Float32Array, "tail">;' in text
     assert text.count("*/\n") == text.count("/**")
     compiler = _compiler()
@@ -62,6 +64,12 @@ def test_types_name_the_model(tmp_path: Path) -> None:
         "const first: number = c.data[0];\n"
         "// @ts-expect-error a missing input\n"
         'await model.run({"b:0": x});\n'
+        "// @ts-expect-error another element type\n"
+        'await model.run({"*/ \\"x\\u00e9": new Int32Array(256), "b:0": x});\n'
+        "// @ts-expect-error another element type, with a shape\n"
+        'await model.run({"*/ \\"x\\u00e9": x, "b:0": {data: new Uint8Array(9), shape: [9]}});\n'
+        "// @ts-expect-error no such size\n"
+        'await model.run({"*/ \\"x\\u00e9": x, "b:0": x}, {symbols: {M: 4}});\n'
         "console.log(first);\n"
     )
     _check_types(compiler, tmp_path)
@@ -148,6 +156,76 @@ def test_sources_are_typed_and_built(tmp_path: Path) -> None:
     subprocess.run(["node", "build.js"], cwd=tmp_path, check=True)
     for name in ("tinyedge.js", *MODULES):
         assert (tmp_path / "src" / name).read_bytes() == (WEB / "src" / name).read_bytes()
+
+
+def test_types_name_what_a_run_gives(tmp_path: Path) -> None:
+    """What is kept, or sent elsewhere, has no data; what may be left out may be undefined."""
+    text = types(programs.symbolic(TARGET))
+    assert 'export type SymbolName = "N" | "M";' in text
+    compiler = _compiler()
+    (tmp_path / "tinyedge.d.ts").write_text(text)
+    (tmp_path / "page.ts").write_text(
+        'import {load, requirements, TinyedgeError} from "./tinyedge.js";\n'
+        'const model = await load("./m/", {powerPreference: "low-power"});\n'
+        'const {limits}: {limits: Record<string, number>} = await requirements("./m/");\n'
+        'const x = await model.inputBuffer("x");\n'
+        "const given = {x, bias: [1, 2, 3]}, symbols = {N: 4};\n"
+        'const {y} = await model.run(given, {symbols, keep: ["y"]});\n'
+        "const buffer: GPUBuffer = y.gpu.buffer;\n"
+        "const canvas = new OffscreenCanvas(9, 9);\n"
+        'await model.toCanvas(y, canvas, {range: "auto", colors: [[1, 2, 3]]});\n'
+        "// @ts-expect-error it was kept\n"
+        "y.data;\n"
+        "// @ts-expect-error all were kept\n"
+        "(await model.run(given, {keep: true})).y.data;\n"
+        "const plain = await model.run(given, {keep: []});\n"
+        "const all: Float32Array = plain.y.data;\n"
+        "// @ts-expect-error it was not kept\n"
+        "plain.y.gpu;\n"
+        "// @ts-expect-error nor can it be painted\n"
+        "await model.toCanvas(plain.y, canvas);\n"
+        "const sent = await model.run(given, {into: {y: {buffer, offset: 256}}});\n"
+        "const there: GPUBuffer = sent.y.gpu.buffer;\n"
+        "// @ts-expect-error it went elsewhere\n"
+        "sent.y.data;\n"
+        "declare const texture: GPUTexture;\n"
+        "const into = {y: texture};\n"
+        "const painted: GPUTexture = (await model.run(given, {into})).y.gpu.texture;\n"
+        "// @ts-expect-error no such output\n"
+        "await model.run(given, {into: {z: buffer}});\n"
+        "// @ts-expect-error no such output\n"
+        'await model.run(given, {keep: ["z"]});\n'
+        "const latest = await model.run(given, {latest: true});\n"
+        "// @ts-expect-error it may have given way\n"
+        "latest.y;\n"
+        "const some: Float32Array | undefined = latest?.y.data;\n"
+        "try { await model.run(given); } catch (error) {\n"
+        "  if (error instanceof TinyedgeError) {\n"
+        '    if (error.id === "device.lost") console.log(all, some, there, painted, limits);\n'
+        "    // @ts-expect-error no such id\n"
+        '    if (error.id === "device.gone") console.log(error);\n'
+        "  }\n"
+        "}\n"
+    )
+    _check_types(compiler, tmp_path)
+
+
+def test_types_name_all_errors() -> None:
+    """Those of the runtime's sources, and what they make of the parts of an id."""
+    sources = [file.read_text() for file in (WEB / "src" / "runtime").iterdir()]
+    named = {
+        each
+        for text in sources
+        for each in re.findall(r'"((?:load|run|device|replay|bundle)\.[a-z0-9.]+)"', text)
+    }
+    made = {each for text in sources for each in re.findall(r"fail\(\s*`([^`]+)`", text)}
+    assert made == {"${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer"}
+    stems = {"bundle.file", "bundle.manifest"}
+    named -= stems
+    named |= {f"{stem}.{end}" for stem in stems for end in ("hash", "size", "missing")}
+    named |= {f"run.{kind}.buffer" for kind in ("input", "output")}
+    union = web_file("src/tinyedge.d.ts").read_text().partition("export type ErrorId =")[2]
+    assert sorted(named) == re.findall(r'"(.*?)"', union.partition(";")[0])
 
 
 @pytest.mark.browser

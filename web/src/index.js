@@ -4,7 +4,7 @@
 //   import {load} from "model";
 //   const model = await load();
 
-import {load as open} from "./tinyedge.js";
+import {load as open, requirements as of} from "./tinyedge.js";
 
 const files = {
   // <files>
@@ -14,3 +14,6 @@ export {TinyedgeError} from "./tinyedge.js";
 
 /** Load this model. */
 export const load = (options) => open(files["manifest.json"], {files, ...options});
+
+/** What this model needs of a device, and how large it is. */
+export const requirements = (options) => of(files["manifest.json"], {files, ...options});

@@ -28,15 +28,38 @@ export type Data =
   | Float32Array
   | Float64Array;
 
-export type Values = Data | Uint8ClampedArray | number[] | bigint[] | boolean[];
+/** The Float16Array of a newer browser, where TypeScript knows it. */
+export type Float16 = typeof globalThis extends {Float16Array: {prototype: infer Array}} ? Array : never;
 
 /**
- * What an input may be: values in row-major order, with their shape where the model's sizes vary, or a GPU buffer on
- * the model's device, with COPY_SRC, that holds them as the input's `storage` type. Values are read before `run` returns.
+ * What callers give for each element type. What a plain array has must be a value of the type; only floats are rounded. A
+ * Uint16Array of float16 has its bits.
  */
-export type InputValue =
-  | Values
-  | {data: Values; shape?: ArrayLike<number>}
+export interface Accepted {
+  bool: Uint8Array | readonly boolean[] | readonly number[];
+  int8: Int8Array | readonly number[];
+  int16: Int16Array | readonly number[];
+  int32: Int32Array | readonly number[];
+  int64: BigInt64Array | Int32Array | readonly bigint[] | readonly number[];
+  uint8: Uint8Array | Uint8ClampedArray | readonly number[];
+  uint16: Uint16Array | readonly number[];
+  uint32: Uint32Array | readonly number[];
+  uint64: BigUint64Array | Uint32Array | readonly bigint[] | readonly number[];
+  float16: Float16 | Float32Array | Uint16Array | readonly number[];
+  float32: Float32Array | readonly number[];
+  float64: Float64Array | Float32Array | readonly number[];
+}
+
+export type Values = Accepted[keyof Accepted];
+
+/**
+ * What an input of an element type may be: values in row-major order, with their shape where the model's sizes vary, or a
+ * GPU buffer on the model's device, with COPY_SRC, that holds them as the input's `storage` type. Values are read before
+ * `run` returns.
+ */
+export type InputValue<Type extends keyof Accepted = keyof Accepted> =
+  | Accepted[Type]
+  | {data: Accepted[Type]; shape?: ArrayLike<number>}
   | GPUBuffer
   | {buffer: GPUBuffer; offset?: number; shape?: ArrayLike<number>};
 
@@ -81,7 +104,15 @@ export interface Output<Array = Data, Slice extends string = string> {
   data: Array;
   /** Parts that the model names. */
   slices: Record<Slice, {data: Array; shape: number[]}>;
-  /** Only for outputs named in `keep` (which then have no `data`): where it lies, valid until the next run. */
+}
+
+/** An output named in `keep`, which has no `data`: where it lies, until the next run. Or one that went to a buffer by `into`. */
+export interface KeptOutput {
+  name: string;
+  dtype: DType;
+  /** The element type there. */
+  storage: DType;
+  shape: number[];
   gpu: {buffer: GPUBuffer; offset: number; size: number};
 }
 
@@ -94,6 +125,17 @@ export interface Labeled {
   readonly top: (count?: number, row?: number) => {index: number; label: string; value: number}[];
 }
 
+/** An output that went to a texture by `into`. */
+export interface PaintedOutput extends Omit<KeptOutput, "gpu"> {
+  gpu: {texture: GPUTexture};
+}
+
+/**
+ * Where an output goes: a buffer with COPY_DST on the model's device, from an offset that is a multiple of 4, or a texture of
+ * the output's size with RENDER_ATTACHMENT.
+ */
+export type Destination = GPUBuffer | {buffer: GPUBuffer; offset?: number} | GPUTexture;
+
 /** A value that the model keeps from run to run. */
 export interface State<Array = Data> {
   name: string;
@@ -104,10 +146,29 @@ export interface State<Array = Data> {
 
 // <model>
 export type Inputs = Record<string, InputValue | Picture | readonly Picture[]>;
-export type Outputs = Record<string, Output<any> & Partial<Labeled>>;
+export type Outputs = Record<string, Output<any> & Partial<Labeled> & Pick<KeptOutput, "gpu">>;
 export type States = Record<string, any>;
 export type EntryName = string;
+export type SymbolName = string;
 // </model>
+
+export type OutputName = keyof Outputs & string;
+
+/** Sizes by name. */
+export type Sizes = [SymbolName] extends [never] ? Record<string, never> : {[Name in SymbolName]?: number};
+
+/** What a run gives: outputs of the names Keep have no `data`, nor have those that Into sends elsewhere. */
+export type Results<Keep = never, Into = {}> = {
+  [Name in keyof Outputs]: NonNullable<Outputs[Name]> extends {slices: any}
+    ? Name extends keyof Into
+      ? Into[Name] extends GPUTexture
+        ? PaintedOutput
+        : KeptOutput
+      : Name extends Keep
+        ? KeptOutput
+        : Outputs[Name]
+    : Outputs[Name];
+};
 
 export interface Port {
   name: string;
@@ -137,6 +198,8 @@ export interface LoadOptions {
   backend?: "webgpu" | "wasm";
   /** The bundle's `kernels-00001.wasm` or `-00002`, compiled: where a page or a worker may compile no bytes. */
   module?: WebAssembly.Module;
+  /** Which of several GPUs, for a device it opens; "high-performance" by default. */
+  powerPreference?: GPUPowerPreference;
   /** Limits to ask for beyond those that the model needs, for a device it opens. */
   limits?: Record<string, number>;
   /** Fetches the files in place of the global `fetch`: to add headers, or to take them from elsewhere. */
@@ -152,18 +215,54 @@ export interface LoadOptions {
   recover?: "states";
 }
 
-export interface RunOptions {
+export interface RunOptions<
+  Keep extends readonly OutputName[] | true = readonly OutputName[] | true,
+  Into = {[Name in OutputName]?: Destination},
+  Latest extends boolean = boolean,
+> {
   /** Which entry point; the first by default. */
   entry?: EntryName;
   /** Sizes that no input's shape gives; their maxima by default. */
-  symbols?: Record<string, number>;
+  symbols?: Sizes;
   /** Outputs to leave on the GPU: names, or true for all. */
-  keep?: readonly string[] | true;
+  keep?: Keep;
+  /** Where outputs go, by name, instead of to the CPU. */
+  into?: Into & {[Name in Exclude<keyof Into, OutputName>]: never};
+  /**
+   * Of the runs with it that wait for others, only the one that was asked for last is computed. The others give undefined.
+   */
+  latest?: Latest;
   /**
    * Aborting makes `run` reject with the signal's reason. A run that still waits for those before it is then left out; one
    * that the device has got is computed all the same, states too.
    */
   signal?: AbortSignal;
+}
+
+/** How an output is painted. */
+export interface CanvasOptions {
+  /** What is dark and what is bright, or the least and the greatest value that it has. 0 and 1 by default, of bytes 255. */
+  range?: readonly [number, number] | "auto";
+  /**
+   * Colors, of 0 to 255 each with or without alpha: of one channel those from dark to bright, of classes one for each, by their
+   * numbers.
+   */
+  colors?: readonly (readonly [number, number, number] | readonly [number, number, number, number])[];
+  /**
+   * Whether channels are scores of classes, of which the greatest is shown, or one channel has the numbers of classes. So by
+   * default for more than four channels and for one of integers of 16 bits and more.
+   */
+  classes?: boolean;
+}
+
+/** What a bundle needs, by its manifest. */
+export interface Requirements {
+  /** Of the device; none so far. */
+  features: GPUFeatureName[];
+  /** Of the device, by the names of GPUSupportedLimits. */
+  limits: Record<string, number>;
+  /** Of the files that a load fetches, of the weights in them, and of GPU memory. */
+  bytes: {fetched: number; weights: number; memory: number};
 }
 
 export interface VerifyReport {
@@ -224,12 +323,30 @@ export interface Model extends EventTarget {
     uniformWrites: number;
   }>;
   /** Runs the model once, which updates its states. Runs asked for while another is going on happen in order, two in flight. */
-  run(inputs: Inputs, options?: RunOptions): Promise<Outputs>;
+  run<
+    const Keep extends readonly OutputName[] | true = readonly [],
+    Into extends {[Name in OutputName]?: Destination} = {},
+    const Latest extends boolean = false,
+  >(
+    inputs: Inputs,
+    options?: RunOptions<Keep, Into, Latest>,
+  ): Promise<
+    | Results<Keep extends readonly (infer Name)[] ? Name : OutputName, Into>
+    | (Latest extends true ? undefined : never)
+  >;
+  /** A buffer that holds an input at its largest, to write into and to give to `run`. It goes with the model. */
+  inputBuffer(name: keyof Inputs): Promise<GPUBuffer>;
+  /** Paints an output that was kept on a canvas, which gets its size. */
+  toCanvas(
+    output: KeptOutput,
+    canvas: HTMLCanvasElement | OffscreenCanvas,
+    options?: CanvasOptions,
+  ): Promise<void>;
   /** Generated inputs, the same everywhere for the same seed; made by `diagnostics.js`. */
   example(options?: {
     entry?: EntryName;
     seed?: number;
-    symbols?: Record<string, number>;
+    symbols?: Sizes;
   }): Promise<Record<string, {data: Values; shape: number[]}>>;
   /** Runs the bundle's goldens and compares. States are reset before and after. */
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
@@ -241,14 +358,21 @@ export interface Model extends EventTarget {
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
   profile(
     inputs?: Inputs | null,
-    options?: Omit<RunOptions, "keep" | "signal">,
+    options?: Pick<RunOptions, "entry" | "symbols">,
   ): Promise<{kernel: string; nodes: string[]; flops: number; milliseconds: number}[]>;
   /** States back to their initial values, after the runs already asked for; so do the next two. */
   reset(): Promise<void>;
   /** A copy of a state, at the sizes of the last run. */
   getState<Name extends keyof States>(name: Name): Promise<State<States[Name]>>;
   /** Gives a state a value of its dtype and of its shape at the sizes of the last run. */
-  setState(name: keyof States, data: Values): Promise<void>;
+  setState<Name extends keyof States>(
+    name: Name,
+    data:
+      | States[Name]
+      | (States[Name] extends BigInt64Array | BigUint64Array ? readonly bigint[] : never)
+      | readonly number[]
+      | readonly boolean[],
+  ): Promise<void>;
   /** All states as a file of the form safetensors, as they are after the runs already asked for; made by `states.js`. */
   saveStates(): Promise<Blob>;
   /** Gives every state its value in such a file; what else it holds does not matter. */
@@ -260,10 +384,67 @@ export interface Model extends EventTarget {
 /** Loads the bundle in a folder. Rejects with TinyedgeError, or with the signal's reason. */
 export function load(url: string | URL, options?: LoadOptions): Promise<Model>;
 
+/** What a bundle needs of a device, and how large it is: its manifest is fetched, and no device opened. */
+export function requirements(
+  url: string | URL,
+  options?: Pick<LoadOptions, "fetch" | "files" | "integrity" | "signal">,
+): Promise<Requirements>;
+
+/** What went wrong, in a word that stays the same from version to version. */
+export type ErrorId =
+  | "bundle.bounds"
+  | "bundle.count"
+  | "bundle.expression"
+  | "bundle.feature"
+  | "bundle.field"
+  | "bundle.file.hash"
+  | "bundle.file.missing"
+  | "bundle.file.size"
+  | "bundle.file.text"
+  | "bundle.format"
+  | "bundle.index"
+  | "bundle.manifest.hash"
+  | "bundle.manifest.missing"
+  | "bundle.manifest.size"
+  | "bundle.manifest.syntax"
+  | "bundle.name"
+  | "bundle.overlap"
+  | "bundle.requirement"
+  | "bundle.target"
+  | "bundle.version"
+  | "device.adapter"
+  | "device.float16"
+  | "device.kernel"
+  | "device.limits"
+  | "device.lost"
+  | "device.memory"
+  | "device.read"
+  | "device.request"
+  | "device.run"
+  | "device.timestamps"
+  | "device.wasm"
+  | "device.webgpu"
+  | "load.backend"
+  | "load.http"
+  | "load.network"
+  | "load.option"
+  | "load.url"
+  | "replay.count"
+  | "run.disposed"
+  | "run.dtype"
+  | "run.entry"
+  | "run.input"
+  | "run.input.buffer"
+  | "run.option"
+  | "run.output.buffer"
+  | "run.range"
+  | "run.shape"
+  | "run.state"
+  | "run.states";
+
 export class TinyedgeError extends Error {
-  constructor(id: string, subject: string, because: string, next: string);
-  /** Stable, such as "bundle.file.hash" or "run.shape". */
-  readonly id: string;
+  constructor(id: ErrorId, subject: string, because: string, next: string);
+  readonly id: ErrorId;
   readonly subject: string;
   readonly because: string;
   readonly next: string;

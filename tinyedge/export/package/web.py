@@ -26,6 +26,8 @@ MODULES = (
     "image.js",
     "labels.js",
     "states.js",
+    "stream.js",
+    "canvas.js",
     "diagnostics.js",
 )
 PAGE = ("demo_views.js", "demo_inputs.js", "demo.js")  # in the order in which they use each other
@@ -45,7 +47,7 @@ ARRAYS = {
     "uint16": "Uint16Array",
     "uint32": "Uint32Array",
     "uint64": "BigUint64Array",
-    "float16": "any",  # Float16Array, which not every version of TypeScript knows
+    "float16": "Float16 | Float32Array",
     "float32": "Float32Array",
     "float64": "Float64Array",
 }
@@ -120,14 +122,17 @@ def types(program: Program) -> str:
     groups = {"Inputs": inputs, "Outputs": outputs, "States": states}
     model = "\n".join(f"export interface {name} {{\n{text}}}\n" for name, text in groups.items())
     entries = " | ".join(json.dumps(entry.name) for entry in program.entries)
-    return f"{before}{model}\nexport type EntryName = {entries};\n{after}"
+    symbols = " | ".join(json.dumps(symbol.name) for symbol in program.symbols) or "never"
+    names = f"export type EntryName = {entries};\nexport type SymbolName = {symbols};\n"
+    return f"{before}{model}\n{names}{after}"
 
 
 def _input(port: Port, shown: Mapping[str, Port]) -> str:
     """What an input takes. shown: those that are pictures."""
+    value = f'InputValue<"{by_name(port.dtype).held.name}">'
     if port.name not in shown:
-        return "InputValue"
-    return "InputValue | readonly Picture[]" if len(port.shape) > 3 else "InputValue | Picture"
+        return value
+    return f"{value} | readonly Picture[]" if len(port.shape) > 3 else f"{value} | Picture"
 
 
 def _placement(shown: Mapping[str, Port]) -> str:

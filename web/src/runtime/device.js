@@ -1,11 +1,8 @@
-// Opening a device that is large enough.
-
-import {TinyedgeError, fail} from "./errors.js";
+// Finding a GPU, what a bundle needs of it, and the loss of a device.
 
 /** @typedef {Record<string, any>} Json */
 
-/** A size in whole vectors of 16 bytes. @param {number} bytes */
-export const whole = (bytes) => Math.ceil(bytes / 16) * 16;
+import {TinyedgeError, fail} from "./errors.js";
 
 /**
  * The error of each device, once it is lost. Nothing here holds a model: a shared device may outlive many.
@@ -33,6 +30,9 @@ export function lossOf(device) {
   return loss;
 }
 
+/** A size in whole vectors of 16 bytes. @param {number} bytes */
+export const whole = (bytes) => Math.ceil(bytes / 16) * 16;
+
 /** The limits of a device that the bundle needs. @param {Json} m @returns {Record<string, number>} */
 export function neededLimits({requirements: r}) {
   return {
@@ -47,21 +47,8 @@ export function neededLimits({requirements: r}) {
   };
 }
 
-/** @param {Record<string, number>} needed @param {any} offered */
-export function checkLimits(needed, offered) {
-  for (const [name, value] of Object.entries(needed)) {
-    if (value > offered[name])
-      fail(
-        "device.limits",
-        "the GPU",
-        `${name} is ${offered[name]}, the model needs ${value}`,
-        "use a larger GPU, or export a smaller model",
-      );
-  }
-}
-
-/** @returns {Promise<GPUAdapter>} */
-export async function findAdapter() {
+/** @param {GPUPowerPreference} [powerPreference] @returns {Promise<GPUAdapter>} */
+export async function findAdapter(powerPreference = "high-performance") {
   const gpu = globalThis.navigator?.gpu,
     subject = "WebGPU";
   if (!gpu) {
@@ -69,10 +56,10 @@ export async function findAdapter() {
       "device.webgpu",
       subject,
       globalThis.isSecureContext === false ? "only https and localhost have it" : "it is not here",
-      "use a new Chrome, Edge, Safari or Firefox",
+      "use a newer browser",
     );
   }
-  const wanted = /** @type {const} */ ({powerPreference: "high-performance"}),
+  const wanted = {powerPreference},
     adapter =
       (await gpu.requestAdapter(wanted)) ??
       // Of older devices and of OpenGL ES; what a bundle needs of it is compared all the same.
@@ -80,17 +67,4 @@ export async function findAdapter() {
   if (!adapter)
     fail("device.adapter", subject, "the browser offers no GPU", "turn on hardware acceleration");
   return adapter;
-}
-
-/** @param {Record<string, number>} requiredLimits @returns {Promise<GPUDevice>} */
-export async function openDevice(requiredLimits, found = findAdapter()) {
-  const adapter = await found;
-  checkLimits(requiredLimits, adapter.limits);
-  // A limit below the usual one leaves the usual one.
-  /** @type {GPUFeatureName[]} */
-  const wanted = ["timestamp-query"],
-    requiredFeatures = wanted.filter((feature) => adapter.features.has(feature));
-  return adapter
-    .requestDevice({label: "tinyedge", requiredFeatures, requiredLimits})
-    .catch(({message}) => fail("device.request", "WebGPU", message, "load the model again"));
 }

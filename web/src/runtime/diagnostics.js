@@ -206,3 +206,23 @@ export async function profile(model, options, inputs) {
   };
   return enqueue(work, planned.writes);
 }
+
+/**
+ * What a bundle asks of a device, and how large it is: from its manifest alone.
+ * @param {any} url @param {any} options @param {Record<string, any>} tinyedge functions of tinyedge.js
+ */
+export async function requirements(url, options, tinyedge) {
+  const {chosen, folderOf, fetchFile, parseManifest, checkManifest, filesToRun, neededLimits} = tinyedge,
+    names = ["fetch", "files", "integrity", "signal"],
+    {fetch = globalThis.fetch, files, integrity, signal} = chosen(options, names, "load.option"),
+    source = {base: folderOf(url), fetch, files, signal, loading: import("./loading.js")},
+    file = {name: "manifest.json", sha256: integrity},
+    m = parseManifest(await fetchFile(source, file, () => {}, "bundle.manifest"));
+  checkManifest(m);
+  const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);
+  return {
+    features: [],
+    limits: neededLimits(m),
+    bytes: {fetched: sum(filesToRun(m)), weights: sum(m.weights), memory: m.peak_bytes},
+  };
+}

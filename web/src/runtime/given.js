@@ -2,6 +2,7 @@
 
 import {fail} from "./errors.js";
 import {kindOf, bytesOf, toStorage} from "./types.js";
+import {isObject} from "./manifest.js";
 import {evaluate} from "./expressions.js";
 import {stage, namesOf, evaluateAll, checkSizes} from "./check.js";
 
@@ -12,13 +13,26 @@ export function find(names, id, kind, name) {
   return i;
 }
 
+/** What some options must be, wherever they are taken. @type {Record<string, [(value: any) => any, string]>} */
+const KINDS = {
+  signal: [(value) => kindOf(value) === "AbortSignal", "an AbortSignal"],
+  device: [(value) => value.queue, "a GPUDevice"],
+  recover: [(value) => /^(states)$/.test(value), '"states"'],
+  files: [isObject, "addresses by name"],
+  fetch: [(value) => value instanceof Function, "a function"],
+  integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256, in hex"],
+  module: [(value) => kindOf(value) === "WebAssembly.Module", "a WebAssembly.Module"],
+  backend: [(value) => /^(webgpu|wasm)$/.test(value), '"webgpu" or "wasm"'],
+  powerPreference: [(value) => /^(low-power|high-performance)$/.test(value), "a GPUPowerPreference"],
+};
+
 /** A caller's options. One that does not exist is told: it may be a slip of the pen. */
 export function chosen(options, names, id = "run.option") {
   for (const [name, value] of Object.entries((options ??= {}))) {
     find(names, id, "option", name);
-    const kind = kindOf(value);
-    if (name === "signal" && value && kind !== "AbortSignal")
-      fail(id, `option "${name}"`, `it is ${kind}`, "give an AbortSignal");
+    const [good, what] = KINDS[name] ?? [];
+    if (value && good && !good(value))
+      fail(id, `option "${name}"`, `it is ${kindOf(value)}`, `give ${what}`);
   }
   return options;
 }

@@ -74,11 +74,11 @@ function takeFrame(core, width, height) {
     texture =
       width &&
       device.createTexture({label, size: [width, height], format: "rgba8unorm", usage: 22});
-  return {texture, uniform: device.createBuffer({label, size: 48, usage: 72 /* UNIFORM, COPY_DST */})};
+  return {device, texture, uniform: device.createBuffer({label, size: 48, usage: 72 /* UNIFORM, COPY_DST */})};
 }
 
-function putBack(device, frame) {
-  const place = places.get(device);
+function putBack(frame) {
+  const place = places.get(frame.device);
   if (!place) return release(frame);
   place.spare.unshift(frame);
   place.spare.splice(SPARE).forEach(release);
@@ -200,18 +200,18 @@ export function takePictures(core) {
   };
 
   /** Bring a picture to a texture, at once; where the browser takes no such source, by a bitmap of it. */
-  const capture = (name, {image, texture, area}) => {
+  const capture = (name, {image, texture, area}, taken) => {
     const {x, y, width, height} = area;
     const refuse = ({message}) =>
       fail("run.input", `input "${name}"`, message, "give a picture that is loaded, of this origin or by CORS");
     let frame, late, ready;
     /** Gives what the browser has against it. */
     const bring = (on, source, origin) => {
-      frame = takeFrame(on, width, height);
+      taken.push((frame = takeFrame(on, width, height)));
       try {
         on.device.queue.copyExternalImageToTexture({source, origin}, frame, [width, height]);
       } catch (error) {
-        putBack(on.device, frame);
+        putBack(taken.pop());
         return error;
       }
     };
@@ -274,8 +274,8 @@ export function takePictures(core) {
       several = Array.isArray(value),
       given = several ? value : [value];
     if (!declaration) return;
-    if (/^(Blob|File|String)$/.test(kindOf(value)))
-      fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob)");
+    if (/^(Blob|File|String|ArrayBuffer|Uint8Array)$/.test(kindOf(value)))
+      fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob), or {data, shape}");
     if (!given.length || !given.every(isPicture)) return;
     const {from, port} = declaration,
       channels = Object.hasOwn(CHANNELS, from) && CHANNELS[from],
@@ -287,22 +287,21 @@ export function takePictures(core) {
       if (turn.seen.join() !== shots[0].turn.seen.join())
         fail("run.shape", `input "${name}"`, "its frames differ in size", "give frames of one size");
     const back = shots.map(({turn}) => placementOf(turn.matrix, turn.seen, declaration));
-    let draw;
+    let draw, drop;
     if (core.device.createTexture) {
-      const frames = shots.map((shot) =>
-        shot.texture ? async (run) => takeFrame(run) : capture(name, shot),
-      );
+      const taken = [],
+        own = async (run) => taken[taken.push(takeFrame(run)) - 1],
+        frames = shots.map((shot) => (shot.texture ? own : capture(name, shot, taken)));
+      // What comes later on the queue may have them.
+      drop = () => taken.splice(0).forEach(putBack);
       draw = async (run, to) => {
-        const {given} = run,
-          taken = [];
-        // What comes later on the queue may have them.
+        const {given} = run;
         run.given = () => {
-          for (const frame of taken) putBack(run.device, frame);
+          drop();
           given?.();
         };
         for (const [i, shot] of shots.entries()) {
           const frame = await frames[i](run);
-          taken.push(frame);
           await record(run, to, frame, shot, i * across * down * channels, channels);
         }
       };
@@ -319,6 +318,7 @@ export function takePictures(core) {
     // To a plan it is a buffer, whose content comes with the run.
     const buffer = {
       size: Infinity,
+      drop,
       draw(run, to) {
         const {placed: others} = run;
         run.placed = (results) => {

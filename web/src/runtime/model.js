@@ -2,10 +2,10 @@
 
 import {fail} from "./errors.js";
 import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types.js";
-import {isObject, parseManifest} from "./manifest.js";
+import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, askEarly, fetchFile} from "./fetch.js";
-import {whole, neededLimits, checkLimits, findAdapter, openDevice, lossOf} from "./device.js";
+import {findAdapter, lossOf, neededLimits, whole} from "./device.js";
 import {find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
@@ -15,6 +15,9 @@ const beside = (file, name) =>
   file.catch(({message}) =>
     fail("load.network", name, message, "check the address, and serve the whole folder"),
   );
+
+/** What brings inputs and outputs from and to memory of the GPU. */
+const streaming = () => beside(import("./stream.js"), "stream.js");
 
 /** The files that a model needs to run. @param {any} manifest */
 const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
@@ -39,8 +42,6 @@ const OWN = {
   chosen,
   entryOf,
   plan,
-  whole,
-  openDevice,
   lossOf,
   fetchFile,
   guard,
@@ -48,10 +49,21 @@ const OWN = {
   restore,
   submit,
   parseManifest,
+  find,
+  findAdapter,
+  folderOf,
+  checkManifest,
+  neededLimits,
+  whole,
 };
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model extends EventTarget {
+  /** @type {import("../tinyedge.js").requirements} */
+  static async requirements(url, options) {
+    return (await beside(import("./diagnostics.js"), "diagnostics.js")).requirements(url, options, OWN);
+  }
+
   #disposed = false;
   /** Does work in its turn. */
   #enqueue;
@@ -65,7 +77,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits", "fetch", "files", "integrity", "recover", "backend", "module"],
+    const names = ["onProgress", "signal", "device", "limits", "fetch", "files", "integrity", "recover", "backend", "module", "powerPreference"],
       {
         onProgress,
         signal,
@@ -77,26 +89,18 @@ export class Model extends EventTarget {
         recover,
         backend,
         module,
+        powerPreference,
       } = chosen(options, names, "load.option"),
       base = folderOf(url),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
       loading = beside(import("./loading.js"), "loading.js"),
-      source = {base, fetch, files, loading, signal: stop.signal},
-      need = (good, name, value, next) =>
-        good || fail("load.option", `option "${name}"`, `it is ${kindOf(value)}`, next);
+      source = {base, fetch, files, loading, powerPreference, signal: stop.signal};
     // Awaited later.
     loading.catch(() => {});
-    need(!given || given.queue, "device", given, "give a GPUDevice");
-    need(!recover || recover === "states", "recover", recover, 'give "states"');
-    need(!files || isObject(files), "files", files, "give addresses by name");
-    need(fetch instanceof Function, "fetch", fetch, "give a function");
-    need(!integrity || /^[\da-f]{64}$/.test(integrity), "integrity", integrity, "give the SHA-256, in hex");
-    need(!module || kindOf(module) === "WebAssembly.Module", "module", module, "give a WebAssembly.Module");
-    if (backend) find(["webgpu", "wasm"], "load.option", "backend", backend);
     signal?.throwIfAborted();
     // While the manifest comes.
-    const adapter = given || backend === "wasm" ? undefined : findAdapter();
+    const adapter = given || backend === "wasm" ? undefined : findAdapter(powerPreference);
     adapter?.catch(() => {});
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
@@ -108,25 +112,23 @@ export class Model extends EventTarget {
       );
       let manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
-        device = given;
-      const needed = neededLimits(manifest),
-        asked = given ? null : {...needed, ...limits},
-        {fallback} = manifest,
+        opened;
+      const {fallback} = manifest,
         wasm =
           backend === "wasm" ||
           (!given && !backend && fallback &&
             (await adapter?.catch(() => {}))?.info.isFallbackAdapter !== false);
       if (wasm) {
         const {open} = await beside(import("./wasm.js"), "wasm.js");
-        ({manifest, device} = await open(fallback, source, module, OWN));
+        opened = await open(fallback, source, module, OWN);
+        ({manifest} = opened);
         sizes = checkManifest(manifest, "wasm");
       } else {
         // While the device opens: as many as are fetched at a time.
         askEarly(source, filesToRun(manifest).slice(0, 3));
-        device ??= await openDevice(asked, adapter);
-        checkLimits(needed, device.limits);
+        opened = await (await loading).deviceFor(manifest, given, limits, adapter, OWN);
       }
-      const model = new Model(manifest, sizes, source, device, asked);
+      const model = new Model(manifest, sizes, source, opened);
       if (recover && manifest.states[0])
         (await beside(import("./recover.js"), "recover.js")).keepStates(model.#core);
       model.stats.bytesFetched = bytes.length;
@@ -144,7 +146,7 @@ export class Model extends EventTarget {
     }
   }
 
-  constructor(manifest, sizes, source, device, limits) {
+  constructor(manifest, sizes, source, {device, limits}) {
     super();
     const m = (this.manifest = manifest);
     const shown = ({name, dtype, storage, shape}) => ({
@@ -219,17 +221,23 @@ export class Model extends EventTarget {
 
   /** @type {import("../tinyedge.js").Model["run"]} */
   async run(inputs, options) {
-    const {entry, symbols, keep = [], signal} = chosen(options, ["entry", "symbols", "keep", "signal"]),
+    const names = ["entry", "symbols", "keep", "signal", "into", "latest"],
+      {entry, symbols, keep = [], signal, into, latest} = chosen(options, names),
       planned = plan(this.#core, inputs, entry, symbols),
-      kept = keep === true ? planned.outputs : keep;
+      kept = (keep === true ? planned.outputs : keep)?.concat?.(Object.keys(into ?? {}));
     if (!Array.isArray(kept))
       fail("run.option", 'option "keep"', `it is ${keep}`, "give an array of names");
     for (const name of kept) find(planned.outputs, "run.option", "output", name);
     signal?.throwIfAborted();
-    const results = this.#enqueue((turn) => {
+    const deliver =
+      into &&
+      (async (run, outputs) =>
+        (await streaming()).deliver(run, outputs, into));
+    const work = (turn) => {
       signal?.throwIfAborted();
-      return replay(this.#core, planned, kept, turn);
-    }, planned.writes);
+      return replay(this.#core, planned, kept, {...turn, deliver});
+    };
+    const results = this.#enqueue(work, planned.writes, latest);
     return signal ? unlessAborted(signal, results) : results;
   }
 
@@ -297,6 +305,16 @@ export class Model extends EventTarget {
   /** @type {import("../tinyedge.js").Model["profile"]} */
   async profile(inputs, options) {
     return this.#ask("profile", options, inputs);
+  }
+
+  /** @type {import("../tinyedge.js").Model["inputBuffer"]} */
+  async inputBuffer(...given) {
+    return (await streaming()).inputBuffer(this.#core, ...given);
+  }
+
+  /** @type {import("../tinyedge.js").Model["toCanvas"]} */
+  async toCanvas(...given) {
+    return (await streaming()).toCanvas(this.#core, ...given);
   }
 
   /** What checks and measures is a file of its own, fetched when it is first asked for. It gets what it uses of these. */

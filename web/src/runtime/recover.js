@@ -64,7 +64,7 @@ export async function reopen(core, readback) {
       `${loss.cause.because}; so was the one before it, within a minute`,
       `run again in ${Math.ceil((PAUSE - since) / 1000)} seconds, or load the model again`,
     );
-  const device = await own.openDevice(limits),
+  const device = await (await source.loading).openDevice(limits, own.findAdapter(source.powerPreference), own.fail),
     was = {...stats},
     /** @type {Record<string, any>} */
     fresh = {

@@ -6,8 +6,8 @@ import {namesOf} from "./check.js";
 
 /**
  * Give the device work, at once, and what that returns; what the device has against it becomes an error. `inputs`: those that are GPU buffers of the
- * caller's; undefined while memory is set up.
- * @param {any} core @param {(core: any) => any} work @param {string[]} [inputs]
+ * caller's, of the kind "output" where there are such; undefined while memory is set up.
+ * @param {any} core @param {(core: any) => any} work @param {string[] & {kind?: string}} [inputs]
  */
 export async function guard(core, work, inputs) {
   const {device} = core,
@@ -19,13 +19,14 @@ export async function guard(core, work, inputs) {
   core.check();
   const [invalid, memory] = faults,
     fault = faults.find((fault) => fault),
-    given = invalid && inputs?.join();
+    given = invalid && inputs?.join(),
+    kind = inputs?.kind ?? "input";
   if (given)
     fail(
-      "run.input.buffer",
-      `input "${given}"`,
+      `run.${kind}.buffer`,
+      `${kind} "${given}"`,
       fault.message,
-      "give what is of model.device, a buffer with COPY_SRC, neither mapped nor destroyed",
+      "give what is of model.device, with COPY_SRC, neither mapped nor destroyed",
     );
   if (fault)
     fail(
@@ -46,7 +47,8 @@ export const begin = (core, own) => ({
 
 /**
  * One run: write the inputs, one pass (more only around copies), one submit, read the outputs.
- * `own`: where it reads (`readback`), what it calls when it has submitted all (`given`), descriptions of passes.
+ * `own`: where it reads (`readback`), what it calls when it has submitted all (`given`), what brings outputs elsewhere
+ * (`deliver`), descriptions of passes.
  */
 export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
   const {parsed: m, device, stats, ranges} = core,
@@ -84,6 +86,7 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
     }
     return {i, p, shape, offset, kept: kept && {...from, size}};
   });
+  if (run.deliver) await run.deliver(run, outputs);
   stats.runs++;
   const reading = settle(run, end),
     arrays = [];

@@ -48,7 +48,7 @@ export async function saveStates(model) {
  */
 export async function loadStates(model, file, fail) {
   const wrong = (because) =>
-    fail("run.states", "the file of states", because, "give one that saveStates wrote");
+    fail("run.states", "the file of states", because, "give one of saveStates");
   const bytes = new Uint8Array(await new Blob([/** @type {any} */ (file)]).arrayBuffer());
   const size = bytes.length < 8 ? Infinity : Number(new DataView(bytes.buffer).getBigUint64(0, true));
   if (size > bytes.length - 8) wrong(`it has ${bytes.length} bytes`);
@@ -58,6 +58,15 @@ export async function loadStates(model, file, fail) {
   } catch ({message}) {
     wrong(`its header is no JSON: ${message}`);
   }
+  let last = 0;
+  const places = Object.entries(header ?? {})
+    .filter(([name]) => name !== "__metadata__")
+    .map(([, place]) => [place?.data_offsets].flat());
+  // One after the other, whatever their order in the header; the last one is where the file ends.
+  for (const [start, end] of [...places.sort(([a, b], [c, d]) => a - c || b - d), [bytes.length - 8 - size, Infinity]]) {
+    if (start !== last || !(end >= start)) wrong("its tensors do not fill it");
+    last = end;
+  }
   const now = await Promise.all(model.states.map(({name}) => model.getState(name)));
   const values = now.map(({name, dtype, shape, data}) => {
     const found = Object.hasOwn(header ?? {}, name) && header[name],
@@ -65,10 +74,11 @@ export async function loadStates(model, file, fail) {
     if (!found) wrong(`it lacks ${name}`);
     if (JSON.stringify([found.dtype, found.shape]) !== wanted)
       wrong(`${name} is ${JSON.stringify([found.dtype, found.shape])}, the state ${wanted}`);
-    const [start, end] = [found.data_offsets].flat().filter(Number.isInteger);
-    if (!(start >= 0 && end - start === data.byteLength && end <= bytes.length - 8 - size))
-      wrong(`${name} lies beyond its end`);
-    return [name, new data.constructor(bytes.slice(8 + size + start, 8 + size + end).buffer)];
+    const [start, end] = found.data_offsets,
+      part = bytes.slice(8 + size + start, 8 + size + end);
+    if (part.length !== data.byteLength || (dtype === "bool" && part.some((byte) => byte > 1)))
+      wrong(`${name} has other bytes`);
+    return [name, new data.constructor(part.buffer)];
   });
   await Promise.all(values.map(([name, data]) => model.setState(name, data)));
 }

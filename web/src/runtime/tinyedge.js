@@ -13,3 +13,6 @@ export {TinyedgeError} from "./errors.js";
 
 /** @type {import("../tinyedge.js").load} */
 export const load = Model.load;
+
+/** @type {import("../tinyedge.js").requirements} */
+export const requirements = Model.requirements;

@@ -68,7 +68,7 @@ class Encoder {
 
   copyBufferToBuffer(from, offset, to, at, size) {
     this.#commands.push(() => {
-      if (!(from instanceof Range))
+      if (!(from instanceof Range && to instanceof Range))
         throw new TypeError("it is not of this model's device, which is the processor");
       const start = from.at + offset;
       new Uint8Array(this.#device.memory.buffer).copyWithin(to.at + at, start, start + size);
@@ -168,6 +168,37 @@ class Device {
     if (scope) scope.fault ??= {message};
   }
 
+  /** What canvas.js does by shaders. `values`: those of the output, and maybe a few beyond. */
+  paint({c, h, w, planar, ends, classes, colors}, values, context) {
+    const image = new ImageData(w, h),
+      size = w * h,
+      all = Array.from({length: size * c}, (_, i) => Number(values[i]));
+    let [low, high] = ends;
+    if (!ends.length) {
+      low = all.reduce((a, b) => Math.min(a, b));
+      high = all.reduce((a, b) => Math.max(a, b));
+    }
+    const part = (x) => Math.min(Math.max((x - low) / (high - low || 1), 0), 1);
+    /** Red, green and blue by alpha, which comes last. */
+    const colorOf = (values) => {
+      if (classes) {
+        const k = c > 1 ? values.indexOf(Math.max(...values)) : Math.max(values[0], 0);
+        return colors[Math.floor(k) % colors.length];
+      }
+      const [r, g = c < 2 ? r : 0, b = c < 2 ? r : 0, a = 1] = values.map(part);
+      if (!colors.length) return [r * a, g * a, b * a, a];
+      const t = r * (colors.length - 1),
+        to = colors[Math.ceil(t)];
+      return colors[Math.floor(t)].map((x, n) => x + (to[n] - x) * (t % 1));
+    };
+    for (let i = 0; i < size; i++) {
+      const values = Array.from({length: c}, (_, k) => all[planar ? k * size + i : i * c + k]),
+        [r, g, b, a] = colorOf(values);
+      image.data.set([r, g, b, a * a].map((x) => (255 * x) / (a || 1)), 4 * i);
+    }
+    context.putImageData(image, 0, 0);
+  }
+
   /** The kernels of a manifest, by the module among its files. */
   async kernels({files, kernels, steps}, sources, fail) {
     const env = {memory: this.memory},
@@ -223,5 +254,5 @@ export async function open(fallback, source, module, {fail, fetchFile, parseMani
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
   const file = {...fallback, name: "manifest-00001.json"},
     bytes = await fetchFile(source, file, () => {});
-  return {manifest: parseManifest(bytes), device: new Device(module)};
+  return {manifest: parseManifest(bytes), device: new Device(module), limits: {}};
 }

@@ -1,0 +1,230 @@
+"""Outputs on a canvas and in textures, against the same in numpy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyedge
+from tests.runtimes.site import evaluate, serving
+
+pytestmark = pytest.mark.browser
+
+H, W = 12, 20
+RNG = np.random.default_rng(8)
+INPUTS = {
+    "depth": RNG.normal(5, 9, (1, H, W)).astype(np.float32),
+    "half": RNG.random((H, W)).astype(np.float16),
+    "rgb": RNG.random((1, 3, H, W)).astype(np.float32),
+    "rgba": RNG.integers(0, 256, (1, H, W, 4), np.uint8),
+    "scores": RNG.normal(0, 1, (1, 7, H, W)).astype(np.float32),
+    "numbers": RNG.integers(0, 9, (H, W), np.int32),
+    "batch": RNG.random((2, 1, H, W)).astype(np.float32),
+}
+VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]
+FIVE = [[250, 0, 0], [0, 250, 0], [0, 0, 250], [250, 250, 0], [0, 0, 0, 0]]
+
+# What is painted, and how.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gray": ("half", {}),
+    "range": ("depth", {"range": [-4, 16]}),
+    "upside down": ("depth", {"range": [16, -4]}),
+    "colors": ("depth", {"range": "auto", "colors": VIRIDIS}),
+    "mask": ("half", {"colors": [[255, 0, 0, 0], [255, 0, 0, 255]]}),
+    "rgb": ("rgb", {}),
+    "rgb of another range": ("rgb", {"range": [0.25, 0.75]}),
+    "rgba": ("rgba", {}),
+    "scores": ("scores", {}),
+    "classes": ("scores", {"colors": FIVE}),
+    "numbers": ("numbers", {"colors": FIVE}),
+    "no classes": ("numbers", {"range": "auto", "classes": False}),
+}
+
+SETUP = """
+const model = await load("/", OPTIONS), names = Object.keys(INPUTS);
+const inputs = Object.fromEntries(names.map((name) => [name, INPUTS[name]]));
+const outputs = await model.run(inputs, {keep: true});
+"""
+
+
+def _setup(backend: str) -> str:
+    given = {name: value.ravel().tolist() for name, value in INPUTS.items()}
+    words = {"INPUTS": json.dumps(given), "OPTIONS": json.dumps({"backend": backend})}
+    text = SETUP
+    for word, value in words.items():
+        text = f"const {word} = {value};\n" + text
+    return text
+
+
+@pytest.fixture(scope="module", params=["webgpu", "wasm"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each input plus 0 is an output of a name of its own."""
+    pytest.importorskip("ziglang")
+    path = tmp_path_factory.mktemp("canvas") / "bundle"
+
+    def function(**given: Any) -> dict[str, Any]:
+        return {f"{name} out": value + 0 for name, value in given.items()}
+
+    options: dict[str, Any] = {"golden": False, "fallback": "wasm"}
+    tinyedge.export_function(function, INPUTS, target="webgpu", out=path, **options)
+    return path
+
+
+@pytest.fixture
+def page(cinema: Any, bundle: Path) -> Iterator[Any]:
+    (bundle / "blank.html").write_text("<!doctype html><title>blank</title>")
+    with serving(bundle) as site:
+        context = cinema.new_context()
+        opened = context.new_page()
+        opened.goto(site.url + "blank.html")
+        yield opened
+        context.close()
+
+
+def test_canvas(page: Any, backend: str) -> None:
+    got = evaluate(
+        page,
+        _setup(backend)
+        + f"const cases = {json.dumps(CASES)};"
+        + """
+        const found = {}, flat = new OffscreenCanvas(300, 300).getContext("2d");
+        // What a canvas shows it shows in the task that painted it.
+        const take = (canvas) => {
+          flat.clearRect(0, 0, 300, 300);
+          flat.drawImage(canvas, 0, 0);
+          return [...flat.getImageData(0, 0, canvas.width, canvas.height).data];
+        };
+        let canvas, pixels;
+        const {submit} = GPUQueue.prototype;
+        GPUQueue.prototype.submit = function (...given) {
+          submit.apply(this, given);
+          if (canvas) pixels = take(canvas);
+        };
+        for (const [name, [output, options]] of Object.entries(cases)) {
+          canvas = document.createElement("canvas");
+          await model.toCanvas(outputs[output + " out"], canvas, options);
+          pixels = model.backend === "wasm" ? take(canvas) : pixels;
+          found[name] = {pixels, size: [canvas.width, canvas.height]};
+        }
+        return found;
+        """,
+    )
+    for name, (output, options) in CASES.items():
+        assert got[name]["size"] == [W, H], name
+        found = np.array(got[name]["pixels"]).reshape(H, W, 4).astype(float)
+        wanted = _painted(INPUTS[output].astype(float), **options)
+        # A canvas keeps colors by their alpha: of what is not seen there is little to compare.
+        found[..., :3] *= found[..., 3:] / 255
+        assert np.abs(found - wanted).max() <= 2, name
+
+
+def _painted(
+    values: np.ndarray[Any, Any], range: Any = None, colors: Any = None, classes: bool = True
+) -> np.ndarray[Any, Any]:
+    """[H, W, 4] of 0 to 255, red, green and blue by alpha."""
+    values = np.squeeze(values)
+    if values.ndim == 3 and values.shape[-1] == 4:
+        part = values / 255
+        return np.concatenate([part[..., :3] * part[..., 3:], part[..., 3:]], -1) * 255
+    low, high = (values.min(), values.max()) if range == "auto" else range or (0, 1)
+    part = np.clip((values - low) / (high - low), 0, 1)
+    opaque = np.full((H, W, 1), 255.0)
+    if values.ndim == 3 and len(values) == 3:
+        return np.concatenate([part.transpose(1, 2, 0) * 255, opaque], -1)
+    table = np.array([[*color, 255][:4] for color in colors or []], float)
+    if values.ndim == 3 or (classes and values.max() > 1 and range is None):
+        numbers = values.argmax(0) if values.ndim == 3 else values.astype(int)
+        if colors is None:
+            table = np.array(
+                [[67 * i % 256, 149 * i % 256, 221 * i % 256, 255] for i in np.arange(64)]
+            )
+        shown = table[numbers % len(table)].astype(float)
+        shown[..., :3] *= shown[..., 3:] / 255
+        return shown
+    if colors is None:
+        return np.concatenate([np.repeat(part[..., None] * 255, 3, -1), opaque], -1)
+    table[:, :3] *= table[:, 3:] / 255
+    places = np.arange(len(table)) / (len(table) - 1)
+    return np.stack([np.interp(part, places, table[:, n]) for n in np.arange(4)], -1)
+
+
+def test_refusals(page: Any, backend: str) -> None:
+    got = evaluate(
+        page,
+        _setup(backend)
+        + """
+        const canvas = () => new OffscreenCanvas(9, 9), other = canvas(), {device} = model;
+        other.getContext("bitmaprenderer");
+        const {"rgb out": rgb, "scores out": scores, "half out": half} = outputs;
+        const paint = (...given) => errorOf(() => model.toCanvas(...given));
+        const faults = [
+          paint({...rgb, gpu: undefined}, canvas()), paint(rgb, other), paint(rgb, {}),
+          paint(outputs["batch out"], canvas()), paint(scores, canvas(), {classes: false}),
+          paint(half, canvas(), {range: [0, NaN]}), paint(half, canvas(), {range: "all"}),
+          paint(half, canvas(), {colors: "red"}), paint(half, canvas(), {colors: [[1, 2]]}),
+          paint(half, canvas(), {color: [[1, 2, 3]]}), paint(scores, canvas(), {colors: []}),
+        ];
+        const ids = (await Promise.all(faults)).map(({id}) => id);
+        model.dispose();
+        return [...ids, (await paint(rgb, canvas())).id];
+        """,
+    )
+    assert got == ["run.option"] * 11 + ["run.disposed"]
+
+
+def test_textures(page: Any) -> None:
+    """An output goes into a texture within its run, value by value."""
+    got = evaluate(
+        page,
+        _setup("webgpu")
+        + """
+        const {device} = model, found = {};
+        const texture = (format, size = [20, 12], usage = 17) =>
+          device.createTexture({format, size, usage});
+        const into = {
+          "depth out": texture("r32float"), "rgb out": texture("rgba8unorm"),
+          "rgba out": texture("rgba8unorm"), "numbers out": texture("r32float"),
+        };
+        const out = await model.run(inputs, {into});
+        for (const [name, given] of Object.entries(into)) {
+          const buffer = device.createBuffer({size: 256 * 12, usage: 9});
+          const encoder = device.createCommandEncoder();
+          encoder.copyTextureToBuffer({texture: given}, {buffer, bytesPerRow: 256}, [20, 12]);
+          device.queue.submit([encoder.finish()]);
+          await buffer.mapAsync(1);
+          found[name] = [...new Uint8Array(buffer.getMappedRange())];
+        }
+        const refused = [];
+        for (const each of [texture("r32float", [20, 13]), texture("r32float", [20, 12], 1),
+                            texture("r32uint"), texture("depth32float")])
+          refused.push(await idOf(model.run(inputs, {into: {"depth out": each}})));
+        const {"depth out": depth, "half out": half} = out;
+        return {found, refused, same: depth.gpu.texture === into["depth out"],
+                data: "data" in depth, half: [...half.data]};
+        """,
+    )
+    rows = {
+        name: np.array(value, np.uint8).reshape(H, 256)[:, : 4 * W].copy()
+        for name, value in got["found"].items()
+    }
+    for name in ("depth", "numbers"):
+        values = rows[f"{name} out"].view(np.float32)
+        np.testing.assert_array_equal(values, np.squeeze(INPUTS[name]).astype(np.float32))
+    rgb = rows["rgb out"].reshape(H, W, 4)
+    assert np.abs(rgb[..., :3] - INPUTS["rgb"][0].transpose(1, 2, 0) * 255.0).max() <= 1
+    alpha = INPUTS["rgba"][0, ..., 3:] / 255
+    shown = rows["rgba out"].reshape(H, W, 4).astype(float)
+    assert np.abs(shown[..., :3] - INPUTS["rgba"][0, ..., :3] * alpha).max() <= 1
+    assert got["refused"] == ["run.output.buffer"] * 2 + ["run.option"] * 2
+    assert got["same"] and not got["data"]
+    np.testing.assert_array_equal(got["half"], INPUTS["half"].ravel())

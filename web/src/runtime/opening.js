@@ -1,0 +1,45 @@
+// Opening a device that is large enough. This is a part of loading.js.
+
+/** @typedef {Record<string, any>} Json */
+
+/** @param {Record<string, number>} needed @param {any} offered @param {Function} fail */
+function checkLimits(needed, offered, fail) {
+  for (const [name, value] of Object.entries(needed)) {
+    if (value > offered[name])
+      fail(
+        "device.limits",
+        "the GPU",
+        `${name} is ${offered[name]}, the model needs ${value}`,
+        "use a larger GPU",
+      );
+  }
+}
+
+/**
+ * The device of a model, and the limits that it was opened with; none for one that the caller gave.
+ * @param {Json} m @param {GPUDevice | undefined} given @param {Record<string, number> | undefined} more limits
+ * @param {any} adapter @param {Record<string, Function>} tinyedge functions of tinyedge.js
+ */
+export async function deviceFor(m, given, more, adapter, {fail, neededLimits}) {
+  const needed = neededLimits(m),
+    limits = given ? null : {...needed, ...more},
+    device = given ?? (await openDevice(/** @type {any} */ (limits), adapter, fail));
+  checkLimits(needed, device.limits, fail);
+  return {device, limits};
+}
+
+/**
+ * @param {Record<string, number>} requiredLimits @param {any} found the adapter, or its promise
+ * @param {Function} fail @returns {Promise<GPUDevice>}
+ */
+export async function openDevice(requiredLimits, found, fail) {
+  const adapter = await found;
+  checkLimits(requiredLimits, adapter.limits, fail);
+  // A limit below the usual one leaves the usual one.
+  /** @type {GPUFeatureName[]} */
+  const wanted = ["timestamp-query"],
+    requiredFeatures = wanted.filter((feature) => adapter.features.has(feature));
+  return adapter
+    .requestDevice({label: "tinyedge", requiredFeatures, requiredLimits})
+    .catch(({message}) => fail("device.request", "WebGPU", message, "load the model again"));
+}
