@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd, prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
+from tinyedge.core.compiler.optimize.distributing import distribute
 from tinyedge.core.compiler.optimize.held import share_stages, stages
 from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
 from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
@@ -26,7 +26,6 @@ from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
 from tinyedge.core.compiler.optimize.unpacked import packed_filter, unpack_filter
-from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
@@ -41,19 +40,17 @@ ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
-FEW_GROUPS = 64  # with fewer, some of a processor's threads wait for the others
 MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 PARTS = 16  # threads that share a reduction that is not that long
-GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 
 
 def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
     """The least that a device needs: outputs to workgroups and threads, reductions serial."""
     kernel = MovedKernel(sink, caps)
     _fill(kernel, _contiguous(sink))
-    _distribute(kernel, PLAIN_THREADS)
+    distribute(kernel, PLAIN_THREADS)
     return kernel.sink, kernel.moves
 
 
@@ -71,7 +68,7 @@ def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp,
         if sides:
             upcast(kernel, max(sides, key=lambda n: (kernel.extent(n), -n)), ROWS)
     over = _exact_vectors(kernel, along)
-    _distribute(kernel, PLAIN_THREADS, keep=[over] if over in _columns(kernel.sink) else ())
+    distribute(kernel, PLAIN_THREADS, keep=[over] if over in _columns(kernel.sink) else ())
     return kernel.sink, kernel.moves
 
 
@@ -103,14 +100,14 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     _fill(kernel, vector)
     attended = attentions(sink)
     if len(attended) > 1:  # each thread has a row of all of them
-        _distribute(kernel, PLAIN_THREADS)
+        distribute(kernel, PLAIN_THREADS)
         return kernel.sink, kernel.moves
     if attended:
         lay_attention(kernel, vector)
         lanes = 1
         for number in kernel.left("threads"):
             lanes = kernel.extent(number)
-        _distribute(kernel, WORKGROUP // lanes, tiles=True)
+        distribute(kernel, WORKGROUP // lanes, tiles=True)
         return kernel.sink, kernel.moves
     held = bool(stages(sink))
     if held and caps.threads > 1:
@@ -118,7 +115,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
             _vectorize(kernel, vector)
         threads = share_stages(kernel)
         _unroll(kernel, 0, 1)
-        _distribute(kernel, threads)
+        distribute(kernel, threads)
         return kernel.sink, kernel.moves
     if (nested := pooled(sink)) is not None:
         _pool(kernel, nested, vector)
@@ -130,11 +127,11 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         _rows(kernel, columns, vector)
         return kernel.sink, kernel.moves
     if contraction is not None and share_tile(kernel, contraction, vector):
-        _distribute(kernel, 1)
+        distribute(kernel, 1)
         return kernel.sink, kernel.moves
     lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
     if lanes_pay and lay_along_lanes(kernel):
-        _distribute(kernel, WORKGROUP)
+        distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
     if not found:
         vector = _along_loads(kernel, vector)
@@ -162,7 +159,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
     keep = kernel.left("loop") if held else inside  # a stage is filled once
-    _distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
+    distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
     return kernel.sink, kernel.moves
 
 
@@ -175,7 +172,7 @@ def _pool(kernel: MovedKernel, nested: tuple[UOp, UOp], vector: int | None) -> N
     if kernel.caps.shared and left >= 0 and kernel.extent(left) > 1:
         lanes = min(PARTS, 1 << (kernel.extent(left) - 1).bit_length())
         _share(kernel, left, lanes, "threads")
-    _distribute(kernel, WORKGROUP // lanes)
+    distribute(kernel, WORKGROUP // lanes)
 
 
 def _is_matrix(contraction: Roles | None) -> bool:
@@ -271,7 +268,7 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     used = lanes if kernel.left("lane") or kernel.left("threads") else 1
     columns = _columns(kernel.sink)
     keep = [n for n in kernel.left("loop") if n in columns]
-    _distribute(kernel, WORKGROUP // used, keep=keep)
+    distribute(kernel, WORKGROUP // used, keep=keep)
 
 
 def _keep(kernel: MovedKernel, column: int) -> None:
@@ -463,81 +460,3 @@ def _unroll_window(kernel: MovedKernel, sums: int) -> None:
         copies *= kernel.extent(number)
         if copies <= MOST_COPIES:
             kernel.attempt(To(number, "unroll"))
-
-
-def _distribute(
-    kernel: MovedKernel, threads: int, keep: Sequence[int] = (), *, tiles: bool = False
-) -> None:
-    """What is left of the output: the innermost ranges to threads, the others to workgroups;
-    `keep` stays. Without threads the innermost range is a loop, but not of few groups of tiles,
-    each of which is work enough.
-    """
-    outer = [n for n in kernel.left("loop") if n not in keep]
-    if not outer:
-        return
-    if kernel.caps.threads > 1:
-        _to_threads(kernel, outer, threads)
-        for number in kernel.left("loop"):
-            if number not in keep:
-                _to_grid(kernel, number)
-        return
-    groups = 1
-    for number in outer[:-1]:
-        groups *= kernel.extent(number)
-    loop = len(outer) > 1 and not keep and not (tiles and groups < FEW_GROUPS)
-    for number in outer[:-1] if loop else outer:
-        kernel.to(number, "grid")
-
-
-def _to_grid(kernel: MovedKernel, number: int) -> None:
-    """A range over workgroups; one beyond the device's limit becomes two."""
-    if kernel.extent(number) <= min(kernel.caps.grid):
-        kernel.to(number, "grid")
-        return
-    if divisor(kernel.size(number)) % GRID_STEP:
-        kernel.do(PadTo(number, GRID_STEP))
-    outer, inner = kernel.split(number, GRID_STEP)
-    kernel.to(inner, "grid")
-    _to_grid(kernel, outer)
-
-
-def _to_threads(kernel: MovedKernel, outer: list[int], limit: int) -> None:
-    """The innermost output ranges, up to a workgroup's worth, become threads."""
-    threads = 1
-    for number in sorted(outer, key=lambda n: _position(kernel, n)):
-        room = limit // threads
-        if room < 2:
-            break
-        size = kernel.size(number)
-        if size.op is ops.CONST and size.arg <= room:
-            kernel.to(number, "local")
-            threads *= size.arg
-            continue
-        step = _divisor(size, room)
-        if step * 2 < room:
-            step = min(room, 1 << (kernel.extent(number) - 1).bit_length())
-            if not kernel.attempt(PadTo(number, step)):
-                break
-        if step < 2:
-            break
-        if kernel.is_exactly(number, step):
-            kernel.to(number, "local")
-        else:
-            _, inner = kernel.split(number, step)
-            kernel.to(inner, "local")
-        threads *= step
-
-
-def _position(kernel: MovedKernel, number: int) -> int:
-    """How far apart in memory a range's steps are stored: neighbors first."""
-    store = kernel.sink.src[0]
-    r = find(kernel.sink, number)
-    if r not in store.src[2].ranges:
-        return 2**40
-    return coefficient_of(store.src[2], r) or 2**39
-
-
-def _divisor(size: UOp, most: int) -> int:
-    """The greatest divisor of a size that is at most `most`."""
-    known = divisor(size)
-    return max((d for d in range(1, most + 1) if known % d == 0), default=1)

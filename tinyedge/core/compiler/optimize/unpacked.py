@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tinyedge.core.compiler.optimize.distributing import FEW_GROUPS
 from tinyedge.core.compiler.optimize.move import find, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.staging import Stage, whole_value
@@ -22,7 +23,6 @@ from tinyedge.core.ir.uop import UOp, consumers, toposort
 
 LEAST_WORK = 3  # operations on an element, from which it is worth an array
 LEAST_ROWS = 48  # for which a filter is unpacked at once
-FEW_GROUPS = 64  # with fewer, some of a processor's threads wait for the others
 
 
 @dataclass(frozen=True)
