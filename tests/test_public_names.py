@@ -19,3 +19,10 @@ def test_type_checkers_see_what_a_run_imports() -> None:
     }
     assert homes == tinyedge._HOMES
     assert sorted(homes) == tinyedge.__all__
+
+
+def test_modules_are_there_when_they_are_named() -> None:
+    key = tinyedge.random.key(3)
+    assert tinyedge.random.bits(key, (2,)).shape == (2,)
+    assert {"nn", "optim", "random"} <= set(dir(tinyedge))
+    assert callable(tinyedge.nn.Linear) and callable(tinyedge.optim.Adam)

@@ -98,6 +98,8 @@ __all__ = [
     "vmap",
 ]
 
+_MODULES = ("nn", "optim", "random")
+
 
 def _values() -> Any:
     return import_module("tinyedge.eager.realize")
@@ -108,10 +110,12 @@ values.load = _values  # what computes tensors lies above the room of tensors
 
 def __getattr__(name: str) -> Any:
     """Public names load what they need when they are first used."""
+    if name in _MODULES:
+        return import_module(f"tinyedge.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'tinyedge' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_MODULES, "__version__"]

@@ -84,7 +84,7 @@ class Compiled(Jit):
         options = choose_options(target, precision, optimize=optimize, profile=last, arch=arch)
         first = self.entry(*example, outputs=outputs)
         graphs, given = {entry: first.graph}, dict(first.given)
-        for other, (function, arguments) in (entries or {}).items():
+        for other, (function, arguments) in _pairs(entries).items():
             traced = _reading(other, function, arguments, first, graphs)
             graphs[other] = traced.graph
             given.update(traced.given)
@@ -110,6 +110,21 @@ class Compiled(Jit):
         )
 
 
+def _pairs(entries: Any) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
+    """More entries, where each is a function and the arguments of its example."""
+    named = isinstance(entries, Mapping) or entries is None
+    for name, value in (entries or {}).items() if named else (("", entries),):
+        pair = isinstance(value, (tuple, list)) and len(value) == 2 and callable(value[0])
+        if not (named and pair and isinstance(value[1], (tuple, list))):
+            raise InputError(
+                f"entry {name!r}" if named else "entries",
+                f"it is of type {type(value).__name__}",
+                id="jit.export",
+                next='give each entry a function and its example: {"main": (predict, (model, x))}',
+            )
+    return entries or {}
+
+
 def _reading(
     name: str,
     function: Callable[..., Any],
@@ -126,7 +141,15 @@ def _reading(
             next="name this function's own entry by `entry=`",
         )
     compiled = function if isinstance(function, Compiled) else Compiled(function)
-    traced = compiled.entry(*example, states=first.names)
+    try:
+        traced = compiled.entry(*example, states=first.names)
+    except TypeError as error:
+        raise InputError(
+            f"entry {name!r}",
+            f"its function does not take the {len(example)} arguments of its example: {error}",
+            id="jit.export",
+            next="give an example for each parameter, in their order",
+        ) from error
     if traced.states:
         raise InputError(
             f"entry {name!r}",

@@ -111,7 +111,7 @@ def _pip(package: str, folder: str) -> None:
 
 
 def _npm(package: str, folder: str) -> None:
-    _call(("npm", "pack", "--silent", "--pack-destination", folder, package))
+    _call(("npm", "pack", "--loglevel", "error", "--pack-destination", folder, package))
 
 
 def _call(command: Sequence[str]) -> None:
@@ -120,7 +120,11 @@ def _call(command: Sequence[str]) -> None:
     except FileNotFoundError as error:
         raise RuntimeError(f"{command[0]} is needed to fetch {command[-1]}: install it") from error
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+        said = (done.stderr or done.stdout).strip()
+        raise RuntimeError(
+            f"{command[-1]} could not be fetched: is the package registry within reach?"
+            f"\n{' '.join(command)} says:\n{said}"
+        )
 
 
 def _write(file: Path, **arrays: Array) -> None:

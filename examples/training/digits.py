@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from data import Array, digits
-from progress import bar, curves, smoothed
+from progress import bar, command, count, curves, smoothed
 
 from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
 
@@ -148,7 +148,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and shifts")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--epochs", type=count, default=EPOCHS)
     parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
     parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
     parser.add_argument(
@@ -175,4 +175,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

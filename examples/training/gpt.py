@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from data import Array, plays
-from progress import bar, curves, smoothed
+from progress import bar, command, count, curves, smoothed
 
 from tinyedge import Tensor, jit, nn, optim, value_and_grad
 
@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=count, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=int, default=400, metavar="N", help="characters at the end")
     parser.add_argument("--prompt", default="\n", help="what they follow")
@@ -167,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -11,8 +12,27 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tinyedge.core.errors import TinyedgeError
+
 WIDTH, HEIGHT, MARGIN = 640, 360, 48
 COLORS = ("#2563eb", "#d97706", "#059669", "#dc2626")
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run a command: what is wrong is said in a sentence, and Ctrl-C ends it without a trace."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped; nothing was saved") from None
+    except (RuntimeError, OSError, TinyedgeError) as error:
+        raise SystemExit(str(error)) from error
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on, of the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 @contextmanager

@@ -204,7 +204,7 @@ def test_long_rows_on_the_cpu(device: Device, target: str) -> None:
     if target != "cpu":
         pytest.skip("of the cpu")
     inputs = Inputs()
-    q, k, v = (inputs.new(floats(1, 1300, n)) for n in (8, 8, 16))
+    q, k, v = (inputs.new(floats(1, 2600, n)) for n in (8, 8, 16))
     outputs = {"y": (q @ k.transpose()).softmax(-1) @ v}
     for profile, expected in (("avx512", 1), ("default", 1), ("sse", 0)):
         state = compiled(outputs, inputs, find_target("cpu"), Options(profile=profile))
@@ -221,8 +221,8 @@ def test_scores_and_weights_of_a_tile_lie_beside_a_thread() -> None:
     for profile, rows in (("avx512", 7), ("default", 6), ("neon", 6), ("sse", 6)):
         caps = find_target("cpu").caps(profile)
         assert weighed_rows(256, 128, 64, caps)[0] >= rows
-        assert weighed_rows(256, 1024, 64, caps)[0] == 4
-        assert weighed_rows(256, 1025, 64, caps)[0] == weighed_rows(3, 128, 64, caps)[0] == 0
+        assert weighed_rows(256, 2048, 64, caps)[0] == 4
+        assert weighed_rows(256, 2049, 64, caps)[0] == weighed_rows(3, 128, 64, caps)[0] == 0
         assert weighed_rows(256, 3, 64, caps)[0] == 0
     assert weighed_rows(256, 49, 64, find_target("cpu").caps("avx512"))[0] == 0
     inputs = Inputs()

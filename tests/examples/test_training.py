@@ -174,7 +174,7 @@ def test_flow(example: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_wake_word(tmp_path: Path, capsys: pytest.CaptureFixture[str], example: Any) -> None:
-    example("wake_word").learned(tmp_path, "computer", 400, None, tmp_path / "head.safetensors")
+    example("wake_word").learned(tmp_path, "computer", 500, None, tmp_path / "head.safetensors")
     before, after = capsys.readouterr().out.splitlines()[-2:]
     heard = float(after.split("%")[0].split()[-1])
     wrong = float(after.split("heard, ")[1].split("%")[0])

@@ -75,6 +75,16 @@ def test_entries_that_cannot_be_exported(tmp_path: Path) -> None:
     same: Any = {"main": (of_perceptron, (model, x))}
     with pytest.raises(InputError, match="two of this name"):
         step.export(tmp_path / "a", target="cpu", example=example, entries=same)
+    model_and_x = (model, x)
+    for wrong, said in (
+        ([of_perceptron], "entries"),
+        ({"main": of_perceptron}, "entry 'main'"),
+        ({"main": ("model.onnx", model_and_x)}, "entry 'main'"),
+        ({"main": (of_perceptron, (model,))}, "entry 'main'"),
+    ):
+        with pytest.raises(InputError) as error:
+            step.export(tmp_path / "c", target="cpu", example=example, entry="t", entries=wrong)
+        assert error.value.subject == said and error.value.id == "jit.export"
     again: Any = {"again": (step, (perceptron(), *example[1:]))}
     with pytest.raises(InputError, match="only one function of a bundle may"):
         step.export(tmp_path / "b", target="cpu", example=example, entries=again)

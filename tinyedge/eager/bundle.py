@@ -141,6 +141,7 @@ def _output_names(
     traced: Traced, rest: Sequence[Any], names: Sequence[str] | None
 ) -> Sequence[str]:
     if names is not None:
+        names = (names,) if isinstance(names, str) else names
         if len(names) != len(rest):
             raise InputError(
                 f"outputs {', '.join(names)}",
