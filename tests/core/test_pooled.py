@@ -49,6 +49,12 @@ def _tokens(inputs: Inputs) -> Tensor:
     return (x @ w).tanh().max(1)
 
 
+def _attended(inputs: Inputs) -> Tensor:
+    """The mean of 7 tokens that attention makes."""
+    q, k, v = (inputs.new(floats(1, 7, 8)) for _ in range(3))
+    return ((q @ k.transpose()).softmax(-1) @ v).mean(1)
+
+
 JOINED: dict[str, Callable[[Inputs], Tensor]] = {
     **{f"{side} x {side}": _means(side) for side in (2, 3, 5, 7, 8)},
     "of 1280": _means(7, 1280),
@@ -60,6 +66,7 @@ APART: dict[str, Callable[[Inputs], Tensor]] = {
     "large image": _means(9),
     "two images": lambda inputs: _image(inputs, 7, batch=2).mean((2, 3)),
     "rows": lambda inputs: _image(inputs, 7).mean(2),
+    "attention": _attended,
     "3 x 3": lambda inputs: _image(inputs, 7, taps=3).mean((2, 3)),
 }
 

@@ -22,10 +22,12 @@ def reduces_rows_of(whole: UOp, node: UOp) -> bool:
     nothing else: an image's mean after a layer of 1 x 1.
     """
     columns = weight_axes(node)
+    if not columns or whole.op is not ops.REDUCE:
+        return False
     sizes = [size for size in whole.src[0].shape if size != 1]
     axes = [axis for axis, size in enumerate(node.shape) if size != 1]
     steps = [axis for axis in node.arg.axes if node.src[0].shape[axis] != 1]
-    if not columns or len(steps) != 1 or sizes != [node.shape[axis] for axis in axes]:
+    if len(steps) != 1 or sizes != [node.shape[axis] for axis in axes]:
         return False
     if not all(isinstance(size, int) for size in sizes):
         return False
