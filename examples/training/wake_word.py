@@ -151,13 +151,13 @@ def judged(bundle: Any, features: Array, targets: Array) -> tuple[float, float]:
 
 
 def train(bundle: Any, features: Array, targets: Array, steps: int, rng: Any) -> list[float]:
-    """The loss of each step, a third of whose examples are the word."""
+    """The loss of each step, a quarter of whose examples are the word."""
     name = bundle.inputs[0].name
     mine, rest = (np.flatnonzero(targets.reshape(-1) == each) for each in (1, 0))
     losses = []
     with bar("training", steps) as advance:
         for _ in range(steps):
-            few, most = rng.choice(mine, BATCH // 3), rng.choice(rest, BATCH - BATCH // 3)
+            few, most = rng.choice(mine, BATCH // 4), rng.choice(rest, BATCH - BATCH // 4)
             chosen = np.concatenate([few, most])
             given = {name: features[chosen], "target": targets[chosen], "lr": np.float32(1e-3)}
             losses.append(float(bundle.run(given, entry="train")["loss"]))

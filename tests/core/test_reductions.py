@@ -353,3 +353,12 @@ def test_the_lanes_of_a_vector() -> None:
     ):
         with pytest.raises(InternalError, match="the lanes of a vector are combined"):
             check_lowered(Linear([wrong]), ONE)
+
+
+def test_two_reductions_of_one_range_before_a_product(device: Device, target: str) -> None:
+    """The threads that one has dealt the range out to are the other's, too."""
+    inputs = Inputs()
+    x, w = inputs.new(floats(1, 96, 35)), inputs.new(floats(1, 96))
+    outputs = {"y": ((x.mean(-1) + x.max(-1)) * w).sum(-1)}
+    state = compiled(outputs, inputs, find_target(target))
+    assert_agreement(replay(state.program, device, inputs.arrays), reference(outputs, inputs))

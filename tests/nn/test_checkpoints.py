@@ -168,6 +168,9 @@ def doubled(times: int) -> bytes:
     return body
 
 
+# 20,000 times one list, under a name of 4,000 characters.
+LONG_WAYS = b"]q\x000}(" + said("x" * 4000) + b"](" + b"h\x00" * 20_000 + b"eu"
+
 ORDERED = name("collections", "OrderedDict")
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "os.system": (file_of(calls("os", "system", "touch evil")), "asks for os.system"),
@@ -204,11 +207,12 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "deep lists": (file_of(b"](" * 100_000 + b"e" * 100_000), "too deep"),
     "deep tuples": (file_of(b")" + b"\x85" * 500_000), "too deep"),
     "a list in itself": (file_of(b"]q\x00(h\x00" + tensor() + b"e"), "too deep"),
-    "doubled lists": (file_of(doubled(60)), "too deep"),
+    "doubled lists": (file_of(doubled(60)), "too long"),
     "a tuple as a key": (file_of(b"}(" + b")" + b"\x85" * 500_000 + b"K\x01u"), "tuple in it is a"),
     "a list as a key": (file_of(b"}(]K\x01u"), "list in it is a key"),
     "keys of one hash": (file_of(said({(2**61 - 1) * 3: 1})), "int in it is a key"),
     "one name": (file_of(said({"a.b": tensor(), "a": {"b": tensor()}})), "called 'a.b'"),
+    "long ways to many": (file_of(LONG_WAYS), "ways to what it holds are too long"),
     "a long name": (file_of(said({"x" * 5000: tensor()})), "5000 characters"),
     "outside": (file_of(said({"w": tensor(1)})), "does not lie"),
     "far outside": (file_of(said({"w": tensor(1 << 62)})), "does not lie"),

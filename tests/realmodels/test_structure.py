@@ -77,7 +77,10 @@ def test_runtime(bundles: Bundles) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_bundles_are_as_large_as_models(model: str, bundles: Bundles) -> None:
-    """swift_f0 has tables of sines that its file does not hold; an export allows 16 times."""
+    """swift_f0 has tables of sines that its file does not hold; an export allows 16 times. 4 KiB
+    are for the kernels of pnet, whose 6,600 weights are as many bytes as their text.
+    """
     parts = [f for f in bundles(model).iterdir() if f.name.startswith(("weights", "kernels"))]
     size = sum(f.stat().st_size for f in parts)
-    assert size <= (10 if model == "swift_f0" else 1.5) * models.path(model).stat().st_size
+    most = (10 if model == "swift_f0" else 1.5) * models.path(model).stat().st_size
+    assert size <= most + 4 * KIBIBYTE

@@ -57,6 +57,7 @@ AXES = 32
 SHARED = 16  # times the file's size that the elements of all tensors may have, of shared storages
 DEPTH = 64  # containers in each other
 VISITS = 2_000_000  # of values in containers, counted wherever they occur
+CHARACTERS = 1 << 26  # of all ways to tensors and containers
 NAME = 4096  # characters of a tensor's name
 
 TENSORS = "tensors in dicts, lists and tuples"
@@ -246,7 +247,7 @@ def _named(tree: Any) -> Iterator[tuple[str, _Stored]]:
     if not isinstance(tree, (dict, list, tuple)):
         raise ValueError("it holds no container of tensors")
     pending: list[tuple[str, int, Any]] = [("", 0, tree)]
-    visits = 0
+    visits = characters = 0
     while pending:
         name, depth, value = pending.pop()
         if len(name) > NAME:
@@ -259,7 +260,13 @@ def _named(tree: Any) -> Iterator[tuple[str, _Stored]]:
                 raise ValueError("its containers lie too deep in each other, or in themselves")
             items = value.items() if isinstance(value, dict) else enumerate(value)
             start = f"{name}." if depth else ""
-            inner = [(f"{start}{key}", depth + 1, part) for key, part in items if _holds(part)]
+            inner = []
+            for key, part in items:
+                if _holds(part):
+                    inner.append((f"{start}{key}", depth + 1, part))
+                    characters += len(inner[-1][0])
+                    if characters > CHARACTERS:
+                        raise ValueError("the ways to what it holds are too long")
             pending += inner[::-1]
 
 

@@ -59,6 +59,7 @@ class Caps:
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096
+    threads_to_stream: int = 0  # the same where each does little but load; 0: as many
     # elements from which a reduction to few is worth a second launch
     long_reduction: int = 2**15
     # kernels are compiled where they run, so that those that differ in sizes alone should be one
@@ -67,6 +68,11 @@ class Caps:
     # there are no images
     image: int = 0
     image_pitch: int = 1  # pixels of which a row of an image in memory is a multiple
+
+    @property
+    def streams(self) -> int:
+        """Threads that keep memory busy."""
+        return self.threads_to_stream or self.threads_to_saturate
 
     @property
     def room(self) -> int:

@@ -31,6 +31,7 @@ DEFAULT = Caps(
     typed_buffers=True,
     max_vector_registers=64,
     threads_to_saturate=1024,  # an integrated GPU has 256 to 1024 lanes
+    threads_to_stream=4096,  # some loads of each lane are on their way at once
     shares_sizes=True,
 )
 

@@ -311,6 +311,8 @@ def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
     reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     number = int(inner.arg.number)
+    if number not in kernel.left("reduce"):
+        return  # another reduction along the same range dealt it out
     size = inner.src[0]
     if size.op is ops.CONST and size.arg <= UNROLL:
         kernel.attempt(To(number, "unroll"))

@@ -83,7 +83,7 @@ def _parts_of_product(node: UOp, caps: Caps) -> int:
     longest = max(_runs(node))
     steps = prod(fixed(node.src[0].shape[axis]) for axis in node.arg.axes)
     threads = -(-maximum(product(node.shape)) // SUMS)
-    parts = min(caps.threads_to_saturate // threads, steps // STEPS)
+    parts = min(caps.streams // threads, steps // STEPS)
     while parts > 1 and longest % (parts * WHOLE):
         parts -= 1
     return parts
@@ -105,7 +105,7 @@ def _beside(count: int, caps: Caps) -> int:
     if caps.threads > 1 and not caps.shared:
         return isqrt(count)
     each = caps.vector if caps.threads > 1 else 1  # blocks of a workgroup, in the lanes of vectors
-    return min(caps.threads_to_saturate // WORKGROUP * each, count // BLOCK)
+    return min(caps.streams // WORKGROUP * each, count // BLOCK)
 
 
 def _runs(node: UOp) -> list[int]:
