@@ -10,6 +10,7 @@ import numpy as np
 
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.program import Program
+from tinyedge.given import is_whole
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ def top(
     """The classes of an output with the greatest values, best first; NaN is none.
 
     row: which of the places along its other axes, in row-major order. Of an output whose values
-    are the numbers of classes, the one at that place. Raises RunError.
+    are the numbers of classes, the one at that place. Raises RunError, also for a count that is no
+    whole number from 1 on.
     """
     records = {each["output"]: each for each in labels_of(program)}
     record = records.get(name)
@@ -38,8 +40,10 @@ def top(
     axis = record["axis"]
     rows = values.reshape(-1, 1) if axis < 0 else np.moveaxis(values, axis, -1)
     rows = rows.reshape(-1, rows.shape[-1])
-    if not 0 <= row < len(rows):
-        raise _refused(name, f"it has no row {row}", f"0 to {len(rows) - 1}")
+    if not (is_whole(count) and count >= 1):
+        raise _refused(name, f"the count is {count!r:.80}", "a whole number from 1 on")
+    if not (is_whole(row) and 0 <= row < len(rows)):
+        raise _refused(name, f"it has no row {row!r:.80}", f"0 to {len(rows) - 1}")
     if axis < 0:
         index = int(rows[row, 0])
         label = names[index] if 0 <= index < len(names) else str(index)

@@ -149,11 +149,11 @@ class Model:
         Args:
             outputs: What `run` returned.
             name: An output that was exported with labels.
-            count: How many.
+            count: How many, from 1 on.
             row: Which of the places along its other axes, in row-major order.
 
         Raises:
-            RunError: The output has no labels, or no such row.
+            RunError: The output has no labels, or no such row; the count is no whole number from 1.
         """
         return top(self.program, outputs, name, count, row)
 

@@ -50,6 +50,17 @@ def test_the_best_by_name(tmp_path: Path) -> None:
             assert caught.value.id == "run.labels"
 
 
+@pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None])
+def test_counts_and_rows_are_whole(tmp_path: Path, count: Any) -> None:
+    with tinyedge.load(export(tmp_path, NAMES, scores=SCORES)) as m:
+        out = m.run({"scores": SCORES})
+        for given in ({"count": count}, {"row": -1 if count == 0 else count}):
+            with pytest.raises(RunError) as caught:
+                m.top(out, "scores", **given)
+            assert caught.value.id == "run.labels"
+        assert len(m.top(out, "scores", np.int64(2), np.int64(1))) == 2
+
+
 def test_places(tmp_path: Path) -> None:
     """Of a map, and of numbers of classes."""
     labels = {"x[1]": NAMES, "ids": NAMES}
@@ -73,6 +84,7 @@ def test_places(tmp_path: Path) -> None:
         ({"x[1]": ["a", "b\t", "c"]}, "labels.name", "name 2"),
         ({"x[1]": []}, "labels.count", "0 names"),
         ("none.txt", "labels.file", "No such file"),
+        (NAMES[1:], "labels.size", r"^InputError: labels \["),
     ],
 )
 def test_refusals(tmp_path: Path, labels: Any, id: str, says: str) -> None:
@@ -109,7 +121,12 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for labels in (str(odd), f"y={names}"):
         assert execute([*command, labels]) == 0
     assert execute([*command, f"z={names}"]) == 1
+    few = tmp_path / "few.txt"
+    few.write_text("one\ntwo\n")
     capsys.readouterr()
+    for labels, said in ((str(few), "few.txt'"), (f"y={few}", "few.txt' for 'y'")):
+        assert execute([*command, labels]) == 1
+        assert f"{said} [labels.size]" in capsys.readouterr().err
     run = ["run", bundle, "--trust", "--input", str(array), "-o", str(tmp_path / "out")]
     assert execute(run) == 0
     assert "y: two 2, three 1, one 0.5" in capsys.readouterr().out

@@ -55,8 +55,12 @@ def nodes_of(bundle: Path, entry: str = "nodes.main") -> list[str]:
     [(4096, CHAIN), (4095, ("Sqrt", "Neg")), (1024, ("Tanh",)), (1023, ())],
 )
 def test_as_many_as_fit(chain: Path, tmp_path: Path, most: int, kept: tuple[str, ...]) -> None:
-    out = tmp_path / "m"
-    tinyedge.export_onnx(chain, target="cpu", out=out, dims={"N": 1}, debug_goldens=most)
+    out, said = tmp_path / "m", list[str]()
+    tinyedge.export_onnx(
+        chain, target="cpu", out=out, dims={"N": 1}, debug_goldens=most, warn=said.append
+    )
+    left = f"--debug-goldens leaves out {4 - len(kept)} of 4 nodes: all take 4,096 bytes"
+    assert [left in text for text in said] == [True] * (kept != CHAIN)
     assert nodes_of(out) == [f"the {op}" for op in kept]
     with tinyedge.load(out) as m:
         x = np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 256)
@@ -124,6 +128,23 @@ def test_a_page_names_it(browser: Browser, chain: Path, tmp_path: Path) -> None:
     with browser.page(out, start="") as page:
         page.get_by_role("button", name="Compare nodes").click()
         page.get_by_text("The first node that differs is the Sqrt.").wait_for()
+
+
+@pytest.mark.browser
+def test_a_page_without_nodes_refuses(browser: Browser, chain: Path, tmp_path: Path) -> None:
+    """Nothing that was compared is no success."""
+    out = tmp_path / "m"
+    tinyedge.export_onnx(chain, out=out, dims={"N": 2})
+    with browser.page(out, start="") as page:
+        found = page.evaluate(
+            """async () => {
+              const m = await (await import("./tinyedge.js")).load("./");
+              const {id, next} = await m.compare().catch((error) => error);
+              return [id, next, (await m.verify()).passed];
+            }"""
+        )
+    assert found == ["verify.nothing", "export it with --debug-goldens", True]
+    assert verified_in_browser(out) == 1
 
 
 def test_states_pictures_and_entries(tmp_path: Path) -> None:

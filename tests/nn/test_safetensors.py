@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from pathlib import Path
@@ -131,3 +132,13 @@ def test_where_nothing_can_be_written(place: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         nn.save(folder / place, {"x": np.zeros(3, np.float32)})
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tinyedge.nn.safetensors.write_whole", fails)
+    with pytest.raises(InputError, match="No space left") as caught:
+        nn.save(tmp_path / "x", {"a": np.zeros(2, np.float32)})
+    assert "free some space" in caught.value.next

@@ -136,6 +136,49 @@ def test_dropped_and_pasted_pictures(page: Any, picture: Path) -> None:
     page.get_by_text("Ready").wait_for()
 
 
+def test_files_that_are_none(page: Any, tmp_path: Path) -> None:
+    """A file that is no picture is not taken, and what was said of it goes with its source."""
+    broken, doubles = tmp_path / "broken.png", tmp_path / "doubles.npy"
+    broken.write_bytes(b"none")
+    np.save(doubles, np.zeros((HEIGHT, WIDTH, 3), np.float64))
+    error = page.locator("#error")
+    page.get_by_label("Values from").select_option("Image")
+    page.get_by_label("File for x").set_input_files(broken)
+    page.get_by_text("broken.png is no picture").wait_for()
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("Choose a file for x").wait_for()
+    page.get_by_label("Values from").select_option(".npy file")
+    assert error.is_hidden() and page.locator("#status").text_content() == "Ready"
+    page.get_by_label("File for x").set_input_files(doubles)
+    page.get_by_text("Ready").wait_for()
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("doubles.npy has float64, the input takes uint8").wait_for()
+    page.get_by_label("Values from").select_option("Generated")
+    assert error.is_hidden()
+    run(page)
+
+
+def test_no_camera(page: Any) -> None:
+    """A run asks for it again, and says that it is not there."""
+    page.evaluate(
+        """() => {
+          navigator.mediaDevices.getUserMedia = async () => {
+            throw new DOMException("Requested device not found", "NotFoundError");
+          };
+        }"""
+    )
+    page.get_by_label("Values from").select_option("Camera")
+    error = page.locator("#error")
+    for _ in range(2):
+        error.wait_for()
+        assert error.text_content() == "Requested device not found"
+        page.get_by_role("button", name="Run").click()
+        page.get_by_text("That did not work.").wait_for()
+    page.get_by_label("Values from").select_option("Generated")
+    assert error.is_hidden()
+    run(page)
+
+
 def test_values_are_shown_in_windows(browser: Browser, tmp_path: Path) -> None:
     """Of three million values the page has a few as text, and other tasks come in between."""
     count = 3_000_000

@@ -55,6 +55,41 @@ def test_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
+def test_counts_and_rows_that_are_none(browser: Browser, tmp_path: Path) -> None:
+    bundle = export(
+        tmp_path,
+        {"scores": NAMES, "x[1]": NAMES, "ids": NAMES},
+        "webgpu",
+        scores=SCORES,
+        x=MAP,
+        ids=IDS,
+    )
+    given = {n: v.reshape(-1).tolist() for n, v in {"scores": SCORES, "x": MAP, "ids": IDS}.items()}
+    with browser.page(bundle, start="") as page:
+        found = page.evaluate(
+            """async (given) => {
+              const m = await (await import("./tinyedge.js")).load("./");
+              const out = await m.run(given), tried = [];
+              const counts = [0, -1, 1.5, "2", true, null, NaN, Infinity];
+              for (const [name, rows] of [["scores", 2], ["x", 12], ["ids", 4]])
+                for (const [count, row] of [
+                  ...counts.map((count) => [count, 0]),
+                  ...[-1, rows, 0.5, "1", null].map((row) => [1, row]),
+                ])
+                  try {
+                    tried.push([name, String([count, row]), out[name].top(count, row)]);
+                  } catch ({id}) {
+                    if (id !== "run.labels") tried.push([name, id]);
+                  }
+              const last = [out.scores.top(9, 1), out.x.top(1, 11), out.ids.top(1, 3)];
+              return [tried, last.map(({length}) => length)];
+            }""",
+            given,
+        )
+    assert found == [[], [3, 1, 1]]
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("labels", ["7", '["x"]', '[{"axis":0,"output":"scores"}]', "[[{}]]"])
 def test_labels_that_no_export_writes(browser: Browser, tmp_path: Path, labels: str) -> None:
     """What lies in a manifest's options is for tools: a run does not fail for it."""

@@ -216,7 +216,7 @@ def test_types_name_all_errors() -> None:
     named = {
         each
         for text in sources
-        for each in re.findall(r'"((?:load|run|device|replay|bundle)\.[a-z0-9.]+)"', text)
+        for each in re.findall(r'"((?:load|run|device|replay|bundle|verify)\.[a-z0-9.]+)"', text)
     }
     made = {each for text in sources for each in re.findall(r"fail\(\s*`([^`]+)`", text)}
     assert made == {"${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer"}

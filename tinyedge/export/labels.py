@@ -32,44 +32,52 @@ def labels_of(graphs: Iterable[Graph], labels: Labels) -> list[dict[str, Any]]:
     given = labels if isinstance(labels, Mapping) else {"": labels}
     records = {}
     for key, source in given.items():
-        names = _names(key, source)
-        output, axis = _place(ports, key, len(names))
+        said = _said(key, source)
+        names = _names(said, source)
+        output, axis = _place(ports, key, said, len(names))
         if output in records:
-            raise _refused(key, f"output {output!r} has labels already", "labels.twice", "")
+            raise _refused(said, f"output {output!r} has labels already", "labels.twice", "")
         records[output] = {"output": output, "axis": axis, "names": names}
     return list(records.values())
 
 
-def _names(key: str, source: Names) -> list[str]:
+def _said(key: str, source: Names) -> str:
+    """How an error calls labels: by their file and their output, as far as there are any."""
+    file = str(source) if isinstance(source, (str, os.PathLike)) else ""
+    said = f" {file!r:.80}" * bool(file) + " for" * bool(file and key)
+    return said + f" {key!r:.80}" * bool(key)
+
+
+def _names(said: str, source: Names) -> list[str]:
     """The names, from a file if they lie in one."""
     if not isinstance(source, (str, os.PathLike)):
         names, where = list(source), "name"
     else:
-        key, where = str(source), "line"
+        where = "line"
         try:
             text = Path(source).read_bytes().decode("utf-8-sig")
         except (OSError, ValueError) as error:
             because = getattr(error, "strerror", None) or "it is no text in UTF-8"
-            raise _refused(key, str(because), "labels.file", "a text with a name a line") from None
+            raise _refused(said, str(because), "labels.file", "a text with a name a line") from None
         names = [line.rstrip("\r").strip(" \t") for line in text.rstrip("\r\n").split("\n")]
     if not 1 <= len(names) <= MOST:
-        raise _refused(key, f"there are {len(names)} names", "labels.count", f"1 to {MOST}")
+        raise _refused(said, f"there are {len(names)} names", "labels.count", f"1 to {MOST}")
     for number, name in enumerate(names, 1):
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST or _CONTROL.search(name):
             because = f"{where} {number} is {name!r:.80}"
             fix = f"names of 1 to {LONGEST} printable characters"
-            raise _refused(key, because, "labels.name", fix)
+            raise _refused(said, because, "labels.name", fix)
     return names
 
 
-def _place(ports: Sequence[Port], key: str, count: int) -> tuple[str, int]:
+def _place(ports: Sequence[Port], key: str, said: str, count: int) -> tuple[str, int]:
     """The output that names are of, and its axis; -1 where its values are numbers of names."""
     named = {port.name for port in ports}
     match = None if key in named else _KEY.fullmatch(key)
     output, axis = (match[1], int(match[2])) if match else (key, None)
     if output and output not in named:
         supported = ", ".join(map(repr, sorted(named)))
-        raise _refused(key, f"there is no output {output!r}", "labels.output", supported)
+        raise _refused(said, f"there is no output {output!r}", "labels.output", supported)
     chosen = [port for port in ports if not output or port.name == output]
     found = dict.fromkeys(
         (port.name, number)
@@ -82,12 +90,12 @@ def _place(ports: Sequence[Port], key: str, count: int) -> tuple[str, int]:
     shown = "; ".join(dict.fromkeys(f"{port.name!r} is {show(port)}" for port in chosen))
     if found:
         because = f"several axes have {count} places: {shown}"
-        raise _refused(key, because, "labels.place", "OUTPUT[AXIS]=FILE")
+        raise _refused(said, because, "labels.place", "OUTPUT[AXIS]=FILE")
     if output and axis is None and all(port.dtype.is_int for port in chosen):
         return output, -1
     because = f"no axis has {count} places, one for each name: {shown}"
     fix = "as many names as an output has classes; an output of integers, by its name"
-    raise _refused(key, because, "labels.size", fix)
+    raise _refused(said, because, "labels.size", fix)
 
 
 def _is_plain(port: Port) -> bool:
@@ -95,5 +103,5 @@ def _is_plain(port: Port) -> bool:
     return (port.dtype.is_float or port.dtype.is_int) and port.dtype.held is port.dtype
 
 
-def _refused(key: str, because: str, id: str, supported: str) -> InputError:
-    return InputError(f"labels {key!r:.80}", because, id=id, supported=supported)
+def _refused(said: str, because: str, id: str, supported: str) -> InputError:
+    return InputError(f"labels{said}", because, id=id, supported=supported)

@@ -20,9 +20,11 @@ from tinyedge.export.ports import AXES, ENTRIES, PORTS
 PREFIX = "nodes."  # of these entries' names
 
 
-def with_nodes(graphs: Mapping[str, Graph], most_bytes: int) -> tuple[dict[str, Graph], list[str]]:
+def with_nodes(
+    graphs: Mapping[str, Graph], most_bytes: int
+) -> tuple[dict[str, Graph], list[str], list[str]]:
     """The graphs and, for each that has nodes, another entry whose outputs their values are; the
-    names of these entries.
+    names of these entries; what there is to say of nodes that were left out.
 
     most_bytes: what the values of all together may take. Where it is less than they are, every
     second node is left out, or two of three, and so on. Raises InputError.
@@ -46,7 +48,10 @@ def with_nodes(graphs: Mapping[str, Graph], most_bytes: int) -> tuple[dict[str, 
         outputs = tuple(port for port in each if id(port) in chosen)
         if outputs and name not in graphs and len(graphs) + len(made) < ENTRIES:
             made[name] = replace(graph, outputs=outputs, updates=(), counts={})
-    return {**graphs, **made}, list(made)
+    left = len(ports) - sum(len(graph.outputs) for graph in made.values())
+    because = f"all take {_bytes(ports):,} bytes, and a bundle has up to {PORTS} outputs"
+    warnings = [f"--debug-goldens leaves out {left} of {len(ports)} nodes: {because}"] * bool(left)
+    return {**graphs, **made}, list(made), warnings
 
 
 def _ports(graph: Graph) -> list[Port]:

@@ -48,7 +48,7 @@ def source_of(
     debug_goldens: int | None = None,
     files: dict[Path, Stamp | None] | None = None,
 ) -> tuple[Graphs, list[str], dict[str, Any], int | None]:
-    """What is compiled, what had to be assumed, what a manifest records of it, and the bytes of all
+    """What is compiled, what to warn of, what a manifest records of it, and the bytes of all
     models with their external data and the states' first values; None where functions or graphs,
     which have no file, are among them.
 
@@ -67,8 +67,9 @@ def source_of(
     graphs = with_slices(graphs, slices or {})
     named = labels_of(graphs.values(), labels) if labels is not None else []
     nodes: list[str] = []
+    left_out: list[str] = []
     if debug_goldens is not None:
-        graphs, nodes = with_nodes(graphs, debug_goldens)
+        graphs, nodes, left_out = with_nodes(graphs, debug_goldens)
     source = Graphs(graphs, kept)
     check_ports(source)
     record = {
@@ -84,7 +85,8 @@ def source_of(
     }
     if size is not None:
         size += sum(np.asarray(values).nbytes for values in (state_init or {}).values())
-    return source, assumed, {name: values for name, values in record.items() if values}, size
+    record = {name: values for name, values in record.items() if values}
+    return source, [*assumed, *left_out], record, size
 
 
 def _graphs(

@@ -61,7 +61,12 @@ CHARACTERS = 1 << 26  # of all ways to tensors and containers
 NAME = 4096  # characters of a tensor's name
 
 TENSORS = "tensors in dicts, lists and tuples"
+REPEATED = "save it whole, as tensor.contiguous()"
 NEXT = "save the state alone, torch.save(model.state_dict(), path), or write safetensors"
+
+
+class _Repeated(ValueError):
+    """A tensor whose elements lie in its storage, but fewer of them than it has."""
 
 
 class _Storage(Other):
@@ -110,7 +115,8 @@ def read(source: Path, raw: bytes) -> dict[str, tuple[DType, Any]]:
             found[name] = tensor
         return _arrays(found, len(raw), big=order == b"big")
     except (ValueError, TypeError, OverflowError) as error:
-        raise wrong(source, str(error)) from error
+        fix = REPEATED if isinstance(error, _Repeated) else NEXT
+        raise wrong(source, str(error), fix) from error
 
 
 def _files(raw: bytes) -> dict[str, bytes]:
@@ -206,6 +212,8 @@ def _placed(storage: _Storage, dtype: DType, offset: Any, shape: Any, strides: A
     elements = len(storage.raw) // dtype.itemsize
     last = start + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
     count: int = prod(sizes)
+    if count > elements > last:
+        raise _Repeated(f"a tensor of {list(sizes)} in it repeats elements, as expand makes it")
     if count > elements or (count and last >= elements):
         raise ValueError(f"a tensor of {list(sizes)} in it does not lie in its storage")
     most: int = prod(size or 1 for size in sizes)

@@ -8,6 +8,7 @@ InputError, and nothing in it is run.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -48,6 +49,7 @@ METADATA = "__metadata__"
 HEADER = 100_000_000  # bytes of a header, as the format's own reader has it
 LONGEST = 2**63 - 1  # bytes that numpy can count, of an empty array too, but for its axes of 0
 ALIGNMENT = 8  # where the elements begin
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Entry(NamedTuple):
@@ -99,6 +101,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]])
     except OSError as error:
         because = f"it cannot be written: {error.strerror or error}"
         fix = "give the path of a file in a folder that exists and can be written to"
+        if error.errno in FULL:
+            fix = "free some space, or choose another place"
         raise _wrong(target, because, "a path of a file", fix) from error
 
 

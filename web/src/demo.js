@@ -438,6 +438,10 @@ attempt("Loading", async () => {
   const does = {verify, nodes: compareNodes, profile, reset, both: compareBoth, live: () => (live ? stopLive() : runLive())};
   for (const [id, work] of Object.entries(does)) at(id).addEventListener("click", work);
   at("inputs").addEventListener("turned", () => {
+    if (!busy && !at("error").hidden) {
+      at("error").hidden = true;
+      at("status").textContent = "Ready";
+    }
     at("live").hidden = !cards.some((card) => card.live);
     if (at("live").hidden) stopLive();
   });

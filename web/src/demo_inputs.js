@@ -51,22 +51,25 @@ function pixelsOf(context, shape, scale, dtype) {
 }
 
 const NPY = {
-  "|b1": Uint8Array,
-  "|i1": Int8Array,
-  "|u1": Uint8Array,
-  "<i2": Int16Array,
-  "<u2": Uint16Array,
-  "<i4": Int32Array,
-  "<u4": Uint32Array,
-  "<i8": BigInt64Array,
-  "<u8": BigUint64Array,
-  "<f2": Uint16Array,
-  "<f4": Float32Array,
-  "<f8": Float64Array,
+  "|b1": ["bool", Uint8Array],
+  "|i1": ["int8", Int8Array],
+  "|u1": ["uint8", Uint8Array],
+  "<i2": ["int16", Int16Array],
+  "<u2": ["uint16", Uint16Array],
+  "<i4": ["int32", Int32Array],
+  "<u4": ["uint32", Uint32Array],
+  "<i8": ["int64", BigInt64Array],
+  "<u8": ["uint64", BigUint64Array],
+  "<f2": ["float16", Uint16Array],
+  "<f4": ["float32", Float32Array],
+  "<f8": ["float64", Float64Array],
 };
 
-/** An array file as numpy.save writes it. */
-async function readNpy(file) {
+/** What a file may have beside an input's own type. */
+const NEAR = {bool: "uint8", uint8: "bool", int64: "int32", uint64: "uint32", float64: "float32", float16: "float32"};
+
+/** An array file as numpy.save writes it, for an input of that type; of one of codes the type that holds them. */
+async function readNpy(file, dtype) {
   const bytes = new Uint8Array(await file.arrayBuffer()),
     view = new DataView(bytes.buffer);
   const text = (from, to) => String.fromCharCode(...bytes.subarray(from, to));
@@ -82,8 +85,15 @@ async function readNpy(file) {
       `${file.name}: a plain array in C order is needed, its header is ${header.trim()}`,
     );
   }
+  const [found, Values] = NPY[type],
+    [wanted] = dtype.split(":");
+  if (found !== wanted && found !== NEAR[wanted]) {
+    throw new Error(
+      `${file.name} has ${found}, the input takes ${wanted}: numpy.save(path, array.astype("${wanted}"))`,
+    );
+  }
   return {
-    data: new NPY[type](bytes.buffer.slice(end)),
+    data: new Values(bytes.buffer.slice(end)),
     shape: shape
       .split(",")
       .filter((size) => size.trim())
@@ -133,6 +143,12 @@ export function inputCard(port, shape, declared, told) {
     canvas = element("canvas", {hidden: true, role: "img", ariaLabel: `What the model sees of ${name}`});
   let given = /** @type {any} */ (null),
     close = () => {};
+  /** Open the camera, unless something else was chosen until it is there. */
+  async function film() {
+    const stop = await openCamera(video);
+    if (kind.value === "Camera") close = stop;
+    else stop();
+  }
   /** Take values from elsewhere. */
   function turn(to) {
     close();
@@ -145,7 +161,7 @@ export function inputCard(port, shape, declared, told) {
     hint.hidden = to !== "Image";
     scaled.hidden = !["Image", "Camera"].includes(to) || Boolean(declared) || dtype === "uint8";
     canvas.hidden = true;
-    if (to === "Camera") told(async () => void (close = await openCamera(video)));
+    if (to === "Camera") told(film);
     kind.dispatchEvent(new Event("turned", {bubbles: true}));
   }
   /** Show what the model sees of a picture. */
@@ -154,8 +170,13 @@ export function inputCard(port, shape, declared, told) {
     return drawFitted(canvas, picture, width, height, declared?.fit ?? "stretch");
   }
   async function take(found) {
-    given = found;
-    if (kind.value === "Image") look((given = await within(await createImageBitmap(found), declared?.max)));
+    given = null;
+    canvas.hidden = true;
+    if (kind.value !== "Image") return void (given = found);
+    const picture = await createImageBitmap(found).catch(() => {
+      throw new Error(`${found.name} is no picture that this browser can read.`);
+    });
+    look((given = await within(picture, declared?.max)));
   }
   kind.addEventListener("change", () => turn(kind.value));
   file.addEventListener("change", () => file.files?.[0] && told(() => take(file.files[0])));
@@ -190,8 +211,10 @@ export function inputCard(port, shape, declared, told) {
     /** The input of a run: `generated`, or what was chosen in place of it. */
     async value(generated) {
       if (kind.value === "Generated") return generated;
+      // Of a camera that was not there; it may be by now.
+      if (kind.value === "Camera" && !video.srcObject) await film();
       if (kind.value !== "Camera" && !given) throw new Error(`Choose a file for ${name}`);
-      if (kind.value === ".npy file") return readNpy(given);
+      if (kind.value === ".npy file") return readNpy(given, dtype);
       const picture = kind.value === "Camera" ? await within(await createImageBitmap(video), declared?.max) : given,
         context = look(picture);
       return declared ? picture : pixelsOf(context, shape, scale.value, dtype);

@@ -120,7 +120,8 @@ export interface KeptOutput {
 export interface Labeled {
   /**
    * The classes with the greatest values, best first; NaN is none. row: which of the places along the output's other axes,
-   * in row-major order. Where values are the numbers of classes, the one at that place. Outputs named in `keep` have none.
+   * in row-major order. Where values are the numbers of classes, the one at that place. Throws for a count that is no whole
+   * number from 1 on, and for a row that is not there. Outputs named in `keep` have none.
    */
   readonly top: (count?: number, row?: number) => {index: number; label: string; value: number}[];
 }
@@ -352,7 +353,7 @@ export interface Model extends EventTarget {
   verify(options?: {signal?: AbortSignal}): Promise<VerifyReport>;
   /**
    * The same of the values of the model's nodes, which a bundle has that was exported with `--debug-goldens`: the outputs of
-   * a case are the nodes, in an order of computation. node: the first that differs.
+   * a case are the nodes, in an order of computation. node: the first that differs. Rejects where the bundle has none.
    */
   compare(options?: {signal?: AbortSignal}): Promise<VerifyReport & {node: string | undefined}>;
   /** The GPU's time for each launch of one run; needs a device with timestamps. */
@@ -435,12 +436,14 @@ export type ErrorId =
   | "run.entry"
   | "run.input"
   | "run.input.buffer"
+  | "run.labels"
   | "run.option"
   | "run.output.buffer"
   | "run.range"
   | "run.shape"
   | "run.state"
-  | "run.states";
+  | "run.states"
+  | "verify.nothing";
 
 export class TinyedgeError extends Error {
   constructor(id: ErrorId, subject: string, because: string, next: string);

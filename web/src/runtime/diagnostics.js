@@ -18,9 +18,7 @@ function generate(data, dtype, start, {min, max}) {
     span = max - min;
   for (let e = 0; e < data.length; e++) {
     const h = mix(start + e);
-    const value = isFloat(dtype)
-      ? min + ((h >>> (32 - bits)) * span) / 2 ** bits
-      : min + (h % (span + 1));
+    const value = min + (isFloat(dtype) ? ((h >>> (32 - bits)) * span) / 2 ** bits : h % (span + 1));
     data[e] = big ? BigInt(value) : value;
   }
   return data;
@@ -66,10 +64,9 @@ export async function example(model, options) {
 function agreement(actual, expected, stride, tolerance, dtype) {
   if (dtype === "uint16:bfloat16") {
     // The upper half of a float32.
-    const numbers = (codes) =>
-      new Float32Array(Uint32Array.from(codes, (code) => code << 16).buffer);
-    actual = numbers(actual);
-    expected = numbers(expected);
+    [actual, expected] = [actual, expected].map(
+      (codes) => new Float32Array(Uint32Array.from(codes, (code) => code << 16).buffer),
+    );
   }
   const exact = !/Float/.test(expected.constructor.name);
   let worst = 0,
@@ -78,7 +75,7 @@ function agreement(actual, expected, stride, tolerance, dtype) {
   for (let i = 0; i < expected.length && i * stride < actual.length; i++) {
     const a = actual[i * stride],
       b = expected[i];
-    if (exact || !Number.isFinite(b)) wrong += Number(!Object.is(a, b));
+    if (exact || !Number.isFinite(b)) wrong += +!Object.is(a, b);
     else {
       worst = Math.max(worst, Math.abs(a - b));
       scale = Math.max(scale, Math.abs(b));
@@ -93,26 +90,27 @@ function agreement(actual, expected, stride, tolerance, dtype) {
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
 export async function verify(model, options, nodes = false) {
-  const {core, enqueue, chosen, fetchFile, plan, replay, restore, stateOf} = model,
+  const {core, enqueue, fail, chosen, fetchFile, plan, replay, restore, stateOf} = model,
     {signal} = chosen(options, ["signal"]),
     m = core.parsed,
     debug = [m.options?.nodes].flat(),
     source = {...core.source, signal},
-    received = (count) => void (core.stats.bytesFetched += count),
+    goldens = m.golden.filter(({entry}) => debug.includes(m.entries[entry].name) === nodes),
     files = [];
+  if (nodes && !goldens[0])
+    fail("verify.nothing", "the model", "it has no goldens of nodes", "export it with --debug-goldens");
   for (const [i, file] of m.files.entries())
-    if (file.name.startsWith("golden")) files[i] = await fetchFile(source, file, received);
+    if (file.name.startsWith("golden")) files[i] = await fetchFile(source, file, (count) => void (core.stats.bytesFetched += count));
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));
   return enqueue(async (turn) => {
     const {readback} = turn,
       cases = [];
-    for (const golden of m.golden) {
+    for (const golden of goldens) {
       const {seed, made} = golden,
         tolerance = golden.tolerance / 1e6,
         entry = m.entries[golden.entry];
-      if (debug.includes(entry.name) !== nodes) continue;
       const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
       let results = {};
       await restore(core);
@@ -124,19 +122,20 @@ export async function verify(model, options, nodes = false) {
         });
         results = await replay(core, plan(core, inputs, entry.name, symbols), [], {readback});
       }
+      const compared = (name, data, v, dtype) => ({
+        name,
+        ...agreement(data, stored(v, data), v.stride, tolerance, dtype),
+      });
       const outputs = entry.outputs.map((i, n) => {
-        const {name, dtype} = m.outputs[i],
-          {data} = results[name],
-          v = golden.outputs[n];
-        return {name, ...agreement(data, stored(v, data), v.stride, tolerance, dtype)};
+        const {name, dtype} = m.outputs[i];
+        return compared(name, results[name].data, golden.outputs[n], dtype);
       });
       // Behind the outputs those of states, of which some may not be told.
       for (const [i, v] of golden.outputs.slice(outputs.length).entries()) {
         if (!v.bytes) continue;
         const {name, dtype} = m.states[i],
           data = await stateOf(core, turn, m.states[i], core.sizes.states[i]);
-        const compared = agreement(data, stored(v, data), v.stride, tolerance, dtype);
-        outputs.push({name: `state ${name}`, ...compared});
+        outputs.push(compared(`state ${name}`, data, v, dtype));
       }
       const passed = outputs.every((output) => output.passed);
       cases.push({entry: entry.name, seed, made, tolerance, passed, outputs});
@@ -152,8 +151,8 @@ export async function verify(model, options, nodes = false) {
  */
 export async function compare(model, options) {
   const report = await verify(model, options, true),
-    [node] = report.cases.flatMap(({outputs}) => outputs.filter(({passed}) => !passed));
-  return {...report, node: node?.name};
+    outputs = report.cases.flatMap((one) => one.outputs);
+  return {...report, node: outputs.find(({passed}) => !passed)?.name};
 }
 
 /**
@@ -163,8 +162,7 @@ export async function compare(model, options) {
 export async function profile(model, options, inputs) {
   const {core, enqueue, fail, chosen, plan, replay, submit} = model,
     {entry, symbols} = chosen(options, ["entry", "symbols"]),
-    planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols),
-    {kernels} = core.parsed;
+    planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols);
   if (!core.device.features.has("timestamp-query"))
     fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
   const work = async ({readback}) => {
@@ -172,16 +170,15 @@ export async function profile(model, options, inputs) {
     const device = core.device,
       count = 4096,
       size = 8 * count,
-      {QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ} = GPUBufferUsage,
-      create = (usage) => device.createBuffer({label: "tinyedge timestamps", size, usage});
+      create = (usage) => device.createBuffer({label: "tinyedge", size, usage});
     const querySet = device.createQuerySet({type: "timestamp", count}),
-      resolved = create(QUERY_RESOLVE | COPY_SRC),
-      mapped = create(MAP_READ | COPY_DST),
+      resolved = create(516 /* QUERY_RESOLVE, COPY_SRC */),
+      mapped = create(9 /* MAP_READ, COPY_DST */),
       launches = [];
     const describe = ({kernel, nodes, flops}) => {
       const n = 2 * launches.length;
       if (n === count) return {};
-      launches.push({kernel: kernels[kernel].entry, nodes, flops});
+      launches.push({kernel: core.parsed.kernels[kernel].entry, nodes, flops});
       return {
         timestampWrites: {
           querySet,
@@ -213,11 +210,13 @@ export async function profile(model, options, inputs) {
  */
 export async function requirements(url, options, tinyedge) {
   const {chosen, folderOf, fetchFile, parseManifest, checkManifest, filesToRun, neededLimits} = tinyedge,
-    names = ["fetch", "files", "integrity", "signal"],
-    {fetch = globalThis.fetch, files, integrity, signal} = chosen(options, names, "load.option"),
+    {fetch = globalThis.fetch, files, integrity, signal} = chosen(
+      options,
+      ["fetch", "files", "integrity", "signal"],
+      "load.option",
+    ),
     source = {base: folderOf(url), fetch, files, signal, loading: import("./loading.js")},
-    file = {name: "manifest.json", sha256: integrity},
-    m = parseManifest(await fetchFile(source, file, () => {}, "bundle.manifest"));
+    m = parseManifest(await fetchFile(source, {name: "manifest.json", sha256: integrity}, () => {}, "bundle.manifest"));
   checkManifest(m);
   const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);
   return {

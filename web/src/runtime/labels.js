@@ -8,12 +8,21 @@ export function takeLabels(core) {
         {data, shape} = found ?? {};
       if (!data || (axis >= 0 && shape[axis] !== names?.length)) continue;
       const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1),
-        named = (index, value) => ({index, label: names[index] ?? String(index), value}),
+        named = (index, place) => ({index, label: names[index] ?? `${index}`, value: Number(data[place])}),
         top = (count = 5, row = 0) => {
-          if (axis < 0) return [named(Number(data[row]), Number(data[row]))];
-          const first = Math.floor(row / inner) * names.length * inner + (row % inner);
+          const rows = data.length / (axis < 0 ? 1 : names.length);
+          if (![count, row].every(Number.isInteger) || count < 1 || row < 0 || row >= rows)
+            core.own.fail(
+              "run.labels",
+              `output "${output}"`,
+              `it has no top(${count}, ${row})`,
+              `give a count from 1, a row below ${rows}`,
+            );
+          if (axis < 0) return [named(Number(data[row]), row)];
+          const column = row % inner,
+            first = (row - column) * names.length + column;
           return names
-            .map((_, i) => named(i, Number(data[first + i * inner])))
+            .map((_, i) => named(i, first + i * inner))
             .filter(({value}) => value === value)
             .sort((a, b) => b.value - a.value)
             .slice(0, count);

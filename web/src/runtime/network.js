@@ -37,9 +37,8 @@ export async function again(got, error, sha256, signal) {
   got.request = {cache, headers: sha256 && length ? {Range: `bytes=${length}-`} : {}};
 }
 
-/** The seconds of a Retry-After: a number, or a date. @param {string | null} text */
+/** The seconds of a Retry-After: a number, or a date; 0 without one. @param {any} text */
 function asked(text) {
-  if (!text) return 0;
   const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
   return seconds || 0;
 }

@@ -31,14 +31,13 @@ export async function compile(core, sources, report) {
   core.pipelined = [];
   const made = order.map(async (i, place) => {
     const {entry} = m.kernels[i],
-      module = modules[place],
-      descriptor = {
+      module = modules[place];
+    core.pipelined[i] = await device
+      .createComputePipelineAsync({
         label: `tinyedge ${entry}`,
         layout: core.layouts[i].pipeline,
         compute: {module, entryPoint: entry},
-      };
-    const pipeline = await device
-      .createComputePipelineAsync(descriptor)
+      })
       .catch(async ({message}) => {
         core.check();
         const fault = (await module.getCompilationInfo()).messages.find(
@@ -51,7 +50,6 @@ export async function compile(core, sources, report) {
           "report it",
         );
       });
-    core.pipelined[i] = pipeline;
     stats.pipelines++;
     report();
   });

@@ -62,7 +62,7 @@ export async function reopen(core, readback) {
       "device.lost",
       "the device",
       `${loss.cause.because}; so was the one before it, within a minute`,
-      `run again in ${Math.ceil((PAUSE - since) / 1000)} seconds, or load the model again`,
+      `run again in ${Math.ceil((PAUSE - since) / 1000)} seconds`,
     );
   const device = await (await source.loading).openDevice(limits, own.findAdapter(source.powerPreference), own.fail),
     was = {...stats},

@@ -37,7 +37,7 @@ export async function start(core, onProgress) {
       .then(() =>
         fetchFile(
           source,
-          {...file, blocks: m.blocks?.[number].length ? m.blocks[number] : undefined},
+          {...file, blocks: m.blocks?.[number][0] && m.blocks[number]},
           (count) => {
             loaded += count;
             stats.bytesFetched += count;

@@ -1,21 +1,12 @@
 // A model's states as a file, and back: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
 // The form is safetensors: the size of a header, the header as JSON, then the elements of each tensor.
 
-const KINDS = {
-  bool: "BOOL",
-  float8_e4m3fn: "F8_E4M3",
-  float8_e5m2: "F8_E5M2",
-  bfloat16: "BF16",
-};
-
-/** How the format calls an element type; those that it lacks have no name in it. */
-const typeOf = (dtype) => {
-  const kind = dtype.split(":").pop();
-  return (
-    KINDS[kind] ??
-    kind.replace(/^(u?int|float)(8|16|32|64)$/, (_, name, bits) => name[0].toUpperCase() + bits)
-  );
-};
+/** How the format calls an element type, such as BF16 or F8_E4M3; those that it lacks have no name in it. */
+const typeOf = (dtype) =>
+  dtype
+    .replace(/.*:|fn$/g, "")
+    .toUpperCase()
+    .replace(/(.?)(INT|LOAT)/, (_, first) => first || "I");
 
 /**
  * @param {any} model
@@ -36,7 +27,7 @@ export async function saveStates(model) {
   );
   const text = new TextEncoder().encode(header),
     head = new Uint8Array(8 + Math.ceil(text.length / 8) * 8).fill(32);
-  head.set(new Uint8Array(new BigUint64Array([BigInt(head.length - 8)]).buffer));
+  new DataView(head.buffer).setBigUint64(0, BigInt(head.length - 8), true);
   head.set(text, 8);
   return new Blob([head, ...states.map(({data}) => data)]);
 }
@@ -54,12 +45,12 @@ export async function loadStates(model, file, fail) {
   if (size > bytes.length - 8) wrong(`it has ${bytes.length} bytes`);
   let header;
   try {
-    header = JSON.parse(new TextDecoder("utf-8", {fatal: true}).decode(bytes.subarray(8, 8 + size)));
+    header = JSON.parse(new TextDecoder("utf-8", {fatal: true}).decode(bytes.subarray(8, 8 + size))) ?? {};
   } catch ({message}) {
     wrong(`its header is no JSON: ${message}`);
   }
   let last = 0;
-  const places = Object.entries(header ?? {})
+  const places = Object.entries(header)
     .filter(([name]) => name !== "__metadata__")
     .map(([, place]) => [place?.data_offsets].flat());
   // One after the other, whatever their order in the header; the last one is where the file ends.
@@ -69,11 +60,11 @@ export async function loadStates(model, file, fail) {
   }
   const now = await Promise.all(model.states.map(({name}) => model.getState(name)));
   const values = now.map(({name, dtype, shape, data}) => {
-    const found = Object.hasOwn(header ?? {}, name) && header[name],
+    const found = Object.hasOwn(header, name) && header[name],
       wanted = JSON.stringify([typeOf(dtype), shape]);
     if (!found) wrong(`it lacks ${name}`);
-    if (JSON.stringify([found.dtype, found.shape]) !== wanted)
-      wrong(`${name} is ${JSON.stringify([found.dtype, found.shape])}, the state ${wanted}`);
+    const is = JSON.stringify([found.dtype, found.shape]);
+    if (is !== wanted) wrong(`${name} is ${is}, the state ${wanted}`);
     const [start, end] = found.data_offsets,
       part = bytes.slice(8 + size + start, 8 + size + end);
     if (part.length !== data.byteLength || (dtype === "bool" && part.some((byte) => byte > 1)))
