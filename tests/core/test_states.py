@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 from tests import stateful
 from tests.agreement import assert_agreement, find_target
 from tests.stateful import CASES, Case, Machine, X, runs, single, zeros
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Copy, Launch, Program
 from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port, State
 from tinyedge.core.tensor.tensor import Tensor
 
 RUNS = 10
@@ -64,6 +67,24 @@ def test_halves(name: str, target: str, device: Device) -> None:
             for key, value in machine.run(entry, inputs).items():
                 room = 2e-2 * np.abs(value).max(initial=1e-3)
                 np.testing.assert_allclose(outputs[key], value, atol=room)
+
+
+def test_in_full(target: str, device: Device) -> None:
+    """What is made of a gradient lies between kernels as float32: 1e-9 is 0 in fp16."""
+    if not find_target(target).caps().fp16_storage:
+        pytest.skip("the target keeps no halves")
+    x, w = (Tensor.input(name, (16, 16), dt.float32) for name in "xw")
+    small = ((x @ x).in_full() * 1e-9).tanh()
+    port = Port("w", dt.float32, w.shape, (w * 0.5 + (small @ small.transpose(0, 1)) * 1e18).node)
+    graph = Graph((Port("x", dt.float32, x.shape), replace(port, node=None)), (), {}, (port,))
+    source = Graphs({"main": graph}, (State("w", dt.float32, w.shape),))
+    program = compile_graph(source, find_target(target), Options(precision="fp16")).program
+    assert program is not None
+    given = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
+    with Replay(program, device, poison=True) as replay:
+        replay.run({"x": given}, "main")
+        product = given @ given
+        np.testing.assert_allclose(replay.get_state("w"), product @ product.T, rtol=2e-3, atol=2e-2)
 
 
 def steps(program: Program, entry: int = 0) -> tuple[list[Launch], list[Copy]]:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tinyedge
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device
+from tinyedge.export.train.spec import OPTIMIZERS
 from tinyedge.export.verify.verify import verify
 
 RANDOM = np.random.default_rng(3)
@@ -86,6 +87,36 @@ def test_a_step_on_every_target(
     target: str, device: Device, classifier: Path, optimizer: str
 ) -> None:
     assert verify(_export(classifier, target, optimizer=optimizer), device).agrees
+
+
+@pytest.mark.parametrize("target", ["webgpu", "qcom"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd:momentum=0.9", "rmsprop:centered=true", *sorted(OPTIMIZERS)]
+)
+def test_small_gradients_in_fp16(
+    target: str, device: Device, tmp_path: Path, optimizer: str
+) -> None:
+    """Their squares are below 6e-8, which fp16 makes 0: states are nearly those of float32."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "head.w", "head.b"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "last.w", "last.b"], ["y"]),
+    ]
+    shapes = {"head.w": (3, 16), "head.b": (16,), "last.w": (16, 4), "last.b": (4,)}
+    path = _small(tmp_path, nodes, [_weight(n, *s, scale=0.002) for n, s in shapes.items()])
+    found = []
+    for precision in ("fp32", "fp16"):
+        options = {"optimizer": optimizer, "loss": "mse_loss:y", "precision": precision}
+        out = _export(path, target, force=True, golden=False, **options)
+        with tinyedge.load(out) as model:
+            for _ in range(3):
+                model.run(_step(X[:, 0, 0, :3], np.zeros((6, 4), np.float32), 1e-4), "train")
+            found.append({state.name: model.get_state(state.name) for state in model.states})
+    full, half = found
+    assert half["loss_scale"] == 1024
+    for name, value in full.items():
+        room = 0.02 if name.count(".") > 1 else 0.1  # of what is kept, of weights
+        assert np.abs(half[name] - value).max() <= room * np.abs(value).max(), name
 
 
 def test_a_step_is_one_along_the_gradient(classifier: Path) -> None:

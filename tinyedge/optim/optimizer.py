@@ -82,7 +82,7 @@ class Optimizer:
             own = {name: kept[name][number] for name in self.slots}
             rate = self.at(state["step"], dtype)
             value, after = self.rule(
-                parameter.cast(dtype), gradient.cast(dtype), own, rate, done.cast(dtype)
+                parameter.cast(dtype), gradient.in_full().cast(dtype), own, rate, done.cast(dtype)
             )
             updated.append(value.cast(parameter.dtype))
             for name in self.slots:

@@ -29,6 +29,7 @@ def clip_by_norm(gradients: Any, most: float) -> Any:
     """Gradients scaled so that their global norm is at most that; NaN stays NaN."""
     if not most > 0:
         raise ValueError(f"a norm of at most {most}: it must be above 0")
+    gradients = _of_floats(gradients, lambda leaf: leaf.in_full())
     norm = global_norm(gradients)
     scale = (norm > most).where(most / norm, 1.0)
     return _of_floats(gradients, lambda leaf: leaf * scale.cast(leaf.dtype))
@@ -38,7 +39,7 @@ def clip_by_value(gradients: Any, most: float) -> Any:
     """Gradients of which no element is above `most` or below -`most`."""
     if not 0 < most < math.inf:
         raise ValueError(f"values of at most {most}: it must be above 0")
-    return _of_floats(gradients, lambda leaf: leaf.clip(-most, most))
+    return _of_floats(gradients, lambda leaf: leaf.in_full().clip(-most, most))
 
 
 def average(averages: Any, model: Any, decay: float) -> Any:

@@ -36,7 +36,7 @@ class Accumulate:
 
     def update(self, model: Any, gradients: Any, state: Mapping[str, Any]) -> tuple[Any, Any]:
         """The model and the state after one call. Raises ValueError as the optimizer does."""
-        given = [leaf for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
+        given = [leaf.in_full() for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
         sums = [
             total + gradient.cast(total.dtype)
             for total, gradient in zip(trees.leaves(state["sums"]), given, strict=True)
@@ -97,7 +97,7 @@ class LossScale:
         Raises ValueError as the optimizer does.
         """
         scale, steps = state["scale"], state["steps"] + 1
-        given = [leaf for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
+        given = [leaf.in_full() for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
         fits = _all_below(given, LARGEST)
         true = [g.cast(wide(g.dtype)) * (1.0 / scale).cast(wide(g.dtype)) for g in given]
         after, new = self.optimizer.update(model, _floats(gradients, true), state["state"])

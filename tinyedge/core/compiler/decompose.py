@@ -81,7 +81,7 @@ def _retyped(
             id="compile.integer.range",
             next="use a target with 64-bit integers (cpu), or a narrower type in the model",
         )
-    if op is ops.STOP_GRADIENT:
+    if op in (ops.STOP_GRADIENT, ops.IN_FULL):
         return src[0]
     if op is ops.CHECKPOINT:
         number: int = node.arg.number

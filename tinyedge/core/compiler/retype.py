@@ -23,9 +23,10 @@ def retype_graphs(state: Compilation) -> None:
             if states[kept].update == "shift":
                 updates[kept] = _shifted(states[kept], inputs.get(kept), node)
                 names.setdefault(updates[kept], f"shift {kept}")
-        state.entries.append(
-            CompiledEntry(name, graph, outputs, updates, names, dict(graph.counts))
-        )
+        marks = (n for n in toposort(updates.values()) if n.op is ops.IN_FULL)
+        counts = dict(graph.counts)
+        entry = CompiledEntry(name, graph, outputs, updates, names, counts, frozenset(marks))
+        state.entries.append(entry)
     done = retype(state.roots, state.caps.computed_as, stored_halves(state))
     for entry in state.entries:
         entry.follow(done)

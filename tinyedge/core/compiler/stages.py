@@ -28,6 +28,7 @@ from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.sizes import share_sizes
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
+from tinyedge.core.compiler.schedule.full import in_full
 from tinyedge.core.compiler.schedule.in_place import write_over
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
@@ -104,7 +105,8 @@ def form_kernels(state: Compilation) -> None:
         outputs = {str(number): root for number, root in enumerate(entry.roots)}
         counts = {name: str(number) for number, name in enumerate(entry.counts)}
         updating = replace(options, recompute=options.joined and bool(entry.updates))
-        entry.schedule = schedule(outputs, entry.names, updating, counts)
+        exact = in_full(entry.updates.values(), entry.gradients)
+        entry.schedule = schedule(outputs, entry.names, updating, counts, exact)
     share_numbers(state.launches, state.caps)
     _refuse(state)
     if state.options.optimize:

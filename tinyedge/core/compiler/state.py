@@ -27,6 +27,7 @@ class CompiledEntry:
     updates: dict[str, UOp]
     names: dict[UOp, str]
     counts: dict[str, UOp]
+    gradients: frozenset[UOp] = frozenset()  # of which states' new values are made in full
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
@@ -40,6 +41,7 @@ class CompiledEntry:
         self.outputs = {name: done[node] for name, node in self.outputs.items()}
         self.updates = {name: done[node] for name, node in self.updates.items()}
         self.names = {done[n]: name for n, name in self.names.items() if n in done}
+        self.gradients = frozenset(done[n] for n in self.gradients if n in done)
 
 
 @dataclass

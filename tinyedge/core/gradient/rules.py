@@ -504,5 +504,6 @@ def _transform(node: UOp, g: Tensor) -> Gradients:
 
 
 @_rule(ops.REALIZE)
+@_rule(ops.IN_FULL)
 def _realize(node: UOp, g: Tensor) -> Gradients:
     return (g,)

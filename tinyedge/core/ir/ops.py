@@ -99,6 +99,8 @@ ROUND = _row("round", "unary", 1, numpy=np.rint, c="rint({0})")  # half to even
 ABS = _row("abs", "unary", 1, numpy=_quiet(np.abs), c="abs({0})")
 ISNAN = _row("isnan", "unary", 1, numpy=np.isnan, c="isnan({0})", result="bool")
 STOP_GRADIENT = _row("stop_gradient", "unary", 1, numpy=np.array, c="{0}", cost=0)  # same values
+# The same values; what states' new values are made of from here on is kept in full, see `full`.
+IN_FULL = _row("in_full", "unary", 1, numpy=np.array, c="{0}", cost=0)
 
 # Elementwise, two operands.
 ADD = _row("add", "binary", 2, numpy=_quiet(np.add), c="({0} + {1})", commutative=True, identity=0)

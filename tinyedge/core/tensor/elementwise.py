@@ -10,7 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
-from tinyedge.core.ir.uop import UOp, elementwise
+from tinyedge.core.ir.uop import UOp, elementwise, toposort
 from tinyedge.core.tensor.base import Lazy, computed, scalar
 from tinyedge.core.tensor.movement import Movement, broadcast
 
@@ -241,6 +241,15 @@ class Elementwise(Movement):
         if not self.dtype.is_float:
             return self
         return type(self)(UOp(ops.STOP_GRADIENT, self.dtype, (self.node,)))
+
+    def in_full(self) -> Self:
+        """The same values, of which a state's new value is made: in bundles of fp16, too, all that
+        is computed from here to there stays float32.
+        """
+        near = toposort((self.node,), stop=lambda n: n.op is ops.IN_FULL or not n.op.elementwise)
+        if not self.dtype.is_float or any(n.op is ops.IN_FULL for n in near):
+            return self
+        return type(self)(UOp(ops.IN_FULL, self.dtype, (self.node,)))
 
     def relu(self) -> Self:
         """The greater of x and 0; NaN stays NaN."""

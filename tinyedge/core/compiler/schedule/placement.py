@@ -41,20 +41,22 @@ class BodyGraph:
         """names: the model's names of nodes, those in loops included.
 
         given: of a loop's body, the buffers that lie somewhere already. carried: those of them
-        whose next values the outputs are, in order. keep_fp32: nodes outside that stay in full.
+        whose next values the outputs are, in order. keep_fp32: nodes that stay in full, those
+        in loops included.
         """
         outlined = outline(tuple(outputs.values()))
         self.outputs = {name: outlined[node] for name, node in outputs.items()}
         self.nexts = set(zip(self.outputs.values(), carried, strict=False))
         self.names = {outlined[n]: name for n, name in names.items() if n in outlined}
         self.inner_names = names
+        self.inner_exact = keep_fp32
         self.given = given or {}
         self.roots = list(dict.fromkeys(self.outputs.values()))
         self.decision = decide(self.roots, options.caps, again=options.recompute)
         self.order = toposort(self.roots)
         self.users = consumers(self.order)
         exact = _places(self.order) if options.fp16_storage else frozenset()
-        self.keep_fp32 = keep_fp32 | exact
+        self.keep_fp32 = frozenset(outlined.get(n, n) for n in keep_fp32) | exact
 
 
 def _places(order: Iterable[UOp]) -> frozenset[UOp]:

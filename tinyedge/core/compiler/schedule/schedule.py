@@ -48,13 +48,15 @@ def schedule(
     names: Mapping[UOp, str],
     options: ScheduleOptions,
     counts: Mapping[str, str] | None = None,
+    exact: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """Kernels that compute the named outputs.
 
     names: the model's name of a tensor's node. counts: symbols of which the values are outputs, by
-    their names; these come first, each after those that it depends on.
+    their names; these come first, each after those that it depends on. exact: nodes that are never
+    kept as fp16.
     """
-    body = _Body(BodyGraph(outputs, names, options), Former(options))
+    body = _Body(BodyGraph(outputs, names, options, keep_fp32=exact), Former(options))
     for symbol, name in (counts or {}).items():
         body.former.counts[symbol] = body.placer.outputs[body.graph.outputs[name]]
     steps = body.run()
@@ -127,14 +129,14 @@ class _Body:
         given = dict(zip(body.repeat.carried, map(Placement, homes), strict=True))
         outer = (self.placer.placed[n] for n in node.src[len(homes) :])
         given |= dict(zip(body.captured, outer, strict=True))
-        names = self.graph.inner_names
+        names, exact = self.graph.inner_names, self.graph.inner_exact
         graph = BodyGraph(
             {str(number): result for number, result in enumerate(body.results)},
             {new: names[old] for new, old in body.origins.items() if old in names},
             self.options,
             given,
             body.repeat.carried,
-            self.graph.keep_fp32,
+            self.graph.keep_fp32 | {new for new, old in body.origins.items() if old in exact},
         )
         inner = _Body(graph, self.former)
         inner.run()
