@@ -31,7 +31,9 @@ def top(
     are the numbers of classes, the one at that place. Raises RunError, also for a count that is no
     whole number from 1 on.
     """
-    records = {each["output"]: each for each in labels_of(program)}
+    records: dict[str, dict[str, Any]] = {}
+    for each in labels_of(program):
+        records.setdefault(each["output"], each)
     record = records.get(name)
     if record is None or name not in outputs:
         because = "the bundle has no labels for it" if record is None else "it is not there"
@@ -58,12 +60,18 @@ def top(
 def labels_of(program: Program) -> list[dict[str, Any]]:
     """What a bundle's manifest says of labels, where it is what an export writes."""
     found = program.options.get("labels")
-    kinds = {"output": str, "axis": int, "names": list}
-    return [
-        each
-        for each in (found if isinstance(found, list) else ())
-        if isinstance(each, dict) and all(isinstance(each.get(k), t) for k, t in kinds.items())
-    ]
+    axes = {port.name: len(port.shape) for port in program.outputs}
+    return [each for each in (found if isinstance(found, list) else ()) if _is_written(each, axes)]
+
+
+def _is_written(record: Any, axes: Mapping[str, int]) -> bool:
+    """Whether an export may have written it. axes: of outputs, how many each has."""
+    if not isinstance(record, dict) or not isinstance(record.get("output"), str):
+        return False
+    names, axis = record.get("names"), record.get("axis")
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        return False
+    return type(axis) is int and -1 <= axis < axes.get(record["output"], 0)
 
 
 def _refused(name: str, because: str, supported: str) -> RunError:

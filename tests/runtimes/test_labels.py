@@ -90,7 +90,13 @@ def test_counts_and_rows_that_are_none(browser: Browser, tmp_path: Path) -> None
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("labels", ["7", '["x"]', '[{"axis":0,"output":"scores"}]', "[[{}]]"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        *("7", '["x"]', '[{"axis":0,"output":"scores"}]', "[[{}]]"),
+        '[{"axis":1,"names":{},"output":"scores"}]',
+    ],
+)
 def test_labels_that_no_export_writes(browser: Browser, tmp_path: Path, labels: str) -> None:
     """What lies in a manifest's options is for tools: a run does not fail for it."""
     bundle = export(tmp_path, {"scores": NAMES}, "webgpu", scores=SCORES)

@@ -3,10 +3,11 @@
 /** Outputs with names get `top`. */
 export function takeLabels(core) {
   core.placed = (results) => {
-    for (const {output, axis, names} of [core.parsed.options.labels].flat()) {
-      const found = results[output],
-        {data, shape} = found ?? {};
-      if (!data || (axis >= 0 && shape[axis] !== names?.length)) continue;
+    for (const record of [core.parsed.options.labels].flat()) {
+      const {output, axis, names} = record ?? {},
+        found = results[output],
+        {data, shape, top: known} = found ?? {};
+      if (!data || known || !names?.map || (axis >= 0 && shape[axis] !== names.length)) continue;
       const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1),
         named = (index, place) => ({index, label: names[index] ?? `${index}`, value: Number(data[place])}),
         top = (count = 5, row = 0) => {
@@ -15,8 +16,8 @@ export function takeLabels(core) {
             core.own.fail(
               "run.labels",
               `output "${output}"`,
-              `it has no top(${count}, ${row})`,
-              `give a count from 1, a row below ${rows}`,
+              `no top(${count}, ${row})`,
+              `count from 1, rows below ${rows}`,
             );
           if (axis < 0) return [named(Number(data[row]), row)];
           const column = row % inner,
