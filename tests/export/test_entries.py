@@ -67,7 +67,7 @@ def test_the_names_of_the_files_for_users(tmp_path: Path) -> None:
     assert '#define MODEL_INPUT_INPUT_IDS_3_NAME "input_ids"' in lines
     text = types(program)
     assert text.count('"logits"?: Output<Float32Array> | Output<Int32Array>;') == 1
-    assert text.count('"input_ids"?: InputValue;') == 1
+    assert text.count('"input_ids"?: InputValue<"int64"> | InputValue<"int32">;') == 1
     assert "/** float32 [1, 8, 3] or float32 [1, 1, 3] or int32 [1, 1, 3] */" in text
 
 
