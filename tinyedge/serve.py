@@ -267,10 +267,10 @@ def serve(
     name = folder.resolve().name
     plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_. -]*", name)
     with Server(folder, host, port, name=name if plain else "") as server:
-        print(f"serving {folder} at {server.url} (interrupt to stop)", flush=True)
-        if not (folder / "index.html").is_file():
-            print("it holds no page: its index.html is gone", flush=True)
         try:
+            print(f"serving {folder} at {server.url} (interrupt to stop)", flush=True)
+            if not (folder / "index.html").is_file():
+                print("it holds no page: its index.html is gone", flush=True)
             if ready is not None:
                 ready(server.url)
             server.wait()
