@@ -20,7 +20,7 @@ from progress import bar, command, count, curves, smoothed
 
 from tinyedge import Tensor, jit, nn, optim, random, value_and_grad
 
-BATCH, STEPS, RATE = 64, 2000, 2e-3
+BATCH, STEPS, RATE = 32, 1200, 2e-3
 WIDTH, TOLD = 32, 64  # channels at 14 x 14; numbers that say how much is noise, and the digit
 DRAWN = 20  # steps of a drawing
 
