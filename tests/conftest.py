@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.runtimes.site import Site
 from tinyedge.core.errors import DeviceError
 from tinyedge.core.program.device import Device
-from tinyedge.export.verify.browser import Browser, open_browser
+from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser, open_browser
 from tinyedge.model import TARGETS
 
 SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
 FIRST = "mechanisms"  # of groups of models, the one that has each mechanism once
 WHOLE = ("test_unique", "test_non_max_suppression")  # dozens of kernels each
+
+VIDEO = (
+    *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
+    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
+    *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,6 +150,25 @@ def browser() -> Iterator[Browser]:
         pytest.skip(str(error))
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def cinema(browser: Browser) -> Iterator[Any]:
+    """A Chromium whose videos may become textures and whose canvases show them, with a camera."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    args = [*FLAGS, SOFTWARE, *VIDEO]
+    chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Any]:
+    context = browser.chromium.new_context()
+    opened = context.new_page()
+    opened.goto(site.url)
+    yield opened
+    context.close()
 
 
 @pytest.fixture(params=TARGETS)

@@ -112,17 +112,24 @@ class Compiled(Jit):
 
 def _pairs(entries: Any) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
     """More entries, where each is a function and the arguments of its example."""
-    named = isinstance(entries, Mapping) or entries is None
-    for name, value in (entries or {}).items() if named else (("", entries),):
+    if entries is None:
+        return {}
+    if not isinstance(entries, Mapping):
+        raise _no_entry("entries", entries)
+    for name, value in entries.items():
         pair = isinstance(value, (tuple, list)) and len(value) == 2 and callable(value[0])
-        if not (named and pair and isinstance(value[1], (tuple, list))):
-            raise InputError(
-                f"entry {name!r}" if named else "entries",
-                f"it is of type {type(value).__name__}",
-                id="jit.export",
-                next='give each entry a function and its example: {"main": (predict, (model, x))}',
-            )
-    return entries or {}
+        if not pair or not isinstance(value[1], (tuple, list)):
+            raise _no_entry(f"entry {name!r}", value)
+    return entries
+
+
+def _no_entry(subject: str, value: Any) -> InputError:
+    return InputError(
+        subject,
+        f"it is of type {type(value).__name__}",
+        id="jit.export",
+        next='give each entry a function and its example: {"main": (predict, (model, x))}',
+    )
 
 
 def _reading(

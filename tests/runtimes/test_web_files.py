@@ -54,9 +54,9 @@ def test_types_name_the_model(tmp_path: Path) -> None:
     assert r'"*/ \"x\u00e9": InputValue<"float32">;' in text
     assert '"c": Output<Float32Array, "tail">;' in text
     assert text.count("*/\n") == text.count("/**")
-    compiler = _compiler()
-    (tmp_path / "tinyedge.d.ts").write_text(text)
-    (tmp_path / "page.ts").write_text(
+    _check_types(
+        tmp_path,
+        text,
         'import {load} from "./tinyedge.js";\n'
         'const model = await load("./m/");\n'
         "const x = new Float32Array(256);\n"
@@ -70,18 +70,17 @@ def test_types_name_the_model(tmp_path: Path) -> None:
         'await model.run({"*/ \\"x\\u00e9": x, "b:0": {data: new Uint8Array(9), shape: [9]}});\n'
         "// @ts-expect-error no such size\n"
         'await model.run({"*/ \\"x\\u00e9": x, "b:0": x}, {symbols: {M: 4}});\n'
-        "console.log(first);\n"
+        "console.log(first);\n",
     )
-    _check_types(compiler, tmp_path)
 
 
 def test_types_name_states_and_entries(tmp_path: Path) -> None:
     text = types(programs.counter(TARGET))
     assert 'export type EntryName = "main" | "peek";' in text
     assert '"memory": Float32Array;' in text
-    compiler = _compiler()
-    (tmp_path / "tinyedge.d.ts").write_text(text)
-    (tmp_path / "page.ts").write_text(
+    _check_types(
+        tmp_path,
+        text,
         'import {load} from "./tinyedge.js";\n'
         'const model = await load("./m/");\n'
         'const {total} = await model.run({}, {entry: "peek"});\n'
@@ -91,9 +90,8 @@ def test_types_name_states_and_entries(tmp_path: Path) -> None:
         'await model.run({}, {entry: "other"});\n'
         "// @ts-expect-error no such state\n"
         'await model.getState("other");\n'
-        "console.log(total?.data[0]);\n"
+        "console.log(total?.data[0]);\n",
     )
-    _check_types(compiler, tmp_path)
 
 
 def test_types_name_pictures(tmp_path: Path) -> None:
@@ -104,9 +102,9 @@ def test_types_name_pictures(tmp_path: Path) -> None:
     text = types(
         replace(program, inputs=(odd, frames), options={**program.options, "images": images})
     )
-    compiler = _compiler()
-    (tmp_path / "tinyedge.d.ts").write_text(text)
-    (tmp_path / "page.ts").write_text(
+    _check_types(
+        tmp_path,
+        text,
         'import {load} from "./tinyedge.js";\n'
         'const model = await load("./m/");\n'
         'const image = document.createElement("video");\n'
@@ -116,9 +114,8 @@ def test_types_name_pictures(tmp_path: Path) -> None:
         'new OffscreenCanvas(9, 9).getContext("2d")!.setTransform(...placement["b:0"][1].matrix);\n'
         "// @ts-expect-error one picture for several frames\n"
         'await model.run({"\\u00e9": image, "b:0": image});\n'
-        "console.log(x);\n"
+        "console.log(x);\n",
     )
-    _check_types(compiler, tmp_path)
 
 
 def _compiler() -> Path:
@@ -129,7 +126,11 @@ def _compiler() -> Path:
     return compiler
 
 
-def _check_types(compiler: Path, folder: Path) -> None:
+def _check_types(folder: Path, text: str, page: str) -> None:
+    """A page of a model whose types are `text`."""
+    compiler = _compiler()
+    (folder / "tinyedge.d.ts").write_text(text)
+    (folder / "page.ts").write_text(page)
     result = subprocess.run(
         [
             *(compiler, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022"),
@@ -162,9 +163,9 @@ def test_types_name_what_a_run_gives(tmp_path: Path) -> None:
     """What is kept, or sent elsewhere, has no data; what may be left out may be undefined."""
     text = types(programs.symbolic(TARGET))
     assert 'export type SymbolName = "N" | "M";' in text
-    compiler = _compiler()
-    (tmp_path / "tinyedge.d.ts").write_text(text)
-    (tmp_path / "page.ts").write_text(
+    _check_types(
+        tmp_path,
+        text,
         'import {load, requirements, TinyedgeError} from "./tinyedge.js";\n'
         'const model = await load("./m/", {powerPreference: "low-power"});\n'
         'const {limits}: {limits: Record<string, number>} = await requirements("./m/");\n'
@@ -205,9 +206,8 @@ def test_types_name_what_a_run_gives(tmp_path: Path) -> None:
         "    // @ts-expect-error no such id\n"
         '    if (error.id === "device.gone") console.log(error);\n'
         "  }\n"
-        "}\n"
+        "}\n",
     )
-    _check_types(compiler, tmp_path)
 
 
 def test_types_name_all_errors() -> None:

@@ -11,11 +11,11 @@ from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import To
 from tinyedge.core.compiler.optimize.reductions import reductions
+from tinyedge.core.compiler.optimize.tiles import UNROLL
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.uop import UOp
 
 ROWS = 8  # of a tile
-UNROLL = 4  # steps of the product
 
 
 def pooled(sink: UOp) -> tuple[UOp, UOp] | None:

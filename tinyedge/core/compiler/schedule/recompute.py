@@ -27,9 +27,8 @@ from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp
 
 LONG = 4  # kernels over which a tensor is kept for it to be thought of
-SMALL = (
-    8  # times as small is a sum beside what is made of it and of its operands, to be kept instead
-)
+# times as small is a sum beside what is made of it and of its operands, to be kept instead
+SMALL = 8
 MOST_WORK = 64  # operations for an element that is computed again
 MOST_LOADS = 4  # tensors that it is computed from
 MANY = 1 << 60  # more bytes than there are
@@ -127,7 +126,7 @@ class _Network:
         """Whether a node can be computed again where it is read."""
         if node in self.kept.realized and node not in self.candidates:
             return False
-        if not (node.op.elementwise or node.op.group == "movement"):
+        if not _computes(node):
             return False
         work, loads = self._work(node)
         return work <= MOST_WORK and loads <= MOST_LOADS
