@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -113,7 +114,15 @@ def application(
         if not allowed:
             abort(404)
         mime = MIME_TYPES.get(path.suffix, "application/octet-stream")
-        response: Response = send_file(path, mimetype=mime, conditional=True)
+        # Read at once: werkzeug does not close a file whose client is gone before its answer ends.
+        found = path.stat()
+        response: Response = send_file(
+            BytesIO(path.read_bytes()),
+            mimetype=mime,
+            conditional=True,
+            etag=f"{found.st_mtime_ns:x}-{found.st_size:x}",
+            last_modified=found.st_mtime,
+        )
         response.headers["Content-Type"] = mime
         return response
 

@@ -9,7 +9,7 @@ import pytest
 
 import tinyedge
 from tests.export.test_labels import IDS, MAP, NAMES, SCORES, export
-from tests.runtimes.test_web_files import _check_types, _compiler
+from tests.runtimes.test_web_files import _check_types
 from tinyedge.core.errors import RunError
 from tinyedge.export.bundle.reading import read
 from tinyedge.export.verify.browser import Browser
@@ -41,17 +41,17 @@ def test_a_page_ranks_as_python_does(browser: Browser, tmp_path: Path) -> None:
 
 def test_types(tmp_path: Path) -> None:
     bundle = export(tmp_path, {"scores": NAMES}, "webgpu", scores=SCORES, other=SCORES)
-    compiler = _compiler()
-    (bundle / "page.ts").write_text(
+    _check_types(
+        bundle,
+        (bundle / "tinyedge.d.ts").read_text(),
         'import {load} from "./tinyedge.js";\n'
         "const x = new Float32Array(6);\n"
         'const {scores, other} = await (await load("./")).run({scores: x, other: x});\n'
         "const label: string = scores.top(1)[0].label;\n"
         "// @ts-expect-error it has no names\n"
         "other.top;\n"
-        "console.log(label);\n"
+        "console.log(label);\n",
     )
-    _check_types(compiler, bundle)
 
 
 @pytest.mark.browser
