@@ -54,7 +54,7 @@ const joined = (modules, exported) =>
 // All files get what they share under the same short names.
 const nameCache = {};
 
-async function write(name, text) {
+async function write(name, text, folded) {
   const {code} = await minify(text, {
     module: true,
     ecma: 2020,
@@ -63,22 +63,22 @@ async function write(name, text) {
     mangle: {
       properties: {
         regex:
-          /^(answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|describe|draw|drop|early|encoder|enqueue|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stored|tell|theirs|to|told|toStorage|tries|whole|writes|written)$/,
+          /^(answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|describe|draw|drop|early|encoder|inTurn|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|tell|theirs|to|told|toStorage|tries|whole|writes|written)$/,
       },
     },
-    // What gzip likes best: no repeated text is worth folding away.
+    // What gzip likes best. Of the large file: no repeated text is worth folding away.
     compress: {
       passes: 3,
       unsafe_arrows: true,
-      reduce_funcs: false,
-      reduce_vars: false,
-      sequences: false,
+      reduce_funcs: folded,
+      reduce_vars: folded,
+      sequences: folded,
       evaluate: false,
     },
   });
   writeFileSync(new URL(`src/${name}`, folder), `// tinyedge (MIT): ${hash}\n${code}\n`);
 }
 
-await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load, requirements"));
+await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load, requirements"), false);
 for (const [name, [modules, exported]] of Object.entries(FILES))
-  await write(`${name}.js`, joined(modules, exported));
+  await write(`${name}.js`, joined(modules, exported), true);

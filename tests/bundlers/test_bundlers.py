@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -89,13 +90,18 @@ def check_page(browser: Browser, dist: Path) -> None:
 
 
 def test_the_package(bundle: Path) -> None:
-    """Its name is one that npm takes, its version another for each content; index.js names all."""
+    """Its name is one that npm takes, its version another for each content; index.js names all that
+    a page fetches, which the source of the fallback is not.
+    """
     package = json.loads((bundle / "package.json").read_text())
     assert package["name"] == "my-model"
-    files = [file["name"] for file in decode((bundle / "manifest.json").read_bytes())["files"]]
+    manifests = ("manifest.json", "manifest-00001.json")
+    read = [decode((bundle / name).read_bytes()) for name in manifests]
+    files = {file["name"] for manifest in read for file in manifest["files"]}
     index = (bundle / "index.js").read_text()
-    for name in ("manifest.json", *files):
-        assert f'"{name}": new URL("./{name}", import.meta.url)' in index
+    named = re.findall(r'"(.+)": new URL\("\./\1", import\.meta\.url\)', index)
+    assert len(named) == len(set(named))
+    assert {*manifests, *files} - set(named) == {"kernels-00001.c"}
     for name in (package["main"], package["types"]):
         assert (bundle / name).is_file()
 

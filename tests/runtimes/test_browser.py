@@ -185,6 +185,8 @@ def test_goldens(browser: Browser, tmp_path: Path) -> None:
     report = browser.verify(write(program, tmp_path / "wrong", goldens=[good, wrong]))
     assert [case["passed"] for case in report["cases"]] == [True, False]
     assert not report["passed"]
+    with pytest.raises(BrowserRunError, match=r"verify\.nothing"):
+        browser.verify(write(program, tmp_path / "none"))
 
 
 def test_a_second_browser_in_one_thread(browser: Browser) -> None:

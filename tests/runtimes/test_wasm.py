@@ -253,6 +253,63 @@ def test_states_and_kept_outputs(page: Any) -> None:
     assert seen["stranger"] == "run.input.buffer"
 
 
+def test_buffers_that_the_device_refuses(page: Any) -> None:
+    """With the ids of a GPU's device, as input and as output; nothing is computed then."""
+    got = evaluate(
+        page,
+        """
+        const open = () => load("/", {backend: "wasm"}), model = await open(), other = await open();
+        const made = (usage = 140, more = {}, {device} = model) =>
+          device.createBuffer({label: "a caller's", size: 512, usage, ...more});
+        const gpu = await (await navigator.gpu.requestAdapter()).requestDevice();
+        // The first of each device lie at one place.
+        const first = made(), strange = made(140, {}, other), gone = made();
+        const written = made(4, {mappedAtCreation: true});
+        gone.destroy();
+        const bad = {
+          usage: made(128), gone, mapped: made(140, {mappedAtCreation: true}), strange,
+          gpu: gpu.createBuffer({size: 512, usage: 140}),
+        };
+        const x = new Float32Array(16).fill(1), total = () => model.getState("total");
+        await model.run({x});
+        const before = String((await total()).data), faults = {};
+        for (const [name, buffer] of Object.entries(bad)) {
+          faults[name] = await Promise.all([
+            model.run({x: buffer}), model.run({x: buffer}, {keep: true}),
+            model.run({x}, {into: {y: buffer}}),
+          ].map((run) => run.then(() => "none", ({id, because}) => id + ": " + because)));
+        }
+        const after = String((await total()).data);
+        // Memory of the model that the page has destroyed.
+        (await other.run({x}, {keep: true})).y.gpu.buffer.destroy();
+        model.device.queue.writeBuffer(strange, 0, new Float32Array(128).fill(7));
+        await model.reset();
+        const untouched = (await model.run({x: first})).y.data.every((value) => value === 0);
+        // What is written while it is mapped; places in elements.
+        new Float32Array(written.getMappedRange(0, 64)).fill(1);
+        written.unmap();
+        const buffer = made(12);
+        model.device.queue.writeBuffer(buffer, 0, new Float32Array([...x, ...x, 3]), 16, 16);
+        await model.reset();
+        const outs = [];
+        for (const given of [x, written, buffer]) {
+          await model.reset();
+          outs.push(String((await model.run({x: given})).y.data));
+        }
+        return {faults, same: before === after, untouched, outs,
+                lost: await idOf(other.run({x}))};
+        """,
+    )
+    assert list(got["faults"]) == ["usage", "gone", "mapped", "strange", "gpu"]
+    because = ("lacks", "was destroyed", "is mapped", "is not of this", "is not of this")
+    for (name, faults), word in zip(got["faults"].items(), because, strict=True):
+        ids = [fault.split(":")[0] for fault in faults]
+        assert ids == [*["run.input.buffer"] * 2, "run.output.buffer"], name
+        assert word in faults[0] and (word in faults[2] or name == "usage"), name
+    assert got["same"] and got["untouched"] and len(set(got["outs"])) == 1
+    assert got["lost"] == "device.run"
+
+
 def test_open_sizes_and_loops(browser: Browser, tmp_path: Path) -> None:
     """Kernels get the sizes of a run; a loop reads its condition."""
     model = tmp_path / "m.onnx"

@@ -243,7 +243,7 @@ def test_the_page(browser: Browser, tmp_path: Path) -> None:
         page.get_by_text("3 runs with upload").wait_for()
         assert page.get_by_text("float32 [32]").count() == 1
         page.get_by_role("button", name="Verify").click()
-        page.get_by_text("This bundle has no expected outputs.").wait_for()
+        page.get_by_text("[verify.nothing]").wait_for()
         page.get_by_role("button", name="Profile").click()
         page.get_by_text("double_it").wait_for()
         page.get_by_label("Values from").first.select_option(".npy file")

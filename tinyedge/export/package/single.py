@@ -11,7 +11,7 @@ from pathlib import Path
 from tinyedge.core.errors import InputError, InternalError
 from tinyedge.core.files import write_whole
 from tinyedge.export.bundle.manifest import MANIFEST, decode, other_manifest
-from tinyedge.export.package.web import MODULES, PAGE, web_file
+from tinyedge.export.package.web import MODULES, PAGE, page_files, web_file
 
 
 def write_single_file(bundle: str | Path, out: str | Path) -> Path:
@@ -105,7 +105,7 @@ def _names(bundle: Path) -> Iterable[str]:
             yield manifest
             records = decode((bundle / manifest).read_bytes())["files"]
             files.update(dict.fromkeys(record["name"] for record in records))
-    yield from files
+    yield from page_files(files)
 
 
 def _held(bundle: Path, name: str) -> str:

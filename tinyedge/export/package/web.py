@@ -66,9 +66,16 @@ def runtime_files(program: Program, name: str = "model") -> dict[str, Extra]:
     return files
 
 
+def page_files(names: Iterable[str]) -> list[str]:
+    """Those of a bundle's own files that a page may fetch: not the fallback's C, which is its
+    module's source.
+    """
+    return [name for name in names if not name.endswith(".c")]
+
+
 def _index(names: Iterable[str]) -> str:
-    """index.js, which names each file in the way that bundlers know."""
-    lines = (f'  "{name}": new URL("./{name}", import.meta.url),' for name in names)
+    """index.js, which names each file that a page may fetch in the way that bundlers know."""
+    lines = (f'  "{name}": new URL("./{name}", import.meta.url),' for name in page_files(names))
     before, after = web_file("src/index.js").read_text("ascii").split(FILES_MARK)
     return before + "\n".join(lines) + after
 

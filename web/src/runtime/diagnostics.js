@@ -1,6 +1,6 @@
 // What tries, checks and measures a model: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
 
-const isFloat = (dtype) => dtype.startsWith("float");
+const isFloat = (dtype) => /^float/.test(dtype);
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 
 /** The 32-bit finalizer of MurmurHash3. */
@@ -90,21 +90,26 @@ function agreement(actual, expected, stride, tolerance, dtype) {
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
 export async function verify(model, options, nodes = false) {
-  const {core, enqueue, fail, chosen, fetchFile, plan, replay, restore, stateOf} = model,
+  const {core, inTurn, fail, chosen, fetchFile, plan, replay, restore, stateOf} = model,
     {signal} = chosen(options, ["signal"]),
     m = core.parsed,
     debug = [m.options?.nodes].flat(),
     source = {...core.source, signal},
     goldens = m.golden.filter(({entry}) => debug.includes(m.entries[entry].name) === nodes),
     files = [];
-  if (nodes && !goldens[0])
-    fail("verify.nothing", "the model", "it has no goldens of nodes", "export it with --debug-goldens");
+  if (!goldens[0])
+    fail(
+      "verify.nothing",
+      "the model",
+      `it has no goldens${nodes ? " of nodes" : ""}`,
+      nodes ? "export it with --debug-goldens" : "tinyedge verify --against",
+    );
   for (const [i, file] of m.files.entries())
     if (file.name.startsWith("golden")) files[i] = await fetchFile(source, file, (count) => void (core.stats.bytesFetched += count));
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));
-  return enqueue(async (turn) => {
+  return inTurn(async (turn) => {
     const {readback} = turn,
       cases = [];
     for (const golden of goldens) {
@@ -160,7 +165,7 @@ export async function compare(model, options) {
  * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
  */
 export async function profile(model, options, inputs) {
-  const {core, enqueue, fail, chosen, plan, replay, submit} = model,
+  const {core, inTurn, fail, chosen, plan, replay, submit} = model,
     {entry, symbols} = chosen(options, ["entry", "symbols"]),
     planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols);
   if (!core.device.features.has("timestamp-query"))
@@ -201,7 +206,7 @@ export async function profile(model, options, inputs) {
       for (const made of [querySet, resolved, mapped]) made.destroy();
     }
   };
-  return enqueue(work, planned.writes);
+  return inTurn(work, planned.writes);
 }
 
 /**

@@ -66,7 +66,7 @@ export class Model extends EventTarget {
 
   #disposed = false;
   /** Does work in its turn. */
-  #enqueue;
+  #inTurn;
   /**
    * What the modules share of a model: its manifest, device and stats; `check`, which throws when it can run no more;
    * `owns`, the buffers to destroy; the sizes last evaluated (`sizes`, for the symbols `key`) and those last written to
@@ -202,7 +202,7 @@ export class Model extends EventTarget {
       },
     });
     core.loss.told.add(core.tell);
-    this.#enqueue = takeTurns(core);
+    this.#inTurn = takeTurns(core);
   }
 
   get device() {
@@ -237,14 +237,14 @@ export class Model extends EventTarget {
       signal?.throwIfAborted();
       return replay(this.#core, planned, kept, {...turn, deliver});
     };
-    const results = this.#enqueue(work, planned.writes, latest);
+    const results = this.#inTurn(work, planned.writes, latest);
     return signal ? unlessAborted(signal, results) : results;
   }
 
   /** @type {import("../tinyedge.js").Model["getState"]} */
   async getState(name) {
     const {p, shape} = this.#state(name);
-    return this.#enqueue(async (turn) => ({
+    return this.#inTurn(async (turn) => ({
       name,
       dtype: p.dtype,
       shape,
@@ -256,7 +256,7 @@ export class Model extends EventTarget {
   async setState(name, data) {
     const {p, shape} = this.#state(name);
     const bytes = toStorage(data, p, shape, "state").slice();
-    return this.#enqueue(async (turn) => {
+    return this.#inTurn(async (turn) => {
       const run = begin(this.#core, turn),
         {buffer, offset} = run.ranges[p.buffer];
       await guard(run, () => run.device.queue.writeBuffer(buffer, offset, bytes), []);
@@ -284,7 +284,7 @@ export class Model extends EventTarget {
 
   /** States back to their initial values, after the runs already asked for. */
   async reset() {
-    return this.#enqueue(() => restore(this.#core));
+    return this.#inTurn(() => restore(this.#core));
   }
 
   /** @type {import("../tinyedge.js").Model["example"]} */
@@ -321,7 +321,7 @@ export class Model extends EventTarget {
   /** @returns {Promise<any>} */
   async #ask(name, ...given) {
     const asked = await beside(import("./diagnostics.js"), "diagnostics.js");
-    return asked[name]({core: this.#core, enqueue: this.#enqueue, ...OWN}, ...given);
+    return asked[name]({core: this.#core, inTurn: this.#inTurn, ...OWN}, ...given);
   }
 
   dispose() {

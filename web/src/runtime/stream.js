@@ -37,8 +37,7 @@ export async function deliver(run, outputs, into) {
         offset >= 0 &&
         offset % 4 === 0 &&
         offset + size <= buffer.size &&
-        // The processor's have no usage.
-        (buffer.usage ?? 8) & 8 &&
+        buffer.usage & 8 &&
         !run.owns.includes(buffer),
       `give a buffer of yours with COPY_DST and ${size} bytes`,
     );

@@ -18,13 +18,27 @@ const RELAXED = new Uint8Array([
   253, 133, 2, 11,
 ]);
 
+const OTHERS = "it is not of this model's device, which is the processor";
+
+/** Usages of buffers, by WebGPU's bits. */
+const COPY_SRC = 4,
+  COPY_DST = 8;
+
 /** A range of the module's memory. Work is done when it is submitted, so what is read is there at once. */
 class Range {
-  #device;
-  constructor(device, at, size) {
-    this.#device = device;
+  /** While it is mapped, the parts that were asked for. @type {{offset: number, bytes: Uint8Array}[] | null} */
+  #parts = null;
+  #writable = false;
+  #destroyed = false;
+
+  /** @param {Device} device @param {number} at @param {any} descriptor as of a GPUBuffer */
+  constructor(device, at, {size, usage = 0, label = "", mappedAtCreation}) {
+    this.device = device;
     this.at = at;
     this.size = size;
+    this.usage = usage;
+    this.label = label;
+    if (mappedAtCreation) this.mapAsync(2);
   }
 
   /** Callers may give one back as an input. */
@@ -32,22 +46,48 @@ class Range {
     return "GPUBuffer";
   }
 
-  async mapAsync() {}
-
-  getMappedRange(offset = 0, size = this.size) {
-    return new Uint8Array(this.#device.memory.buffer, this.at + offset, size).slice().buffer;
+  /** Why it cannot be used so, if it cannot. @param {number} usage */
+  fault(usage) {
+    const because = this.#destroyed
+      ? "was destroyed"
+      : this.#parts
+        ? "is mapped"
+        : usage & ~this.usage
+          ? `lacks ${usage === COPY_SRC ? "COPY_SRC" : "COPY_DST"}`
+          : "";
+    return because && `the buffer "${this.label}" ${because}`;
   }
 
-  unmap() {}
+  async mapAsync(mode) {
+    this.#parts = [];
+    this.#writable = mode === 2;
+  }
+
+  getMappedRange(offset = 0, size = this.size - offset) {
+    const bytes = new Uint8Array(this.device.memory.buffer, this.at + offset, size).slice();
+    this.#parts?.push({offset, bytes});
+    return bytes.buffer;
+  }
+
+  unmap() {
+    const parts = this.#parts;
+    this.#parts = null;
+    if (this.#writable)
+      for (const {offset, bytes} of parts ?? [])
+        new Uint8Array(this.device.memory.buffer).set(bytes, this.at + offset);
+  }
 
   /** Memory goes as a whole, with the device. */
-  destroy() {}
+  destroy() {
+    this.#destroyed = true;
+  }
 }
 
-/** What is recorded: functions, called in order. */
+/** What is recorded: functions, called in order, and what they use, as it must be before the first of them. */
 class Encoder {
   #device;
   #commands = [];
+  #uses = [];
   constructor(device) {
     this.#device = device;
   }
@@ -58,8 +98,9 @@ class Encoder {
       setPipeline: (pipeline) => void (kernel = pipeline),
       setBindGroup: (_, bound) => void (group = bound),
       dispatchWorkgroups: (count) => {
-        const {table, last} = group,
+        const {table, last, uses} = group,
           {launch, symbols} = kernel;
+        this.#uses.push(...uses);
         this.#commands.push(() => launch(table, symbols ? last : 0, count));
       },
       end() {},
@@ -67,22 +108,22 @@ class Encoder {
   }
 
   copyBufferToBuffer(from, offset, to, at, size) {
+    this.#uses.push({buffer: from, usage: COPY_SRC}, {buffer: to, usage: COPY_DST});
     this.#commands.push(() => {
-      if (!(from instanceof Range && to instanceof Range))
-        throw new TypeError("it is not of this model's device, which is the processor");
       const start = from.at + offset;
       new Uint8Array(this.#device.memory.buffer).copyWithin(to.at + at, start, start + size);
     });
   }
 
-  clearBuffer({at}, offset, size) {
+  clearBuffer(buffer, offset, size) {
+    this.#uses.push({buffer, usage: COPY_DST});
     this.#commands.push(() =>
-      new Uint8Array(this.#device.memory.buffer, at + offset, size).fill(0),
+      new Uint8Array(this.#device.memory.buffer, buffer.at + offset, size).fill(0),
     );
   }
 
   finish() {
-    return this.#commands;
+    return {commands: this.#commands, uses: this.#uses};
   }
 }
 
@@ -113,23 +154,37 @@ class Device {
   }
 
   queue = {
-    writeBuffer: ({at}, offset, {buffer, byteOffset, byteLength}, from = 0, size = byteLength) => {
-      const memory = new Uint8Array(this.memory.buffer);
+    /** `from` and `size` are in elements of a typed array. */
+    writeBuffer: (range, offset, data, from = 0, size) => {
+      const {BYTES_PER_ELEMENT: unit = 1, byteLength} = data,
+        start = from * unit,
+        length = size === undefined ? byteLength - start : size * unit,
+        memory = new Uint8Array(this.memory.buffer),
+        at = range.at + offset,
+        fault =
+          this.#refusal(range, COPY_DST) ||
+          (offset + length > range.size && `the buffer "${range.label}" has no ${length} bytes at ${offset}`);
+      if (fault) this.#fault("validation", fault);
       // Where a buffer could not be had, the scope around this has the fault.
-      if (at + offset + size <= memory.length)
-        memory.set(new Uint8Array(buffer, byteOffset + from, size), at + offset);
+      else if (at + length <= memory.length)
+        memory.set(new Uint8Array(data.buffer ?? data, (data.byteOffset ?? 0) + start, length), at);
     },
-    submit: ([commands]) => {
+    submit: ([{commands, uses}]) => {
+      for (const {buffer, usage} of uses) {
+        const fault = this.#refusal(buffer, usage);
+        if (fault) return this.#fault("validation", fault);
+      }
       try {
         for (const command of commands) command();
       } catch (error) {
-        this.#fault(error instanceof TypeError ? "validation" : "internal", error.message);
+        this.#fault("internal", error.message);
       }
     },
   };
 
-  createBuffer({size}) {
-    const at = this.#end,
+  createBuffer(descriptor) {
+    const {size} = descriptor,
+      at = this.#end,
       end = Math.ceil((at + size) / 256) * 256,
       more = Math.ceil((end - this.memory.buffer.byteLength) / PAGE);
     try {
@@ -138,14 +193,15 @@ class Device {
     } catch ({message}) {
       this.#fault("out-of-memory", `${size} bytes more: ${message}`);
     }
-    return new Range(this, at, size);
+    return new Range(this, at, descriptor);
   }
 
   createBindGroup({entries}) {
     const places = entries.map(({resource: {buffer, offset = 0}}) => buffer.at + offset),
-      table = this.createBuffer({size: 4 * places.length});
+      uses = [...new Set(entries.map(({resource}) => resource.buffer))].map((buffer) => ({buffer, usage: 0})),
+      table = this.createBuffer({size: 4 * places.length, usage: COPY_DST});
     this.queue.writeBuffer(table, 0, Uint32Array.from(places));
-    return {table: table.at, last: places.at(-1)};
+    return {table: table.at, last: places.at(-1), uses};
   }
 
   createBindGroupLayout() {}
@@ -163,9 +219,15 @@ class Device {
     return this.#scopes.pop().fault;
   }
 
+  /** Why it cannot use a buffer so, if it cannot: a caller's may be anything. @returns {string} */
+  #refusal(buffer, usage) {
+    return buffer instanceof Range && buffer.device === this ? buffer.fault(usage) : OTHERS;
+  }
+
   #fault(filter, message) {
     const scope = this.#scopes.findLast((each) => each.filter === filter);
     if (scope) scope.fault ??= {message};
+    else console.warn(message);
   }
 
   /** What canvas.js does by shaders. `values`: those of the output, and maybe a few beyond. */
