@@ -273,6 +273,24 @@ def test_one_row_reads_a_panel_once() -> None:
     assert wide and len(wide) % len(sums) == 0
 
 
+@pytest.mark.parametrize("name", ["groups", "pixels"])
+def test_filters_are_in_vectors_where_ranges_share_an_axis(name: str, cpu_device: Device) -> None:
+    """A filter's axis is read by group and column, or by channel and pixel of the layer before."""
+    if name == "groups":
+        outputs, inputs = convolution(*CONVOLUTIONS["grouped"])
+    else:
+        inputs = Inputs()
+        x = inputs.new(RNG.normal(size=(1, 3, 6, 6)).astype(np.float32))
+        filters = Tensor.weight("v", RNG.normal(size=(16, 3, 3, 3)).astype(np.float32))
+        weight = Tensor.weight("w", RNG.normal(size=(64, 256)).astype(np.float32))
+        outputs = {"y": x.conv(filters).reshape((1, 256)) @ weight.permute((1, 0))}
+    state = compiled_for("default", outputs, inputs)
+    loads = [load for load in inner_loads(state) if load.src[0].op is ops.PARAM]
+    found = [load for load in loads if load.src[0].arg.weight]
+    assert found and {load.dtype.lanes for load in found} == {8}
+    assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+
+
 shapes = st.tuples(
     st.sampled_from((1, 3, 4, 16, 20, 32)),
     st.sampled_from((1, 5, 16, 32, 48, 96, 100)),

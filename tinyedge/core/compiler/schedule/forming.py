@@ -36,6 +36,12 @@ from tinyedge.core.compiler.schedule.layout import (
     weight_layout,
 )
 from tinyedge.core.compiler.schedule.packing import unpack
+from tinyedge.core.compiler.schedule.weight_axes import (
+    Sizes,
+    split_axes,
+    split_shape,
+    split_sizes,
+)
 from tinyedge.core.compiler.schedule.within import compute_within
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
@@ -113,6 +119,8 @@ class Former:
         self.drafts: list[Draft] = []
         # a weight's layouts, each of which is stored once
         self.weights: dict[tuple[TensorBuffer, Layout], TensorBuffer] = {}
+        # weights whose axes are split
+        self.split: dict[tuple[TensorBuffer, Sizes], TensorBuffer] = {}
 
     def add(self, draft: Draft, placed: Mapping[UOp, Placement]) -> None:
         """Form one more kernel. placed: where the nodes that it may read lie."""
@@ -271,12 +279,34 @@ class Former:
     ) -> tuple[UOp, list[TensorBuffer]]:
         """The kernel over its buffers as they lie, with its weights in the order it reads them."""
         sink = _ordered(self._with_storages(sink, storages))
+        sink, chosen_storages = self._with_axes(sink, storages)
         sink, layouts = in_panels(sink, self._weight_layouts(sink), self.options.caps)
-        chosen_storages = list(storages)
         for slot, chosen in layouts.items():
             image = self._as_image(chosen_storages[slot], chosen, None)
             chosen_storages[slot] = self._weight(chosen_storages[slot], image)
         return _without_unused(self._with_storages(sink, chosen_storages), chosen_storages)
+
+    def _with_axes(
+        self, sink: UOp, storages: Sequence[TensorBuffer]
+    ) -> tuple[UOp, list[TensorBuffer]]:
+        """The kernel with those weights' axes split that then get another order."""
+        sizes = split_sizes(sink)
+        layouts = self._weight_layouts(split_axes(sink, sizes)) if sizes else {}
+        moved = {
+            slot: axes
+            for slot, axes in sizes.items()
+            if layouts.get(slot, row_major(split_shape(axes))) != row_major(split_shape(axes))
+        }
+        new = list(storages)
+        for slot, axes in moved.items():
+            key = (storages[slot], axes)
+            if key not in self.split:
+                shape = split_shape(axes)
+                data = storages[slot].data.reshape(shape)
+                layout = row_major(shape)
+                self.split[key] = replace(storages[slot], shape=shape, layout=layout, data=data)
+            new[slot] = self.split[key]
+        return split_axes(sink, moved) if moved else sink, new
 
     def _weight_layouts(self, sink: UOp) -> dict[int, Layout]:
         """The layouts in which a kernel reads weights, by their slots; none of those that it reads
