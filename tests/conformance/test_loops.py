@@ -54,6 +54,12 @@ def _constants(x: Tensor) -> Sequence[Tensor]:
     return Tensor.loop([x, x[0]], lambda a, b: (a + 1.0, x[3] * 2), trips=2)
 
 
+def _single_elements(x: Tensor) -> Sequence[Tensor]:
+    """What one iteration made is copied, by kernels that have no expression for it."""
+    first = [x[0, :1], x[1, :1]]
+    return Tensor.loop(first, lambda a, b: (a * 3.0 + b, b * 2.0 + a), trips=1)
+
+
 def _no_turn(x: Tensor) -> Sequence[Tensor]:
     return Tensor.loop([x], lambda a: (a + 1.0,), trips=0)
 
@@ -167,6 +173,7 @@ FUNCTIONS: tuple[Callable[[Tensor], Sequence[Tensor]], ...] = (
     _exchanged,
     _twice_the_same,
     _constants,
+    _single_elements,
     _no_turn,
     _until_large,
     _never,

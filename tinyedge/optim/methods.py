@@ -6,11 +6,11 @@ import math
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor.base import fixed
+from tinyedge.core.tensor.matrices import MOST_STEPS, newton_schulz
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.optim.optimizer import Optimizer, Rate, Slots, one_minus_power
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of one step of Muon's iteration
-MOST_STEPS = 64  # of that iteration, which are written out one after the other
 
 
 def _fraction(name: str, value: float) -> float:
@@ -316,19 +316,9 @@ class Muon(Optimizer):
         matrix = (along if self.nesterov else velocity).flatten(1)
         rows, columns = map(fixed, matrix.shape)
         step_length = rate * math.sqrt(max(1.0, rows / columns))
-        direction = self._orthogonal(matrix).reshape(parameter.shape)
+        along = newton_schulz(matrix, self.steps, NEWTON_SCHULZ, self.eps)
         kept = parameter - parameter * self.weight_decay * rate
-        return kept - direction * step_length, {**slots, "momentum": velocity}
-
-    def _orthogonal(self, matrix: Tensor) -> Tensor:
-        a, b, c = NEWTON_SCHULZ
-        tall = fixed(matrix.shape[0]) > fixed(matrix.shape[1])
-        x = matrix.transpose() if tall else matrix
-        x = x / _norm(x).maximum(self.eps)
-        for _ in range(self.steps):
-            gram = x @ x.transpose()
-            x = x * a + (gram * b + gram @ gram * c) @ x
-        return x.transpose() if tall else x
+        return kept - along.reshape(parameter.shape) * step_length, {**slots, "momentum": velocity}
 
 
 def _norm(x: Tensor) -> Tensor:

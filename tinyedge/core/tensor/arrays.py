@@ -13,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor import contraction, losses, normalization
+from tinyedge.core.tensor import contraction, losses, normalization, scattering
 from tinyedge.core.tensor.arithmetic import Arithmetic
 from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed
 from tinyedge.core.tensor.movement import broadcast
@@ -291,6 +291,18 @@ class Arrays(Arithmetic):
         places = order_of(last, count, descending=largest)
         values = last.gather_elements(last.ndim - 1, places)
         return values.transpose(axis, -1), places.transpose(axis, -1)
+
+    def scatter_reduce(
+        self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True
+    ) -> Self:
+        """A copy in which each element of src is combined with the one in its line along an axis
+        that the index names, by "sum", "prod", "mean", "amax" or "amin".
+
+        The index has as many axes as both, and is nowhere longer than src, nor than self but along
+        `dim`; one outside of [0, size) has no effect. include_self=False: what was there counts
+        only where nothing goes. Raises ValueError, TypeError.
+        """
+        return scattering.scatter_reduce(self, dim, index, src, reduce, include_self)
 
     # Products and losses.
 

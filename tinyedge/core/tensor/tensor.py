@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tinyedge.core.tensor import mathematics, nn
+from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor import mathematics, matrices, nn, resizing
 from tinyedge.core.tensor.arrays import Arrays
 from tinyedge.core.tensor.base import Axes, computed
 
@@ -139,3 +140,36 @@ class Tensor(Arrays):
             output_padding=output_padding,
             groups=groups,
         )
+
+    def interpolate(
+        self,
+        size: Size | Sequence[Size],
+        mode: str = "linear",
+        align_corners: bool = False,
+        *,
+        antialias: bool = False,
+    ) -> Tensor:
+        """Its last axes resized, one for each of `size`, as torch's interpolate does it.
+
+        mode: "nearest" (rounded down), "nearest-exact", "linear" (of any number of axes; also
+        "bilinear", "trilinear") or "cubic" ("bicubic"). align_corners: the first and the last
+        elements stay what they are. antialias: what shrinks is filtered, by a kernel as much wider.
+        Raises ValueError.
+        """
+        sizes = size if isinstance(size, Sequence) else [size]
+        return resizing.interpolate(self, sizes, mode, align_corners, antialias)
+
+    # Factors of matrices.
+
+    def qr(self, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+        """[*, M, N] as Q @ R, with orthonormal columns and an upper triangle; see `matrices.qr`."""
+        return matrices.qr(self, mode)
+
+    def svd(self, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """[*, M, N] as U * S @ V, as numpy's linalg.svd gives it; see `matrices.svd`."""
+        return matrices.svd(self, full_matrices)
+
+    @computed
+    def newton_schulz(self, steps: int, params: Sequence[float], eps: float = 1e-7) -> Tensor:
+        """An odd polynomial of the singular values, so many times; see `matrices.newton_schulz`."""
+        return matrices.newton_schulz(self, steps, params, eps)

@@ -160,6 +160,8 @@ def _updates(a: _Kernel, b: _Kernel) -> bool:
         return False
     if any(s.role != "output" for s in (*a.draft.outputs, *b.draft.outputs)):
         return False
+    if any(p.storage in made and n.op is ops.LOOP_OUTPUT for n, p in b.draft.read.items()):
+        return False  # the second kernel has no expression for what the first one made
     place = b.draft.sink.src[0].src[2]
     loads = (n for n in b.nodes if n.op is ops.LOAD)
     return all(n.src[1] is place for n in loads if b.draft.storages[n.src[0].arg.slot] in made)

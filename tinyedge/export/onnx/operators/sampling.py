@@ -13,6 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor.open_resizing import far_weight, near_weight
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import conv_options
@@ -89,17 +90,12 @@ def _linear_taps(place: Tensor) -> list[Tap]:
 
 def _cubic_taps(place: Tensor) -> list[Tap]:
     """Keys' kernel with a = -0.75 at the four neighbors."""
-    a = -0.75
     low = place.floor()
     t = place - low
     taps: list[Tap] = []
     for offset in range(-1, 3):
-        d = (t - float(offset)).abs()
-        if offset in (0, 1):
-            weight = ((a + 2) * d - (a + 3)) * d * d + 1.0
-        else:
-            weight = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        taps.append((low + float(offset), weight))
+        weight = near_weight if offset in (0, 1) else far_weight
+        taps.append((low + float(offset), weight(-0.75, (t - float(offset)).abs())))
     return taps
 
 

@@ -11,6 +11,7 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor import scattering
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.convolution import given_pads
@@ -38,16 +39,7 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
         placed = _placed_rows(node, rows, at, updates.reshape((updates.size,)))
         if placed is not None:
             return placed.reshape(x.shape)
-    # Only updates in the same line can meet an element: lines do not wait for each other.
-    moved = [a for a in range(x.ndim) if a != axis] + [axis]
-    data = x.permute(moved)
-    lines = [(0, size) for size in indices.permute(moved).shape[:-1]]
-    index, update = index.permute(moved), updates.permute(moved)
-    region = data.shrink([*lines, (0, data.shape[-1])])
-    result = region.scatter(-1, index, update, _reduction(node)[0])
-    if result.shape != data.shape:
-        result = data.assign([*lines, (0, data.shape[-1])], result)
-    return result.permute(np.argsort(moved).tolist())
+    return scattering.scatter_elements(x, axis, index, updates, _reduction(node)[0])
 
 
 @operator("ScatterND", limits="a fixed index depth")
