@@ -20,6 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -28,6 +29,9 @@ OLD = "-old"
 
 # Where nothing can be locked, so old is what a killed process left.
 STALE_SECONDS = 24 * 3600
+
+# Files that are written to the disk at the same time, as the wait for it is one for all of them.
+SYNCS = 8
 
 # How often others may be the first to change a place before that is an error.
 TRIES = 1000
@@ -166,15 +170,21 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def sync(folder: Path) -> None:
-    """Write a folder, its files and folders to the disk. Raises OSError."""
-    for root, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            descriptor = os.open(os.path.join(root, name), os.O_RDWR | getattr(os, "O_BINARY", 0))
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        _sync_folder(Path(root))
+    """Write a folder, its files and folders to the disk, some at a time. Raises OSError."""
+    tree = [(Path(root), names) for root, _, names in os.walk(folder)]
+    with ThreadPoolExecutor(SYNCS) as pool:
+        syncs = [pool.submit(_sync_folder, root) for root, _ in tree]
+        syncs += [pool.submit(_sync_file, root / name) for root, names in tree for name in names]
+    for sync in syncs:
+        sync.result()
+
+
+def _sync_file(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDWR | getattr(os, "O_BINARY", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

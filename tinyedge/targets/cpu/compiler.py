@@ -213,13 +213,10 @@ def _kept(cache: Path, key: str, folder: Path) -> Library | None:
 
 
 def _keep(file: Path, cache: Path, key: str) -> None:
-    """Put a copy of a library into the cache: whole on the disk, then renamed into its place."""
+    """Put a copy of a library into the cache. One that a crash cut is known by its hash."""
     content = file.read_bytes()
     copy = file.with_name("copy.so")
-    with open(copy, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+    copy.write_bytes(content)
     os.replace(copy, cache / f"{_stem(key, content)}.so")
 
 
@@ -374,19 +371,20 @@ def run(
 
 def _trim(cache: Path, limit: int) -> None:
     """Delete the libraries used longest ago until the rest fits, and what killed processes left."""
-    for left in cache.glob("new-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(left)
     files = []
-    for file in cache.glob("*.so"):
-        with contextlib.suppress(OSError):
-            status = file.stat()
-            files.append((status.st_mtime, status.st_size, file))
+    stale = time.time() - STALE_SECONDS
+    with os.scandir(cache) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                if entry.name.endswith(".so"):
+                    files.append((status.st_mtime, status.st_size, entry.path))
+                elif entry.name.startswith("new-") and status.st_mtime < stale:
+                    shutil.rmtree(entry.path)
     files.sort(key=lambda entry: entry[:2], reverse=True)
     total = 0
     for _, size, file in files:
         total += size
         if total > limit:
             with contextlib.suppress(OSError):
-                file.unlink()
+                os.unlink(file)
