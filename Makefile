@@ -4,6 +4,8 @@
 export XDG_RUNTIME_DIR ?= /tmp
 # The theme's advertisement of its successor.
 export NO_MKDOCS_2_WARNING := 1
+# The tests start hundreds of processes of Python: its files are compiled once for all of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON := .venv/bin/python
 # The tests of a file stay together: they share what is dear to make. WORKERS= runs one at a time.
