@@ -4,7 +4,7 @@
     first, second = random.split(key)
     noise = random.normal(first, (8, 3))
 
-See core/tensor/random.py, of which these are the names.
+See core/tensor/drawing.py.
 """
 
 from tinyedge.core.tensor.random import (

@@ -7,29 +7,11 @@ import math
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import random
+from tinyedge.core.tensor.nn import attention_weights
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.nn.init import Draws
 from tinyedge.nn.linear import Linear
 from tinyedge.nn.module import Module, current
-
-
-def _weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
-    """softmax(query @ key' * scale + mask), [*, T, S]."""
-    width = query.shape[-1]
-    factor = 1 / math.sqrt(width) if scale is None and isinstance(width, int) else scale
-    if factor is None:
-        raise ValueError(f"the width {width} is open: give a scale")
-    scores = query @ key.transpose() * factor
-    if causal:
-        rows = Tensor.arange(scores.shape[-2]).unsqueeze(-1)
-        scores = (Tensor.arange(scores.shape[-1]) <= rows).where(scores, -math.inf)
-    if mask is not None and mask.dtype is dt.bool_:
-        scores = mask.where(scores, -math.inf)
-    elif mask is not None:
-        scores = scores + mask
-    return scores.softmax(-1)
 
 
 def attention(
@@ -47,7 +29,7 @@ def attention(
     mask: what is added, or bools: true where a query may look. causal: no query looks beyond its
     own place. scale: None for 1 / sqrt(H). dropout: of the weights, in training.
     """
-    weights = _weights(query, key, mask, causal, scale)
+    weights = attention_weights(query, key, mask, causal=causal, scale=scale)
     if dropout and (run := current()) is not None:
         weights = random.dropout(weights, run.key(), dropout)
     return weights @ value
@@ -101,7 +83,7 @@ class MultiHeadAttention(Module):
             parts = [part.permute((1, 0, 2)) for part in parts]
         q, k, v = (self._projected(part, number) for number, part in enumerate(parts))
         mask = self._mask(key_padding_mask, attn_mask, q)
-        weights = _weights(q, k, mask, causal, None)
+        weights = attention_weights(q, k, mask, causal=causal)
         if self.dropout and (run := current()) is not None:
             weights = random.dropout(weights, run.key(), self.dropout)
         mixed = (weights @ v).permute((0, 2, 1, 3))

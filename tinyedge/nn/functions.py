@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tinyedge.core.tensor import activations, mathematics, pooling, random
-from tinyedge.core.tensor.base import Axes
+from tinyedge.core.tensor.base import Axes, Sizes
 from tinyedge.core.tensor.pooling import Windows
 from tinyedge.core.tensor.tensor import Tensor
-from tinyedge.nn.linear import Sizes, each
 from tinyedge.nn.module import Module, current
 
 relu = Tensor.relu
@@ -69,22 +68,9 @@ class _Pool(Module):
 
     def windows(self, x: Tensor) -> Windows:
         """The windows over a tensor. Raises ValueError."""
-        axes = x.ndim - 2
-        if axes < 1:
-            raise ValueError(f"a pool of {list(x.shape)}: it takes [N, C, *S]")
-        kernel = each(self.kernel, axes, "kernel")
-        strides = kernel if self.stride is None else each(self.stride, axes, "stride")
-        dilations = each(self.dilation, axes, "dilation")
-        padding = each(self.padding, axes, "padding")
-        if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
-            raise ValueError(f"padding {padding} of windows of {kernel}: at most half of them")
-        pads = [(pad, pad) for pad in padding]
-        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-        tails = [
-            pooling.tail(size, pad, span, stride) if self.ceil else 0
-            for size, pad, span, stride in zip(x.shape[2:], pads, spans, strides, strict=True)
-        ]
-        return Windows(kernel, strides, dilations, pads, tails)
+        return pooling.windows_of(
+            x, self.kernel, self.stride, self.padding, self.dilation, ceil=self.ceil
+        )
 
 
 class _MaxPool(_Pool):

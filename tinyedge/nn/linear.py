@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Union
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.gradient.transforms import stop_gradient
-from tinyedge.core.tensor.base import fixed
+from tinyedge.core.tensor.base import Sizes, each, fixed
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.nn.init import Draws
 from tinyedge.nn.module import Module
-
-Sizes = Union[int, Sequence[int]]  # one for each spatial axis, or one for all
-
-
-def each(sizes: Sizes, axes: int, what: str) -> tuple[int, ...]:
-    """A size for each of so many spatial axes. Raises ValueError."""
-    found = (sizes,) * axes if isinstance(sizes, int) else tuple(sizes)
-    if len(found) != axes:
-        raise ValueError(f"{what} {sizes} for {axes} spatial axes")
-    return found
 
 
 class Linear(Module):

@@ -13,7 +13,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor import contraction, losses, normalization, scattering
+from tinyedge.core.tensor import contraction, losses, normalization, scattering, selection
 from tinyedge.core.tensor.arithmetic import Arithmetic
 from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed
 from tinyedge.core.tensor.movement import broadcast
@@ -65,6 +65,15 @@ class Arrays(Arithmetic):
 
     def ones_like(self, dtype: DType | None = None) -> Self:
         return self.full_like(1, dtype)
+
+    @classmethod
+    def empty(cls, shape: Sequence[Size], dtype: DType = dt.float32) -> Self:
+        """Zeros: every tensor has values."""
+        return cls.zeros(shape, dtype)
+
+    def empty_like(self, dtype: DType | None = None) -> Self:
+        """Zeros."""
+        return self.zeros_like(dtype)
 
     def one_hot(self, classes: Size) -> Self:
         """bool [*, classes]: true at the place that each integer names."""
@@ -161,6 +170,22 @@ class Arrays(Arithmetic):
                 parts = [result._cut(axis, cut, length), result._cut(axis, 0, cut)]
                 result = self.concat(parts, axis)
         return result
+
+    def pad_to(self, *shape: Any, value: Scalar = 0) -> Self:
+        """Elements added at the end of each axis up to a size; None: the axis stays."""
+        pairs = zip(self._sizes_to(shape), self.shape, strict=True)
+        return self.pad([(0, target - size) for target, size in pairs], value)
+
+    def shrink_to(self, *shape: Any) -> Self:
+        """The first elements of each axis, of a size; None: the axis stays."""
+        return self.shrink([(0, target) for target in self._sizes_to(shape)])
+
+    def _sizes_to(self, shape: tuple[Any, ...]) -> list[Any]:
+        """Sizes one by one, or as a sequence, of all axes. Raises ValueError."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        if len(sizes) != self.ndim:
+            raise ValueError(f"{len(sizes)} sizes for {list(self.shape)}")
+        return [own if size is None else size for size, own in zip(sizes, self.shape, strict=True)]
 
     def unflatten(self, dim: int, sizes: Sequence[Size]) -> Self:
         """An axis as several."""
@@ -272,6 +297,18 @@ class Arrays(Arithmetic):
         """Axes split, joined and moved by a pattern: "b (h w) c -> b c h w", h=4."""
         return rearranged(self, pattern, sizes)
 
+    def nonzero(self, size: int | None = None, fill_value: Scalar = 0) -> Self:
+        """int32 [n, rank]: the coordinates of what is not 0.
+
+        size: n, with rows of fill_value after the last; None: as many as there are, for which it is
+        computed. Raises TraceError in a traced function without a size.
+        """
+        return selection.nonzero(self.cast(dt.bool_), size, fill_value)
+
+    def masked_select(self, mask: Self, size: int | None = None, fill_value: Scalar = 0) -> Self:
+        """[n]: the elements where a mask of bools, which broadcasts, is true; see `nonzero`."""
+        return selection.masked_select(self, mask, size, fill_value)
+
     # Order.
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
@@ -327,6 +364,21 @@ class Arrays(Arithmetic):
         """See `nn.cross_entropy`."""
         result: Self = losses.cross_entropy(self, target, **options)
         return result
+
+    def sparse_categorical_crossentropy(
+        self,
+        target: Self,
+        ignore_index: int = -1,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> Self:
+        """`nn.cross_entropy` of logits [*, C], whose classes lie along the last axis, at integers
+        [*]. A label of ignore_index counts nothing.
+        """
+        rows = self.reshape((-1, self.shape[-1]))
+        options: Any = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        found = rows.cross_entropy(target.reshape((-1,)), reduction=reduction, **options)
+        return found.reshape(target.shape) if reduction == "none" else found
 
     def nll_loss(self, target: Self, **options: Any) -> Self:
         """See `nn.nll_loss`."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Scalar = Union[bool, int, float]
 Axes = Union[int, Sequence[int], None]
+Sizes = Union[int, Sequence[int]]  # one for each spatial axis, or one for all
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -192,6 +193,14 @@ def axes_of(axes: Axes, ndim: int) -> tuple[int, ...]:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} axes")
     return tuple(axis % ndim for axis in chosen)
+
+
+def each(sizes: Sizes, axes: int, what: str) -> tuple[int, ...]:
+    """A size for each of so many spatial axes. Raises ValueError."""
+    found = (sizes,) * axes if isinstance(sizes, int) else tuple(sizes)
+    if len(found) != axes:
+        raise ValueError(f"{what} {sizes} for {axes} spatial axes")
+    return found
 
 
 def fixed(size: Size) -> int:

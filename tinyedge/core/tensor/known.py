@@ -38,12 +38,20 @@ class Known(Reductions):
         """The name of the device that holds it; "" where it is not computed, or a constant."""
         return values().place(self)
 
+    def to(self, device: Any) -> Self:
+        """A tensor of the same values on a device; this one stays where it is. See `realize`."""
+        return type(self)(self.node).realize(device=device)
+
     def numpy(self) -> Any:
         """The values, a new array. The graph must have no inputs.
 
         Of a stored type: an array of ml_dtypes' type, or of codes where that is not installed.
         """
         return values().array(self)
+
+    def data(self) -> memoryview:
+        """The values' bytes, a copy of this shape."""
+        return memoryview(self.numpy())
 
     def tolist(self) -> Any:
         """The values as nested lists of Python's numbers; of a scalar, the number."""

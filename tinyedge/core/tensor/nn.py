@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor.base import Axes, UnequalSizes, axes_of, fixed
+from tinyedge.core.tensor.base import Axes, Sizes, UnequalSizes, axes_of, computed, each, fixed
 from tinyedge.core.tensor.mathematics import log1p
 from tinyedge.core.tensor.reductions import Reductions
 
@@ -64,6 +66,35 @@ def matmul(x: T, other: T) -> T:
     return result.squeeze(-1) if other.ndim == 1 else result
 
 
+def attention_weights(
+    query: T,
+    key: T,
+    mask: T | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> T:
+    """softmax(query @ key' * scale + mask), [*, T, S], of query [*, T, H] and key [*, S, H].
+
+    mask: what is added, or bools: true where a query may look. causal: no query looks beyond its
+    own place. scale: None for 1 / sqrt(H).
+    """
+    width = query.shape[-1]
+    factor = 1 / math.sqrt(width) if scale is None and isinstance(width, int) else scale
+    if factor is None:
+        raise ValueError(f"the width {width} is open: give a scale")
+    scores = computed(matmul)(query, key.transpose()) * factor
+    if causal:
+        rows = scores.arange(scores.shape[-2]).unsqueeze(-1)
+        scores = (scores.arange(scores.shape[-1]) <= rows).where(scores, -math.inf)
+    if mask is not None and mask.dtype is dt.bool_:
+        scores = mask.where(scores, -math.inf)
+    elif mask is not None:
+        scores = scores + mask
+    weights: T = computed(softmax)(scores)
+    return weights
+
+
 def conv(
     x: T,
     weight: T,
@@ -96,6 +127,15 @@ def conv(
     last = 4 + spatial
     total = (left * right).sum((3, *range(last, last + spatial)))
     return _biased(total.reshape((batch, weight.shape[0], *out)), bias)
+
+
+def margins(padding: Sizes, axes: int) -> list[tuple[int, int]]:
+    """What is added before and after each spatial axis: one number for all, one for each axis, or
+    two for each, the last axis first, as torch's and tinygrad's `pad` have them. Raises ValueError.
+    """
+    if not isinstance(padding, int) and len(padding) == 2 * axes != axes:
+        return [(padding[i], padding[i + 1]) for i in range(2 * axes - 2, -1, -2)]
+    return [(size, size) for size in each(padding, axes, "padding")]
 
 
 def _windows(x: T, taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> T:

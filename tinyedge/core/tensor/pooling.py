@@ -11,6 +11,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Size
+from tinyedge.core.tensor.base import Sizes, each
 from tinyedge.core.tensor.reductions import Reductions
 
 T = TypeVar("T", bound=Reductions)
@@ -57,6 +58,36 @@ def tail(size: Size, pads: tuple[Size, Size], span: int, stride: int) -> Size:
     start = ix.minimum(last, begins) * stride
     more = start + span - padded
     return max(0, more) if isinstance(more, int) else more
+
+
+def windows_of(
+    x: T,
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    *,
+    ceil: bool = False,
+) -> Windows:
+    """The windows over the spatial axes of x [N, C, *S]. stride: None for the kernel's sizes; ceil:
+    partial windows at the end count, too. Raises ValueError.
+    """
+    axes = x.ndim - 2
+    if axes < 1:
+        raise ValueError(f"a pool of {list(x.shape)}: it takes [N, C, *S]")
+    taps = each(kernel, axes, "kernel")
+    strides = taps if stride is None else each(stride, axes, "stride")
+    dilations = each(dilation, axes, "dilation")
+    margins = each(padding, axes, "padding")
+    if any(2 * pad > size for pad, size in zip(margins, taps, strict=True)):
+        raise ValueError(f"padding {margins} of windows of {taps}: at most half of them")
+    pads = [(pad, pad) for pad in margins]
+    spans = [(k - 1) * d + 1 for k, d in zip(taps, dilations, strict=True)]
+    tails = [
+        tail(size, pad, span, step) if ceil else 0
+        for size, pad, span, step in zip(x.shape[2:], pads, spans, strides, strict=True)
+    ]
+    return Windows(taps, strides, dilations, pads, tails)
 
 
 def spread(windows: Windows, x: T) -> T:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor import mathematics, matrices, nn, resizing
-from tinyedge.core.tensor.arrays import Arrays
-from tinyedge.core.tensor.base import Axes, computed
+from tinyedge.core.tensor import mathematics, matrices, nn, pooling, resizing
+from tinyedge.core.tensor.base import Axes, Sizes, computed, each, fixed
+from tinyedge.core.tensor.drawn import Drawn
 
 
-class Tensor(Arrays):
+class Tensor(Drawn):
     """A lazy array over `node`, a graph of primitives. It never changes; `realize`, `numpy` and
     what else needs values compute it.
 
@@ -140,6 +140,105 @@ class Tensor(Arrays):
             output_padding=output_padding,
             groups=groups,
         )
+
+    def conv2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+    ) -> Tensor:
+        """See `conv`: of any number of axes. padding: one number, or one or two for each axis, of
+        which two begin with the last axis.
+        """
+        axes = weight.ndim - 2
+        return self.conv(
+            weight,
+            bias,
+            strides=each(stride, axes, "stride"),
+            pads=nn.margins(padding, axes),
+            dilations=each(dilation, axes, "dilation"),
+            groups=groups,
+        )
+
+    def conv_transpose2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+    ) -> Tensor:
+        """See `conv_transpose` and `conv2d`."""
+        axes = weight.ndim - 2
+        return self.conv_transpose(
+            weight,
+            bias,
+            strides=each(stride, axes, "stride"),
+            pads=nn.margins(padding, axes),
+            dilations=each(dilation, axes, "dilation"),
+            output_padding=each(output_padding, axes, "output_padding"),
+            groups=groups,
+        )
+
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+    ) -> Tensor:
+        """The greatest element of each window of [N, C, *S]; see `nn.max_pool`."""
+        windows = pooling.windows_of(self, kernel_size, stride, padding, dilation, ceil=ceil_mode)
+        return pooling.max_pool(windows, self)
+
+    @computed
+    def avg_pool2d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Tensor:
+        """The mean of each window of [N, C, *S]; see `nn.average_pool`."""
+        windows = pooling.windows_of(self, kernel_size, stride, padding, dilation, ceil=ceil_mode)
+        count = pooling.counts(windows, self, pads=count_include_pad)
+        return pooling.average_pool(windows, self, count)
+
+    def scaled_dot_product_attention(
+        self,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        enable_gqa: bool = False,
+        *,
+        dropout_key: Tensor | None = None,
+    ) -> Tensor:
+        """softmax(self @ key' / sqrt(H) + mask) @ value, as torch's: self [*, T, H], key [*, S, H],
+        value [*, S, V] to [*, T, V].
+
+        attn_mask: what is added, or bools: true where a query may look. dropout_p: of the weights,
+        by `dropout_key`. enable_gqa: key and value have fewer heads, each for several of self's.
+        `nn.attention` drops in training alone.
+        """
+        if enable_gqa and self.ndim > 2:
+            heads = fixed(self.shape[-3])
+            key, value = (
+                t.repeat_interleave(heads // fixed(t.shape[-3]), -3) for t in (key, value)
+            )
+        weights = nn.attention_weights(self, key, attn_mask, causal=is_causal)
+        if dropout_p:
+            weights = weights.dropout(dropout_p, key=dropout_key)
+        return weights @ value
 
     def interpolate(
         self,

@@ -12,100 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.tensor.prefix import cumulative_sum
+from tinyedge.core.tensor.selection import Flags, true_coordinates, true_places
 from tinyedge.core.tensor.sorting import order_of, same, stored
 from tinyedge.core.tensor.tensor import Tensor
 
 BATCH = 8  # boxes of a class that are selected before it is asked whether any are left
 FEW = (128, 384, 1152, 3456)  # candidates of a class that are listed before boxes are selected
 CUTS = 16  # scores at which the candidates above are counted at once, where the best few are sought
-WORD = 32  # elements of a mask of which the bits lie in one word
-
-
-def true_places(mask: Tensor, bound: int) -> tuple[Tensor, Tensor]:
-    """Where a bool mask [n] is true: int32 [bound], in order, then -1; and how often."""
-    if maximum(mask.shape[0]) == 0:
-        return Tensor.full((bound,), -1, dt.int32), Tensor(0, dt.int32)
-    flags = _Flags.of(mask.unsqueeze(0))
-    return flags.places(Tensor.arange(bound).unsqueeze(0)).squeeze(0), flags.count.reshape(())
-
-
-@dataclass(frozen=True)
-class _Flags:
-    """Bool masks [L, n], by blocks."""
-
-    words: Tensor  # uint32 [L, blocks], a bit for every element
-    running: Tensor  # int32 [L, blocks], how many elements are true up to the end of a block
-
-    @staticmethod
-    def of(mask: Tensor) -> _Flags:
-        lines, length = mask.shape
-        blocks = ix.ceildiv(length, WORD)
-        rest = blocks * WORD - length
-        each = mask.pad([(0, 0), (0, rest)]).reshape((lines, blocks, WORD))
-        bits = Tensor(1 << np.arange(WORD, dtype=np.uint64), dt.uint32)
-        words = each.where(bits, 0).sum(-1).in_memory()
-        return _Flags(words, cumulative_sum(_ones(words), 1).in_memory())
-
-    @property
-    def count(self) -> Tensor:
-        """int32 [L]: how many elements are true."""
-        last = Tensor.from_size(self.words.shape[1], dt.int32) - 1
-        return self.running.gather(1, last)
-
-    def places(self, number: Tensor) -> Tensor:
-        """int32, of the shape of `number` [L, K]: where the element is that so many true ones of
-        its line come before; -1 where there is none.
-
-        The block is found by bisection, then the bit in its word, likewise.
-        """
-        lines, blocks = self.words.shape
-        total = Tensor.from_size(blocks, dt.int32)
-        start = Tensor.arange(lines).unsqueeze(1) * total
-        running, words = (t.reshape((t.size,)) for t in (self.running, self.words))
-        block = Tensor.full((), 0, dt.int32).broadcast_to(number.shape)
-        for half in reversed(range(maximum(blocks).bit_length())):
-            more = block + (1 << half)
-            before = (more <= total) & (running.gather(0, start + more - 1) <= number)
-            block = before.where(more, block)
-        block = block.in_memory()
-        there = (block < total) & (number >= 0)
-        earlier = (block > 0).where(running.gather(0, start + block - 1), 0)
-        left, word = number - earlier, words.gather(0, start + block)
-        place = block * WORD
-        half = WORD // 2
-        while half:
-            low = _ones(word & ((1 << half) - 1))
-            beyond = low <= left
-            left = beyond.where(left - low, left)
-            word = beyond.where(word >> Tensor(half, dt.uint32), word)
-            place = beyond.where(place + half, place)
-            half //= 2
-        return there.where(place, -1).in_memory()
-
-
-def _ones(word: Tensor) -> Tensor:
-    """int32: how many bits of uint32 numbers are set (Hacker's Delight, 5-1)."""
-    x = word - ((word >> Tensor(1, dt.uint32)) & 0x55555555)
-    x = (x & 0x33333333) + ((x >> Tensor(2, dt.uint32)) & 0x33333333)
-    x = (x + (x >> Tensor(4, dt.uint32))) & 0x0F0F0F0F
-    return ((x * 0x01010101) >> Tensor(24, dt.uint32)).cast(dt.int32)
 
 
 def non_zero(x: Tensor, bound: int) -> tuple[Tensor, Tensor]:
     """The coordinates of what is not 0: int64 [rank of x, bound]."""
-    places, count = true_places(x.cast(dt.bool_).reshape((x.size,)), bound)
-    if not x.ndim:
-        return Tensor.full((0, bound), 0, dt.int64), count
-    rest = places.maximum(0)
-    coordinates: list[Tensor] = []
-    for size in reversed(x.shape):
-        length = Tensor.from_size(size, dt.int32)
-        coordinates.insert(0, rest % length)
-        rest = rest // length
-    return Tensor.stack(coordinates).cast(dt.int64), count
+    coordinates, count = true_coordinates(x.cast(dt.bool_), bound)
+    return coordinates.cast(dt.int64), count
 
 
 def compress(x: Tensor, condition: Tensor, axis: int | None, bound: int) -> tuple[Tensor, Tensor]:
@@ -219,7 +140,7 @@ def non_max_suppression(
     def among_best(size: int) -> Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]:
         def selected(going: Tensor, chosen: Tensor, complete: Tensor) -> Sequence[Tensor]:
             able = (alive & going).reshape((lines, count))
-            best = _Flags.of(_best(scores.reshape((lines, count)), able, size))
+            best = Flags.of(_best(scores.reshape((lines, count)), able, size))
             few = _first_of(corners, scores, best, Tensor.arange(size))
             found = few.select(chosen, limit, overlap)
             many = (found >= 0).cast(dt.int32).sum((0, 1)).reshape((lines,)).cast(limit.dtype)
@@ -237,7 +158,7 @@ def non_max_suppression(
 
     if sizes:
         lines = product((number, classes))
-        flags = _Flags.of(alive.reshape((lines, count)))
+        flags = Flags.of(alive.reshape((lines, count)))
         longest = flags.count.max()
     enough = next((size for size in sizes if size >= 2 * iterations), None)
     for size in sizes:
@@ -341,7 +262,7 @@ def _best(scores: Tensor, alive: Tensor, size: int) -> Tensor:
     return kept & (kept.cast(dt.int32).sum(1, keepdims=True) <= size)
 
 
-def _first_of(corners: Tensor, scores: Tensor, flags: _Flags, places: Tensor) -> _Candidates:
+def _first_of(corners: Tensor, scores: Tensor, flags: Flags[Tensor], places: Tensor) -> _Candidates:
     """Of every class the candidates that so many others come before: places [M], -1 for none."""
     number, classes, count = scores.shape
     lines, (size,) = product((number, classes)), places.shape
