@@ -829,7 +829,7 @@ def test_pipes_and_closed_streams(tmp_path: Path, cpu_device: Device) -> None:
             got, _, said = piped(*command, more=">/dev/full; }")
             assert got == 1 and "Traceback" not in said
             assert "standard output cannot be written: No space left on device" in said
-            assert "next       write it to another place" in said
+            assert "next       free some space, or write it to another place" in said
         for command, expected in (("inspect", path), 0), (("inspect", missing), 1), (("no",), 2):
             assert piped(*command, more="2>/dev/full; }")[0] == expected
         assert piped("inspect", path, more=">/dev/full 2>&1; }")[0] == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 import sys
@@ -16,6 +15,7 @@ import click
 from tinyedge.cli import streams
 from tinyedge.cli.output import complain, complain_text, one_line
 from tinyedge.core.errors import DeviceError, InternalError, TinyedgeError
+from tinyedge.core.files import FULL, next_place
 
 OK, WRONG, USAGE, NO_DEVICE, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -118,8 +118,9 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return _failed(error, _unwritten(error), WRONG, debug)
     except (OSError, MemoryError) as error:
         text = f"error: {one_line(str(error) or type(error).__name__)}"
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            text += f"\n  next       free some space; temporary files go to {_temporary()}"
+        if isinstance(error, OSError) and error.errno in FULL:
+            elsewhere = f"choose another folder for temporary files, which go to {_temporary()}"
+            text += f"\n  next       {next_place(error, elsewhere)}"
         return _failed(error, text, WRONG, debug)
     except Exception as error:
         text = (
@@ -147,8 +148,8 @@ def code_of(error: TinyedgeError) -> int:
     return WRONG
 
 
-def _unwritten(failure: object) -> str:
-    return f"error: {failure}\n  next       write it to another place, or free some space there"
+def _unwritten(failure: OSError) -> str:
+    return f"error: {failure}\n  next       {next_place(failure, 'write it to another place')}"
 
 
 def _temporary() -> str:

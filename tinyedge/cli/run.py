@@ -30,6 +30,7 @@ from tinyedge.cli.device import (
 from tinyedge.cli.output import complain, say, say_json, seconds_of, stages, table
 from tinyedge.core.dtype import codes
 from tinyedge.core.errors import InputError, RunError
+from tinyedge.core.files import next_place
 from tinyedge.core.program.ports import Array
 from tinyedge.core.program.replay import Replay
 from tinyedge.labels import labels_of, top
@@ -150,7 +151,7 @@ def write_outputs(results: dict[str, Array], folder: Path) -> dict[str, Path]:
             f"outputs in {str(folder)!r}",
             f"they cannot be written: {error.strerror or error}",
             id="run.write",
-            next="free some space, or choose another folder with --out",
+            next=next_place(error, "choose another folder with --out"),
         ) from error
 
 

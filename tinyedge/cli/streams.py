@@ -33,7 +33,9 @@ class _Pipe(io.FileIO):
             except OSError as error:
                 if error.errno not in UNREAD and self.fileno() != ERRORS:
                     because = error.strerror or str(error)
-                    raise Unwritten(f"standard output cannot be written: {because}") from error
+                    failure = Unwritten(f"standard output cannot be written: {because}")
+                    failure.errno = error.errno
+                    raise failure from error
                 self.unread = True
         return memoryview(data).nbytes
 
@@ -63,11 +65,11 @@ def _stream(stream: TextIO | None, number: int) -> TextIO:
     )
 
 
-def flush() -> str:
+def flush() -> Unwritten | None:
     """Write what was printed; why that failed, or nothing."""
     try:
         sys.stdout.flush()
     except Unwritten as error:
         sys.stdout = open(os.devnull, "w")  # Python would try again at exit
-        return str(error)
-    return ""
+        return error
+    return None

@@ -7,6 +7,7 @@ numbers its codes mean.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -155,6 +156,20 @@ def from_numpy(dtype: Any) -> DType:
         names = ", ".join(d.name for d in (*ALL, *STORED))
         raise TypeError(f"no tinyedge type for numpy's {name}; supported: {names}")
     return _BY_NAME[name]
+
+
+def of(given: Any) -> DType:
+    """A type, as itself, by its name or as numpy's. Raises TypeError."""
+    if isinstance(given, DType):
+        return given
+    if isinstance(given, str) and given in _BY_NAME:
+        return _BY_NAME[given]
+    if isinstance(given, (str, type, np.dtype)):
+        with suppress(TypeError):  # of a text that is no type's name
+            given = np.dtype(given)
+    if isinstance(given, np.dtype):
+        return from_numpy(given)
+    raise TypeError(f"{given!r} is no type of elements: give one by its name, such as 'float32'")
 
 
 def codes(array: Any) -> Any:

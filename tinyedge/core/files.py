@@ -12,6 +12,12 @@ from io import FileIO
 from pathlib import Path
 
 NOT_REGULAR = "it is no regular file"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def next_place(error: OSError, elsewhere: str = "choose another place") -> str:
+    """The next step where something could not be written: space is freed only if none is left."""
+    return f"free some space, or {elsewhere}" if error.errno in FULL else elsewhere
 
 
 @contextmanager

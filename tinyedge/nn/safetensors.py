@@ -8,7 +8,6 @@ InputError, and nothing in it is run.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import struct
@@ -23,7 +22,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.errors import InputError
-from tinyedge.core.files import read_regular_file, write_whole
+from tinyedge.core.files import next_place, read_regular_file, write_whole
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.nn import checkpoints
 
@@ -49,7 +48,6 @@ METADATA = "__metadata__"
 HEADER = 100_000_000  # bytes of a header, as the format's own reader has it
 LONGEST = 2**63 - 1  # bytes that numpy can count, of an empty array too, but for its axes of 0
 ALIGNMENT = 8  # where the elements begin
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Entry(NamedTuple):
@@ -100,9 +98,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, tuple[DType, Any]])
         write_whole(target, struct.pack("<Q", len(text)), text, *parts)
     except OSError as error:
         because = f"it cannot be written: {error.strerror or error}"
-        fix = "give the path of a file in a folder that exists and can be written to"
-        if error.errno in FULL:
-            fix = "free some space, or choose another place"
+        elsewhere = "give the path of a file in a folder that exists and can be written to"
+        fix = next_place(error, elsewhere)
         raise _wrong(target, because, "a path of a file", fix) from error
 
 

@@ -232,36 +232,36 @@ class Arrays(Arithmetic):
 
     # Reductions.
 
-    def any(self, axes: Axes = None, keepdims: bool = False) -> Self:
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether any element is not 0."""
-        return self.cast(dt.bool_).max(axes, keepdims) if self.ndim else self.cast(dt.bool_)
+        return self.cast(dt.bool_).max(axis, keepdims) if self.ndim else self.cast(dt.bool_)
 
-    def all(self, axes: Axes = None, keepdims: bool = False) -> Self:
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether no element is 0."""
-        return ~((~self.cast(dt.bool_)).any(axes, keepdims))
+        return ~((~self.cast(dt.bool_)).any(axis, keepdims))
 
     @computed
-    def var(self, axes: Axes = None, keepdims: bool = False, correction: int = 1) -> Self:
+    def var(self, axis: Axes = None, keepdims: bool = False, correction: int = 1) -> Self:
         """The variance: the sum of squares of what is centered, by the count less `correction`."""
-        chosen = axes_of(axes, self.ndim)
+        chosen = axes_of(axis, self.ndim)
         difference = self - self.mean(chosen, keepdims=True)
         count = product(self.shape[axis] for axis in set(chosen))
         left = self.from_size(count, self.dtype) - float(correction)
         return (difference * difference).blocked_sum(chosen, keepdims) / left.maximum(0.0)
 
-    def std(self, axes: Axes = None, keepdims: bool = False, correction: int = 1) -> Self:
+    def std(self, axis: Axes = None, keepdims: bool = False, correction: int = 1) -> Self:
         """The square root of `var`."""
-        return self.var(axes, keepdims, correction).sqrt()
+        return self.var(axis, keepdims, correction).sqrt()
 
     def var_mean(
-        self, axes: Axes = None, keepdims: bool = False, correction: int = 1
+        self, axis: Axes = None, keepdims: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        return self.var(axes, keepdims, correction), self.mean(axes, keepdims)
+        return self.var(axis, keepdims, correction), self.mean(axis, keepdims)
 
     def std_mean(
-        self, axes: Axes = None, keepdims: bool = False, correction: int = 1
+        self, axis: Axes = None, keepdims: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        return self.std(axes, keepdims, correction), self.mean(axes, keepdims)
+        return self.std(axis, keepdims, correction), self.mean(axis, keepdims)
 
     @computed
     def normalize(self, p: float = 2.0, dim: int = 1) -> Self:
@@ -356,9 +356,9 @@ class Arrays(Arithmetic):
         return result
 
     @computed
-    def layernorm(self, axes: Axes = -1, eps: float = 1e-5) -> Self:
-        """x normalized over axes."""
-        return normalization.layer_norm(self, axes_of(axes, self.ndim), epsilon=eps)[0]
+    def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
+        """x normalized over axis."""
+        return normalization.layer_norm(self, axes_of(axis, self.ndim), epsilon=eps)[0]
 
     def cross_entropy(self, target: Self, **options: Any) -> Self:
         """See `nn.cross_entropy`."""

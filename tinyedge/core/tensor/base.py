@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Scalar = Union[bool, int, float]
+NUMBERS = (bool, int, float, np.number, np.bool_)
 Axes = Union[int, Sequence[int], None]
 Sizes = Union[int, Sequence[int]]  # one for each spatial axis, or one for all
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -68,6 +70,7 @@ class Lazy:
                 observe(data)
             return
         array = np.array(data)
+        dtype = None if dtype is None else dt.of(dtype)
         if dtype is not None and dtype.storage_type and array.dtype.name != dtype.name:
             self.node = cast(_weight("constant", array.astype(dtype.computed.numpy)), dtype)
             return
@@ -92,7 +95,10 @@ class Lazy:
     @classmethod
     def full(cls, shape: Sequence[Size], value: Scalar, dtype: DType) -> Self:
         """Every element is `value`."""
-        node, target = scalar(value, dtype), tuple(shape)
+        dtype = dt.of(dtype)
+        node, target = scalar(value, dtype), sizes_of(shape)
+        if any(isinstance(size, int) and size < 0 for size in target):
+            raise ValueError(f"a tensor of {list(target)}: no size is below 0")
         if target:
             ones = (1,) * len(target)
             node = UOp(ops.RESHAPE, dtype, (node,), ones)
@@ -102,6 +108,9 @@ class Lazy:
     @classmethod
     def arange(cls, size: Size, dtype: DType = dt.int32) -> Self:
         """0, 1, ..., size - 1."""
+        (size,) = sizes_of((size,))
+        if isinstance(size, int) and size < 0:
+            raise ValueError(f"arange of {size}: no size is below 0")
         return cls(UOp(ops.IOTA, dt.index, (), (size,))).cast(dtype)
 
     @classmethod
@@ -133,8 +142,9 @@ class Lazy:
     def cast(self, dtype: DType) -> Self:
         """Converted: floats to integers truncate and saturate, NaN to 0; to bool is `!= 0`.
 
-        To stored types: see `stored.convert`.
+        To stored types: see `stored.convert`. A type may be given by its name, too.
         """
+        dtype = dt.of(dtype)
         if dtype is dt.bool_ and not self.dtype.storage_type:
             if self.dtype is dtype:
                 return self
@@ -169,6 +179,9 @@ class Lazy:
 
 def scalar(value: Scalar, dtype: DType) -> UOp:
     """A constant that a Python number is. Raises TypeError where the type cannot hold it."""
+    if not isinstance(value, NUMBERS) or isinstance(value, complex):
+        kind = type(value).__name__
+        raise TypeError(f"{kind} {value!r} is neither a number, an array nor a tensor")
     if isinstance(value, float) and not dtype.is_float and not value.is_integer():
         raise TypeError(f"{value} with {dtype}: cast one of them")
     return cast(const(value, dtype.computed), dtype)
@@ -184,11 +197,32 @@ def _weight(name: str, array: Any) -> UOp:
     return UOp(ops.BUFFER, dtype, (), args.Buffer(source, array.shape))
 
 
+def sizes_of(shape: Any, more: Sequence[Any] = ()) -> tuple[Size, ...]:
+    """Sizes in a sequence, or one by one, the others in `more`: ints, or symbolic.
+
+    Raises TypeError for what is no size.
+    """
+    whole = shape if isinstance(shape, (tuple, list)) else _listed(shape, more)
+    return tuple(
+        size if type(size) is int or isinstance(size, UOp) else operator.index(size)
+        for size in whole
+    )
+
+
+def _listed(shape: Any, more: Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(shape, (UOp, int, np.integer)):
+        return (shape, *more)
+    if more or isinstance(shape, (str, float)):
+        raise TypeError(f"{[shape, *more]} is no shape: sizes are whole numbers")
+    return tuple(shape)
+
+
 def axes_of(axes: Axes, ndim: int) -> tuple[int, ...]:
     """The axes that are meant, of so many, counted from 0; None: all of them."""
     if axes is None:
         return tuple(range(ndim))
-    chosen = (axes,) if isinstance(axes, int) else tuple(axes)
+    single = isinstance(axes, (int, np.integer))
+    chosen = tuple(map(operator.index, (axes,) if single else axes))  # type: ignore[arg-type]
     for axis in chosen:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} axes")

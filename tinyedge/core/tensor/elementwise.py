@@ -106,6 +106,18 @@ class Elementwise(Movement):
                 return simple
         return self._binary(ops.POW, other)
 
+    def __rpow__(self, other: Any) -> Self:
+        return self._operand(other) ** self
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return self._operand(other) // self
+
+    def __rmod__(self, other: Any) -> Self:
+        return self._operand(other) % self
+
+    def __pos__(self) -> Self:
+        return self
+
     def _simple_power(self, exponent: float) -> Self | None:
         if exponent == 2.0:
             return self * self
@@ -126,16 +138,29 @@ class Elementwise(Movement):
         return self._unary(ops.NEG)
 
     def __invert__(self) -> Self:
+        if self.dtype.is_float:
+            raise TypeError(f"not of {self.dtype}: it takes bools or integers")
         return self._unary(ops.NOT)
 
     def __and__(self, other: Any) -> Self:
-        return self._binary(ops.AND, other)
+        return self._bitwise(ops.AND, other)
+
+    __rand__ = __and__
 
     def __or__(self, other: Any) -> Self:
-        return self._binary(ops.OR, other)
+        return self._bitwise(ops.OR, other)
+
+    __ror__ = __or__
 
     def __xor__(self, other: Any) -> Self:
-        return self._binary(ops.XOR, other)
+        return self._bitwise(ops.XOR, other)
+
+    __rxor__ = __xor__
+
+    def _bitwise(self, op: Primitive, other: Any) -> Self:
+        if self.dtype.is_float:
+            raise TypeError(f"{op.name} of {self.dtype}: it takes bools or integers")
+        return self._binary(op, other)
 
     def __lshift__(self, other: Any) -> Self:
         return self._binary(ops.SHL, other)
@@ -217,6 +242,8 @@ class Elementwise(Movement):
 
     def abs(self) -> Self:
         return self._unary(ops.ABS) if self.dtype.kind in "if" else self
+
+    __abs__ = abs
 
     def isnan(self) -> Self:
         if not self.dtype.is_float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.tensor.reductions import Reductions
 from tinyedge.core.values import values
 
@@ -76,6 +77,18 @@ class Known(Reductions):
             )
         return bool(self.item())
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # it never changes
+
+    def __reduce__(self) -> Any:
+        """Pickled as its values."""
+        if self.dtype.storage_type:
+            return _unpickled, (type(self), self.bitcast(self.dtype.held).numpy(), self.dtype.name)
+        return _unpickled, (type(self), self.numpy(), self.dtype.name)
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         found = self.numpy()
         return found if dtype is None else found.astype(dtype, copy=False)
@@ -93,3 +106,8 @@ class Known(Reductions):
             return f"Tensor({self.dtype}, {list(self.shape)})"
         text = np.array2string(known, separator=", ", prefix="Tensor(", threshold=SHOWN)
         return f"Tensor({text}, {self.dtype})"
+
+
+def _unpickled(kind: Any, array: Any, dtype: str) -> Any:
+    made = kind(array)
+    return made if made.dtype.name == dtype else made.bitcast(dt.by_name(dtype))

@@ -12,7 +12,7 @@ from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
-from tinyedge.core.tensor.base import UnequalSizes
+from tinyedge.core.tensor.base import UnequalSizes, axes_of
 from tinyedge.core.tensor.elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -34,8 +34,10 @@ class Memory(Elementwise):
         """
         if not isinstance(tensors, Sequence):
             raise TypeError("a sequence of tensors is joined: Tensor.concat([a, b], axis)")
+        if not tensors or not all(isinstance(part, cls) for part in tensors):
+            raise TypeError("tensors are joined, at least one: Tensor(array) makes one of an array")
         first = tensors[0]
-        axis %= first.ndim
+        (axis,) = axes_of(axis, first.ndim)
         for part in tensors:
             if part.dtype is not first.dtype:
                 raise TypeError(f"concat of {first.dtype} and {part.dtype}")
@@ -94,7 +96,8 @@ class Memory(Elementwise):
         """
         if not indices.dtype.is_int:
             raise TypeError(f"gather needs integer indices, not {indices.dtype}")
-        node = UOp(ops.GATHER, self.dtype, (self.node, indices.node), axis % self.ndim)
+        (axis,) = axes_of(axis, self.ndim)
+        node = UOp(ops.GATHER, self.dtype, (self.node, indices.node), axis)
         return type(self)(node)
 
     def gather_elements(self, axis: int, indices: Self) -> Self:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import minimum, product
 from tinyedge.core.ir.uop import Size, UOp, elementwise
-from tinyedge.core.tensor.base import Axes, Lazy, Scalar, UnequalSizes, axes_of, fixed
+from tinyedge.core.tensor.base import (
+    Axes,
+    Lazy,
+    Scalar,
+    UnequalSizes,
+    axes_of,
+    fixed,
+    sizes_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,20 +35,22 @@ class Movement(Lazy):
 
     __slots__ = ()
 
-    def reshape(self, shape: Sequence[Size]) -> Self:
+    def reshape(self, shape: Size | Sequence[Size], *more: Size) -> Self:
         """The same elements in row-major order; one size may be -1."""
-        target = tuple(shape)
+        target = sizes_of(shape, more)
         if target == self.shape:
             return self
-        unknown = [axis for axis, size in enumerate(target) if isinstance(size, int) and size == -1]
+        unknown = [axis for axis, size in enumerate(target) if isinstance(size, int) and size < 0]
+        if len(unknown) > 1 or any(target[axis] != -1 for axis in unknown):
+            raise ValueError(f"reshape of {list(self.shape)} to {list(target)}: one size may be -1")
         if len(unknown) == 1:
             known = product(size for axis, size in enumerate(target) if axis != unknown[0])
             if known == 0:
-                raise ValueError(f"reshape of {list(self.shape)} to {list(shape)}: -1 beside a 0")
+                raise ValueError(f"reshape of {list(self.shape)} to {list(target)}: -1 beside a 0")
             rest = self.size // known
             target = target[: unknown[0]] + (rest,) + target[unknown[0] + 1 :]
         if product(target) != self.size:
-            message = f"reshape of {list(self.shape)} to {list(shape)}: the counts differ"
+            message = f"reshape of {list(self.shape)} to {list(target)}: the counts differ"
             raise UnequalSizes(message, (self.size, product(target)))
         source = self.node
         while source.op is ops.RESHAPE:
@@ -46,11 +59,14 @@ class Movement(Lazy):
             return type(self)(source)
         return type(self)(UOp(ops.RESHAPE, self.dtype, (source,), target))
 
-    def expand(self, shape: Sequence[Size]) -> Self:
+    def expand(self, shape: Size | Sequence[Size], *more: Size) -> Self:
         """Axes of size 1 repeated to the given sizes; same number of axes."""
-        target = tuple(shape)
+        target = sizes_of(shape, more)
         if target == self.shape:
             return self
+        if len(target) != self.ndim:
+            message = f"expand of {list(self.shape)} to {list(target)}: broadcast_to adds axes"
+            raise ValueError(message)
         for have, want in zip(self.shape, target, strict=True):
             if have != want and have != 1:
                 message = f"expand of {list(self.shape)} to {list(target)}"
@@ -65,10 +81,10 @@ class Movement(Lazy):
         lead = len(target) - self.ndim
         return self.reshape((1,) * lead + self.shape).expand(target)
 
-    def permute(self, axes: Sequence[int]) -> Self:
-        order = tuple(axis % self.ndim for axis in axes)
+    def permute(self, axes: int | Sequence[int], *more: int) -> Self:
+        order = axes_of((axes, *more) if isinstance(axes, int) else axes, self.ndim)
         if sorted(order) != list(range(self.ndim)):
-            raise ValueError(f"permute of {self.ndim} axes by {list(axes)}")
+            raise ValueError(f"permute of {self.ndim} axes by {list(order)}")
         if order == tuple(range(self.ndim)):
             return self
         return type(self)(UOp(ops.PERMUTE, self.dtype, (self.node,), order))
@@ -76,6 +92,7 @@ class Movement(Lazy):
     def transpose(self, a: int = -1, b: int = -2) -> Self:
         """Two axes exchanged."""
         order = list(range(self.ndim))
+        a, b = axes_of((a, b), self.ndim)
         order[a], order[b] = order[b], order[a]
         return self.permute(order)
 
@@ -161,10 +178,13 @@ class Movement(Lazy):
         if axes is None:
             return self.reshape([size for size in self.shape if size != 1])
         drop = axes_of(axes, self.ndim)
+        for axis in drop:
+            if isinstance(self.shape[axis], int) and self.shape[axis] != 1:
+                raise ValueError(f"squeeze of axis {axis} of {list(self.shape)}")
         return self.reshape([size for axis, size in enumerate(self.shape) if axis not in drop])
 
     def unsqueeze(self, axis: int) -> Self:
-        axis %= self.ndim + 1
+        (axis,) = axes_of(axis, self.ndim + 1)
         return self.reshape(self.shape[:axis] + (1,) + self.shape[axis:])
 
     def flatten(self, start: int = 0, end: int | None = None) -> Self:
@@ -176,9 +196,14 @@ class Movement(Lazy):
 
     def __getitem__(self, key: Any) -> Self:
         """Basic indexing: ints, slices with any step, None and Ellipsis."""
-        items = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in items:
-            at = items.index(Ellipsis)
+        items = [_index(item) for item in (key if isinstance(key, tuple) else (key,))]
+        if sum(item is not None and item is not Ellipsis for item in items) > self.ndim:
+            raise IndexError(f"{len(items)} indices of {list(self.shape)}")
+        dots = [number for number, item in enumerate(items) if item is Ellipsis]
+        if len(dots) > 1:
+            raise IndexError("an index has one ellipsis at most")
+        if dots:
+            at = dots[0]
             missing = self.ndim - sum(item is not None for item in items) + 1
             items[at : at + 1] = [slice(None)] * missing
         result = self
@@ -199,6 +224,21 @@ class Movement(Lazy):
                 result = cut.reshape(cut.shape[:axis] + cut.shape[axis + 1 :])
         return result
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            "a tensor never changes: assign(region, value), where and scatter_reduce give others"
+        )
+
+    def __len__(self) -> int:
+        """The size of the first axis."""
+        if not self.ndim:
+            raise TypeError("a scalar tensor has no length")
+        return fixed(self.shape[0])
+
+    def __iter__(self) -> Iterator[Self]:
+        """Its parts along the first axis."""
+        return (self[number] for number in range(len(self)))
+
     def _cut(self, axis: int, start: Size, end: Size) -> Self:
         pairs: list[tuple[Size, Size]] = [(0, size) for size in self.shape]
         pairs[axis] = (start, end)
@@ -218,6 +258,22 @@ class Movement(Lazy):
             return self._cut(axis, 0, 0)
         last = start + (count - 1) * step
         return self._cut(axis, last, start + 1).flip(axis).stride(axis, -step)
+
+
+def _index(item: Any) -> Any:
+    """What an axis may be indexed by. Raises TypeError."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, UOp)):
+        return item
+    if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__") or _is_array(item):
+        raise TypeError(
+            f"an index of {type(item).__name__}: it takes whole numbers, slices, None, an ellipsis;"
+            " gather takes integers, where and masked_select take bools"
+        )
+    return operator.index(item)
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, Lazy) or (isinstance(item, np.ndarray) and item.ndim > 0)
 
 
 def _negative(size: Size) -> bool:

@@ -33,16 +33,16 @@ class Reductions(Memory):
         result = type(self)(UOp(ops.REDUCE, self.dtype, (self.node,), args.Reduce(op, chosen)))
         return result.reshape(kept) if keepdims else result
 
-    def sum(self, axes: Axes = None, keepdims: bool = False) -> Self:
-        return self._reduce(ops.ADD, axes, keepdims)
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        return self._reduce(ops.ADD, axis, keepdims)
 
     @computed
-    def blocked_sum(self, axes: Axes = None, keepdims: bool = False) -> Self:
+    def blocked_sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """As `sum`; but so many floats are summed by blocks that rounding errors stay small."""
-        chosen = sorted(set(axes_of(axes, self.ndim)))
+        chosen = sorted(set(axes_of(axis, self.ndim)))
         count = product(self.shape[axis] for axis in chosen)
         if not self.dtype.is_float or not isinstance(count, int) or count <= MANY_TERMS:
-            return self.sum(axes, keepdims)
+            return self.sum(axis, keepdims)
         left = [axis for axis in range(self.ndim) if axis not in chosen]
         lines = self.permute([*left, *chosen]).flatten(len(left))
         sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
@@ -53,41 +53,45 @@ class Reductions(Memory):
         result = blocks.in_memory().blocked_sum(-1)
         return result.reshape(kept) if keepdims else result
 
-    def prod(self, axes: Axes = None, keepdims: bool = False) -> Self:
-        return self._reduce(ops.MUL, axes, keepdims)
+    def prod(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        return self._reduce(ops.MUL, axis, keepdims)
 
-    def max(self, axes: Axes = None, keepdims: bool = False) -> Self:
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Self:
         if self.dtype is dt.bool_:
-            return self.cast(dt.int32).max(axes, keepdims) > 0  # of nothing it is False
-        return self._reduce(ops.MAX, axes, keepdims)
+            return self.cast(dt.int32).max(axis, keepdims) > 0  # of nothing it is False
+        return self._reduce(ops.MAX, axis, keepdims)
 
-    def min(self, axes: Axes = None, keepdims: bool = False) -> Self:
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Self:
         if self.dtype is dt.bool_:
-            return self.cast(dt.int32).min(axes, keepdims).cast(dt.bool_)
-        return self._reduce(ops.MIN, axes, keepdims)
+            return self.cast(dt.int32).min(axis, keepdims).cast(dt.bool_)
+        return self._reduce(ops.MIN, axis, keepdims)
 
     @computed
-    def mean(self, axes: Axes = None, keepdims: bool = False) -> Self:
-        count = product(self.shape[axis] for axis in set(axes_of(axes, self.ndim)))
-        total = self.blocked_sum(axes, keepdims)
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        count = product(self.shape[axis] for axis in set(axes_of(axis, self.ndim)))
+        total = self.blocked_sum(axis, keepdims)
         return total / self.from_size(count, self.dtype)
 
     @computed
-    def norm(self, axes: Axes = None, keepdims: bool = False, exponent: float = 2.0) -> Self:
+    def norm(self, axis: Axes = None, keepdims: bool = False, exponent: float = 2.0) -> Self:
         """sum(|x|^p)^(1/p) of floats, scaled by the greatest |x|, so that no power overflows."""
-        if axes is not None and not axes_of(axes, self.ndim):
+        if axis is not None and not axes_of(axis, self.ndim):
             return self.abs()
         size = self.abs()
         if exponent == 1.0:
-            return size.blocked_sum(axes, keepdims)
-        most = size.max(axes, keepdims=True)
+            return size.blocked_sum(axis, keepdims)
+        most = size.max(axis, keepdims=True)
         scale = (most.eq(0) | most.isinf()).where(1.0, most)
-        total = ((size / scale) ** exponent).blocked_sum(axes, keepdims=True)
+        total = ((size / scale) ** exponent).blocked_sum(axis, keepdims=True)
         result = (total.sqrt() if exponent == 2.0 else total ** (1.0 / exponent)) * scale
-        return result if keepdims else result.squeeze(axes_of(axes, self.ndim))
+        return result if keepdims else result.squeeze(axes_of(axis, self.ndim))
 
-    def argmax(self, axis: int, keepdims: bool = False, last: bool = False) -> Self:
-        """int32 index of the greatest element, the first (or last) among equals."""
+    def argmax(self, axis: int | None = None, keepdims: bool = False, last: bool = False) -> Self:
+        """int32 index of the greatest element, the first (or last) among equals; None: in the flat
+        tensor.
+        """
+        if axis is None:
+            return self.flatten().argmax(0, keepdims, last)
         axis = axes_of(axis, self.ndim)[0]
         length = self.shape[axis]
         hit = self.eq(self.max(axis, keepdims=True)) | self.isnan()
@@ -98,6 +102,6 @@ class Reductions(Memory):
         beyond = self.from_size(length, dt.int32)
         return hit.where(place, beyond).min(axis, keepdims)
 
-    def argmin(self, axis: int, keepdims: bool = False, last: bool = False) -> Self:
+    def argmin(self, axis: int | None = None, keepdims: bool = False, last: bool = False) -> Self:
         """int32 index of the least element, the first (or last) among equals."""
         return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims, last)

@@ -52,26 +52,26 @@ class Tensor(Drawn):
     # Layers.
 
     @computed
-    def softmax(self, axes: Axes = -1) -> Tensor:
+    def softmax(self, axis: Axes = -1) -> Tensor:
         """exp(x - max) / sum(exp(x - max)) along an axis, or over several together."""
-        return nn.softmax(self, axes)
+        return nn.softmax(self, axis)
 
     @computed
-    def log_softmax(self, axes: Axes = -1) -> Tensor:
+    def log_softmax(self, axis: Axes = -1) -> Tensor:
         """x - log(sum(exp(x))) along an axis, or over several together."""
-        return nn.log_softmax(self, axes)
+        return nn.log_softmax(self, axis)
 
     @computed
-    def log_sum_exp(self, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    def log_sum_exp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """log(sum(exp(x)))."""
-        return nn.log_sum_exp(self, axes, keepdims)
+        return nn.log_sum_exp(self, axis, keepdims)
 
     logsumexp = log_sum_exp
 
     @computed
-    def softmin(self, axes: Axes = -1) -> Tensor:
+    def softmin(self, axis: Axes = -1) -> Tensor:
         """softmax(-x)."""
-        return nn.softmax(-self, axes)
+        return nn.softmax(-self, axis)
 
     @computed
     def matmul(self, other: Any) -> Tensor:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
 from tinyedge.core.errors import InputError
+from tinyedge.core.files import next_place
 from tinyedge.core.program.program import Program, Variant
 from tinyedge.export.bundle.check import FILE_NAME, FORMAT
 from tinyedge.export.bundle.golden import Golden
@@ -104,7 +105,7 @@ def write_bundle(
             id="export.write",
             next="remove the old bundle first, or choose another place"
             if moved
-            else "free some space, or choose another place",
+            else next_place(error),
         ) from error
     return place
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tinyedge.core.errors import InputError, InternalError
-from tinyedge.core.files import write_whole
+from tinyedge.core.files import next_place, write_whole
 from tinyedge.export.bundle.manifest import MANIFEST, decode, other_manifest
 from tinyedge.export.package.web import MODULES, PAGE, page_files, web_file
 
@@ -30,7 +30,7 @@ def write_single_file(bundle: str | Path, out: str | Path) -> Path:
             f"page {str(out)!r}",
             f"it cannot be written: {error.strerror or error}",
             id="export.write",
-            next="free some space, or choose another place",
+            next=next_place(error),
         ) from error
     return out
 
