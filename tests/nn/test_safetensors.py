@@ -118,6 +118,8 @@ def test_what_is_no_path_or_no_tensor_is_refused(tmp_path: Path) -> None:
         nn.save(path, {"x": np.zeros(2)})
     with pytest.raises(InputError, match="it is a NoneType"):
         nn.load(path)
+    with pytest.raises(InputError, match="Is a directory"):
+        nn.save("", {"x": np.zeros(2)})
     with pytest.raises(InputError, match=r"'z' of numpy's complex64[\s\S]*imaginary parts"):
         nn.save(tmp_path / "x", {"z": np.zeros(2, np.complex64)})
     with pytest.raises(InputError, match="'t' of numpy's"):

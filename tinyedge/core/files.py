@@ -53,6 +53,8 @@ def write_whole(path: Path, *parts: bytes) -> None:
     """Write a file that is whole or not there: an old one stays until then, and nothing is left
     beside it. Raises OSError.
     """
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(beside, "xb") as file:

@@ -134,7 +134,7 @@ function takeFiles(files) {
 async function showOutputs(outputs) {
   const labels = [model.manifest.options?.labels ?? []].flat(),
     picture = cards.find(({seen}) => seen)?.seen ?? null,
-    boxes = boxesOf(outputs, picture),
+    boxes = await boxesOf(outputs, picture),
     made = [];
   for (const output of Object.values(outputs)) made.push(await showOutput(output, {labels, picture, boxes}));
   if (!made.length) made.push(element("p", {className: "quiet"}, "This entry has no outputs."));
@@ -183,7 +183,11 @@ function showTable(title, text, good, head, rows) {
       element(
         "tr",
         {},
-        ...row.map((cell) => element("td", {}, cell instanceof Node ? cell : String(cell))),
+        ...row.map((cell, i) => {
+          const made = element("td", {}, cell instanceof Node ? cell : String(cell));
+          made.dataset.head = head[i];
+          return made;
+        }),
       ),
     ),
   );

@@ -263,6 +263,7 @@ function drawWave({name, data}, {low, high}) {
     height = 160,
     {canvas, context} = canvasOf(width, height, `Wave of ${name}`),
     y = (value) => height - 1 - ((value - low) / (high - low || 1)) * (height - 2);
+  canvas.className = "wave";
   context.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--accent");
   context.beginPath();
   for (let x = 0; x < width; x++) {
@@ -297,6 +298,7 @@ function textOf({dtype, data}, names) {
 // ---- boxes
 
 const MOST_BOXES = 50;
+const MOST_COMPARED = 1000;
 const LEAST_SCORE = 0.25;
 
 const sorted = (boxes) => boxes.sort((a, b) => b.score - a.score);
@@ -312,9 +314,25 @@ function overlap(a, b) {
 /** Of boxes of one class that lie over each other, the best. */
 function suppressed(boxes) {
   const kept = [];
-  for (const box of sorted(boxes).slice(0, 1000))
+  for (const box of sorted(boxes).slice(0, MOST_COMPARED))
     if (!kept.some((other) => other.kind === box.kind && overlap(other, box) > 0.5)) kept.push(box);
   return kept;
+}
+
+/** The best of so many boxes, each by its number or null; `reads`: values that are read for one. */
+async function gathered(count, reads, boxAt) {
+  let found = [],
+    read = 0;
+  for (let i = 0; i < count; i++) {
+    const box = boxAt(i);
+    if (box) found.push(box);
+    if (found.length > 4 * MOST_COMPARED) found = sorted(found).slice(0, MOST_COMPARED);
+    read += reads + 8;
+    if (read < SLICE) continue;
+    read = 0;
+    await pause();
+  }
+  return suppressed(found);
 }
 
 /** A box from its four numbers: corners, or with `centered` its middle and size; up to 2 as parts of the picture. */
@@ -338,7 +356,7 @@ function bestOf(data, first, count, stride) {
  * none. Known are [N, 4] beside scores [N] or [N, classes] and perhaps classes [N]; [N, 5 or 6]; and [4 + classes, places]
  * of three grids of an eighth, a sixteenth and a thirty-second of the picture.
  */
-export function boxesOf(outputs, picture) {
+export async function boxesOf(outputs, picture) {
   if (!picture) return null;
   const size = [picture.width, picture.height],
     every = /** @type {any[]} */ (Object.values(outputs)).filter(({data}) => data),
@@ -353,18 +371,22 @@ export function boxesOf(outputs, picture) {
       kinds = others.find(({dtype, data}) => /^u?int/.test(dtype) && data.length === count);
     if (scores) {
       const classes = scores.data.length / count,
-        unit = corners.data.every((value) => value <= 2);
-      let ordered = true;
-      for (let i = 0; i < corners.data.length; i += 4)
-        ordered &&= corners.data[i] <= corners.data[i + 2] && corners.data[i + 1] <= corners.data[i + 3];
-      const found = [];
-      for (let i = 0; i < count; i++) {
-        const best = bestOf(scores.data, i * classes, classes, 1),
-          kind = kinds ? Number(kinds.data[i]) : best.kind,
-          four = Array.from(corners.data.subarray(4 * i, 4 * i + 4));
-        if (best.score >= LEAST_SCORE) found.push(boxOf(four, !ordered, unit, size, {kind, score: best.score}));
-      }
-      return {name: corners.name, kinds: kinds?.name ?? scores.name, boxes: suppressed(found)};
+        {data} = corners;
+      let ordered = true,
+        unit = true;
+      await gathered(count, 4, (n) => {
+        const i = 4 * n;
+        ordered &&= data[i] <= data[i + 2] && data[i + 1] <= data[i + 3];
+        unit &&= data[i] <= 2 && data[i + 1] <= 2 && data[i + 2] <= 2 && data[i + 3] <= 2;
+        return null;
+      });
+      const boxes = await gathered(count, classes, (i) => {
+        const {kind, score} = bestOf(scores.data, i * classes, classes, 1);
+        if (!(score >= LEAST_SCORE)) return null;
+        const of = {kind: kinds ? Number(kinds.data[i]) : kind, score};
+        return boxOf(data.subarray(4 * i, 4 * i + 4), !ordered, unit, size, of);
+      });
+      return {name: corners.name, kinds: kinds?.name ?? scores.name, boxes};
     }
   }
   const places = (size[0] * size[1] * 21) / 1024;
@@ -372,23 +394,21 @@ export function boxesOf(outputs, picture) {
     const {name, data} = output,
       [rows, columns] = plain(output);
     if (columns === places && rows > 4) {
-      const found = [];
-      for (let i = 0; i < columns; i++) {
+      const boxes = await gathered(columns, rows, (i) => {
         const best = bestOf(data, 4 * columns + i, rows - 4, columns),
           four = [0, 1, 2, 3].map((axis) => data[axis * columns + i]);
-        if (best.score >= LEAST_SCORE) found.push(boxOf(four, true, false, size, best));
-      }
-      return {name, kinds: name, boxes: suppressed(found)};
+        return best.score >= LEAST_SCORE ? boxOf(four, true, false, size, best) : null;
+      });
+      return {name, kinds: name, boxes};
     }
     if ((columns === 5 || columns === 6) && rows >= 1 && rows <= 10000) {
-      const found = [];
-      for (let i = 0; i < rows; i++) {
+      const boxes = await gathered(rows, columns, (i) => {
         const [left, top, right, bottom, score, kind = 0] = data.subarray(i * columns, (i + 1) * columns);
-        if (right <= left || bottom <= top || score < LEAST_SCORE || score > 1) continue;
+        if (right <= left || bottom <= top || score < LEAST_SCORE || score > 1) return null;
         const unit = Math.max(right, bottom) <= 2;
-        found.push(boxOf([left, top, right, bottom], false, unit, size, {kind, score}));
-      }
-      if (found.length) return {name, kinds: name, boxes: suppressed(found)};
+        return boxOf([left, top, right, bottom], false, unit, size, {kind, score});
+      });
+      if (boxes.length) return {name, kinds: name, boxes};
     }
   }
   return null;
@@ -409,7 +429,14 @@ function drawBoxes(name, boxes, names, picture) {
       [left, top, right, bottom] = [box.left, box.top, box.right, box.bottom].map((place) => place * scale);
     context.strokeStyle = context.fillStyle = `rgb(${hue(kind).map(Math.round).join()})`;
     context.strokeRect(left, top, right - left, bottom - top);
-    context.fillText(said(box), left + 2 * unit, Math.max(top - 4 * unit, 12 * unit));
+    const text = said(box),
+      wide = context.measureText(text).width + 6 * unit,
+      // Within the picture.
+      x = Math.max(0, Math.min(left - unit, canvas.width - wide)),
+      y = Math.max(top - 16 * unit, 0);
+    context.fillRect(x, y, wide, 16 * unit);
+    context.fillStyle = "#000";
+    context.fillText(text, x + 3 * unit, y + 12 * unit);
   }
   const list = shown.slice(0, 8).map((box) => element("li", {}, said(box)));
   return [canvas, element("ul", {className: "legend"}, ...(list.length ? list : [element("li", {}, "no box")]))];

@@ -21,7 +21,7 @@ export function lossOf(device) {
       loss.cause = new TinyedgeError(
         "device.lost",
         "the device",
-        `it was lost: ${message || "no reason given"}`,
+        `it was lost: ${message}`,
         loss.final ? "load the model again" : "run again",
       );
       for (const tell of loss.told) tell();
@@ -65,6 +65,6 @@ export async function findAdapter(powerPreference = "high-performance") {
       // Of older devices and of OpenGL ES; what a bundle needs of it is compared all the same.
       (await gpu.requestAdapter({...wanted, featureLevel: "compatibility"}));
   if (!adapter)
-    fail("device.adapter", subject, "the browser offers no GPU", "turn on hardware acceleration");
+    fail("device.adapter", subject, "there is no GPU", "turn on hardware acceleration");
   return adapter;
 }

@@ -62,7 +62,7 @@ export const arrayOf = (type) =>
         "device.float16",
         "this browser",
         "it has no Float16Array",
-        "use a newer one",
+        "use a newer browser",
       ));
 
 /**
@@ -109,16 +109,20 @@ export function toStorage(data, port, shape, kind = "input") {
   return bytes;
 }
 
+/** Numbers as those of 64 bits: millions of BigInts would take long to make. */
+function wordsOf(stored) {
+  const words = new Int32Array(2 * stored.length);
+  for (let i = 0; i < words.length; i += 2) words[i + 1] = -((words[i] = stored[i / 2]) < 0);
+  return words;
+}
+
 /** The elements of an output as the caller's type.
  * @param {ArrayBuffer} buffer @param {number} offset @param {number} length @param {Json} port @returns {any} */
 export function fromStorage(buffer, offset, length, {dtype, storage}) {
   const stored = new (arrayOf(storage))(buffer.slice(offset, offset + length * itemSize(storage)));
-  const Result = arrayOf(dtype);
   return dtype === storage
     ? stored
-    : dtype === "bool"
-      ? Result.from(stored, Boolean)
-      : isBig(dtype)
-        ? Result.from(stored, BigInt)
-        : new Result(stored);
+    : new (arrayOf(dtype))(
+        dtype === "bool" ? stored.map(Boolean) : isBig(dtype) ? wordsOf(stored).buffer : stored,
+      );
 }
