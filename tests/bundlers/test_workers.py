@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.bundlers.test_bundlers import EXPECTED, HERE
+from tests.bundlers.test_bundlers import EXPECTED, HERE, ISOLATED
 from tests.runtimes.site import Site, serving
 from tinyedge.export.verify.browser import CHROMIUM_NAMES, FLAGS, SOFTWARE, Browser
 
@@ -88,6 +89,54 @@ def test_dedicated(page: Any) -> None:
         })"""
     )
     assert made == MADE
+
+
+# Beside default-src 'none', and what a page and a worker of it come to by the fallback: an error or
+# whether threads compute. By WebGPU both run wherever they may fetch.
+POLICIES = {
+    "script-src 'self'; connect-src 'self'": ["device.wasm"] * 2,
+    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'": [True, True],
+    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'none'": [False, None],
+    "script-src 'self' 'wasm-unsafe-eval'": ["load.network"] * 2,
+}
+TRIED = """
+import {load} from "./model.tinyedge/tinyedge.js";
+export const tried = (backend) => load(new URL("./model.tinyedge/", location), {backend})
+  .then((model) => model.run({x: [1, 2, 3, 4]}).then(() => model.threads > 1), ({id}) => id);
+"""
+
+
+def test_the_policy_that_is_documented_is_what_is_needed(site: Site, browser: Browser) -> None:
+    (site.folder / "tried.js").write_text(TRIED)
+    (site.folder / "trying.js").write_text(
+        'import {tried} from "./tried.js";\n'
+        "onmessage = async ({data}) => postMessage(await tried(data));"
+    )
+    for policy, expected in POLICIES.items():
+        site.more = {**ISOLATED, "Content-Security-Policy": f"default-src 'none'; {policy}"}
+        context = browser.chromium.new_context()
+        try:
+            page = context.new_page()
+            page.goto(site.url)
+            seen = page.evaluate(
+                """async () => {
+                  const {tried} = await import("/tried.js"), seen = [];
+                  for (const backend of ["webgpu", "wasm"])
+                    seen.push(await tried(backend), await new Promise((done) => {
+                      const worker = new Worker("/trying.js", {type: "module"});
+                      worker.onmessage = ({data}) => done(data);
+                      worker.onerror = () => done(null);
+                      worker.postMessage(backend);
+                    }));
+                  return seen;
+                }"""
+            )
+        finally:
+            context.close()
+        several = (os.cpu_count() or 1) > 1
+        assert seen[2:] == [several if each is True else each for each in expected], policy
+        gpu = [each if each in ("load.network", None) else False for each in expected]
+        assert seen[:2] == gpu, policy
 
 
 def test_shared(page: Any) -> None:
