@@ -19,6 +19,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     lay_along_lanes,
     lay_beside,
     prefers_lanes,
+    reads_apart,
     reductions,
     runs_along,
 )
@@ -40,7 +41,8 @@ ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
-MANY_ROWS = 16384  # with so many short rows, one thread a row keeps the device busy
+MANY_ROWS = 16384  # so many keep the device busy with a thread each
+SHORT_ROW = 64  # elements
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 PARTS = 16  # threads that share a reduction that is not that long
@@ -249,7 +251,8 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     for number in kernel.left("loop"):
         if number not in columns:
             rows *= kernel.extent(number)
-    lanes = _lanes(width, rows, kernel.caps)
+    alone = rows >= MANY_ROWS and (width <= SHORT_ROW or reads_apart(kernel))
+    lanes = 1 if alone else _lanes(width, kernel.caps)
     if column is not None and column == vector and lanes * 2 <= width:
         over = _overlapping(kernel, column) if kernel.caps.threads == 1 else None
         column = vector = _vectorize(kernel, column) if over is None else over
@@ -295,9 +298,9 @@ def _steps(reduction: UOp) -> int:
     return total
 
 
-def _lanes(width: int, rows: int, caps: Caps) -> int:
-    """Threads a row: one for short rows, where rows keep the device busy or nothing is shared."""
-    if not caps.shared or width < 32 or (rows >= MANY_ROWS and width <= 64):
+def _lanes(width: int, caps: Caps) -> int:
+    """Threads a row: one for the shortest, or where nothing is shared."""
+    if not caps.shared or width < 32:
         return 1
     iterations = -(-width // caps.vector)
     choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]

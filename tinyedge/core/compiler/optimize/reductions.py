@@ -52,6 +52,12 @@ def runs_along(kernel: MovedKernel, vector: int) -> bool:
     return consecutive > 0 and others == 0
 
 
+def reads_apart(kernel: MovedKernel) -> bool:
+    """Whether threads that share a reduction would read elements that lie apart."""
+    found = ((n.src[0], n.src[-1]) for n in reductions(kernel.sink))
+    return any(_runs([body], inner)[1] for body, inner in found)
+
+
 def lay_beside(kernel: MovedKernel, vector: int | None) -> int:
     """Some vectors of an output range beside each other, in registers: a long reduction in strides
     takes whole cache lines at each, and waits for no addition. vector: the range over vectors.
