@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from data import TRAINED, Array, digits
-from progress import bar, command, count, curves, smoothed
+from progress import Run, command, count, files
 
 from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
 
@@ -93,40 +93,39 @@ def accuracy(model: Any, images: Array, labels: Array) -> float:
     return right / len(images)
 
 
-def train(
-    seed: int, epochs: int = EPOCHS, norms: bool = True
-) -> tuple[Any, list[float], list[float]]:
-    """The model, the loss of each step, the accuracy after each epoch."""
+def train(seed: int, epochs: int = EPOCHS, norms: bool = True) -> Run:
+    """Its model; found: the accuracy after each epoch."""
     nn.seed(seed)
     rng = np.random.default_rng(seed)
     (images, labels), test = digits()
-    model = lenet(norms)
-    state = OPTIMIZER.init(model)
-    losses: list[float] = []
-    found: list[float] = []
-    with bar("digits", epochs * (len(images) // BATCH)) as advance:
+    run = Run(lenet(norms))
+    state = OPTIMIZER.init(run.model)
+    with run.steps("digits", epochs * (len(images) // BATCH)) as done:
         for _ in range(epochs):
             for image, target in batches(images, labels, rng):
-                model, state, loss = step(model, state, image, target)
-                losses.append(loss.item())
-                advance(f"loss {losses[-1]:.3f}" + (f", {found[-1]:.2%} right" if found else ""))
-            found.append(accuracy(model, *test))
-    return model, losses, found
+                run.model, state, loss = step(run.model, state, image, target)
+                done(loss.item(), f", {run.found[-1]:.2%} right" if run.found else "")
+            run.found.append(accuracy(run.model, *test))
+    return run
+
+
+def untrained() -> tuple[Any, Array, Array]:
+    """The LeNet of a bundle, and a batch."""
+    nn.seed(0)
+    (images, labels), _ = digits()
+    return lenet(norms=False), scaled(images[:BATCH]), labels[:BATCH]
 
 
 def export(out: Path, target: str) -> Path:
     """A bundle with an untrained LeNet: `train` is a step by a batch, `main` reads digits."""
-    nn.seed(0)
-    model = lenet(norms=False)
-    (images, labels), _ = digits()
-    batch = scaled(images[:BATCH]), labels[:BATCH]
+    model, image, label = untrained()
     return step.export(
         out,
         target=target,
-        example=(model, OPTIMIZER.init(model), *batch),
+        example=(model, OPTIMIZER.init(model), image, label),
         outputs=["loss"],
         entry="train",
-        entries={"main": (predict, (model, batch[0][:10]))},
+        entries={"main": (predict, (model, image[:10]))},
         force=True,
     )
 
@@ -148,8 +147,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and shifts")
     parser.add_argument("--epochs", type=count, default=EPOCHS)
-    parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
-    parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
+    files(parser)
     parser.add_argument(
         "--export", type=Path, metavar="FOLDER", help="write a bundle, train nothing"
     )
@@ -164,13 +162,10 @@ def main() -> None:
     if options.export or options.page:
         return
     begin = time.process_time()
-    model, losses, found = train(options.seed, options.epochs)
-    said = ", ".join(f"{each:.2%}" for each in found)
+    run = train(options.seed, options.epochs)
+    said = ", ".join(f"{each:.2%}" for each in run.found) or "none is whole"
     print(f"right after each epoch: {said}; {time.process_time() - begin:.0f} s of processor time")
-    if options.curve:
-        curves(options.curve, "digits: the loss", {"LeNet": smoothed(losses)}, 1)
-    if options.save:
-        nn.save(options.save, nn.state_dict(model))
+    run.write(options, "digits: the loss")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from data import Array, digits
-from progress import bar, command, count, curves, smoothed
+from progress import Run, command, count, files
 
 from tinyedge import Tensor, jit, nn, optim, random, value_and_grad
 
@@ -101,23 +101,20 @@ def drawn(model: Any, digit: Array, seed: int = 0) -> Array:
     return x[:, 0]
 
 
-def train(steps: int = STEPS, seed: int = 0) -> tuple[Any, list[float]]:
-    """The model, and the loss of each step."""
+def train(steps: int = STEPS, seed: int = 0) -> Run:
     nn.seed(seed)
     rng = np.random.default_rng(seed)
     (images, labels), _ = digits()
-    model = Flow()
-    state, key = OPTIMIZER.init(model), random.key(seed)
-    losses: list[float] = []
-    with bar("flow", steps) as advance:
+    run = Run(Flow())
+    state, key = OPTIMIZER.init(run.model), random.key(seed)
+    with run.steps("flow", steps) as done:
         for number in range(steps):
             chosen = rng.integers(0, len(images), BATCH)
             picture = (images[chosen, None] / 127.5 - 1).astype(np.float32)
             now = random.fold_in(key, Tensor(np.uint32(number)))
-            model, state, loss = step(model, state, picture, labels[chosen], now)
-            losses.append(loss.item())
-            advance(f"loss {losses[-1]:.3f}")
-    return model, losses
+            run.model, state, loss = step(run.model, state, picture, labels[chosen], now)
+            done(loss.item())
+    return run
 
 
 def sheet(file: Path, pictures: Array, columns: int) -> None:
@@ -145,16 +142,15 @@ def main() -> None:
     parser.add_argument("--steps", type=count, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("digits.svg"), help="default: digits.svg")
-    parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
+    files(parser)
     options = parser.parse_args()
     begin = time.process_time()
-    model, losses = train(options.steps, options.seed)
-    last = float(np.mean(losses[-100:]))
+    run = train(options.steps, options.seed)
+    last = float(np.mean(run.losses[-100:]))
     print(f"loss of the last 100 steps: {last:.3f}; {time.process_time() - begin:.0f} s")
-    sheet(options.out, drawn(model, np.tile(np.arange(10, dtype=np.int32), 5)), 10)
+    run.write(options, "flow: the loss", 0.98)
+    sheet(options.out, drawn(run.model, np.tile(np.arange(10, dtype=np.int32), 5)), 10)
     print(options.out)
-    if options.curve:
-        curves(options.curve, "flow: the loss", {"flow": smoothed(losses, 0.98)}, 1)
 
 
 if __name__ == "__main__":

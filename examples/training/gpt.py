@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from data import Array, plays
-from progress import bar, command, count, curves, smoothed
+from progress import Run, command, count, files
 
 from tinyedge import Tensor, jit, nn, optim, value_and_grad
 
@@ -116,27 +115,24 @@ def written(model: Any, first: Array, count: int, rng: np.random.Generator) -> l
     return found
 
 
-def train(steps: int, seed: int = 0) -> tuple[Any, str, list[float], list[float]]:
-    """The model, its characters, the loss of each step, and of held-back text every EVERY steps."""
+def train(steps: int, seed: int = 0) -> tuple[Run, str]:
+    """The run and its model's characters; found: the loss of held-back text every EVERY steps."""
     nn.seed(seed)
     rng = np.random.default_rng(seed)
     text = plays()
     characters = "".join(sorted(set(text)))
-    number = {character: n for n, character in enumerate(characters)}
-    tokens = np.array([number[character] for character in text], np.int32)
+    places = {character: n for n, character in enumerate(characters)}
+    tokens = np.array([places[character] for character in text], np.int32)
     known, other = tokens[:-HELD_BACK], tokens[-HELD_BACK:]
-    model, opt = GPT(len(characters)), optimizer(steps)
-    step, state = step_of(opt), opt.init(model)
-    losses: list[float] = []
-    found: list[float] = []
-    with bar("gpt", steps) as advance:
-        for done in range(1, steps + 1):
-            model, state, loss = step(model, state, *batch(known, rng))
-            losses.append(loss.item())
-            if done % EVERY == 0 or done == steps:
-                found.append(held_back(model, other))
-            advance(f"loss {losses[-1]:.2f}" + (f", held back {found[-1]:.3f}" if found else ""))
-    return model, characters, losses, found
+    run, opt = Run(GPT(len(characters))), optimizer(steps)
+    step, state = step_of(opt), opt.init(run.model)
+    with run.steps("gpt", steps) as done:
+        for number in range(1, steps + 1):
+            run.model, state, loss = step(run.model, state, *batch(known, rng))
+            done(loss.item(), f", held back {run.found[-1]:.3f}" if run.found else "")
+            if number % EVERY == 0 or number == steps:
+                run.found.append(held_back(run.model, other))
+    return run, characters
 
 
 def main() -> None:
@@ -147,23 +143,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=int, default=400, metavar="N", help="characters at the end")
     parser.add_argument("--prompt", default="\n", help="what they follow")
-    parser.add_argument("--curve", type=Path, help="write the losses to this SVG file")
-    parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
+    files(parser)
     options = parser.parse_args()
     begin = time.process_time()
-    model, characters, losses, found = train(options.steps, options.seed)
-    said = ", ".join(f"{each:.3f}" for each in found)
+    run, characters = train(options.steps, options.seed)
+    said = ", ".join(f"{each:.3f}" for each in run.found) or "not measured yet"
     print(f"nats a character of held-back text: {said}; {time.process_time() - begin:.0f} s")
+    run.write(options, "GPT: nats a character")
     unknown = set(options.prompt) - set(characters)
     if unknown:
         parser.error(f"no play has the character {min(unknown)!r}")
     first = np.array([characters.index(each) for each in options.prompt], np.int32)
     rng = np.random.default_rng(options.seed)
-    print("".join(characters[n] for n in written(model, first, options.write, rng)))
-    if options.curve:
-        curves(options.curve, "GPT: nats a character", {"batches": smoothed(losses)}, 1)
-    if options.save:
-        nn.save(options.save, nn.state_dict(model))
+    print("".join(characters[n] for n in written(run.model, first, options.write, rng)))
 
 
 if __name__ == "__main__":

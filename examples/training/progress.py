@@ -1,10 +1,15 @@
-"""What a training run shows: a bar with the loss on the terminal, and its curve as an SVG file."""
+"""What a training run shows and leaves: a bar with the loss on the terminal, its curve as an SVG
+file, the weights; also when it is interrupted.
+"""
 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,10 +17,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tinyedge import nn
 from tinyedge.core.errors import TinyedgeError
 
 WIDTH, HEIGHT, MARGIN = 640, 360, 48
 COLORS = ("#2563eb", "#d97706", "#059669", "#dc2626")
+INTERRUPTED = 130  # exit code
 
 
 def command(main: Callable[[], None]) -> None:
@@ -23,7 +30,8 @@ def command(main: Callable[[], None]) -> None:
     try:
         main()
     except KeyboardInterrupt:
-        raise SystemExit("stopped; nothing was saved") from None
+        print("stopped; nothing was saved", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
     except (RuntimeError, OSError, TinyedgeError) as error:
         raise SystemExit(str(error)) from error
 
@@ -33,6 +41,81 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
+
+
+def files(parser: argparse.ArgumentParser) -> None:
+    """The options of a command for what `Run.write` writes."""
+    parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
+    parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
+
+
+class _Stopped(Exception):
+    """Ends the steps of a run that was interrupted."""
+
+
+@dataclass
+class Run:
+    """What training has so far."""
+
+    model: Any
+    losses: list[float] = field(default_factory=list)  # of each step
+    found: list[float] = field(default_factory=list)  # what was measured from time to time
+    stopped: bool = False
+
+    @contextmanager
+    def steps(self, title: str, count: int) -> Iterator[Callable[..., None]]:
+        """`with run.steps("digits", 640) as done: ... done(loss)` after each step, under a bar.
+
+        Ctrl-C ends the `with` when the step at hand is done: within it, the model is neither what
+        it was nor what it will be. A second one ends it at once, as one before the first step does.
+        """
+
+        def interrupted(*_: object) -> None:
+            if self.stopped or not self.losses:
+                raise KeyboardInterrupt
+            self.stopped = True
+
+        def done(loss: float, said: str = "") -> None:
+            self.losses.append(loss)
+            advance(f"loss {loss:.3f}{said}")
+            if self.stopped:
+                raise _Stopped
+
+        before = signal.signal(signal.SIGINT, interrupted)
+        try:
+            with bar(title, count) as advance:
+                yield done
+        except _Stopped:
+            pass
+        except TinyedgeError:
+            if not self.stopped:  # by Ctrl-C a compiler that is at work ends, too
+                raise
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def write(
+        self,
+        to: argparse.Namespace,
+        title: str,
+        share: float = 0.9,
+        save: Callable[[Path], object] | None = None,
+    ) -> None:
+        """Curve and weights, where the command line asks for them. A run that was stopped says so,
+        and the command ends. share: of `smoothed`; save: writes weights in another way.
+        """
+        if to.curve:
+            curves(to.curve, title, {"loss": smoothed(self.losses, share)}, 1)
+        if to.save:
+            (save or self._save)(to.save)
+        if self.stopped:
+            written = [str(file) for file in (to.curve, to.save) if file]
+            kept = f"written: {', '.join(written)}" if written else "nothing was saved"
+            hint = "" if to.save else " (--save FILE keeps the weights)"
+            print(f"stopped after {len(self.losses)} steps; {kept}{hint}", file=sys.stderr)
+            raise SystemExit(INTERRUPTED)
+
+    def _save(self, file: Path) -> None:
+        nn.save(file, nn.state_dict(self.model))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 from data import CACHE, Array, wheel
-from progress import bar, command, count, curves
+from progress import Run, bar, command, count, files
 
 import tinyedge
 
@@ -150,22 +150,22 @@ def judged(bundle: Any, features: Array, targets: Array) -> tuple[float, float]:
     return float(heard[wanted].mean()), float(heard[~wanted].mean())
 
 
-def train(bundle: Any, features: Array, targets: Array, steps: int, rng: Any) -> list[float]:
-    """The loss of each step, a quarter of whose examples are the word."""
+def train(bundle: Any, features: Array, targets: Array, steps: int, rng: Any) -> Run:
+    """Steps, a quarter of whose examples are the word."""
     name = bundle.inputs[0].name
     mine, rest = (np.flatnonzero(targets.reshape(-1) == each) for each in (1, 0))
-    losses = []
-    with bar("training", steps) as advance:
+    run = Run(bundle)
+    with run.steps("training", steps) as done:
         for _ in range(steps):
             few, most = rng.choice(mine, BATCH // 4), rng.choice(rest, BATCH - BATCH // 4)
             chosen = np.concatenate([few, most])
             given = {name: features[chosen], "target": targets[chosen], "lr": np.float32(1e-3)}
-            losses.append(float(bundle.run(given, entry="train")["loss"]))
-            advance(f"loss {losses[-1]:.3f}")
-    return losses
+            done(float(bundle.run(given, entry="train")["loss"]))
+    return run
 
 
-def learned(folder: Path, word: str, steps: int, curve: Path | None, save: Path | None) -> None:
+def learned(folder: Path, word: str, steps: int, to: argparse.Namespace) -> None:
+    """Prints how well the word is heard, before and after. to: the options of `files`."""
     rng = np.random.default_rng(0)
     models = wheel(MODELS) / "openwakeword" / "resources" / "models"
     speech, ears = Speech(wheel(VOICES)), Ears(folder, models)
@@ -185,14 +185,11 @@ def learned(folder: Path, word: str, steps: int, curve: Path | None, save: Path 
     )
     with tinyedge.load(out) as bundle:
         before = judged(bundle, *test)
-        losses = train(bundle, *data, steps, rng)
+        run = train(bundle, *data, steps, rng)
+        run.write(to, f"wake word {word!r}: the loss", 0.0, bundle.save_states)
         after = judged(bundle, *test)
         for when, (right, wrong) in (("before", before), ("after", after)):
             print(f"{when}: {right:.1%} of {word!r} heard, {wrong:.1%} of other words taken for it")
-        if save:
-            bundle.save_states(save)
-    if curve:
-        curves(curve, f"wake word {word!r}: the loss", {HEAD: losses}, 1)
 
 
 def main() -> None:
@@ -201,13 +198,12 @@ def main() -> None:
     )
     parser.add_argument("--word", default="computer")
     parser.add_argument("--steps", type=count, default=STEPS)
-    parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
-    parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
+    files(parser)
     options = parser.parse_args()
     begin = time.process_time()
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        learned(Path(folder), options.word, options.steps, options.curve, options.save)
+        learned(Path(folder), options.word, options.steps, options)
     print(f"{time.process_time() - begin:.0f} s of processor time")
 
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,25 +23,8 @@ from typing import Any
 from tests import models
 from tests.bench import cases, report, tiles
 from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
-from tests.bench.compare import LITERT, MODULES, PEER, SIDES, compare, peer_version
+from tests.bench.compare import LITERT, PEER, SIDES, compare, install_peers, peer_version
 from tests.bench.side import Effort
-
-
-def install_peer() -> None:
-    """npm ci, once. Raises RuntimeError."""
-    folder = MODULES.parent
-    pinned = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    found = {name: MODULES / name for name in pinned}
-    if all(path.is_dir() and peer_version(path) == pinned[name] for name, path in found.items()):
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        raise RuntimeError("npm is needed to install onnxruntime-web and LiteRT.js")
-    print("installing onnxruntime-web and LiteRT.js", file=sys.stderr)
-    command = [npm, "ci", "--ignore-scripts", "--silent", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"npm ci failed in {folder}: {done.stderr.strip()[-500:]}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     effort = Effort(cpu=0.8, wall=20.0, block=0.25) if given.quick else Effort()
     rounds = given.rounds or (1 if given.quick else 3)
     if chosen and sides != ("ours",):
-        install_peer()
+        install_peers()
     models.paths(chosen)
     result = measure(chosen, effort, rounds, sides, products=not given.no_tiles)
     for file in given.join or ():

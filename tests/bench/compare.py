@@ -46,6 +46,23 @@ def peer_version(folder: Path = PEER) -> str:
     return str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
 
 
+def install_peers() -> None:
+    """npm ci, once. Raises RuntimeError."""
+    folder = MODULES.parent
+    pinned = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    found = {name: MODULES / name for name in pinned}
+    if all(path.is_dir() and peer_version(path) == pinned[name] for name, path in found.items()):
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError(f"npm is needed to install {', '.join(pinned)}")
+    print(f"installing {', '.join(pinned)}", file=sys.stderr)
+    command = [npm, "ci", "--ignore-scripts", "--silent", "--no-audit", "--no-fund"]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"npm ci failed in {folder}: {done.stderr.strip()[-500:]}")
+
+
 def compare(
     chromium: Chromium, case: Case, effort: Effort, rounds: int, sides: tuple[str, ...], say: Say
 ) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from tinyedge.serve import CONTENT_POLICY, MIME_TYPES, WASM_POLICY
 
 _TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"]}
 
-# onnxruntime-web and LiteRT.js are WebAssembly, which a strict policy forbids, and so are our
-# bundles' programs for it: only their pages may run it.
-WASM = ("peer", "wasm", "litert", "fallback")
+# onnxruntime-web, LiteRT.js and a backend of TensorFlow.js are WebAssembly, which a strict policy
+# forbids, and so are our bundles' programs for it: only their pages may run it.
+WASM = ("peer", "wasm", "litert", "fallback", "tfjs")
 
 
 @dataclass

@@ -2,22 +2,26 @@
 
     python -m tests.bench.training                        # all steps, all sides
     python -m tests.bench.training cnn:sgd --sides torch
+    python -m tests.bench.training --page                 # a page's step beside TensorFlow.js
 
 Steps: cnn:sgd, cnn:adam (tinygrad's beautiful_mnist, 64 images), gpt:adam (4 layers of 128, 16 rows
 of 64 characters) and "gpt again:adam", of which the blocks are checkpoints. Sides take turns, in
 processes of their own; times are medians of CPU seconds. The losses of two steps are compared.
+The page is that of examples/training, in Chromium: a LeNet, by Adam on batches of 100 digits.
 Prints Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
+from tests.bench.training import page
 from tests.bench.training.ours import Ours
 from tests.bench.worker import SideError, Worker
 from tests.study import sides
@@ -41,7 +45,13 @@ def main() -> int:
     parser.add_argument("steps", nargs="*", default=STEPS, help=f"of {', '.join(STEPS)}")
     parser.add_argument("--sides", nargs="*", default=PEERS, choices=PEERS, help="beside tinyedge")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each; default: 5")
+    parser.add_argument("--page", action="store_true", help="the page beside TensorFlow.js")
     options = parser.parse_args()
+    if options.page:
+        say = functools.partial(print, file=sys.stderr, flush=True)
+        result = page.measured(options.rounds, say)
+        print(page.table(result))
+        return int(page.wrong(result))
     if set(options.steps) - set(STEPS):
         parser.error(f"steps are {', '.join(STEPS)}")
     refused = sides.install(options.sides, lambda text: print(text, file=sys.stderr))
