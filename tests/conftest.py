@@ -106,6 +106,17 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def torch_python() -> Path:
+    """Python in an environment that has torch."""
+    from tests.exporters.runner import python_of
+
+    python = python_of("torch_files")
+    if not python.exists():
+        pytest.fail("there is no torch in .cache/exporters: run scripts/setup slow")
+    return python
+
+
+@pytest.fixture(scope="session")
 def cpu_device(kernel_cache: Path) -> Iterator[Device]:
     from tinyedge.targets.cpu.device import open
 

@@ -623,6 +623,8 @@ def test_explain_every_stage(tinyedge: Command) -> None:
         code, out, err = tinyedge(*command, "--stop-after", stage)
         assert (code, err) == (0, ""), stage
         assert text in out, stage
+    (found,) = re.finditer(r"arenas: (\d+) bytes, of which (\d+) are needed at once", out)
+    assert 0 < int(found[2]) <= int(found[1])
     code, out, _ = tinyedge(*command, "--stop-after", "render", "--kernel", "2")
     assert code == 0 and out.count("void k") == 1
     assert tinyedge(*command, "--kernel", "99")[0] == 2

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.nn.test_torch import TORCH
 from tinyedge import InputError, nn
 from tinyedge.core import dtype as dt
 
@@ -121,14 +120,14 @@ TORCH_NAMES = (
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory, torch_python: Path) -> Path:
     folder = tmp_path_factory.mktemp("torch")
     script = Path(__file__).with_name("save_with_torch.py")
-    subprocess.run([TORCH, script, folder], check=True, timeout=300)
+    subprocess.run([torch_python, script, folder], check=True, timeout=300)
     return folder
 
 
-@pytest.mark.skipif(not TORCH.exists(), reason="needs `scripts/setup exporters torch`")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TORCH_NAMES[:-2])
 def test_what_torch_writes(written: Path, case: str) -> None:
     found = nn.load(written / f"{case}.pt")
@@ -139,7 +138,7 @@ def test_what_torch_writes(written: Path, case: str) -> None:
             assert array.shape == values.shape and array.tobytes() == values.tobytes()
 
 
-@pytest.mark.skipif(not TORCH.exists(), reason="needs `scripts/setup exporters torch`")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case, because", [("module", "torch.nn.modules.container.Sequential"), ("old", "before 1.6")]
 )

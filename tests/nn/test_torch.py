@@ -14,8 +14,7 @@ from tinyedge import Tensor, nn, vjp
 from tinyedge.core.gradient import trees
 from tinyedge.core.ir.reference import evaluate
 
-TORCH = Path(__file__).resolve().parents[2] / ".cache/exporters/torch/bin/python"
-pytestmark = pytest.mark.skipif(not TORCH.exists(), reason="needs `scripts/setup exporters torch`")
+pytestmark = pytest.mark.slow
 NAMES = {
     "nn": nn,
     "Call": Call,
@@ -43,12 +42,13 @@ def made(number: int, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def theirs(tmp_path_factory: pytest.TempPathFactory, torch_python: Path) -> Path:
     folder = tmp_path_factory.mktemp("torch")
     for number, name in enumerate(LAYERS):
         np.savez(folder / f"{number}.npz", **made(number, name)[2])
     script = Path(__file__).with_name("with_torch.py")
-    subprocess.run([TORCH, script, folder], capture_output=True, text=True, check=True)
+    command = [torch_python, script, folder]
+    subprocess.run(command, capture_output=True, text=True, check=True)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Optimizers beside their formulas in numpy, and beside torch where its environment is there."""
+"""Optimizers beside their formulas in numpy, and beside torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.gradient import trees
 
 Model = dict[str, Any]
-TORCH = Path(__file__).resolve().parents[2] / ".cache/exporters/torch/bin/python"
 
 
 def loss(model: Model) -> Tensor:
@@ -148,10 +147,10 @@ def test_formula(name: str) -> None:
             assert np.allclose(found[key], array, rtol=1e-8, atol=1e-10), (name, key)
 
 
-@pytest.mark.skipif(not TORCH.exists(), reason="needs `scripts/setup exporters torch`")
-def test_torch() -> None:
+@pytest.mark.slow
+def test_torch(torch_python: Path) -> None:
     script = Path(__file__).with_name("with_torch.py")
-    done = subprocess.run([TORCH, script], capture_output=True, text=True, check=True)
+    done = subprocess.run([torch_python, script], capture_output=True, text=True, check=True)
     for name, trace in json.loads(done.stdout).items():
         for found, expected in zip(trajectory(ours(name)), trace, strict=True):
             for array, flat in zip(found.values(), expected, strict=True):

@@ -217,4 +217,5 @@ def _print_steps(state: Compilation) -> None:
             else:
                 rows.append((number, type(step).__name__.lower(), "-", "-", "-"))
     table((">", "kernel", "workgroups", "buffers", "nodes"), rows)
-    say(f"arenas: {', '.join(str(arena.bytes) for arena in program.arenas)} bytes")
+    arenas = ", ".join(str(arena.bytes) for arena in program.arenas)
+    say(f"arenas: {arenas} bytes, of which {state.alive} are needed at once")

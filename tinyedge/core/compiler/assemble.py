@@ -256,6 +256,7 @@ class _Assembler:
         lifetimes = [Lifetime(self._bytes(storage), tuple(spans[storage])) for storage in scratch]
         caps = self.state.caps
         placed = plan(lifetimes, caps.alignment, min(caps.buffer_bytes, caps.binding_bytes))
+        self.state.alive = placed.live
         for storage, (arena, offset) in zip(scratch, placed.places, strict=True):
             self.numbers[storage] = len(self.buffers)
             self.buffers.append(program.Buffer(arena, offset, self._bytes(storage)))

@@ -56,6 +56,7 @@ class Compilation:
     refusals: Refusals = field(default_factory=Refusals)
     kernels: dict[UOp, CompiledKernel] = field(default_factory=dict)
     program: Program | None = None
+    alive: int = 0  # bytes that the program's buffers need at once at most, of arenas the least
     # of reference values in "fp16", the buffers that hold in full what would be fp16
     rounded: frozenset[int] = frozenset()
     # of each convolution by Winograd's method, how far it is from the plain sum, of the greatest
