@@ -33,6 +33,7 @@ from tinyedge.core.compiler.schedule.layout import (
     in_panels,
     joint_roles,
     output_layout,
+    reading_order,
     weight_layout,
 )
 from tinyedge.core.compiler.schedule.packing import unpack
@@ -43,14 +44,14 @@ from tinyedge.core.compiler.schedule.weight_axes import (
     split_sizes,
 )
 from tinyedge.core.compiler.schedule.within import compute_within
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
 from tinyedge.core.ir.dynamic_sizes import is_dynamic
 from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_size, cast, const, elementwise, toposort
 
 LARGEST_FP16 = 65504.0
 MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
@@ -80,6 +81,22 @@ class Part:
     undecided: Undecided | None  # None: how the output lies is decided already
 
 
+@dataclass(frozen=True)
+class Filter:
+    """The filter of a kernel's only product, where it is an activation, a state or an input.
+
+    axis: the one along which its columns lie. order: its axes as the product goes through them,
+    outermost first, the columns last. rows: how many of the product's rows use each element.
+    vectors: whether the product's results lie along the columns, in whole vectors.
+    """
+
+    storage: TensorBuffer
+    axis: int
+    order: tuple[int, ...]
+    rows: int
+    vectors: bool
+
+
 @dataclass(eq=False)
 class Draft:
     """A kernel that is formed, and formed anew when what it reads or writes lies otherwise.
@@ -95,8 +112,7 @@ class Draft:
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
     contraction: Mapping[str, tuple[int, ...]] | None = None
-    # the tensor whose elements this kernel's vectors are made of, and the axis along which they lie
-    along: tuple[TensorBuffer, int] | None = None
+    filter: Filter | None = None
 
     @property
     def outputs(self) -> list[TensorBuffer]:
@@ -126,6 +142,10 @@ class Former:
         """Form one more kernel. placed: where the nodes that it may read lie."""
         self.drafts.append(draft)
         draft.read = self._form(draft, placed)
+
+    def read_at(self, draft: Draft, node: UOp, place: Placement) -> None:
+        """Form a kernel anew that reads a node elsewhere."""
+        draft.read = self._form(draft, {**draft.read, node: place})
 
     def joined(self, one: Draft, two: Draft) -> Draft:
         """A kernel that does what two do, over the same ranges. What the second read of the first
@@ -187,8 +207,8 @@ class Former:
         """
         wanted: dict[TensorBuffer, set[int]] = {}
         for draft in self.drafts:
-            if draft.along is not None:
-                wanted.setdefault(draft.along[0], set()).add(draft.along[1])
+            if draft.filter is not None:
+                wanted.setdefault(draft.filter.storage, set()).add(draft.filter.axis)
         parts = (part for draft in self.drafts for part in draft.parts)
         decided = {part.output for part in parts if part.undecided is not None}
         for storage, axes in wanted.items():
@@ -229,7 +249,7 @@ class Former:
             if part.undecided is not None:
                 self._decide(part, store, indexer.storages)
         sink, storages = self._with_weights(sink, indexer.storages)
-        draft.along = self._filter_axis(sink, storages)
+        draft.filter = self._filter(sink, storages)
         sink, found = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:
@@ -263,16 +283,24 @@ class Former:
             axes = max(1, len(output.shape) - 2)
             output.layout = self._as_image(output, output.layout, axes)
 
-    def _filter_axis(
-        self, sink: UOp, storages: Sequence[TensorBuffer]
-    ) -> tuple[TensorBuffer, int] | None:
-        """The filter of a product of two activations, and the axis of its columns."""
+    def _filter(self, sink: UOp, storages: Sequence[TensorBuffer]) -> Filter | None:
+        """The filter of a product of two tensors that are no weights."""
         found = contractions(sink) if self.options.caps.scalar_operands else []
         contraction = found[0] if len(found) == 1 else None
         if contraction is None or contraction.filter.src[0].arg.weight:
             return None
         axis = column_axis(contraction)
-        return None if axis is None else (storages[contraction.filter.src[0].arg.slot], axis)
+        if axis is None:
+            return None
+        column = access.indices_of(contraction.filter)[axis]
+        whole = divisor(as_size(column.src[0])) % self.options.caps.vector == 0
+        return Filter(
+            storages[contraction.filter.src[0].arg.slot],
+            axis,
+            reading_order(contraction, axis),
+            maximum(product(as_size(r.src[0]) for r in contraction.rows)),
+            whole and all(_runs_along(store, column) for store in sink.src),
+        )
 
     def _with_weights(
         self, sink: UOp, storages: Sequence[TensorBuffer]
@@ -408,6 +436,12 @@ _ordered = lru_cache(128)(order_reductions)
 def _formed(sink: UOp) -> tuple[UOp, list[Contraction]]:
     """The kernel over flat memory, and which sums of products it was."""
     return collapse(flatten(sink)), contractions(sink)
+
+
+def _runs_along(store: UOp, column: UOp) -> bool:
+    """Whether what a kernel stores lies along a range."""
+    order = store.src[0].arg.layout.order
+    return bool(order) and access.indices_of(store)[order[-1]] is column
 
 
 def _summarizes(store: UOp, storages: Sequence[TensorBuffer]) -> bool:

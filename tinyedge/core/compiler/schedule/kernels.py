@@ -68,7 +68,7 @@ class KernelWriter:
         elif root and node.op is ops.SCATTER:
             self._scatter(node, place)
         else:
-            self._add(node, place, node.shape, partial(_elements, node, place, root))
+            self._add(node, place, node.shape, partial(elements, node, place, root))
 
     def _scatter(self, node: UOp, place: Placement) -> None:
         """First the base, then the updates, one after the other: of a device with threads so many
@@ -118,7 +118,7 @@ class KernelWriter:
         return tuple(found)
 
 
-def _elements(node: UOp, place: Placement, root: bool, indexer: Indexer, indices: Indices) -> UOp:
+def elements(node: UOp, place: Placement, root: bool, indexer: Indexer, indices: Indices) -> UOp:
     """An element of a node, stored where it lies."""
     param = indexer.param(place.storage)
     value = indexer.value(node, indices, root=root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tinyedge.core.compiler.schedule.filters import filters_in_order
 from tinyedge.core.compiler.schedule.forming import Former
 from tinyedge.core.compiler.schedule.fuse import is_source
 from tinyedge.core.compiler.schedule.held import hold_small_results
@@ -64,6 +65,7 @@ def schedule(
     if options.joined:
         steps = sum_in_updates(join_siblings(steps, body.former), body.former)
         steps = hold_small_results(steps, body.former)
+        steps = filters_in_order(steps, body.former)
     return Schedule(launches(steps), body.placer.inputs, body.outputs, steps, body.former)
 
 
