@@ -32,10 +32,10 @@ def test_weights_of_the_models(model: str, weights: int) -> None:
 @pytest.mark.parametrize(
     ("name", "launches", "megabytes"),
     [
-        ("cnn:sgd", 40, 22),
-        ("cnn:adam", 44, 22),
-        ("gpt:adam", 200, 40),
-        ("gpt again:adam", 222, 20.5),
+        ("cnn:sgd", 50, 17),
+        ("cnn:adam", 55, 17.5),
+        ("gpt:adam", 225, 40),
+        ("gpt again:adam", 270, 19.5),
     ],
 )
 def test_steps_are_short_and_small(name: str, launches: int, megabytes: float) -> None:

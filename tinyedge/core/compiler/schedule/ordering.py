@@ -17,20 +17,23 @@ one may lie in the other's place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.schedule.in_place import over
 from tinyedge.core.compiler.schedule.launches import ScheduledLaunch, ScheduledStep, all_launches
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.uop import toposort
+from tinyedge.core.ir.shapes import product as size_product
+from tinyedge.core.ir.uop import UOp, as_size, toposort
 
-LITTLE = 64  # operations for an element of what is computed again
+LITTLE = 128  # operations for an element of what is computed again
+ENOUGH = 2**16  # bytes of what is computed again: fewer are not worth a launch
 LEAST = 1024  # of the largest buffer, what does not matter is at most a part
-SHARE = 256  # of the bytes alive, what is computed again has at least a part
+SHARE = 40  # of the bytes alive, what is computed again has at least a part
 States = Sequence[tuple[TensorBuffer, TensorBuffer]]
 
 
@@ -73,7 +76,7 @@ class _Plan:
     def _bytes(self, buffer: TensorBuffer) -> int:
         if buffer in self.free or buffer.role == "weight":
             return 0
-        return maximum(buffer.layout.count(buffer.shape)) * buffer.dtype.itemsize
+        return _size(buffer)
 
     # The order.
 
@@ -97,37 +100,12 @@ class _Plan:
 
     def sorted(self, steps: Sequence[_Step]) -> list[_Step]:
         """The order of the list scheduler."""
-        left = self._before(steps)
-        after: dict[int, list[int]] = {}
-        for number, before in enumerate(left):
-            for each in before:
-                after.setdefault(each, []).append(number)
-        users = Counter(buffer for step in steps for buffer in step.touches)
-        self.little = max(map(self._bytes, users), default=0) // LEAST
-        alive: set[TensorBuffer] = set()
-        ready = {number for number, before in enumerate(left) if not before}
+        self.little = max((self._bytes(b) for s in steps for b in s.touches), default=0) // LEAST
+        queue = _Queue(steps, self._before(steps), self._bytes, self.little)
         order: list[_Step] = []
-        while ready:
-            chosen = next((n for n in sorted(ready) if self._frees(steps[n], users, alive)), None)
-            number = min(ready) if chosen is None else chosen
-            ready.remove(number)
-            step = steps[number]
-            order.append(step)
-            for buffer in step.touches:
-                users[buffer] -= 1
-            alive.update(step.writes)
-            for each in after.get(number, ()):
-                left[each].remove(number)
-                if not left[each]:
-                    ready.add(each)
+        while queue.ready:
+            order.append(queue.take(queue.next()))
         return order
-
-    def _frees(
-        self, step: _Step, users: Mapping[TensorBuffer, int], alive: Collection[TensorBuffer]
-    ) -> bool:
-        """Whether a step frees at least what it allocates."""
-        more = sum(self._bytes(b) for b in step.writes if b not in alive)
-        return more <= self.little + sum(self._bytes(b) for b in step.touches if _ends(b, users))
 
     # What is alive.
 
@@ -193,14 +171,36 @@ class _Plan:
             yield found
         for buffer in sorted(spans, key=self._bytes, reverse=True):
             first, last = spans[buffer]
-            if SHARE * self._bytes(buffer) < peak or not peak:
+            if self._bytes(buffer) < max(ENOUGH, peak / SHARE):
                 break
             if not first < at < last or buffer in steps[at].touches or buffer.role != "scratch":
                 continue
             number = next(n for n in range(at, last + 1) if buffer in steps[n].touches)
             number = min(number, self._overwritten(steps[first], spans))
             if number > at and _may_be_repeated(steps, buffer, first, number):
-                yield _with_copy(steps, buffer, first, number)
+                yield _with_copies(steps, self._again(steps, buffer, at, number, spans), number)
+
+    def _again(
+        self,
+        steps: Sequence[_Step],
+        buffer: TensorBuffer,
+        at: int,
+        number: int,
+        spans: Mapping[TensorBuffer, tuple[int, int]],
+    ) -> list[int]:
+        """The steps to repeat before another one for a buffer: that which writes it, and before it
+        those that write what it reads and what nothing else would need any more.
+        """
+        found, waiting = {spans[buffer][0]}, [buffer]
+        while waiting:
+            for read in steps[spans[waiting.pop()][0]].reads:
+                first, last = spans[read]
+                if read.role == "scratch" and last < at and first not in found:
+                    in_time = number <= self._overwritten(steps[first], spans)
+                    if in_time and _may_be_repeated(steps, read, first, number):
+                        found.add(first)
+                        waiting.append(read)
+        return sorted(found)
 
     def _over(
         self, steps: list[_Step], at: int, spans: Mapping[TensorBuffer, tuple[int, int]]
@@ -224,6 +224,86 @@ class _Plan:
         return min((spans[new][0] for new in news if new in spans), default=len(spans))
 
 
+class _Queue:
+    """The steps that are still to be done, and what is alive.
+
+    before: for each step those that must come before it. size: a buffer's bytes. little: bytes that
+    do not matter.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[_Step],
+        before: list[set[int]],
+        size: Callable[[TensorBuffer], int],
+        little: int,
+    ) -> None:
+        self.steps, self.size, self.little = steps, size, little
+        self.left = [len(numbers) for numbers in before]
+        self.after: dict[int, list[int]] = {}
+        for number, numbers in enumerate(before):
+            for each in numbers:
+                self.after.setdefault(each, []).append(number)
+        self.users = Counter(buffer for step in steps for buffer in step.touches)
+        self.alive: set[TensorBuffer] = set()
+        self.ready = {number for number, count in enumerate(self.left) if not count}
+
+    def next(self) -> int:
+        """The first step that allocates nothing; or frees what it allocates; or does so with those
+        that follow it; or is ready.
+        """
+        order = sorted(self.ready)
+        least = (n for n in order if self._allocates(self.steps[n]) <= self.little)
+        alone = (n for n in order if self._frees(n, follow=False))
+        together = (n for n in order if self._frees(n, follow=True))
+        return next(chain(least, alone, together, order))
+
+    def take(self, number: int) -> _Step:
+        """Do a step that is ready."""
+        self.ready.remove(number)
+        step = self.steps[number]
+        self.users.subtract(step.touches)
+        self.alive.update(step.writes)
+        for each in self.after.get(number, ()):
+            self.left[each] -= 1
+            if not self.left[each]:
+                self.ready.add(each)
+        return step
+
+    def _allocates(self, step: _Step, made: Collection[TensorBuffer] = ()) -> int:
+        """The bytes of what a step makes. made: buffers that are made already."""
+        return sum(self.size(b) for b in step.writes if b not in self.alive and b not in made)
+
+    def _frees(self, number: int, *, follow: bool) -> bool:
+        """Whether a step frees at least what it allocates. follow: together with those that can be
+        done only after it and do so themselves.
+        """
+        users: Counter[TensorBuffer] = Counter()
+        met: Counter[int] = Counter()
+        made: set[TensorBuffer] = set()
+        waiting, more = [number], 0
+        while waiting:
+            at = waiting.pop()
+            step = self.steps[at]
+            own = self._allocates(step, made)
+            own -= sum(self.size(b) for b in step.touches if self._ends(b, users))
+            if at != number and own > self.little:
+                continue
+            more += own
+            if more <= self.little or not follow:
+                break
+            users.update(step.touches)
+            made.update(step.writes)
+            for each in self.after.get(at, ()):
+                met[each] += 1
+                if met[each] == self.left[each]:
+                    waiting.append(each)
+        return more <= self.little
+
+    def _ends(self, buffer: TensorBuffer, users: Mapping[TensorBuffer, int]) -> bool:
+        return self.users[buffer] - users[buffer] == 1 and buffer.role != "output"
+
+
 def _may_be_repeated(steps: Sequence[_Step], buffer: TensorBuffer, first: int, number: int) -> bool:
     """Whether the launch that writes a buffer may be done again before a step."""
     step = steps[first]
@@ -234,27 +314,38 @@ def _may_be_repeated(steps: Sequence[_Step], buffer: TensorBuffer, first: int, n
     return alone and between.isdisjoint(step.reads) and _is_light(step.step)
 
 
-def _ends(buffer: TensorBuffer, users: Mapping[TensorBuffer, int]) -> bool:
-    return users[buffer] == 1 and buffer.role != "output"
-
-
 def _is_light(launch: ScheduledLaunch) -> bool:
-    """Whether a kernel does little for each element, and reduces nothing."""
-    nodes = toposort((launch.sink,))
-    if any(n.op in (ops.REDUCE_LOOP, ops.ATTEND_LOOP) for n in nodes):
-        return False
-    return sum(n.op.cost for n in nodes if n.op.elementwise and n.dtype.name != "index") <= LITTLE
+    """Whether a kernel does little for each element that it stores, sums included."""
+    stored = frozenset().union(*(store.ranges for store in launch.sink.src))
+    work = 0
+    for node in toposort((launch.sink,)):
+        if node.op is ops.ATTEND_LOOP:
+            return False
+        if node.op is ops.REDUCE_LOOP:
+            work += _steps(node.src[0].ranges - stored)
+        elif node.op.elementwise and node.dtype is not dt.index:
+            work += node.op.cost * _steps(node.ranges - stored)
+    return work <= LITTLE
 
 
-def _with_copy(
-    steps: Sequence[_Step], buffer: TensorBuffer, first: int, number: int
-) -> list[_Step]:
-    """The steps with one repeated before another, which and those after it read the copy."""
-    copy = replace(buffer)
-    swap = {buffer: copy}
-    again = _moved(steps[first].step, swap)
-    after = [_moved(s.step, swap) if buffer in s.touches else s.step for s in steps[number:]]
-    return [*steps[:number], _step(again), *map(_step, after)]
+def _size(buffer: TensorBuffer) -> int:
+    """Its bytes, at the symbols' maxima."""
+    return maximum(buffer.layout.count(buffer.shape)) * buffer.dtype.itemsize
+
+
+def _steps(ranges: Iterable[UOp]) -> int:
+    return maximum(size_product(as_size(r.src[0]) for r in ranges))
+
+
+def _with_copies(steps: Sequence[_Step], repeated: Sequence[int], number: int) -> list[_Step]:
+    """The steps with some repeated before another, which and those after it read the copies."""
+    swap = {buffer: replace(buffer) for n in repeated for buffer in steps[n].writes}
+    again = [_moved(steps[n].step, swap) for n in repeated]
+    after = [
+        _moved(s.step, swap) if any(b in swap for b in s.touches) else s.step
+        for s in steps[number:]
+    ]
+    return [*steps[:number], *map(_step, again), *map(_step, after)]
 
 
 def _moved(step: ScheduledStep, swap: dict[TensorBuffer, TensorBuffer]) -> ScheduledStep:
