@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from tinyedge.core.ir.reference_kernel import run_kernel
 from tinyedge.core.ir.reference_lowered import run_lowered
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.device import Device
+from tinyedge.core.program.replay import Replay
+from tinyedge.core.tensor.graph import Graph, Graphs, Port, State
 from tinyedge.core.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -289,6 +292,42 @@ def test_filters_are_in_vectors_where_ranges_share_an_axis(name: str, cpu_device
     found = [load for load in loads if load.src[0].arg.weight]
     assert found and {load.dtype.lanes for load in found} == {8}
     assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(20, 50), (1, 257)])
+def test_uneven_columns_are_in_panels_that_overlap(
+    rows: int, columns: int, cpu_device: Device
+) -> None:
+    """The last panel ends where the columns do: each sum is a vector, none is left over."""
+    weights = RNG.normal(size=(33, columns)).astype(np.float32)
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(rows, 33)).astype(np.float32))
+    outputs = {"y": x @ Tensor.weight("w", weights) + Tensor.weight("b", weights[0])}
+    state = compiled_for("default", outputs, inputs)
+    loads = [load for load in inner_loads(state) if load.src[0].op is ops.PARAM]
+    found = [load for load in loads if load.src[0].arg.weight]
+    assert found and {load.dtype.lanes for load in found} == {8}
+    storage = next(s for s in state.launches[0].storages if s.name == "w")
+    stored = stored_array(storage)
+    panel = stored.shape[-1]
+    assert panel % 8 == 0 and stored.shape == (-(-columns // panel), 33, panel)
+    np.testing.assert_array_equal(stored[-1], weights[:, -panel:])
+    assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+
+
+def test_what_overlapping_panels_store_is_not_read(cpu_device: Device) -> None:
+    """A state plus a product: columns that two panels compute get the product once."""
+    x, old = Tensor.input("x", (4, 16), dt.float32), Tensor.input("s", (4, 50), dt.float32)
+    weights = RNG.normal(size=(16, 50)).astype(np.float32)
+    new = Port("s", dt.float32, old.shape, (old + x @ Tensor.weight("w", weights)).node)
+    given = Graph((Port("x", dt.float32, x.shape), replace(new, node=None)), (), {}, (new,))
+    source = Graphs({"main": given}, (State("s", dt.float32, old.shape),))
+    program = compile_graph(source, find_target("cpu")).program
+    assert program is not None
+    array = RNG.normal(size=(4, 16)).astype(np.float32)
+    with Replay(program, cpu_device) as replay:
+        replay.run({"x": array}, "main")
+        np.testing.assert_allclose(replay.get_state("s"), array @ weights, rtol=1e-4, atol=1e-5)
 
 
 shapes = st.tuples(

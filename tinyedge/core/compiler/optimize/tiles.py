@@ -193,6 +193,23 @@ def panel_vectors(columns: int, caps: Caps, taps: int = 1) -> int:
     return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps, 1, taps)[2]
 
 
+def overlapping_vectors(columns: UOp, taps: int, caps: Caps) -> int:
+    """How many vectors of a filter's columns lie together where these are no whole vectors, so that
+    the last ones overlap those before; 0: they are whole, or fewer than a vector, or their number
+    is open.
+    """
+    if columns.op is not ops.CONST or columns.arg % caps.vector == 0:
+        return 0
+    costs: dict[int, float] = {}
+    for rows, across in _tiles(caps, 1):
+        width = across * caps.vector
+        if width <= columns.arg:
+            waste = -(-columns.arg // width) * width / columns.arg
+            cost = tile_cost((rows, across), waste, MANY_ROWS, caps, taps)
+            costs[across] = min(cost, costs.get(across, cost))
+    return min(costs, key=lambda across: costs[across], default=0)
+
+
 def _tiles(caps: Caps, products: int) -> Iterable[tuple[int, int]]:
     """Rows and vectors of the tiles that fit a device's registers."""
     most = caps.max_vector_registers

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,10 @@ from tinyedge.core.compiler.schedule.layout import (
 )
 from tinyedge.core.compiler.schedule.packing import unpack
 from tinyedge.core.compiler.schedule.weight_axes import (
+    Panels,
     Sizes,
+    in_overlapping_panels,
+    overlapping_panels,
     split_axes,
     split_shape,
     split_sizes,
@@ -53,6 +57,7 @@ from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp, as_size, cast, const, elementwise, toposort
 
+Array = np.ndarray[Any, Any]
 LARGEST_FP16 = 65504.0
 MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
 FP16_TOGETHER = 4  # fp16 values that one thread owns together
@@ -135,8 +140,8 @@ class Former:
         self.drafts: list[Draft] = []
         # a weight's layouts, each of which is stored once
         self.weights: dict[tuple[TensorBuffer, Layout], TensorBuffer] = {}
-        # weights whose axes are split
-        self.split: dict[tuple[TensorBuffer, Sizes], TensorBuffer] = {}
+        # weights on other axes
+        self.made: dict[tuple[TensorBuffer, Sizes | Panels], TensorBuffer] = {}
 
     def add(self, draft: Draft, placed: Mapping[UOp, Placement]) -> None:
         """Form one more kernel. placed: where the nodes that it may read lie."""
@@ -309,6 +314,13 @@ class Former:
         sink = _ordered(self._with_storages(sink, storages))
         sink, chosen_storages = self._with_axes(sink, storages)
         sink, layouts = in_panels(sink, self._weight_layouts(sink), self.options.caps)
+        uneven = overlapping_panels(sink, layouts, self.options.caps)
+        if uneven:
+            sink = in_overlapping_panels(sink, uneven)
+        for slot, panels in uneven.items():
+            layouts[slot] = panels.layout(layouts[slot])
+            key = (chosen_storages[slot], panels)
+            chosen_storages[slot] = self._made(key, partial(panels.of, chosen_storages[slot].data))
         for slot, chosen in layouts.items():
             image = self._as_image(chosen_storages[slot], chosen, None)
             chosen_storages[slot] = self._weight(chosen_storages[slot], image)
@@ -327,14 +339,19 @@ class Former:
         }
         new = list(storages)
         for slot, axes in moved.items():
-            key = (storages[slot], axes)
-            if key not in self.split:
-                shape = split_shape(axes)
-                data = storages[slot].data.reshape(shape)
-                layout = row_major(shape)
-                self.split[key] = replace(storages[slot], shape=shape, layout=layout, data=data)
-            new[slot] = self.split[key]
+            make = partial(np.reshape, storages[slot].data, split_shape(axes))
+            new[slot] = self._made((storages[slot], axes), make)
         return split_axes(sink, moved) if moved else sink, new
+
+    def _made(
+        self, key: tuple[TensorBuffer, Sizes | Panels], make: Callable[[], Array]
+    ) -> TensorBuffer:
+        """A weight with the values of another one on other axes; each is made once."""
+        if key not in self.made:
+            data = make()
+            layout = row_major(data.shape)
+            self.made[key] = replace(key[0], shape=data.shape, layout=layout, data=data)
+        return self.made[key]
 
     def _weight_layouts(self, sink: UOp) -> dict[int, Layout]:
         """The layouts in which a kernel reads weights, by their slots; none of those that it reads

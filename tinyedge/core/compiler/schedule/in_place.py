@@ -58,6 +58,8 @@ def _reads_own_elements(sink: UOp, old: int, new: int) -> bool:
         return False
     position = slots.index(new)
     place = sink.src[position].src[2]
+    if any(n.op is ops.MIN for n in toposort((place,))):
+        return False  # panels that overlap store some elements twice
     for number, store in enumerate(sink.src):
         nodes = toposort((store,))
         found = [n for n in nodes if _is_param(n, old)]

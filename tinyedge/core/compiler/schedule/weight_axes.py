@@ -4,19 +4,33 @@
 
 So do filters of groups, and those of a layer after pixels in a row: its layout may then have each
 of these ranges where the kernel wants it.
+
+Columns that are no whole vectors become panels of which the last one overlaps the one before, where
+a vector may begin at any element. The filter's elements that two panels have lie in both.
+
+    w[r0]   of 34 elements   ->   w[r1, r2]   of 5 x 8, where r0 = min(r1 * 8, 34 - 8) + r2
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.tiles import overlapping_vectors, taps_of
+from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
+from tinyedge.core.compiler.schedule.layout import contractions
 from tinyedge.core.ir import access, ops
-from tinyedge.core.ir.buffers import row_major
+from tinyedge.core.ir.buffers import Layout, row_major
 from tinyedge.core.ir.polynomial import terms
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.uop import Shape, UOp, toposort
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Shape, UOp, as_node, toposort
 
+Array = np.ndarray[Any, Any]
 Sizes = tuple[tuple[int, ...], ...]  # of the axes that each axis of a weight becomes
 
 
@@ -78,3 +92,90 @@ def _digits(index: UOp, size: int) -> tuple[UOp, ...]:
         found.insert(0, r)
         reached *= r.src[0].arg
     return tuple(found) if reached == size else ()
+
+
+@dataclass(frozen=True)
+class Panels:
+    """An axis of a weight in panels of `width` elements, of which the last one overlaps."""
+
+    axis: int
+    width: int
+    columns: UOp = field(compare=False)  # the range along it
+
+    @property
+    def size(self) -> int:
+        """Of the axis."""
+        return int(self.columns.src[0].arg)
+
+    @property
+    def count(self) -> int:
+        """How many panels there are."""
+        return -(-self.size // self.width)
+
+    def of(self, data: Array) -> Array:
+        """The weight's values in panels, which are two axes in place of one."""
+        starts = np.minimum(np.arange(self.count) * self.width, self.size - self.width)
+        return np.take(data, starts[:, None] + np.arange(self.width), self.axis)
+
+    def layout(self, layout: Layout) -> Layout:
+        """One panel before the next, each with its columns innermost."""
+        others = [axis + (axis > self.axis) for axis in layout.order if axis != self.axis]
+        order = (self.axis, *others, self.axis + 1)
+        return Layout(order, (1,) * len(order))
+
+
+def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> dict[int, Panels]:
+    """The panels by the slots of contractions' filters that are to be in such; none where what is
+    stored twice is read, or has its columns rounded up in memory.
+    """
+    if not caps.scalar_operands or not caps.unaligned or caps.threads > 1:
+        return {}
+    written = {store.src[0].arg.slot for store in sink.src}
+    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
+    if any(load.src[0].arg.slot in written for load in loads):
+        return {}
+    found: dict[int, Panels] = {}
+    for contraction in contractions(sink):
+        slot = contraction.filter.src[0].arg.slot
+        if slot in layouts:
+            axis = layouts[slot].order[-1]
+            columns = contraction.filter.src[1 + axis]
+            if columns in contraction.columns and not _rounded_up(sink, columns):
+                width = overlapping_vectors(columns.src[0], taps_of(sink), caps) * caps.vector
+                if width:
+                    found[slot] = Panels(axis, width, columns)
+    return found if len({panels.columns for panels in found.values()}) == 1 else {}
+
+
+def _rounded_up(sink: UOp, columns: UOp) -> bool:
+    """Whether a store's tensor is rounded up in memory along these columns."""
+    layouts = [(store, store.src[0].arg.layout) for store in sink.src]
+    return any(
+        layout.room > 1 and columns in store.src[2 + layout.order[-1]].ranges
+        for store, layout in layouts
+    )
+
+
+def in_overlapping_panels(sink: UOp, found: Mapping[int, Panels]) -> UOp:
+    """The kernel over the panels of these weights."""
+    panels = next(iter(found.values()))
+    number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
+    outer = make_range(panels.count, number, panels.columns.arg.kind)
+    inner = make_range(panels.width, number + 1, panels.columns.arg.kind)
+    last = as_node(panels.size - panels.width)
+    place = as_node(ix.minimum(as_node(outer * panels.width), last) + inner)
+    sink = replace_ranges(sink, {panels.columns: (place, (outer, inner))})
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.PARAM and node.arg.slot in found:
+            axis, shape = found[node.arg.slot].axis, node.arg.shape
+            shape = (*shape[:axis], panels.count, panels.width, *shape[axis + 1 :])
+            arg = replace(node.arg, shape=shape, layout=row_major(shape))
+            return UOp(ops.PARAM, node.dtype, (), arg)
+        if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.slot in found:
+            axis, indices = found[node.src[0].arg.slot].axis, access.indices_of(node)
+            new = (*indices[:axis], outer, inner, *indices[axis + 1 :])
+            return access.at(node.replace(src), new)
+        return None
+
+    return bottom_up((sink,), change)[sink]
