@@ -276,11 +276,18 @@ def test_one_row_reads_a_panel_once() -> None:
     assert wide and len(wide) % len(sums) == 0
 
 
-@pytest.mark.parametrize("name", ["groups", "pixels"])
+@pytest.mark.parametrize("name", ["groups", "pixels", "part"])
 def test_filters_are_in_vectors_where_ranges_share_an_axis(name: str, cpu_device: Device) -> None:
-    """A filter's axis is read by group and column, or by channel and pixel of the layer before."""
+    """A filter's axis is read by group and column, or by channel and pixel of the layer before; or
+    one of two filters is.
+    """
     if name == "groups":
         outputs, inputs = convolution(*CONVOLUTIONS["grouped"])
+    elif name == "part":
+        inputs = Inputs()
+        x = inputs.new(RNG.normal(size=(4, 16)).astype(np.float32))
+        weight = Tensor.weight("w", RNG.normal(size=(2, 64, 16)).astype(np.float32))
+        outputs = {"y": x @ weight[1].permute((1, 0))}
     else:
         inputs = Inputs()
         x = inputs.new(RNG.normal(size=(1, 3, 6, 6)).astype(np.float32))

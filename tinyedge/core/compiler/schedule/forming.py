@@ -40,12 +40,13 @@ from tinyedge.core.compiler.schedule.layout import (
 from tinyedge.core.compiler.schedule.packing import unpack
 from tinyedge.core.compiler.schedule.weight_axes import (
     Panels,
-    Sizes,
+    Spans,
     in_overlapping_panels,
     overlapping_panels,
+    read_spans,
     split_axes,
     split_shape,
-    split_sizes,
+    split_values,
 )
 from tinyedge.core.compiler.schedule.within import compute_within
 from tinyedge.core.ir import access, ops
@@ -141,7 +142,7 @@ class Former:
         # a weight's layouts, each of which is stored once
         self.weights: dict[tuple[TensorBuffer, Layout], TensorBuffer] = {}
         # weights on other axes
-        self.made: dict[tuple[TensorBuffer, Sizes | Panels], TensorBuffer] = {}
+        self.made: dict[tuple[TensorBuffer, Spans | Panels], TensorBuffer] = {}
 
     def add(self, draft: Draft, placed: Mapping[UOp, Placement]) -> None:
         """Form one more kernel. placed: where the nodes that it may read lie."""
@@ -329,22 +330,28 @@ class Former:
     def _with_axes(
         self, sink: UOp, storages: Sequence[TensorBuffer]
     ) -> tuple[UOp, list[TensorBuffer]]:
-        """The kernel with those weights' axes split that then get another order."""
-        sizes = split_sizes(sink)
-        layouts = self._weight_layouts(split_axes(sink, sizes)) if sizes else {}
+        """The kernel with those weights' axes split, or parts of them taken, that then get another
+        order: where vectors begin at any element. Elsewhere they are aligned, and a group's columns
+        are often no whole vectors where the steps of its sum are.
+        """
+        if not self.options.caps.scalar_operands:
+            return sink, list(storages)
+        spans = read_spans(sink)
+        layouts = self._weight_layouts(split_axes(sink, spans)) if spans else {}
+        plain = {slot: row_major(split_shape(axes)) for slot, axes in spans.items()}
         moved = {
             slot: axes
-            for slot, axes in sizes.items()
-            if layouts.get(slot, row_major(split_shape(axes))) != row_major(split_shape(axes))
+            for slot, axes in spans.items()
+            if layouts.get(slot, plain[slot]) != plain[slot]
         }
         new = list(storages)
         for slot, axes in moved.items():
-            make = partial(np.reshape, storages[slot].data, split_shape(axes))
+            make = partial(split_values, storages[slot].data, axes)
             new[slot] = self._made((storages[slot], axes), make)
         return split_axes(sink, moved) if moved else sink, new
 
     def _made(
-        self, key: tuple[TensorBuffer, Sizes | Panels], make: Callable[[], Array]
+        self, key: tuple[TensorBuffer, Spans | Panels], make: Callable[[], Array]
     ) -> TensorBuffer:
         """A weight with the values of another one on other axes; each is made once."""
         if key not in self.made:

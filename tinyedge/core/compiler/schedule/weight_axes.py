@@ -3,7 +3,8 @@
     w[r0 * 128 + r1]   of 256 elements   ->   w[r0, r1]   of 2 x 128
 
 So do filters of groups, and those of a layer after pixels in a row: its layout may then have each
-of these ranges where the kernel wants it.
+of these ranges where the kernel wants it. A part that a kernel reads, as of a direction of an LSTM,
+is a weight of its own.
 
 Columns that are no whole vectors become panels of which the last one overlaps the one before, where
 a vector may begin at any element. The filter's elements that two panels have lie in both.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,67 +33,90 @@ from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Shape, UOp, as_node, toposort
 
 Array = np.ndarray[Any, Any]
-Sizes = tuple[tuple[int, ...], ...]  # of the axes that each axis of a weight becomes
 
 
-def split_sizes(sink: UOp) -> dict[int, Sizes]:
-    """The sizes by a weight's slot, where a kernel reads one of its axes by several ranges, and all
-    loads of it by as many steps.
+@dataclass(frozen=True)
+class Span:
+    """The part of an axis that a kernel reads, and the sizes of the axes that it becomes: none
+    where one element is read.
     """
-    found: dict[int, set[Sizes]] = {}
+
+    start: int
+    sizes: tuple[int, ...]
+
+
+Spans = tuple[Span, ...]  # of a weight's axes
+
+
+def read_spans(sink: UOp) -> dict[int, Spans]:
+    """The parts by a weight's slot, where a kernel reads one of its axes by several ranges or reads
+    a part of it, and all loads of it alike.
+    """
+    found: dict[int, set[Spans]] = {}
     for node in toposort((sink,)):
         if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.weight:
-            shape, indices = node.src[0].arg.shape, access.indices_of(node)
-            sizes = tuple(
-                tuple(r.src[0].arg for r in _digits(index, size)) or (size,)
-                for index, size in zip(indices, shape, strict=True)
-            )
-            found.setdefault(node.src[0].arg.slot, set()).add(sizes)
-    same = {slot: sizes.pop() for slot, sizes in found.items() if len(sizes) == 1}
-    return {slot: sizes for slot, sizes in same.items() if any(len(axis) > 1 for axis in sizes)}
+            pairs = zip(access.indices_of(node), node.src[0].arg.shape, strict=True)
+            spans = tuple(_span(index, size)[0] for index, size in pairs)
+            found.setdefault(node.src[0].arg.slot, set()).add(spans)
+    whole = {
+        node.arg.slot: tuple(Span(0, (size,)) for size in node.arg.shape)
+        for node in toposort((sink,))
+        if node.op is ops.PARAM
+    }
+    same = {slot: spans.pop() for slot, spans in found.items() if len(spans) == 1}
+    return {slot: spans for slot, spans in same.items() if spans != whole[slot]}
 
 
-def split_axes(sink: UOp, sizes: Mapping[int, Sizes]) -> UOp:
-    """The kernel with these weights' axes split, all of them row-major."""
+def split_axes(sink: UOp, spans: Mapping[int, Spans]) -> UOp:
+    """The kernel with the axes of these weights' parts, all of them row-major."""
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.PARAM and node.arg.slot in sizes:
-            shape = split_shape(sizes[node.arg.slot])
+        if node.op is ops.PARAM and node.arg.slot in spans:
+            shape = split_shape(spans[node.arg.slot])
             arg = replace(node.arg, shape=shape, layout=row_major(shape))
             return UOp(ops.PARAM, node.dtype, (), arg)
-        if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.slot in sizes:
-            new: list[UOp] = []
-            for index, size in zip(access.indices_of(node), node.src[0].arg.shape, strict=True):
-                new.extend(_digits(index, size) or (index,))
-            return access.at(node.replace(src), new)
+        if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.slot in spans:
+            pairs = zip(access.indices_of(node), node.src[0].arg.shape, strict=True)
+            return access.at(
+                node.replace(src), [r for index, size in pairs for r in _span(index, size)[1]]
+            )
         return None
 
     return bottom_up((sink,), change)[sink]
 
 
-def split_shape(sizes: Sizes) -> Shape:
-    """The shape of a weight whose axes become axes of these sizes."""
-    return tuple(size for axis in sizes for size in axis)
+def split_shape(spans: Spans) -> Shape:
+    """The shape of a weight's part."""
+    return tuple(size for span in spans for size in span.sizes)
 
 
-def _digits(index: UOp, size: int) -> tuple[UOp, ...]:
-    """The ranges of an index that is a number of several digits, the highest one first, each of
-    which counts to a range's size; none where it is not, or does not reach all of an axis.
+def split_values(data: Array, spans: Spans) -> Array:
+    """The values of a weight's part."""
+    part = tuple(slice(span.start, span.start + prod(span.sizes)) for span in spans)
+    return data[part].reshape(split_shape(spans))
+
+
+def _span(index: UOp, size: int) -> tuple[Span, tuple[UOp, ...]]:
+    """Which part of an axis an index runs through, and its ranges: it is a number of several
+    digits, the highest one first, each of which counts to a range's size. The whole axis and the
+    index itself where it is none.
     """
-    polynomial = terms(index)
-    if len(polynomial) < 2:
-        return ()
+    whole = Span(0, (size,)), (index,)
+    polynomial = dict(terms(index))
+    start = polynomial.pop((), 0)
     found: list[UOp] = []
     reached = 1
     for monomial, coefficient in sorted(polynomial.items(), key=lambda item: item[1]):
         if coefficient != reached or len(monomial) != 1 or monomial[0].op is not ops.RANGE:
-            return ()
+            return whole
         (r,) = monomial
         if r.src[0].op is not ops.CONST:
-            return ()
+            return whole
         found.insert(0, r)
         reached *= r.src[0].arg
-    return tuple(found) if reached == size else ()
+    if start < 0 or start + reached > size or size == 1:
+        return whole
+    return Span(start, tuple(r.src[0].arg for r in found)), tuple(found)
 
 
 @dataclass(frozen=True)
