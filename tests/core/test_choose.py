@@ -1,13 +1,14 @@
-"""The moves of kernels that compute expected values."""
+"""The moves of kernels that compute expected values, and of layers that are alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.agreement import find_target
+from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.optimize import choose
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
@@ -54,3 +55,38 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
     assert any("upcast" in move for move in moves)
     assert any("vector" in move for move in moves) == (name != "odd")
     assert not any("upcast" in move or "vector" in move for move in fewer)
+
+
+# Layers that read and write pictures by channel: channels and filters, side, step, groups, pixels
+# a window, whether it is transposed; loads by width in the inner loop, sums there.
+ALONE: dict[str, tuple[tuple[int, int, int, int, int, bool], dict[int, int], int]] = {
+    "rows of a picture of 7 x 7": ((160, 7, 1, 1, 3, False), {1: 21, 4: 3}, 21),
+    "by 2": ((256, 28, 2, 1, 3, False), {1: 15, 4: 3}, 21),
+    "groups, 7 pixels of a row at 3 taps": ((128, 28, 1, 4, 3, False), {1: 9, 4: 3}, 21),
+    "transposed": ((64, 28, 1, 1, 3, True), {1: 9, 4: 3}, 21),
+    "pixels in vectors": ((64, 28, 1, 1, 1, False), {4: 12}, 32),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_layer_alone_has_vectors_along_its_filters(name: str, webgpu_device: Device) -> None:
+    """Where windows shift pixels out of vectors, a filter's weights are loaded in vectors, and each
+    pixel once for all taps in a row.
+    """
+    (channels, side, step, groups, size, transposed), loads, sums = ALONE[name]
+    inputs, random = Inputs(), np.random.default_rng(4)
+    x = inputs.new(random.normal(size=(1, channels, side, side)).astype(np.float32))
+    shape = (channels, channels // groups, size, size)
+    weight = Tensor.weight("w", random.normal(size=shape).astype(np.float32))
+    pads = ((size // 2, size // 2),) * 2
+    if transposed:
+        y = x.conv_transpose(weight, strides=(step, step), pads=pads)
+    else:
+        y = x.conv(weight, strides=(step, step), pads=pads, groups=groups)
+    state = compiled({"y": y}, inputs, find_target("webgpu"))
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None and state.program is not None
+    inner = inner_loops(kernel.text)
+    assert (inner.loads, inner.fused) == (loads, sums)
+    found = replay(state.program, webgpu_device, inputs.arrays)
+    assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))

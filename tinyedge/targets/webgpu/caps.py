@@ -30,6 +30,7 @@ DEFAULT = Caps(
     arenas_bound_for_writing=True,
     typed_buffers=True,
     max_vector_registers=64,
+    tiles=tuple((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)),
     threads_to_saturate=1024,  # an integrated GPU has 256 to 1024 lanes
     threads_to_stream=4096,  # some loads of each lane are on their way at once
     shares_sizes=True,

@@ -25,7 +25,7 @@ from tinyedge.core.compiler.optimize.reductions import (
 )
 from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
-from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, tile, upcast
+from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, filters_apart, tile, upcast
 from tinyedge.core.compiler.optimize.unpacked import packed_filter, unpack_filter
 from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
 from tinyedge.core.ir import ops
@@ -122,7 +122,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if (nested := pooled(sink)) is not None:
         _pool(kernel, nested, vector)
         return kernel.sink, kernel.moves
-    if contraction is not None and caps.scalar_operands:
+    if contraction is not None and filters_apart(sink.src[0], contraction, vector, caps):
         vector = _filter_columns(kernel.sink, contraction, vector, caps)
     columns = _columns(kernel.sink) if found else []
     if columns or (len(found) > 1 and contraction is None):
@@ -352,7 +352,8 @@ def _filter_columns(
 ) -> int | None:
     """The range along which to compute vectors: the columns along which a weight is contiguous,
     even if their results are not, as each is stored once but loaded for every step of the sum.
-    Where the results are not in whole vectors, the columns or rows along which any operand is.
+    Where the results are not in whole vectors, and a scalar is an operand as a vector is, the
+    columns or rows along which any operand is.
     """
     if contiguous in contraction["columns"] and _is_whole(find(sink, contiguous), caps):
         return contiguous
@@ -360,8 +361,11 @@ def _filter_columns(
     weights = [load for load in loads if load.src[0].arg.weight]
     columns = [r for r in ranges(sink) if r.arg.number in contraction["columns"]]
     for r in columns:
-        if any(terms(load.src[1]).get((r,), 0) == 1 for load in weights):
+        lie_along = any(terms(load.src[1]).get((r,), 0) == 1 for load in weights)
+        if lie_along and (caps.scalar_operands or _is_whole(r, caps)):
             return int(r.arg.number)
+    if not caps.scalar_operands:
+        return contiguous
     if contiguous is not None and _is_whole(find(sink, contiguous), caps):
         return contiguous
     summed = frozenset(r for f in reductions(sink) for r in f.src[1:])

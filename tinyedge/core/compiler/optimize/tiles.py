@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.move import numbers
+from tinyedge.core.compiler.optimize.move import find, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.compiler.optimize.unpacked import most_vectors, packed_filter
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.polynomial import divisor
+from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
@@ -58,7 +59,11 @@ def tile(
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
         cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps)
-        rank = (cost, -number) if kernel.caps.scalar_operands else (-extent, number)
+        if kernel.caps.scalar_operands:
+            rank: tuple[float, ...] = (cost, -number)
+        else:
+            apart = rows >= extent or not _taps_overlap(kernel, number)
+            rank = (apart, -extent, number)
         if best is None or rank < best[0]:
             best = rank, number, rows, across
     if best is None:
@@ -141,6 +146,33 @@ def taps_of(sink: UOp) -> int:
     """Steps of a kernel's first sum that are copies whatever its tile is."""
     inner = next(n for n in toposort((sink,)) if n.op is ops.REDUCE_LOOP).src[-1].src[0]
     return inner.arg if inner.op is ops.CONST and inner.arg <= UNROLL else 1
+
+
+def filters_apart(store: UOp, contraction: Roles, contiguous: int | None, caps: Caps) -> bool:
+    """Whether vectors may lie along a filter's columns where the results do not, which are stored
+    number by number.
+
+    contiguous: the number of the range along which the results lie.
+    """
+    if caps.scalar_operands:
+        return True
+    own = (*contraction["columns"], *contraction["batch"])
+    if caps.shared_tiles or caps.image or contiguous in own:
+        return False  # shared tiles have vectors of their own; images have whole pixels
+    return store.src[0].dtype is not dt.float16 or caps.fp16_scalar_stores
+
+
+def _taps_overlap(kernel: MovedKernel, number: int) -> bool:
+    """Whether steps of a row of tiles read what others read at another tap that is a copy."""
+    tap = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[-1]
+    row, taps = find(kernel.sink, number), taps_of(kernel.sink)
+    for node in toposort((kernel.sink,)):
+        if node.op is ops.LOAD:
+            place = terms(node.src[1])
+            by, step = place.get((row,), 0), place.get((tap,), 0)
+            if by and step and by % step == 0 and 0 < by // step < taps:
+                return True
+    return False
 
 
 def _tile_size(

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.tiles import panel_vectors, taps_of
+from tinyedge.core.compiler.optimize.tiles import filters_apart, panel_vectors, taps_of
 from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
-from tinyedge.core.ir.polynomial import terms
+from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
 
@@ -197,6 +197,34 @@ def _widest_column(store: UOp, caps: Caps) -> UOp | None:
     return _longest(contraction.columns or contraction.batch)
 
 
+def _filter_column(store: UOp, caps: Caps) -> UOp | None:
+    """The range along which a kernel computes vectors wherever its results lie; None where these
+    decide: where they lie along rows of which the data is read in vectors.
+    """
+    if caps.scalar_operands:
+        return _widest_column(store, caps)
+    contraction = classify(store)
+    if contraction is None or not contraction.filter.src[0].arg.weight:
+        return None
+    own = (*contraction.batch, *contraction.rows, *contraction.columns)
+    along = next((r for r in own if _innermost_terms(store).get((r,), 0) == 1), None)
+    number = None if along is None else along.arg.number
+    if not filters_apart(store, contraction.roles(), number, caps):
+        return None
+    read = _innermost_terms(contraction.data)
+    taps = (*contraction.summed, *contraction.window)
+    shifted = any(read.get((tap,), 0) % caps.vector for tap in taps)
+    if along is not None and read.get((along,), 0) == 1 and not shifted:
+        return None
+    return _longest(tuple(r for r in contraction.columns if not divisor(r.src[0]) % caps.vector))
+
+
+def _innermost_terms(node: UOp) -> Mapping[tuple[UOp, ...], int]:
+    """Of the index along the axis that is innermost in what a node loads from or stores to."""
+    order = node.src[0].arg.layout.order
+    return terms(access.indices_of(node)[order[-1] if order else -1])
+
+
 def _longest(ranges: tuple[UOp, ...]) -> UOp | None:
     return max(ranges, key=lambda r: maximum(as_size(r.src[0])), default=None)
 
@@ -271,16 +299,17 @@ def weight_layout(
     param = load.src[0].arg
     shape = param.shape
     indices = load.src[1 : 1 + len(shape)]
+    column = _filter_column(store, caps)
     axes: dict[UOp, int] = {}
     for axis, index in enumerate(indices):
         if index.op is ops.RANGE and index not in axes and as_size(index.src[0]) == shape[axis]:
             axes[index] = axis
         elif shape[axis] != 1:
-            return None
+            return None if caps.scalar_operands else _columns_last(load, column, caps)
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
     rounded = target.layout.room > 1
-    if caps.scalar_operands and (column := _widest_column(store, caps)) in axes:
+    if column in axes:
         vector, rounded = column, True
     reduced = [r for r in reduce_order if r in axes]
     outputs = [r for r in sorted(axes, key=lambda r: r.arg.number) if r not in reduced]
@@ -294,9 +323,26 @@ def weight_layout(
     pads = [1] * len(order)
     if ranges and ranges[-1] is vector and rounded:
         pads[-1] = caps.vector
-        if reduced and not caps.scalar_operands:
+        if reduced and not caps.scalar_operands and not _is_tap(reduced[-1], column, store):
             pads[-2] = caps.vector
     return Layout(tuple(order), tuple(pads))
+
+
+def _is_tap(reduced: UOp, column: UOp | None, store: UOp) -> bool:
+    """Whether a range is a window's, where vectors lie along a column for the weight's sake."""
+    contraction = classify(store) if column is not None else None
+    return contraction is not None and reduced in contraction.window
+
+
+def _columns_last(load: UOp, column: UOp | None, caps: Caps) -> Layout | None:
+    """The axis innermost of which a kernel's columns are a part, as they are in groups, the others
+    in order, along which the steps of a window may run backwards.
+    """
+    shape = load.src[0].arg.shape
+    for axis, index in enumerate(load.src[1 : 1 + len(shape)]):
+        if column is not None and terms(index).get((column,), 0) == 1:
+            return innermost(shape, axis, 1) if not shape[axis] % caps.vector else None
+    return None
 
 
 def in_panels(
