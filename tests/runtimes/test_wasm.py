@@ -5,13 +5,14 @@ Deno and workerd, which runs workers at Cloudflare's edge.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ import numpy as np
 import pytest
 
 import tinyedge
+from tests.attacks.make import spell
 from tests.process_replay import corpus
 from tests.runtimes.firefox import told
 from tinyedge.cli import execute
+from tinyedge.core.dtype import float32
 from tinyedge.core.errors import BundleError, DeviceError, InputError
-from tinyedge.export.bundle.reading import read, read_fallback
+from tinyedge.export.bundle import writing
+from tinyedge.export.bundle.reading import fallback_of, read, read_fallback
 from tinyedge.export.package.web import web_file
 from tinyedge.export.verify.browser import Browser, BrowserRunError
 from tinyedge.serve import Server
@@ -32,6 +36,7 @@ from tinyedge.serve import Server
 PROGRAMS = Path(__file__).parent / "js" / "node_modules" / ".bin"
 DENO, WORKERD = PROGRAMS / "deno", PROGRAMS / "workerd"
 RNG = np.random.default_rng(3)
+MANIFESTS = ("manifest-00001.json", "manifest.json")
 
 # Every type, in memory and in arithmetic.
 TYPES = {
@@ -516,17 +521,145 @@ def test_python_runs_the_program_for_a_gpu(bundle: Path) -> None:
     assert {p["storage"] for p in other["inputs"]} >= {"int64", "float64", "uint16", "int8"}
 
 
-def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
-    """A table that is looked up is the same in both programs."""
-    table = RNG.normal(size=(5000, 16)).astype(np.float32)
-    bundle = tinyedge.export_function(
-        lambda i: tinyedge.Tensor.weight("table", table).gather(0, i),
-        {"i": np.zeros(4, np.int32)},
+# Each kind of weight: filters in rows that a MiB cuts, rows that one of both programs rounds up,
+# packed numbers, a table that both read as it is.
+WEIGHTS = {
+    "wide": RNG.normal(size=(300, 900)).astype(np.float32),
+    "odd": RNG.normal(size=(900, 10)).astype(np.float32),
+    "narrow": RNG.normal(size=(300, 2)).astype(np.float32),
+    "packed": RNG.integers(-100, 100, (300, 120)).astype(np.int8),
+    "filters": RNG.normal(size=(24, 3, 3, 3)).astype(np.float32),
+    "depthwise": RNG.normal(size=(24, 1, 3, 3)).astype(np.float32),
+    "table": RNG.normal(size=(5000, 16)).astype(np.float32),
+}
+
+
+def layers(x: Any, image: Any, i: Any) -> Any:
+    w = {name: tinyedge.Tensor.weight(name, value) for name, value in WEIGHTS.items()}
+    return {
+        "odd": (x @ w["wide"]).relu() @ w["odd"],
+        "narrow": x @ w["narrow"],
+        "packed": x @ w["packed"].cast(float32),
+        "convolved": image.conv(w["filters"]).relu().conv(w["depthwise"], groups=24),
+        "found": w["table"].gather(0, i),
+    }
+
+
+def weighty(out: Path) -> Path:
+    return tinyedge.export_function(
+        layers,
+        {
+            "x": RNG.normal(size=(32, 300)).astype(np.float32),
+            "image": np.zeros((1, 3, 16, 16), np.float32),
+            "i": np.zeros(4, np.int32),
+        },
         fallback="wasm",
-        out=tmp_path / "model.tinyedge",
+        out=out,
     )
-    weights = sum(file.stat().st_size for file in bundle.glob("weights*"))
-    assert table.nbytes <= weights < 1.1 * table.nbytes
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return weighty(tmp_path_factory.mktemp("shared") / "model.tinyedge")
+
+
+def test_weights_are_stored_once(
+    browser: Browser, shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And what is made of them gives what copies in the kernels' own order do, to the bit."""
+    monkeypatch.setattr(writing, "share_weights", lambda *programs: programs)
+    bundles = {"shared": shared, "apart": weighty(tmp_path / "apart")}
+    repacks = (read_fallback(shared) or {})["repacks"]
+    words = {axes[-1][0] for axes in repacks if axes}
+    assert words >= {3, 12}, "runs of packed numbers, and some that the end of a block cuts"
+    size = sum(value.nbytes for value in WEIGHTS.values())
+    found, files = {}, {}
+    for name, bundle in bundles.items():
+        files[name] = sum(file.stat().st_size for file in bundle.glob("weights*"))
+        with browser.page(bundle) as page:
+            found[name] = evaluate(
+                page,
+                """
+                const model = await load("/", {backend: "wasm"});
+                const {passed} = await model.verify();
+                const out = await model.run(await model.example());
+                const values = Object.values(out).flatMap(({data}) => [...data]);
+                return {passed, values};
+                """,
+            )
+        assert browser.verify(bundle, {"backend": "webgpu"})["passed"]
+    assert found["shared"]["passed"] and found["shared"] == found["apart"]
+    assert size <= files["shared"] < 1.01 * size, files
+    assert files["apart"] > files["shared"] + WEIGHTS["wide"].nbytes
+    facts = fallback_of(shared)
+    assert facts and facts["added_weight_bytes"] < 1000
+    assert (fallback_of(bundles["apart"]) or {})["added_weight_bytes"] > WEIGHTS["wide"].nbytes
+
+
+Change = Callable[[dict[str, Any], dict[str, Any]], object]
+HUGE = 2**53 - 1
+# What is done to a manifest and to the axes of its first repack, and which error that is.
+HOSTILE: dict[str, tuple[str, Change]] = {
+    "unlisted": ("bundle.field", lambda m, axes: m["features"].remove("repacks")),
+    "twice": ("bundle.name", lambda m, axes: m["features"].append("repacks")),
+    "missing": ("bundle.field", lambda m, axes: m.pop("repacks")),
+    "a number": ("bundle.field", lambda m, axes: m.update(repacks=1)),
+    "one less": ("bundle.index", lambda m, axes: m["repacks"].pop()),
+    "one more": ("bundle.index", lambda m, axes: m["repacks"].append([])),
+    "no axes": ("bundle.field", lambda m, axes: m["repacks"].__setitem__(0, {})),
+    "17 axes": ("bundle.count", lambda m, axes: axes.extend([[1, 1, 1]] * 16)),
+    "an axis of two": ("bundle.count", lambda m, axes: axes[0].pop()),
+    "an axis that is none": ("bundle.field", lambda m, axes: axes.append(1)),
+    "an axis of axes": ("bundle.field", lambda m, axes: axes.append([[1], 1, 1])),
+    "no places": ("bundle.field", lambda m, axes: axes.append([0, 0, 1])),
+    "a text": ("bundle.field", lambda m, axes: axes[0].__setitem__(0, "1")),
+    "a stride of none": ("bundle.field", lambda m, axes: axes[0].__setitem__(2, 0)),
+    "more than there is": ("bundle.bounds", lambda m, axes: axes[0].__setitem__(0, 1)),
+    "beyond the source": ("bundle.bounds", lambda m, axes: axes[0].__setitem__(0, HUGE)),
+    "far beyond": ("bundle.bounds", lambda m, axes: axes.extend([[HUGE, 1, 1]] * 9)),
+    "beyond the weight": ("bundle.bounds", lambda m, axes: axes[0].__setitem__(2, HUGE)),
+    "one place for two": ("bundle.overlap", lambda m, axes: axes[0].__setitem__(2, 1)),
+}
+
+
+def test_hostile_repacks(browser: Browser, shared: Path, tmp_path: Path) -> None:
+    """Both readers refuse each, by the same id, before a weight is fetched."""
+    changed, told = {}, {}
+    for name, (_, change) in HOSTILE.items():
+        other, root = (json.loads((shared / f).read_bytes()) for f in MANIFESTS)
+        assert len(other["repacks"][0]) == 3
+        change(other, other["repacks"][0])
+        text = spell(other)
+        facts = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        texts = (text, spell({**root, "fallback": facts}))
+        changed[name] = dict(zip(MANIFESTS, texts, strict=True))
+        for file, content in changed[name].items():
+            (tmp_path / file).write_text(content)
+        with pytest.raises(BundleError) as raised:
+            read_fallback(tmp_path)
+        told[name] = raised.value.id
+    with browser.page(shared) as page:
+        answers = page.evaluate(
+            "async (changed) => {"
+            + SETUP
+            + """
+            const answers = {};
+            let weights = 0;
+            for (const [name, texts] of Object.entries(changed)) {
+              const given = async (url, init) => {
+                const file = url.pathname.slice(1);
+                weights += file.startsWith("weights");
+                return file in texts ? new Response(texts[file]) : fetch(url, init);
+              };
+              answers[name] = await idOf(load("/", {backend: "wasm", fetch: given}));
+            }
+            return [answers, weights];
+          }""",
+            changed,
+        )
+    expected = {name: id for name, (id, _) in HOSTILE.items()}
+    assert told == expected
+    assert answers == [expected, 0]
 
 
 def test_it_is_small(bundle: Path) -> None:

@@ -219,11 +219,15 @@ def test_types_name_all_errors() -> None:
         for each in re.findall(r'"((?:load|run|device|replay|bundle|verify)\.[a-z0-9.]+)"', text)
     }
     made = {each for text in sources for each in re.findall(r"fail\(\s*`([^`]+)`", text)}
-    assert made == {"${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer"}
+    assert made == {
+        "${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer", "bundle.${id}",
+    }  # fmt: skip
     stems = {"bundle.file", "bundle.manifest"}
     named -= stems
     named |= {f"{stem}.{end}" for stem in stems for end in ("hash", "size", "missing")}
     named |= {f"run.{kind}.buffer" for kind in ("input", "output")}
+    repacks = (WEB / "src" / "runtime" / "wasm.js").read_text()
+    named |= {f"bundle.{stage}" for stage in re.findall(r'need\(\s*"([a-z]+)",', repacks)}
     union = web_file("src/tinyedge.d.ts").read_text().partition("export type ErrorId =")[2]
     assert sorted(named) == re.findall(r'"(.*?)"', union.partition(";")[0])
 

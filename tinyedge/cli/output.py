@@ -163,7 +163,7 @@ def print_fallback(facts: Mapping[str, Any] | None) -> None:
         say(
             f"fallback WebAssembly: {several(facts['launches'], 'launch')}, weights "
             f"{bytes_of(facts['weight_bytes'])}, adds {bytes_of(facts['added_bytes'])} to the "
-            "bundle"
+            f"bundle, {bytes_of(facts['added_weight_bytes'])} of it weights"
         )
 
 

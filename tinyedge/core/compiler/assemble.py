@@ -279,7 +279,7 @@ class _Assembler:
         shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
         kept = dt.uint32 if storage.bits else storage.dtype
         make = partial(_memory_bytes, storage)
-        weight = self._store(storage.name, storage.node.dtype, shape, kept, make)
+        weight = self._store(storage.name, storage.node.dtype, shape, kept, make, _order(storage))
         layout = storage.layout
         key = (weight, None if layout.rows is None else (storage.shape, layout))
         if key not in self.stored:
@@ -294,6 +294,7 @@ class _Assembler:
         shape: tuple[int, ...],
         storage: DType,
         make: Callable[[], Array],
+        order: program.Order | None = None,
     ) -> int:
         """The number of a weight; those that are equal are one, whatever their names.
 
@@ -304,8 +305,9 @@ class _Assembler:
         if key not in self.stored:
             self.stored[key] = len(self.weights)
             content = make if len(raw) > HELD_WEIGHT else raw
-            weight = program.Weight(name, dtype.name, shape, storage.name, content, len(raw))
-            self.weights.append(weight)
+            self.weights.append(
+                program.Weight(name, dtype.name, shape, storage.name, content, len(raw), order)
+            )
         return self.stored[key]
 
     def _counts(self, kernel: CompiledKernel) -> tuple[Any, Any, Any]:
@@ -388,6 +390,20 @@ def _access(argument: LoweredArg, caps: Caps) -> Literal["read", "read_write"]:
     in_arena = not argument.weight and not argument.param.arg.is_image
     writes = argument.written or (in_arena and caps.arenas_bound_for_writing)
     return "read_write" if writes else "read"
+
+
+def _order(storage: TensorBuffer) -> program.Order | None:
+    """How a weight's elements lie in memory."""
+    bits = storage.bits or storage.dtype.bits
+    if bits % 8 or storage.layout.rows is not None:
+        return None
+    shape = tuple(int(size) for size in storage.shape)  # type: ignore[arg-type]
+    dimensions = storage.layout.dimensions(shape)
+    words = max(1, bits // 32)
+    if words > 1:
+        wide = [(places, used, step * words) for places, used, step in dimensions]
+        dimensions = [*wide, (words, words, 1)]
+    return program.Order(bits // 8 // words, tuple(dimensions))
 
 
 def _memory_bytes(storage: TensorBuffer) -> Array:

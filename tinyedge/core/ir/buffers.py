@@ -87,6 +87,19 @@ class Layout:
             stride *= sizes[place]
         return ix.joined(address)
 
+    def dimensions(self, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+        """A plain buffer as a row-major array of these dimensions: how many places each has, how
+        many of them hold elements, and how far these are apart in the tensor's row-major order.
+        """
+        steps = [int(product(shape[axis + 1 :])) for axis in range(len(shape))]  # type: ignore[arg-type]
+        places = [int(size) for size in self.stored(shape)]  # type: ignore[arg-type]
+        found = [(p, shape[a], steps[a]) for p, a in zip(places, self.order, strict=True)]
+        if self.panel:
+            _, size, step = found.pop()
+            panels = size // self.panel
+            found = [(panels, panels, step * self.panel), *found, (self.panel, self.panel, step)]
+        return found
+
     @property
     def room(self) -> int:
         """How far the innermost axis may be rounded up: its pad, or 1."""

@@ -112,9 +112,22 @@ class State:
 
 
 @dataclass(frozen=True)
+class Order:
+    """In which order the elements of a tensor lie in memory, as a row-major array.
+
+    dimensions: of that array, the outermost first: how many places each has, how many of them, the
+    first ones, hold elements (the others zeros), and how far these are apart in the tensor's
+    row-major order.
+    """
+
+    element: int  # bytes: 1, 2 or 4
+    dimensions: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
 class Weight:
     """A constant. `dtype` and `shape` are the model's; `storage` and `data` are what
-    kernels read.
+    kernels read, or what `repack` makes that of.
     """
 
     name: str
@@ -124,6 +137,12 @@ class Weight:
     # `data`, or what makes it, so that weights need not all be in memory at once
     content: np.ndarray[Any, Any] | Callable[[], np.ndarray[Any, Any]] | None = field(repr=False)
     bytes: int
+    order: Order | None = None  # None: it is not known, or elements are less than a byte
+    # what makes the bytes that kernels read of `data`, which is a row-major array of words of 4
+    # bytes: of its axes, the outermost first, how many places each has, how many of them, the first
+    # ones, are used, and how far these come to lie from each other; all else is zero. Empty: they
+    # are `data`
+    repack: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def data(self) -> np.ndarray[Any, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tinyedge.core.dtype import by_name
@@ -48,6 +49,7 @@ def check_bounds(manifest: Record, sizes: Sequence[Sizes]) -> None:
             room = weights[buffer["weight"]]["bytes"]
             need(offset == 0 and size == room, f"buffers[{number}] is not all of its weight")
     _image_bounds(manifest, need)
+    _repack_bounds(manifest, need)
     for group in ("inputs", "outputs", "states"):
         for port in manifest[group]:
             _port_bounds(manifest, group, port, sizes, need)
@@ -91,6 +93,15 @@ def _image_bounds(manifest: Record, need: _Need) -> None:
         room = manifest["buffers"][image["buffer"]]["bytes"]
         need(pitch * image["height"] <= room, f"{where} does not fit its buffer")
         need(image["buffer"] not in used, f"{where}: its buffer is not only a kernel's")
+
+
+def _repack_bounds(manifest: Record, need: _Need) -> None:
+    for number, axes in enumerate(manifest.get("repacks", ())):
+        where, words = f"repacks[{number}]", manifest["weights"][number]["bytes"] // 4
+        need(all(used <= places for places, used, _ in axes), f"{where} uses more than there is")
+        reached = max((used * stride for _, used, stride in axes), default=1)
+        places = prod(places for places, _, _ in axes)
+        need(max(places, reached) <= words, f"{where} leaves its weight")
 
 
 def image_pixel(dtype: str) -> int:

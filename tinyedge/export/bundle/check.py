@@ -138,6 +138,8 @@ def _indices(manifest: Record) -> None:
     for weight in manifest["weights"]:
         for segment in weight["segments"]:
             file(segment, "weights", f"weight {weight['name']!r:.80}")
+    if "repacks" in manifest:
+        same(manifest["repacks"], manifest["weights"], "repacks")
     for kernel in manifest["kernels"]:
         file(kernel, "kernels", f"kernel {kernel['entry']}")
     for number, step in enumerate(manifest["steps"]):
@@ -190,6 +192,7 @@ def features_used(manifest: Record) -> tuple[str, ...]:
         "fallback": "fallback" in manifest,
         "images": bool(manifest.get("images")),
         "loop": "loop" in ops,
+        "repacks": "repacks" in manifest,
         "state": bool(manifest["states"]),
         "symbols": bool(manifest["symbols"]),
         "variants": "variants" in manifest,
@@ -251,6 +254,12 @@ def _overlaps(manifest: Record, sizes: Sequence[Sizes]) -> None:
             if start < before:
                 raise refuse("bundle.overlap", f"a file's ranges overlap or go back at {start}")
             before = (item["file"], item["offset"] + item["bytes"])
+
+    for number, axes in enumerate(manifest.get("repacks", ())):
+        wide = [(stride, used) for _, used, stride in axes if used > 1]
+        for (inner, used), (outer, _) in itertools.pairwise(sorted(wide)):
+            if inner * used > outer:
+                raise refuse("bundle.overlap", f"repacks[{number}]: words may share a place")
 
     def spans(group: str, indices: Sequence[int]) -> list[_Span]:
         return [_span(buffers[manifest[group][index]["buffer"]]) for index in indices]

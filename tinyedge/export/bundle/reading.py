@@ -42,6 +42,7 @@ from tinyedge.export.bundle.check import check
 from tinyedge.export.bundle.digest import Digest
 from tinyedge.export.bundle.golden import Golden, GoldenInput, GoldenOutput
 from tinyedge.export.bundle.manifest import MANIFEST, SIZE_LIMIT, decode, other_manifest, refuse
+from tinyedge.export.bundle.repack import Axes, repacked
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -156,7 +157,8 @@ def read(
 def variants_of(path: str | Path) -> list[dict[str, Any]]:
     """Facts of each program of a bundle of several, the best first; none of a bundle of one.
 
-    added_bytes: of the files that only this one has. Raises BundleError.
+    added_bytes: of the files that only this one has; added_weight_bytes: of those of weights.
+    Raises BundleError.
     """
 
     def whole(folder: Path) -> list[dict[str, Any]]:
@@ -188,9 +190,11 @@ def _facts(manifests: Sequence[Record]) -> list[dict[str, Any]]:
             "launches": sum(step["op"] == "launch" for step in manifest["steps"]),
             "weight_bytes": sum(weight["bytes"] for weight in manifest["weights"]),
             "peak_bytes": manifest["peak_bytes"],
-            "added_bytes": sum(f["bytes"] for f in manifest["files"] if users[f["name"]] == 1),
+            "added_bytes": sum(file["bytes"] for file in own),
+            "added_weight_bytes": sum(f["bytes"] for f in own if f["name"].startswith("weights")),
         }
         for manifest in manifests
+        for own in [[file for file in manifest["files"] if users[file["name"]] == 1]]
     ]
 
 
@@ -398,6 +402,7 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
                 output_numbers=tuple(record["outputs"]),
             )
         )
+    repacks = manifest.get("repacks", [()] * len(manifest["weights"]))
     return Program(
         target=manifest["target"],
         suffix=_suffix(manifest),
@@ -407,7 +412,10 @@ def _program(manifest: Record, files: Mapping[int, Array]) -> Program:
         states=tuple(_state(record) for record in manifest["states"]),
         arenas=tuple(Arena(**record) for record in manifest["arenas"]),
         buffers=tuple(Buffer(**record) for record in manifest["buffers"]),
-        weights=tuple(_weight(record, files) for record in manifest["weights"]),
+        weights=tuple(
+            _weight(record, files, axes)
+            for record, axes in zip(manifest["weights"], repacks, strict=True)
+        ),
         kernels=tuple(_kernel(record, files) for record in manifest["kernels"]),
         entries=tuple(entries),
         images=tuple(Image(**record) for record in manifest.get("images", ())),
@@ -464,10 +472,13 @@ def _state(record: Record) -> State:
     return State(**{**record, "dtype": dtypes.read(record["dtype"]), "shape": _shape(record)})
 
 
-def _weight(record: Record, files: Mapping[int, Array]) -> Weight:
+def _weight(record: Record, files: Mapping[int, Array], repack: Axes) -> Weight:
+    """A weight as kernels read it."""
     kept = all(segment["file"] in files for segment in record["segments"])
     parts = [_slice(files, segment) for segment in record["segments"]] if kept else []
     data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else None
+    if data is not None and repack:
+        data = repacked(data, repack)
     return Weight(
         name=record["name"],
         dtype=dtypes.read(record["dtype"]),

@@ -24,14 +24,15 @@ FEATURES: Mapping[str, str] = {
     "fallback": "there is a program for WebAssembly",
     "images": "a kernel takes a buffer as an image",
     "loop": "a step is a loop",
+    "repacks": "weights of a program for WebAssembly are in another order",
     "state": "there is one",
     "symbols": "there is one",
     "variants": "there are programs for other devices",
 }
-# Those that the reader in JavaScript does not know.
-NOT_IN_SCRIPT = ("images", "variants")
+# Those that the reader in JavaScript does not know; repacks are for its wasm.js alone.
+NOT_IN_SCRIPT = ("images", "repacks", "variants")
 # Those that the reader in C does not know: it runs no bundles for webgpu.
-NOT_IN_C = ("blocks", "fallback")
+NOT_IN_C = ("blocks", "fallback", "repacks")
 # The targets of programs that pages run: weights are used as they arrive, so blocks have hashes.
 IN_PAGES = ("webgpu", "wasm")
 
@@ -170,6 +171,7 @@ VARIANTS = 8
 BINDINGS = 64
 PORTS = 1024
 BLOCKS = 32  # of a file of weights
+AXES = 16  # of a repack
 
 SHAPE = Array("SHAPE", EXPRESSION, RANK)
 
@@ -451,6 +453,13 @@ ROOT = Record(
             feature="images",
         ),
         Field("weights", _all("WEIGHTS", WEIGHT, 65536), "file: index into files"),
+        Field(
+            "repacks",
+            Array("REPACKS", Array("AXES", Array("PLACES", POSITIVE, 3, 3), AXES), 65536),
+            "only and always with the feature `repacks`: of each weight the axes (places, used, "
+            "stride) of what its words are moved by, see below; none: they stay",
+            feature="repacks",
+        ),
         Field("prelude", RANGE, "file: index into files", "model.prelude"),
         Field(
             "kernels", _all("KERNELS", KERNEL, 16384),

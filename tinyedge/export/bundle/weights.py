@@ -126,7 +126,7 @@ def place_weights(programs: Sequence[Program]) -> tuple[Shards, list[list[dict[s
         files.begin()
         for key, weight in zip(keys[group[0]], programs[group[0]].weights, strict=True):
             if tuple(users[key]) == group:
-                content = partial(_weight_bytes, weight)
+                content = partial(weight_bytes, weight)
                 places[key] = files.place(padded(weight.bytes), content, whole=False)
     return files, [
         [
@@ -146,7 +146,7 @@ def _keys(program: Program, hashed: bool) -> list[Key]:
     found: Counter[str] = Counter()
     keys: list[Key] = []
     for weight in program.weights:
-        digest = hashlib.sha256(_weight_bytes(weight).data).hexdigest()
+        digest = hashlib.sha256(weight_bytes(weight).data).hexdigest()
         keys.append((digest, found[digest]))
         found[digest] += 1
     return keys
@@ -185,7 +185,7 @@ def _weight_record(weight: Weight, segments: list[dict[str, int]]) -> dict[str, 
     if weight.content is None:
         raise InternalError(f"weight {weight.name!r}", "it has no data", id="export.weight")
     if not callable(weight.content):
-        _weight_bytes(weight)
+        weight_bytes(weight)
     return {
         "name": _label(weight.name),
         "dtype": dtypes.written(weight.dtype),
@@ -196,7 +196,7 @@ def _weight_record(weight: Weight, segments: list[dict[str, int]]) -> dict[str, 
     }
 
 
-def _weight_bytes(weight: Weight) -> Array:
+def weight_bytes(weight: Weight) -> Array:
     """A weight's bytes as the bundle holds them: whole words."""
     content = weight.data
     assert content is not None

@@ -36,6 +36,7 @@ from tinyedge.export.bundle.check import (
 )
 from tinyedge.export.bundle.golden import Golden, GoldenInput
 from tinyedge.export.bundle.manifest import MANIFEST, decode, encode, other_manifest
+from tinyedge.export.bundle.repack import share_weights
 from tinyedge.export.bundle.weights import Shards, flat_bytes, in_order_of_files, place_weights
 
 Array = np.ndarray[Any, Any]
@@ -56,14 +57,18 @@ def write(
     """Write a program's manifest, kernels, weights and goldens into an existing, empty folder.
 
     variants: of a bundle of several programs all of them, the best first; the last is `program`.
-    fallback: of the same model, for where `program` does not run; not beside variants.
+    fallback: of the same model, for where `program` does not run; not beside variants. Its weights
+    are stored as `program` reads them where they differ in order alone.
     The manifest comes last. progress(done, total) is called with bytes as they are written.
     Returns the manifest. The same program gives the same bytes. Raises InternalError if the
     program breaks a rule of the format: nothing is written then.
     """
     folder = Path(folder)
     others = variants[:-1]
-    spare = [fallback] if fallback is not None else []
+    spare = []
+    if fallback is not None:
+        program, fallback = share_weights(program, fallback)
+        spare = [fallback]
     programs = [*(variant.program for variant in others), *spare, program]
     golden_files = Shards("golden")
     cases = [_golden_record(program, case, golden_files) for case in goldens]
@@ -168,6 +173,8 @@ def _manifest(
     }
     if program.images:
         manifest["images"] = [asdict(image) for image in program.images]
+    if any(each.repack for each in program.weights):
+        manifest["repacks"] = [list(map(list, each.repack)) for each in program.weights]
     if program.target in schema.IN_PAGES:
         counts = list(map(block_count, manifest["files"]))
         if max(counts) > 1:

@@ -121,8 +121,7 @@ export class Model extends EventTarget {
       if (wasm) {
         const {open} = await beside(import("./wasm.js"), "wasm.js");
         opened = await open(fallback, source, module, OWN);
-        ({manifest} = opened);
-        sizes = checkManifest(manifest, "wasm");
+        ({manifest, sizes} = opened);
       } else {
         // While the device opens: as many as are fetched at a time.
         askEarly(source, filesToRun(manifest).slice(0, 3));

@@ -30,6 +30,8 @@ class Range {
   #parts = null;
   #writable = false;
   #destroyed = false;
+  /** Of a weight in another order than its kernels': what makes that one. @type {any} */
+  repack;
 
   /** @param {Device} device @param {number} at @param {any} descriptor as of a GPUBuffer */
   constructor(device, at, {size, usage = 0, label = "", mappedAtCreation}) {
@@ -83,6 +85,31 @@ class Range {
   }
 }
 
+/** The words of a repack's axes together. */
+const product = (axes) => axes.reduce((all, [places]) => all * places, 1);
+
+/**
+ * A part of what a bundle has of a weight, to where its kernels read it.
+ * @param {Range} range of the weight @param {Uint8Array} memory @param {Uint8Array} bytes
+ * @param {number} offset of the part
+ */
+function scatter({at, repack: axes}, memory, bytes, offset) {
+  const words = new Uint32Array(memory.buffer),
+    part = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
+    start = offset / 4,
+    end = start + part.length;
+  /** What lies along an axis and those within it: `size` words, of which the first is number `first`. */
+  const walk = (k, first, size, place) => {
+    const [places, used, stride] = axes[k],
+      inner = size / places;
+    for (let i = 0; i < used; i++, first += inner, place += stride)
+      if (first + inner > start && first < end)
+        if (axes[k + 1]) walk(k + 1, first, inner, place);
+        else words[place] = part[first - start];
+  };
+  walk(0, 0, product(axes), at / 4);
+}
+
 /** What is recorded: functions, called in order, and what they use, as it must be before the first of them. */
 class Encoder {
   #device;
@@ -130,7 +157,8 @@ class Encoder {
 class Device {
   backend = "wasm";
   features = new Set();
-  limits = new Proxy({}, {get: () => Infinity});
+  /** A buffer for each weight. */
+  limits = {maxBufferSize: 0};
   lost = new Promise(() => {});
   /** Where a page is isolated, threads can share it. @type {WebAssembly.Memory} */
   memory;
@@ -139,8 +167,12 @@ class Device {
   #scopes = [];
   #module;
 
-  /** @param {WebAssembly.Module} [module] compiled already, by the page */
-  constructor(module) {
+  /** Of the weights that have no buffer yet. */
+  #repacks;
+
+  /** @param {any[]} repacks @param {WebAssembly.Module} [module] compiled already, by the page */
+  constructor(repacks, module) {
+    this.#repacks = repacks;
     const others = module ? "" : WebAssembly.validate(RELAXED) ? "00001" : "00002";
     this.#module = module;
     try {
@@ -166,8 +198,11 @@ class Device {
           (offset + length > range.size && `the buffer "${range.label}" has no ${length} bytes at ${offset}`);
       if (fault) this.#fault("validation", fault);
       // Where a buffer could not be had, the scope around this has the fault.
-      else if (at + length <= memory.length)
-        memory.set(new Uint8Array(data.buffer ?? data, (data.byteOffset ?? 0) + start, length), at);
+      else if (at + length <= memory.length) {
+        const bytes = new Uint8Array(data.buffer ?? data, (data.byteOffset ?? 0) + start, length);
+        if (range.repack?.[0]) scatter(range, memory, bytes, offset);
+        else memory.set(bytes, at);
+      }
     },
     submit: ([{commands, uses}]) => {
       for (const {buffer, usage} of uses) {
@@ -183,7 +218,7 @@ class Device {
   };
 
   createBuffer(descriptor) {
-    const {size} = descriptor,
+    const {label, size} = descriptor,
       at = this.#end,
       end = Math.ceil((at + size) / 256) * 256,
       more = Math.ceil((end - this.memory.buffer.byteLength) / PAGE);
@@ -193,7 +228,10 @@ class Device {
     } catch ({message}) {
       this.#fault("out-of-memory", `${size} bytes more: ${message}`);
     }
-    return new Range(this, at, descriptor);
+    const range = new Range(this, at, descriptor);
+    // Those of weights are made in their order, before any of a caller.
+    if (/^tinyedge weights/.test(label)) range.repack = this.#repacks.shift();
+    return range;
   }
 
   createBindGroup({entries}) {
@@ -234,7 +272,7 @@ class Device {
   paint({c, h, w, planar, ends, classes, colors}, values, context) {
     const image = new ImageData(w, h),
       size = w * h,
-      all = Array.from({length: size * c}, (_, i) => Number(values[i]));
+      all = Array.from(values, Number).slice(0, size * c);
     let [low, high] = ends;
     if (!ends.length) {
       low = all.reduce((a, b) => Math.min(a, b));
@@ -306,15 +344,48 @@ class Device {
   }
 }
 
+/** What bundle.md says of repacks, stage after stage. @param {Record<string, any>} m @param {Function} fail */
+function checkRepacks({features, repacks, weights}, fail) {
+  const need = (id, good) => good || fail(`bundle.${id}`, "repacks");
+  // Numbers in arrays of arrays of an array.
+  need("field", /^\[(\[(\[([1-9]\d*\b,?)*],?)*],?)*]$/.test(JSON.stringify(repacks)));
+  need(
+    "count",
+    repacks.every(({length}) => length < 17) && repacks.flat().every(({length}) => length === 3),
+  );
+  need("name", features.every((name, i) => !(name <= features[i - 1])));
+  need("index", repacks.length === weights.length);
+  repacks.forEach((axes, i) => {
+    const words = weights[i].bytes / 4;
+    need(
+      "bounds",
+      product(axes) <= words &&
+        axes.every(([places, used, stride]) => used <= places && used * stride <= words),
+    );
+  });
+  for (const axes of repacks)
+    for (const a of axes)
+      for (const b of axes)
+        need("overlap", a === b || b[1] < 2 || a[2] > b[2] || a[1] * a[2] <= b[2]);
+}
+
 /**
- * The bundle's other program, and a device for it. `fallback`: what manifest.json says of its manifest.
+ * The bundle's other program, its sizes, and a device for it. `fallback`: what manifest.json says of its manifest.
  * @param {{bytes: number, sha256: string} | undefined} fallback @param {any} source as for fetchFile
  * @param {WebAssembly.Module | undefined} module @param {Record<string, any>} tinyedge functions of tinyedge.js
  */
-export async function open(fallback, source, module, {fail, fetchFile, parseManifest}) {
+export async function open(fallback, source, module, tinyedge) {
+  const {fail, fetchFile, parseManifest, checkManifest} = tinyedge;
   if (!fallback)
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
-  const file = {...fallback, name: "manifest-00001.json"},
-    bytes = await fetchFile(source, file, () => {});
-  return {manifest: parseManifest(bytes), device: new Device(module), limits: {}};
+  const whole = parseManifest(
+      await fetchFile(source, {...fallback, name: "manifest-00001.json"}, () => {}),
+    ),
+    {repacks = [], ...manifest} = whole,
+    listed = Array.isArray(whole.features) && whole.features.includes("repacks");
+  // tinyedge.js does not know them.
+  if (listed) manifest.features = whole.features.filter((name) => name !== "repacks");
+  const sizes = checkManifest(listed ? manifest : whole, "wasm");
+  if (listed) checkRepacks(whole, fail);
+  return {manifest, sizes, device: new Device(repacks, module), limits: {}};
 }
