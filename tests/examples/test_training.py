@@ -28,7 +28,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "training"
 COUNTERS = PAGES / "counters.js"
 CODE = ("tinyedge.js", "loading.js", "kernels.wgsl", "manifest.json")
 
-pytestmark = pytest.mark.xdist_group("examples")
+# As their users run them: by the cpu, not by the reference of numpy.
+pytestmark = [pytest.mark.xdist_group("examples"), pytest.mark.eager]
 
 
 @pytest.fixture(scope="module")
