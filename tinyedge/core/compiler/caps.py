@@ -50,6 +50,9 @@ class Caps:
     zeros: int = 0
     # kernels bind what lies in an arena for writing, also where they only read it
     arenas_bound_for_writing: bool = False
+    # weights are stored once, for another program too, that may read them in another order: each
+    # element lies in them once, and parts of a weight are no weights of their own
+    shares_weights: bool = False
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
     # numbers that a thread may have in registers, where more keep others from running; 0: no limit

@@ -12,7 +12,9 @@ from tinyedge.targets.cpu.render import prelude, render
 TARGET = Target(
     name="wasm",
     # What a page binds, it binds as for WebGPU: arenas for writing.
-    profiles={"default": replace(DEFAULT, vector=4, arenas_bound_for_writing=True)},
+    profiles={
+        "default": replace(DEFAULT, vector=4, arenas_bound_for_writing=True, shares_weights=True)
+    },
     render=render,
     prelude=prelude("prelude.c"),
     suffix="c",

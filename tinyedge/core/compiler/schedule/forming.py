@@ -337,6 +337,12 @@ class Former:
         if not self.options.caps.scalar_operands:
             return sink, list(storages)
         spans = read_spans(sink)
+        if self.options.caps.shares_weights:
+            spans = {
+                slot: axes
+                for slot, axes in spans.items()
+                if product(split_shape(axes)) == product(storages[slot].shape)
+            }
         layouts = self._weight_layouts(split_axes(sink, spans)) if spans else {}
         plain = {slot: row_major(split_shape(axes)) for slot, axes in spans.items()}
         moved = {

@@ -335,8 +335,8 @@ def _is_tap(reduced: UOp, column: UOp | None, store: UOp) -> bool:
 
 
 def _columns_last(load: UOp, column: UOp | None, caps: Caps) -> Layout | None:
-    """The axis innermost of which a kernel's columns are a part, as they are in groups, the others
-    in order, along which the steps of a window may run backwards.
+    """The axis of a kernel's columns innermost and the others in order, where along one of these
+    the steps of a window run backwards, as those of transposed convolutions do.
     """
     shape = load.src[0].arg.shape
     for axis, index in enumerate(load.src[1 : 1 + len(shape)]):

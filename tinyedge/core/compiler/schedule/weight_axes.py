@@ -153,7 +153,7 @@ def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> 
     """The panels by the slots of contractions' filters that are to be in such; none where what is
     stored twice is read, or has its columns rounded up in memory.
     """
-    if not caps.scalar_operands or not caps.unaligned or caps.threads > 1:
+    if not caps.scalar_operands or not caps.unaligned or caps.threads > 1 or caps.shares_weights:
         return {}
     written = {store.src[0].arg.slot for store in sink.src}
     loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
