@@ -522,7 +522,7 @@ def test_python_runs_the_program_for_a_gpu(bundle: Path) -> None:
 
 
 # Each kind of weight: filters in rows that a MiB cuts, rows that one of both programs rounds up,
-# packed numbers, a table that both read as it is.
+# packed numbers, a table that both read as it is, filters that lie beside each other.
 WEIGHTS = {
     "wide": RNG.normal(size=(300, 900)).astype(np.float32),
     "odd": RNG.normal(size=(900, 10)).astype(np.float32),
@@ -531,17 +531,23 @@ WEIGHTS = {
     "filters": RNG.normal(size=(24, 3, 3, 3)).astype(np.float32),
     "depthwise": RNG.normal(size=(24, 1, 3, 3)).astype(np.float32),
     "table": RNG.normal(size=(5000, 16)).astype(np.float32),
+    "queries": RNG.normal(size=(300, 64)).astype(np.float32),
+    "keys": RNG.normal(size=(300, 64)).astype(np.float32),
 }
 
 
 def layers(x: Any, image: Any, i: Any) -> Any:
     w = {name: tinyedge.Tensor.weight(name, value) for name, value in WEIGHTS.items()}
+    queries, keys = (
+        (x.abs() @ w[name]).reshape(32, 4, 16).permute(1, 0, 2) for name in ("queries", "keys")
+    )
     return {
         "odd": (x @ w["wide"]).relu() @ w["odd"],
         "narrow": x @ w["narrow"],
         "packed": x @ w["packed"].cast(float32),
         "convolved": image.conv(w["filters"]).relu().conv(w["depthwise"], groups=24),
         "found": w["table"].gather(0, i),
+        "scores": queries @ keys.permute(0, 2, 1),
     }
 
 

@@ -6,8 +6,9 @@
 
 x is read once, and a launch has as many threads as the three before, where each would leave a part
 of the device idle. Products that are wanted in memory as they are, side by side, are joined: their
-readers read parts of rows. It is done on devices with threads; on a processor a launch costs
-nothing, and what reads k wants it in another order.
+readers read parts of rows. It is done on devices with threads, and for a program that shares its
+weights with one of these; on a processor a launch costs nothing, and what reads k wants it in
+another order.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _groups(roots: tuple[UOp, ...], caps: Caps) -> Iterator[tuple[UOp, _Joined]]
     order = toposort(roots)
     users = consumers(order)
     found: dict[tuple[Any, ...], list[_Product]] = {}
-    for node in order if caps.threads > 1 else ():
+    for node in order if caps.threads > 1 or caps.shares_weights else ():
         product = _match(node, users, caps)
         if product is not None and product.steps[-1] not in roots:
             found.setdefault(product.key, []).append(product)
