@@ -76,3 +76,12 @@ def test_sums_that_others_use_stay() -> None:
     assert not with_merged_sums((padded.node, y.node))
     bare = y.window(2, 2, 2).window(3, 2, 2).sum((4, 5))
     assert not with_merged_sums((bare.node,))
+
+
+def test_views_that_no_sum_is_of_stay() -> None:
+    """Every third column of a padded convolution: a view, much smaller than the sum."""
+    inputs = Inputs()
+    x, w = (inputs.new(RNG.normal(size=size).astype(np.float32)) for size in ((2, 9), (4, 2, 2, 2)))
+    y = x.reshape((1, 2, 3, 3)).conv(w, pads=((1, 1), (1, 1)))
+    thirds = y.pad([(0, 0), (0, 0), (0, 0), (0, 2)]).window(3, 1, 3)
+    assert not with_merged_sums((thirds.tanh().node,))

@@ -48,7 +48,7 @@ def _chain(node: UOp, single: Collection[UOp]) -> list[UOp]:
     """The views between a sum and one that it is of, the last one first, if they are of windows
     over what was padded.
     """
-    views = _views(node)
+    views = _views(node) if _is_sum(node) else []
     if not views or not _is_sum(views[-1].src[0]):
         return []
     used_once = all(n in single for n in (*views, views[-1].src[0]))
@@ -59,7 +59,7 @@ def _chain(node: UOp, single: Collection[UOp]) -> list[UOp]:
 def _views(node: UOp) -> list[UOp]:
     """The views that a sum is of, the last one first."""
     found: list[UOp] = []
-    below = node.src[0] if _is_sum(node) else node
+    below = node.src[0]
     while below.op in MOVES:
         found.append(below)
         below = below.src[0]
