@@ -97,6 +97,7 @@ export async function verify(model, options, nodes = false) {
     source = {...core.source, signal},
     goldens = m.golden.filter(({entry}) => debug.includes(m.entries[entry].name) === nodes),
     files = [];
+  core.check();
   if (!goldens[0])
     fail(
       "verify.nothing",
