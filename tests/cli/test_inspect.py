@@ -399,3 +399,20 @@ def test_outputs_of_a_real_model(tinyedge: Command) -> None:
     assert exported[0] == 0
     code, out, err = tinyedge("verify", "b.tinyedge", "--against", path)
     assert (code, err) == (0, "") and "onnxruntime" in out
+
+
+@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+def test_all_that_a_step_updates(tinyedge: Command, target: str) -> None:
+    """A kernel may write several states, and on webgpu bind for writing what it only reads."""
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"])]
+    weights = {"w": np.ones((4, 3)), "b": np.zeros(3)}
+    proto = model(nodes, inputs=[info("x", ["N", 4])], outputs=("y",))
+    proto.graph.initializer.extend(_floats(name, value) for name, value in weights.items())
+    _save(proto)
+    options = ("--train", "*", "--loss", "mse_loss:y", "--batch", "8", "-o", "b.tinyedge")
+    assert tinyedge("export", "m.onnx", "-t", target, *options)[0] == 0
+    _, facts = _facts(tinyedge, "b.tinyedge")
+    main, train = facts["entries"]
+    assert main["updates"] == []
+    assert train["updates"] == [state["name"] for state in facts["states"]]
+    assert len(train["updates"]) == 7

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
 from tests.agreement import find_target
@@ -18,6 +20,7 @@ from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.pictures import parse, with_pictures
+from tinyedge.export.verify.verify import verify
 
 MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 RNG = np.random.default_rng(3)
@@ -216,3 +219,26 @@ def test_no_such_input() -> None:
     graph = Graph((), ())
     with pytest.raises(InputError, match="no such input"):
         with_pictures({"main": graph}, {"x": "0..1"})
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["cover,bgr,imagenet,from:rgba,max:24", "letterbox:9,bilinear,-1..1,from:nv12,full,max:24"],
+)
+def test_against_the_model(words: str, tmp_path: Path, cpu_device: Any) -> None:
+    """onnxruntime gets the values that the declaration makes of the picture."""
+    pytest.importorskip("onnxruntime")
+    weight = numpy_helper.from_array(RNG.normal(size=(2, 3, 3, 3)).astype(np.float32), "w")
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 3, 10, 12]), ("y", [1, 2, 8, 10]))
+    ]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
+    path, out = tmp_path / "m.onnx", tmp_path / "m"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    tinyedge.export_onnx(path, target="cpu", out=out, images={"x": words})
+    report = verify(out, cpu_device, path)
+    assert [case.reference for case in report.cases][1:] == ["onnxruntime"] * 2
+    assert report.agrees

@@ -39,7 +39,16 @@ from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.errors import InputError, UnsupportedOp
 from tinyedge.core.program.ports import describe_values
 from tinyedge.core.program.ports import say as say_size
-from tinyedge.core.program.program import Copy, Entry, Launch, Port, Program, State, launches
+from tinyedge.core.program.program import (
+    Copy,
+    Entry,
+    Kernel,
+    Launch,
+    Port,
+    Program,
+    State,
+    launches,
+)
 from tinyedge.core.tensor.expressions import expression
 from tinyedge.export.options import choose_import
 from tinyedge.model import TARGETS
@@ -271,18 +280,30 @@ def _entry(entry: Entry, program: Program) -> dict[str, Any]:
 
 
 def _updated(entry: Entry, program: Program) -> list[str]:
-    """The states that an entry's steps write; a compiled kernel writes them as its first buffer."""
+    """The states that an entry's steps write."""
     written: set[int] = set()
     pending = list(entry.steps)
     while pending:
         step = pending.pop()
         if isinstance(step, Launch):
-            written.add(step.buffers[0])
+            stores = _stores(program, program.kernels[step.kernel])
+            written.update(step.buffers[number] for number in stores)
         elif isinstance(step, Copy):
             written.add(step.destination)
         else:
             pending += step.body
     return [state.name for state in program.states if state.buffer in written]
+
+
+def _stores(program: Program, kernel: Kernel) -> Iterable[int]:
+    """The numbers of the arguments that a kernel writes. WGSL has to bind for writing what is only
+    read, too, where both lie in one arena: there the text tells.
+    """
+    if program.target != "webgpu":
+        return kernel.written
+    from tinyedge.targets.webgpu.render import stores
+
+    return stores(kernel.source)
 
 
 def _sizes(shape: Iterable[Any]) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.shapes import product, symbol
 from tinyedge.core.ir.uop import Size, UOp, toposort
@@ -303,7 +304,43 @@ def _record(name: str, port: Port, picture: Picture) -> dict[str, Any]:
         "width": sizes["w"],
         "height": sizes["h"],
         "max": picture.side,
+        "words": _words(picture),
+        "dtype": str(port.dtype),
+        "shape": list(port.shape),
     }
+
+
+def _words(picture: Picture) -> str:
+    """All that a picture's declaration says, so that `parse` needs nothing else."""
+    pad = f":{_text(picture.pad)}" if picture.fit == "letterbox" else ""
+    scale = f"mean:{_text(picture.mean)}", f"std:{_text(picture.std)}"
+    words = (picture.fit + pad, picture.filter, picture.colors, *scale, picture.layout)
+    source = (f"from:{picture.source}", picture.matrix, *["full"] * picture.full)
+    return ",".join((*words, *source, f"max:{picture.side}"))
+
+
+def _text(numbers: Sequence[float]) -> str:
+    return "/".join(map(repr, numbers))
+
+
+def values_of(
+    name: str, record: Mapping[str, Any], inputs: Mapping[str, Any], symbols: Mapping[str, int]
+) -> Any:
+    """What the model's own input of that name gets, as an array, by what a manifest records of the
+    picture. inputs: the bytes, by the names of the bundle's inputs. Raises InputError.
+    """
+    shape, dtype = (
+        record.get("shape"),
+        {each.name: each for each in dt.ALL}.get(str(record.get("dtype"))),
+    )
+    if not isinstance(record.get("words"), str) or not isinstance(shape, list) or dtype is None:
+        because = "the bundle does not say how pictures become values"
+        fix = "export the model again with this version"
+        raise _refused(name, because, "picture.record", "bundles that record it", fix)
+    port = Port(name, dtype, tuple(shape))
+    value, ports = _built(port, _completed(name, port, parse(name, record["words"])))
+    given = {each.name: inputs[each.name] for each in ports}
+    return evaluate([value.node], given, symbols)[0]
 
 
 def _refused(name: str, because: str, id: str, supported: str, next: str = "") -> InputError:

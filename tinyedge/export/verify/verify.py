@@ -33,6 +33,7 @@ from tinyedge.export.bundle.golden import (
     play,
 )
 from tinyedge.export.bundle.reading import Bundle, read
+from tinyedge.export.pictures import values_of
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +92,8 @@ def verify(
     """Run a bundle on a device and compare with its goldens and, given `against`, with onnxruntime.
 
     against: the ONNX model the bundle was exported from, or models by entry; each is compared on
-    fresh inputs, at the greatest and at the least sizes. Where the bundle keeps states, a sequence
+    fresh inputs, at the greatest and at the least sizes; of a declared picture it gets the values
+    that the declaration makes of it. Where the bundle keeps states, a sequence
     of runs is compared, with the states at its end, and the model gets the states as inputs. run,
     reset, get_state: what replays the program in place of a Replay on `device`. variant: which of
     several programs of the bundle; default: that of its manifest.json. nodes: the goldens of the
@@ -230,7 +232,8 @@ def _fresh_case(
     states = _States(program, fresh.symbols)
     expected: dict[str, Array] = {}
     for step in range(fresh.steps):
-        expected = reference.run(case_inputs(program, fresh, step) | states.values)
+        given = _model_inputs(program, fresh, case_inputs(program, fresh, step))
+        expected = reference.run(given | states.values)
         states.update(expected)
     entry = find_entry(program, fresh.entry)
     dtypes = {port.name: port.dtype for port in program.outputs_of(entry).values()}
@@ -253,6 +256,17 @@ def _fresh_case(
         for name, (got, want) in pairs.items()
     )
     return Case(fresh.entry, fresh.made, fresh.symbols, outputs)
+
+
+def _model_inputs(program: Program, case: Golden, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs as the model has them, in which declared pictures are values."""
+    records = {each["input"]: each for each in _records(program.options.get("images"), "input")}
+    found = dict(inputs)
+    for name in inputs:
+        record = records.get(ascii(name)[1:-1])
+        if record is not None:
+            found[name] = values_of(name, record, inputs, case.symbols)
+    return found
 
 
 class _States:

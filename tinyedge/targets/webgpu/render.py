@@ -254,6 +254,16 @@ def render(kernel: LoweredKernel) -> str:
     return "".join(helpers(text)) + text
 
 
+BINDING = re.compile(r"@binding\((\d+)\) var<storage, read_write> (b\d+):")
+STORE = re.compile(r"^\s*(b\d+)\[.*?\](?:\.\w+)? = ", re.MULTILINE)
+
+
+def stores(text: str) -> list[int]:
+    """The numbers of the bindings that a kernel's text, as `render` writes it, stores to."""
+    names = set(STORE.findall(text))
+    return [int(number) for number, name in BINDING.findall(text) if name in names]
+
+
 # Helpers: the parts of prelude.wgsl that a kernel uses.
 
 HELPER = re.compile(r"\bte_\w+")
