@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from data import TRAINED, Array, digits
-from progress import Run, command, count, files
+from progress import Run, command, count, files, folder
 
 from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
 
@@ -149,9 +149,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=count, default=EPOCHS)
     files(parser)
     parser.add_argument(
-        "--export", type=Path, metavar="FOLDER", help="write a bundle, train nothing"
+        "--export", type=folder, metavar="FOLDER", help="write a bundle, train nothing"
     )
-    parser.add_argument("--page", type=Path, metavar="FOLDER", help="write a page that trains")
+    parser.add_argument("--page", type=folder, metavar="FOLDER", help="write a page that trains")
     parser.add_argument("--target", default="webgpu", help="of the bundle; default: webgpu")
     options = parser.parse_args()
     if options.export:

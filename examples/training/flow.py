@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from data import Array, digits
-from progress import Run, command, count, files
+from progress import Run, command, count, files, place
 
 from tinyedge import Tensor, jit, nn, optim, random, value_and_grad
 
@@ -141,7 +141,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=count, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("digits.svg"), help="default: digits.svg")
+    parser.add_argument("--out", type=place, default=Path("digits.svg"), help="default: digits.svg")
     files(parser)
     options = parser.parse_args()
     begin = time.process_time()

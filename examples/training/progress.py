@@ -5,8 +5,10 @@ file, the weights; also when it is interrupted.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,10 +45,37 @@ def count(text: str) -> int:
     return int(text)
 
 
+def place(text: str) -> Path:
+    """A file of the command line that can be written; else said at once, before there is work that
+    would be lost.
+    """
+    path = Path(text)
+    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder, or may not be written")
+    _try(text, path.parent)
+    return path
+
+
+def folder(text: str) -> Path:
+    """A folder of the command line that can be made and written to."""
+    path = Path(text).absolute()
+    _try(text, next(each for each in (path, *path.parents) if each.exists()))
+    return Path(text)
+
+
+def _try(text: str, at: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=at):
+            pass
+    except OSError as error:
+        because = error.strerror or str(error)
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {because}") from error
+
+
 def files(parser: argparse.ArgumentParser) -> None:
     """The options of a command for what `Run.write` writes."""
-    parser.add_argument("--curve", type=Path, help="write the loss of each step to this SVG file")
-    parser.add_argument("--save", type=Path, help="write the weights to this .safetensors file")
+    parser.add_argument("--curve", type=place, help="write the loss of each step to this SVG file")
+    parser.add_argument("--save", type=place, help="write the weights to this .safetensors file")
 
 
 class _Stopped(Exception):

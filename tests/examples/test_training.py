@@ -82,6 +82,20 @@ def test_an_interrupt_leaves_what_there_is(
     assert len(str(line.get("points")).split()) == 5
 
 
+@pytest.mark.parametrize("option", ["--save", "--curve", "--page"])
+def test_places_are_tried_before_training(
+    example: Any, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    digits = example("digits")
+    for name in ("train", "page"):
+        monkeypatch.setattr(digits, name, lambda *_: pytest.fail("the place was not tried"))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "argv", ["digits.py", option, str(tmp_path / "file" / "x")])
+    with pytest.raises(SystemExit) as ended:
+        digits.main()
+    assert ended.value.code == 2 and "cannot be written: Not a dir" in capsys.readouterr().err
+
+
 def test_an_interrupt_before_a_step_leaves_nothing(
     example: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,9 +91,10 @@ def pixel(page: Any, label: str, x: int, y: int) -> list[int]:
 
 
 def test_outputs_are_seen_as_what_they_are(page: Any, picture: Path) -> None:
-    page.get_by_label("Values from").select_option("Image")
+    run(page)  # of generated values, until there is a picture
     page.get_by_label("File for x").set_input_files(picture)
     page.get_by_label("What the model sees").wait_for()
+    assert page.get_by_label("x.height").input_value() == "40"
     assert pixel(page, "What the model sees of x", 16, 12) == [0, 255, 0, 255]
     assert pixel(page, "What the model sees of x", 1, 12)[3] == 0, "beside a letterbox"
     run(page)
@@ -257,12 +258,14 @@ def test_both_programs(browser: Browser, tmp_path: Path) -> None:
         out=tmp_path / "m",
         fallback="wasm",
     )
+    assert "kernels.wgsl" not in (out / "index.html").read_text("utf-8"), "it may not be used"
     with browser.page(out, start="") as page:
         page.get_by_role("button", name="Run", exact=True).wait_for()
         code = page.locator("#code").text_content()
         assert "m.run({x: new Float32Array(8)});" in code and "out.y.data" in code
         page.get_by_role("button", name="WebGPU and WASM").click()
         page.get_by_text("by WebAssembly on").wait_for()
+        assert page.locator("#report-body .figure").count() == 2, "numbers are not broken"
         rows = dict(
             row.split("\t") for row in page.locator("#report-body").inner_text().split("\n")
         )

@@ -68,6 +68,8 @@ def test_it_runs_from_the_disk_and_from_a_server(
                 page.goto(address)
                 page.get_by_role("button", name="Run").wait_for()
                 assert run(page) == W.sum(axis=0).tolist()
+                code = page.locator("#code").text_content()
+                assert "await tinyedge.load();" in code and "import" not in code
                 page.close()
             assert set(site.asked) <= {"app.html"}, "it asks for nothing else"
     finally:

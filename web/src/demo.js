@@ -161,10 +161,12 @@ function showCode(shapes) {
       : `${key(name)}: new ${shapes[name].data.constructor.name}(${shapes[name].data.length})`,
   );
   const options = model.entries.length > 1 ? `, {entry: ${JSON.stringify(entry.name)}}` : "";
+  // A page that is one file has nothing to import from: it is copied with its scripts.
+  const loading = inOneFile
+    ? ["const m = await tinyedge.load();"]
+    : [`import {load} from "${folder}tinyedge.js";`, "", `const m = await load("${folder}");`];
   at("code").textContent = [
-    `import {load} from "${folder}tinyedge.js";`,
-    "",
-    `const m = await load("${folder}");`,
+    ...loading,
     `const out = await m.run({${given.join(", ")}}${options});`,
     ...(output === undefined ? [] : [`console.log(out${member(output)}.${labeled ? "top(5)" : "data"});`]),
   ].join("\n");
@@ -186,6 +188,7 @@ function showTable(title, text, good, head, rows) {
         ...row.map((cell, i) => {
           const made = element("td", {}, cell instanceof Node ? cell : String(cell));
           made.dataset.head = head[i];
+          if (/^\d[\d.e+-]*( \S+)?$/.test(String(cell))) made.className = "figure";
           return made;
         }),
       ),
@@ -397,6 +400,7 @@ const compareBoth = () =>
 at("late").remove();
 
 const here = new URL("./", import.meta.url);
+const inOneFile = "tinyedge" in globalThis;
 const name = decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "").replace(
   /\.(tinyedge|html?)$/,
   "",
@@ -410,7 +414,7 @@ function showFacts() {
     weights = sum(manifest.weights.map(({bytes}) => bytes));
   const where = model.backend === "wasm" ? `the processor, ${several(model.threads ?? 1, "thread")}` : "the GPU";
   at("about").textContent =
-    `${manifest.tool}, on ${where}; ${several(launches.length, "launch")} of ${several(stats.pipelines, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
+    `${manifest.tool}, on ${where}; ${several(launches.length, "launch")} of ${several(manifest.kernels.length, "kernel")}, ${megabytes(stats.bytesFetched)} fetched, ` +
     `${megabytes(stats.bufferBytes)} of memory (weights ${megabytes(weights)})` +
     (flops ? `, ${flops < 1e8 ? `${(flops / 1e6).toFixed(2)} MFLOP` : `${(flops / 1e9).toFixed(2)} GFLOP`} a run` : "");
 }
@@ -446,6 +450,12 @@ attempt("Loading", async () => {
     }
     at("live").hidden = !cards.some((card) => card.live);
     if (at("live").hidden) stopLive();
+  });
+  at("inputs").addEventListener("pictured", (/** @type {any} */ {detail: {name, picture}}) => {
+    for (const field of at("settings").querySelectorAll("input[data-symbol]")) {
+      const [, input, side] = /^(.*)\.(height|width)$/.exec(field.dataset.symbol) ?? [];
+      if (input === name && declaredPicture(name)) field.value = picture[side];
+    }
   });
   at("copy").addEventListener("click", () =>
     attempt("Copying", () => navigator.clipboard.writeText(at("code").textContent)),

@@ -136,12 +136,13 @@ export function inputCard(port, shape, declared, told) {
     select = (values) => element("select", {}, ...values.map((value) => element("option", {}, value))),
     kind = select(["Generated", ...(pictured ? ["Image", "Camera"] : []), ".npy file"]),
     file = element("input", {type: "file", hidden: true, ariaLabel: `File for ${name}`}),
-    hint = element("p", {className: "quiet", hidden: true}, "Open a picture, drop one on this page, or paste one."),
+    hint = element("p", {className: "quiet", hidden: true}),
     scale = select(Object.keys(SCALES)),
     scaled = element("label", {hidden: true}, "Values ", scale),
     video = element("video", {hidden: true, ariaLabel: `Camera for ${name}`}),
     canvas = element("canvas", {hidden: true, role: "img", ariaLabel: `What the model sees of ${name}`});
   let given = /** @type {any} */ (null),
+    untouched = false,
     close = () => {};
   /** Open the camera, unless something else was chosen until it is there. */
   async function film() {
@@ -149,8 +150,10 @@ export function inputCard(port, shape, declared, told) {
     if (kind.value === "Camera") close = stop;
     else stop();
   }
-  /** Take values from elsewhere. */
-  function turn(to) {
+  /** Take values from elsewhere. first: they are generated while nothing is chosen. */
+  function turn(to, first = false) {
+    untouched = first;
+    hint.textContent = `Open a picture, drop one on this page, or paste one.${first ? " Until then the values are generated." : ""}`;
     close();
     close = () => {};
     kind.value = to;
@@ -167,10 +170,12 @@ export function inputCard(port, shape, declared, told) {
   /** Show what the model sees of a picture. */
   function look(picture) {
     const {height, width} = /** @type {any} */ (declared ?? imageAxes(shape));
+    kind.dispatchEvent(new CustomEvent("pictured", {bubbles: true, detail: {name, picture}}));
     return drawFitted(canvas, picture, width, height, declared?.fit ?? "stretch");
   }
   async function take(found) {
     given = null;
+    untouched = false;
     canvas.hidden = true;
     if (kind.value !== "Image") return void (given = found);
     const picture = await createImageBitmap(found).catch(() => {
@@ -179,6 +184,7 @@ export function inputCard(port, shape, declared, told) {
     look((given = await within(picture, declared?.max)));
   }
   kind.addEventListener("change", () => turn(kind.value));
+  if (declared) turn("Image", true);
   file.addEventListener("change", () => file.files?.[0] && told(() => take(file.files[0])));
   return {
     card: element(
@@ -210,7 +216,7 @@ export function inputCard(port, shape, declared, told) {
     },
     /** The input of a run: `generated`, or what was chosen in place of it. */
     async value(generated) {
-      if (kind.value === "Generated") return generated;
+      if (kind.value === "Generated" || untouched) return generated;
       // Of a camera that was not there; it may be by now.
       if (kind.value === "Camera" && !video.srcObject) await film();
       if (kind.value !== "Camera" && !given) throw new Error(`Choose a file for ${name}`);

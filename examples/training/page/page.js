@@ -151,6 +151,7 @@ async function start() {
   async function learn() {
     if (training) { training = false; return; }
     busy(true);
+    say("Training: how many of 2,000 other digits are read rightly is said after each epoch.");
     try {
       while (training) {
         const begin = performance.now();

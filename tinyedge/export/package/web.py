@@ -14,7 +14,7 @@ from pathlib import Path
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import InternalError
 from tinyedge.core.program.program import Port, Program, State
-from tinyedge.export.bundle.manifest import MANIFEST
+from tinyedge.export.bundle.manifest import MANIFEST, other_manifest
 from tinyedge.export.package.package import Extra
 
 # What tinyedge.js fetches beside it.
@@ -61,6 +61,7 @@ def runtime_files(program: Program, name: str = "model") -> dict[str, Extra]:
     files: dict[str, Extra] = {name: web_file(f"src/{name}") for name in FILES}
     files["tinyedge.d.ts"] = types(program).encode("ascii")
     files["index.js"] = lambda hashes: _index(hashes).encode("ascii")
+    files["index.html"] = lambda hashes: _start(hashes).encode("utf-8")
     files["index.d.ts"] = web_file("src/index.d.ts")
     files["package.json"] = lambda hashes: _package(name, hashes[MANIFEST]).encode("ascii")
     return files
@@ -71,6 +72,16 @@ def page_files(names: Iterable[str]) -> list[str]:
     module's source.
     """
     return [name for name in names if not name.endswith(".c")]
+
+
+def _start(names: Iterable[str]) -> str:
+    """index.html, which asks early only for what each page needs: not for the kernels of the GPU
+    where WebAssembly may run the model in their place.
+    """
+    text = web_file("src/index.html").read_text("utf-8")
+    if other_manifest(0) not in names:
+        return text
+    return re.sub(r'<link rel="preload" href="kernels\.wgsl"[^>]*>\n', "", text)
 
 
 def _index(names: Iterable[str]) -> str:
