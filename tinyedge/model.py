@@ -125,7 +125,7 @@ class Model:
         Args:
             inputs: Arrays by name, of the declared element types and shapes. An input that was
                 exported as a picture also takes a file's name or a Pillow image, of several frames
-                a list of these; for files the package needs Pillow (`tinyedge[pictures]`).
+                a list of these; for files the package needs Pillow (the extra `pictures`).
             entry: The name of what is run; default: the first of `entries`.
 
         Returns:

@@ -13,13 +13,24 @@ from tinyedge.core.errors import RunError
 from tinyedge.core.program.program import Program
 
 MODES = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}  # Pillow's names
+CHANNELS = {"rgb": 3, "rgba": 4, "gray": 1}
 WIDE = ("I", "F")  # modes that Pillow cuts off at 255
+
+
+def takes_pictures(program: Program, name: str) -> bool:
+    """Whether an input was declared as a picture."""
+    return ascii(name)[1:-1] in _sources(program)
+
+
+def _sources(program: Program) -> dict[str, str]:
+    """What the pictures of a program are made of, by the inputs' names in the manifest."""
+    return {each["input"]: each["from"] for each in program.options.get("images", ())}
 
 
 def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs with pictures as arrays; others, arrays too, as they are. Raises RunError."""
     found = dict(inputs)
-    sources = {each["input"]: each["from"] for each in program.options.get("images", ())}
+    sources = _sources(program)
     for name, value in inputs.items():
         source = sources.get(ascii(name)[1:-1])
         if source is None:
@@ -37,7 +48,22 @@ def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
                 because = f"its frames are of {sizes} pixels"
                 raise _refused(name, because, "run.shape", "frames of one size")
             found[name] = np.stack(frames)
+        else:
+            _check_channels(name, value, source)
     return found
+
+
+def _check_channels(name: str, value: Any, source: str) -> None:
+    """Refuse an array of other channels than the picture is made of."""
+    shape, wanted = tuple(getattr(value, "shape", ())), CHANNELS.get(source)
+    if wanted is None or len(shape) < 3 or shape[-1] == wanted:
+        return
+    words = [word for word, channels in CHANNELS.items() if channels == shape[-1]]
+    again = f", or export with --image {name}=..,from:{words[0]}" if words else ""
+    because = f"its last axis has {shape[-1]} channels, and pictures are given as {source} here"
+    supported = f"uint8 [.., height, width, {wanted}]"
+    next = f"give {wanted} channels, or a file of the picture{again}"
+    raise _refused(name, because, "run.shape", supported, next)
 
 
 def _is_picture(value: Any) -> bool:
@@ -60,7 +86,7 @@ def _pixels(name: str, value: Any, source: str) -> np.ndarray[Any, Any]:
             "Pillow is not installed, which reads pictures",
             "run.input",
             "an array of uint8 [height, width, channels]",
-            "pip install 'tinyedge[pictures]'",
+            "pip install '.[pictures]' in a checkout of tinyedge",
         ) from None
     shown = repr(str(value))[:200]
     try:

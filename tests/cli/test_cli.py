@@ -595,7 +595,24 @@ def test_cuda_without_a_driver(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
         assert code == 3 and "[device.missing]" in err and "CUDA_ERROR_NO_DEVICE" in err
     assert "cuda" not in tinyedge("devices")[1]
     code, _, err = tinyedge("export", model, "-t", "cuda", "--arch", "sm_1", *sizes)
-    assert code == 1 and "[option.arch]" in err and "sm_87" in err
+    assert code == 2 and "[option.arch]" in err and "sm_87" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-t cpu --fallback wasm", "leave --fallback out"),
+        ("-t cpu --precision fp16", "leave --precision out"),
+        ("--arch sm_87", "leave --arch out"),
+        ("--batch 4", "--batch: for --train"),
+        ("--optimizer sgd --loss-scale 0", "--optimizer and --loss-scale: for --train"),
+        ("--train * --loss mse_loss:y --batch 0", "0 is not in the range"),
+        ("--train *", "--train needs --loss"),
+    ],
+)
+def test_options_that_do_not_go_together(tinyedge: Command, options: str, said: str) -> None:
+    code, _, err = tinyedge("export", models.path("pnet"), *options.split())
+    assert code == 2 and said in err
 
 
 def test_inspect_a_model(tinyedge: Command) -> None:

@@ -401,6 +401,14 @@ def test_outputs_of_a_real_model(tinyedge: Command) -> None:
     assert (code, err) == (0, "") and "onnxruntime" in out
 
 
+def test_what_is_neither(tinyedge: Command) -> None:
+    code, _, err = tinyedge("inspect", ".")
+    assert code == 1 and "no manifest.json, so it is no bundle" in err
+    Path("empty.onnx").touch()
+    code, _, err = tinyedge("inspect", "empty.onnx")
+    assert code == 1 and "the file is empty" in err
+
+
 @pytest.mark.parametrize("target", ["cpu", "webgpu"])
 def test_all_that_a_step_updates(tinyedge: Command, target: str) -> None:
     """A kernel may write several states, and on webgpu bind for writing what it only reads."""

@@ -59,6 +59,6 @@ def _tool(name: str, *arguments: str | Path) -> str:
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or ()) if package is not None else []
     programs = [file for folder in folders for file in Path(folder).glob(f"*/bin/{name}*")]
-    assert programs, f"{name} is missing: pip install 'tinyedge[test]'"
+    assert programs, f"{name} is missing: pip install '.[test]'"
     command = [str(programs[0]), *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

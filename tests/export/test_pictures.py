@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
 from tests.agreement import find_target
+from tinyedge.cli import execute
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import InputError, RunError
@@ -167,6 +168,11 @@ def test_files(tmp_path: Path) -> None:
             model.run({"x": Image.fromarray(np.zeros((9, 65, 3), np.uint8))})
         with pytest.raises(RunError, match="cannot be read"):
             model.run({"x": str(tmp_path / "dog.png")})
+        run = ["run", str(tmp_path / "m"), "--out", str(tmp_path / "out"), "--input"]
+        assert execute([*run, f"x={tmp_path / 'cat.png'}"]) == 0
+        assert np.array_equal(found, np.load(tmp_path / "out" / "output.npy"))
+        with pytest.raises(RunError, match=r"4 channels[^$]*give 3 channels[^$]*from:rgba"):
+            model.run({"x": np.zeros((9, 9, 4), np.uint8)})
         damaged = (tmp_path / "cat.png").read_bytes().replace(b"IDAT", b"X")
         (tmp_path / "cut.png").write_bytes(damaged)
         with pytest.raises(RunError, match="cannot be read"):
@@ -210,6 +216,8 @@ def test_more_values_than_kernels_count() -> None:
 
 
 def test_words() -> None:
+    with pytest.raises(InputError, match=r"max:99999[^$]*max:16384"):
+        parse("x", "max:99999")
     made = parse("x", "letterbox:114, bgr,mean:1/2.5/-3,std:1,max:640")
     assert (made.fit, made.pad, made.colors, made.side) == ("letterbox", (114.0,), "bgr", 640)
     assert (made.mean, made.std) == ((1.0, 2.5, -3.0), (1.0,))

@@ -145,6 +145,8 @@ def code_of(error: TinyedgeError) -> int:
         return BUG
     if isinstance(error, DeviceError) or error.family == "device":
         return NO_DEVICE
+    if error.id.startswith("option."):  # what options say, alone or together, can never be done
+        return USAGE
     return WRONG
 
 

@@ -12,6 +12,7 @@ from tinyedge.choices import PRECISIONS
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import Array, describe
 from tinyedge.core.program.program import Entry, Program, evaluate
+from tinyedge.export.arrays import is_array
 from tinyedge.export.limits import USUAL
 
 DIMS = click.option(
@@ -170,10 +171,13 @@ def find_entry(program: Program, name: str | None) -> Entry:
 
 
 def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[str, Array]:
-    """Arrays from `NAME=FILE.npy` arguments; with one input, `FILE.npy` alone will do.
+    """Arrays from `NAME=FILE.npy` arguments; with one input, `FILE.npy` alone will do. A declared
+    picture may be a file of one.
 
     Names may contain `=`: the split is where the text before it names an input.
     """
+    from tinyedge.pictures import opened, takes_pictures
+
     arrays: dict[str, Array] = {}
     for argument in given:
         name, file = _split_input(entry, argument)
@@ -186,7 +190,10 @@ def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[st
                 id="run.input",
                 supported=signature(program, entry),
             )
-        arrays[name] = _read_array(Path(file), name)
+        if takes_pictures(program, name) and not is_array(file):
+            arrays |= opened(program, {name: file})
+        else:
+            arrays |= opened(program, {name: _read_array(Path(file), name)})
     return arrays
 
 

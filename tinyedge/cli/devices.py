@@ -23,5 +23,5 @@ def command(as_json: bool) -> int:
         rows = [(info.target, info.name, info.kind, info.details) for info in found]
         table(("target", "device", "kind", "details"), rows)
     else:
-        say("no device: pip install 'tinyedge[webgpu,cpu]'")
+        say("no device: pip install '.[webgpu,cpu]' in a checkout of tinyedge")
     return 0 if found else 3

@@ -138,14 +138,13 @@ from tinyedge.model import TARGETS
 )
 @click.option(
     "--optimizer",
-    default="adam",
-    show_default=True,
     metavar="NAME:OPTION=V,..",
-    help="With --train: sgd, adam, adamw, rmsprop, adagrad, lars, lamb or muon, as adam:lr=1e-3.",
+    help="With --train: sgd, adam, adamw, rmsprop, adagrad, lars, lamb or muon, as adam:lr=1e-3. "
+    "Default: adam.",
 )
 @click.option(
     "--batch",
-    type=int,
+    type=click.IntRange(1),
     help="With --train: examples of a step, where the model's first axes are open.",
 )
 @click.option(
@@ -227,7 +226,7 @@ def command(
     slice_file: Path | None,
     train: tuple[str, ...],
     losses: tuple[str, ...],
-    optimizer: str,
+    optimizer: str | None,
     batch: int | None,
     loss_scale: float | None,
     images: tuple[str, ...],
@@ -255,11 +254,22 @@ def command(
       tinyedge export model.onnx --train 'head.*' --loss cross_entropy:scores --batch 16
     """
     import tinyedge
-    from tinyedge.choices import find_target
+    from tinyedge.choices import find_fallback, find_target
     from tinyedge.export.package.package import usual_place
 
     if profile is not None:
         check_profiles(profile.split(","), find_target(target).profiles)
+    if fallback is not None:
+        find_fallback(fallback, target)
+    training = {
+        "--loss": losses,
+        "--optimizer": optimizer,
+        "--batch": batch,
+        "--loss-scale": loss_scale,
+    }
+    _check_training(
+        train, [option for option, value in training.items() if value not in (None, ())]
+    )
     place = out if out is not None else usual_place(model)
     kept = single_file is None or out is not None
     if single_file is not None:
@@ -289,7 +299,7 @@ def command(
         "golden_inputs": split_pairs(golden_inputs, "--golden-input", "NAME=FILE.npy"),
         "train": train or None,
         "loss": losses or None,
-        "optimizer": optimizer,
+        "optimizer": optimizer or "adam",
         "batch": batch,
         "loss_scale": loss_scale,
         "golden_steps": golden_steps,
@@ -342,6 +352,14 @@ def command(
     print_fallback(facts["fallback"])
     say(f"SHA-256 of manifest.json: {facts['integrity']}")
     return 0
+
+
+def _check_training(train: tuple[str, ...], given: list[str]) -> None:
+    """Refuse options of training without --train, and --train without a loss."""
+    if given and not train:
+        raise click.UsageError(f"{' and '.join(given)}: for --train, which names weights to train")
+    if train and "--loss" not in given:
+        raise click.UsageError("--train needs --loss, as --loss cross_entropy:scores")
 
 
 def _check_single_file(path: Path, target: str, force: bool) -> None:

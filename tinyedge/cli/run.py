@@ -38,7 +38,13 @@ from tinyedge.labels import labels_of, top
 
 @click.command("run")
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input array; of an input that was declared by --image, also a file of a picture.",
+)
 @click.option("--random", is_flag=True, help="Generate the inputs that are not given.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The seed of --random.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="A size for --random.")

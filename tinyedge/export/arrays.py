@@ -12,6 +12,15 @@ Array = np.ndarray[Any, Any]
 MAGIC = b"\x93NUMPY"
 
 
+def is_array(path: str | Path) -> bool:
+    """Whether a file begins as `numpy.save` begins one; False where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def read_array(path: str | Path) -> Array:
     """The array in a .npy file; objects are not read. Raises ValueError that says the cause."""
     try:

@@ -125,6 +125,9 @@ def _meaning(name: str, word: Any) -> dict[str, Any]:
         return {"fit": key, "pad": _numbers(value)}
     if key == "max" and value.isascii() and value.isdecimal() and 1 <= int(value) <= GREATEST:
         return {"side": int(value)}
+    if key == "max" and value.isascii() and value.isdecimal():
+        because = f"{word!r}: a side has 1 to {GREATEST} pixels"
+        raise _refused(name, because, "picture.word", f"max:1 to max:{GREATEST}")
     raise _refused(name, f"{word!r} is no word for it", "picture.word", KNOWN)
 
 

@@ -297,9 +297,17 @@ def _manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def _check_folder(path: Path) -> None:
-    """Raise BundleError unless there is a folder."""
+    """Raise BundleError unless there is a folder with a manifest."""
     if path.is_dir():
-        return
+        if os.path.lexists(path / MANIFEST):
+            return
+        raise BundleError(
+            str(path),
+            "the folder has no manifest.json, so it is no bundle",
+            id="bundle.manifest.missing",
+            supported="a bundle: a folder with manifest.json in it",
+            next="give a bundle's folder, or its files again where they were lost",
+        )
     model = path.suffix == ".onnx"
     exists = os.path.lexists(path)
     kind = "an ONNX model is no bundle" if model else "it is no folder, so it is no bundle"

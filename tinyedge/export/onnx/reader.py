@@ -148,7 +148,7 @@ def _parse(data: Buffer, label: str) -> Any:
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError(
             label,
-            "there is no graph with outputs in the file",
+            "there is no graph with outputs in the file" if data else "the file is empty",
             id="model.parse",
             supported="an ONNX ModelProto",
         )

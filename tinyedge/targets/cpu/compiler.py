@@ -81,7 +81,7 @@ def find(command: str | Sequence[str] | None = None) -> Compiler:
         "it needs a C compiler, and there is none",
         id="device.compiler",
         supported="cc, gcc or clang on the PATH, or the ziglang package",
-        next="pip install 'tinyedge[cpu]', or install gcc or clang",
+        next="install gcc or clang, or pip install '.[cpu]' in a checkout of tinyedge",
     )
 
 

@@ -73,7 +73,7 @@ def _zig() -> Path:
             "compiling for WebAssembly",
             "it needs the package ziglang, and it is not there",
             id="device.compiler",
-            next="pip install 'tinyedge[cpu]'",
+            next="pip install '.[cpu]' in a checkout of tinyedge",
         )
     return program
 

@@ -30,7 +30,7 @@ OPTIONS = ("--std=c++17", "--disable-warnings")
 FILE = "kernels.cu"
 MESSAGE_LINES = 20
 
-INSTALL = "pip install 'tinyedge[cuda]'"
+INSTALL = "pip install '.[cuda]' in a checkout of tinyedge"
 
 
 @dataclass(frozen=True, eq=False)

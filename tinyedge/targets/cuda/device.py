@@ -48,7 +48,7 @@ REFUSED = (
 
 BINARY = re.compile(r"kernels-([0-9]{5})\.(cubin|ptx)")
 
-INSTALL = "pip install 'tinyedge[cuda]'"
+INSTALL = "pip install '.[cuda]' in a checkout of tinyedge"
 
 
 class Driver:

@@ -380,7 +380,7 @@ def _import() -> Any:
             "the qcom device",
             f"the pyopencl package cannot be imported: {error}",
             id="device.qcom",
-            next="pip install 'tinyedge[qcom]'",
+            next="pip install '.[qcom]' in a checkout of tinyedge",
         ) from None
     return pyopencl
 

@@ -444,7 +444,7 @@ def _import() -> Any:
             "the webgpu device",
             f"the wgpu package cannot be imported: {error}",
             id="device.webgpu",
-            next="pip install 'tinyedge[webgpu]'",
+            next="pip install '.[webgpu]' in a checkout of tinyedge",
         ) from None
     return wgpu
 

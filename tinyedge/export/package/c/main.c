@@ -143,9 +143,9 @@ static size_t npy_header(array *array, te_dtype dtype, const char *file) {
     if (length >= sizeof text || length > array->bytes - start) stop(USAGE, "its header", file);
     memcpy(text, data + start, length);
     text[length] = 0;
-    char wanted[16];
-    snprintf(wanted, sizeof wanted, "'%s'", descriptions[dtype]);
-    if (!strstr(text, wanted)) stop(USAGE, "it has another dtype than the model", file);
+    char wanted[48];
+    snprintf(wanted, sizeof wanted, "the model takes another dtype, '%s'", descriptions[dtype]);
+    if (!strstr(text, strchr(wanted, '\''))) stop(USAGE, wanted, file);
     if (!strstr(text, "'fortran_order': False")) stop(USAGE, "it is in Fortran's order", file);
     char *at = strstr(text, "'shape': (");
     if (!at) stop(USAGE, "its header has no shape", file);
