@@ -24,7 +24,6 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 Axes = Union[int, Sequence[int], None]
 Sizes = Union[int, Sequence[int]]  # one for each spatial axis, or one for all
 Method = TypeVar("Method", bound=Callable[..., Any])
-T = TypeVar("T", bound="Lazy")
 
 
 def computed(method: Method) -> Method:
@@ -196,15 +195,6 @@ def _weight(name: str, array: Any) -> UOp:
         return node if node.dtype is dtype else UOp(ops.BITCAST, dtype, (node,))
     source = ops.TensorSource("weight", name, np.ascontiguousarray(array))
     return UOp(ops.BUFFER, dtype, (), args.Buffer(source, array.shape))
-
-
-def beside(x: T, given: Any) -> T:
-    """What is given beside a tensor, as one: an array is a constant. Raises TypeError."""
-    if isinstance(given, type(x)):
-        return given
-    if isinstance(given, np.ndarray):
-        return type(x)(given)
-    raise TypeError(f"{type(given).__name__} {given!r} is neither an array nor a tensor")
 
 
 def sizes_of(shape: Any, more: Sequence[Any] = ()) -> tuple[Size, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.tensor.base import beside
 from tinyedge.core.tensor.mathematics import softplus
 from tinyedge.core.tensor.nn import log_softmax
 from tinyedge.core.tensor.reductions import Reductions
@@ -42,7 +41,6 @@ def cross_entropy(
     part of a target that goes to all classes alike. ignore_index: a target that counts nothing.
     """
     axis = min(1, logits.ndim - 1)
-    target = beside(logits, target)
     logs = log_softmax(logits, axis)
     if target.dtype.is_int:
         return _of_classes(logs, target, weight, axis, ignore_index, label_smoothing, reduction)
@@ -70,7 +68,6 @@ def nll_loss(
 ) -> T:
     """As `cross_entropy` for integer targets, of logarithms of chances."""
     axis = min(1, logs.ndim - 1)
-    target = beside(logs, target)
     return _of_classes(logs, target, weight, axis, ignore_index, 0.0, reduction)
 
 

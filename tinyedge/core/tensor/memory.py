@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import args, ops
@@ -12,7 +12,7 @@ from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
-from tinyedge.core.tensor.base import UnequalSizes, axes_of, beside
+from tinyedge.core.tensor.base import UnequalSizes, axes_of
 from tinyedge.core.tensor.elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -71,20 +71,8 @@ class Memory(Elementwise):
             raise TypeError("a sequence of tensors is joined: Tensor.stack([a, b], axis)")
         return cls.concat([t.unsqueeze(axis) for t in tensors], axis)
 
-    def assign(self, region: Sequence[tuple[Size, Size]], value: Any) -> Self:
-        """A copy with elements [start, end) of each axis replaced by `value`, of the same type and
-        of the region's shape, or a number. Raises ValueError, TypeError.
-        """
-        value = self._operand(value)
-        sizes = tuple(end - start for start, end in region)
-        if value.dtype is not self.dtype:
-            raise TypeError(f"assign of {value.dtype} to {self.dtype}: cast the value")
-        if not _lies_in(region, self.shape):
-            raise ValueError(f"assign to {list(region)} of {list(self.shape)}")
-        if self.ndim and not value.ndim:
-            value = value.broadcast_to(sizes)
-        if len(sizes) != value.ndim or any(map(_differ, sizes, value.shape)):
-            raise ValueError(f"assign of {list(value.shape)} to {list(region)}")
+    def assign(self, region: Sequence[tuple[Size, Size]], value: Self) -> Self:
+        """A copy with elements [start, end) of each axis replaced by `value`."""
         spans = tuple(args.Span(start, end) for start, end in region)
         base = self.node
         while base.op is ops.ASSIGN:
@@ -106,7 +94,6 @@ class Memory(Elementwise):
 
         Shape: self.shape[:axis] + indices.shape + self.shape[axis+1:].
         """
-        indices = beside(self, indices)
         if not indices.dtype.is_int:
             raise TypeError(f"gather needs integer indices, not {indices.dtype}")
         (axis,) = axes_of(axis, self.ndim)
@@ -240,17 +227,3 @@ class Memory(Elementwise):
 
 def _stride(shape: Shape, axis: int) -> Size:
     return product(shape[axis + 1 :])
-
-
-def _differ(one: Size, other: Size) -> bool:
-    """Whether two sizes are known to differ."""
-    return isinstance(one, int) and isinstance(other, int) and one != other
-
-
-def _lies_in(region: Sequence[tuple[Size, Size]], shape: Shape) -> bool:
-    """Whether spans, one for each axis, are in a tensor of a shape, as far as that is known."""
-    known = (
-        [n for n in (0, *span, size) if isinstance(n, int)]
-        for span, size in zip(region, shape, strict=False)
-    )
-    return len(region) == len(shape) and all(sorted(each) == each for each in known)

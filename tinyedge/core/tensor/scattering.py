@@ -10,7 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor.base import axes_of, beside
+from tinyedge.core.tensor.base import axes_of
 from tinyedge.core.tensor.reductions import Reductions
 
 T = TypeVar("T", bound=Reductions)
@@ -41,7 +41,6 @@ def scatter_reduce(x: T, dim: int, index: T, src: T, reduce: str, include_self: 
     axis = axes_of(dim, x.ndim)[0]
     if reduce not in REDUCTIONS:
         raise ValueError(f"scatter_reduce by {reduce!r}: it is one of {sorted(REDUCTIONS)}")
-    index, src = beside(x, index), beside(x, src)
     if not index.dtype.is_int or src.dtype is not x.dtype:
         raise TypeError(
             f"scatter_reduce of {src.dtype} at {index.dtype} into {x.dtype}: it takes integers for "

@@ -12,7 +12,7 @@ from typing import Any
 
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import mathematics, matrices, nn, pooling, resizing
-from tinyedge.core.tensor.base import Axes, Sizes, computed, each, fixed, sizes_of
+from tinyedge.core.tensor.base import Axes, Sizes, computed, each, fixed
 from tinyedge.core.tensor.drawn import Drawn
 
 
@@ -255,7 +255,8 @@ class Tensor(Drawn):
         elements stay what they are. antialias: what shrinks is filtered, by a kernel as much wider.
         Raises ValueError.
         """
-        return resizing.interpolate(self, sizes_of(size), mode, align_corners, antialias)
+        sizes = size if isinstance(size, Sequence) else [size]
+        return resizing.interpolate(self, sizes, mode, align_corners, antialias)
 
     # Factors of matrices.
 
