@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tinyedge import Tensor, grad, jvp, value_and_grad, vjp, vmap
+from tinyedge import Tensor, checkpoint, grad, jit, jvp, nn, optim, value_and_grad, vjp, vmap
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
@@ -102,12 +103,59 @@ def test_integers_have_no_gradient() -> None:
         grad(lambda x: x.cast(dt.float32).sum())(Tensor.weight("i", np.arange(3, dtype=np.int32)))
 
 
+def test_arrays_and_numbers_are_variables() -> None:
+    a, w = Tensor(np.array([0, 1, 2], np.float32)), np.array([5, 6, 7], np.float32)
+
+    def loss(x: Any) -> Tensor:
+        return (a * x).sum()
+
+    assert grad(loss)(w).numpy().tolist() == [0, 1, 2]
+    for number in (np.float32(2), 2.0):
+        value, gradient = value_and_grad(loss)(number)
+        assert value.numpy() == 6 and gradient.numpy() == 3 and gradient.dtype is dt.float32
+    tree = {"w": w, "b": (0.5, [w])}
+    gradients = grad(lambda t: loss(t["w"] * t["w"] + t["b"][0] + t["b"][1][0]))(tree)
+    assert gradients["w"].numpy().tolist() == [0, 13, 30]  # one array at two places
+    assert gradients["b"][1][0].numpy().tolist() == [0, 13, 30]
+    assert gradients["b"][0].numpy() == 3
+    _, pull = vjp(loss, w)
+    assert pull(2.0)[0].numpy().tolist() == [0, 2, 4]
+    assert jvp(loss, (w,), (np.ones(3, np.float32),))[1].numpy() == 3
+    assert grad(lambda x: checkpoint(loss)(x))(w).numpy().tolist() == [0, 1, 2]
+    assert checkpoint(loss)(w).numpy() == 20 and jit(grad(loss))(w).numpy().tolist() == [0, 1, 2]
+    assert vmap(lambda x: x.sum())(np.ones((2, 3))).numpy().tolist() == [3, 3]
+    layer = nn.RMSNorm(3)
+    layer.weight = w  # its epsilon is an option, and stays
+    gradient = grad(lambda layer: layer(a).sum())(layer)
+    assert gradient.epsilon == layer.epsilon
+    assert gradient.weight.numpy() == pytest.approx(a.numpy() / np.sqrt(5 / 3), rel=1e-5)
+    for nothing in (3, [1, 2], "w", True):
+        with pytest.raises(TypeError, match="no tensors, arrays or floats"):
+            grad(lambda x: a.sum())(nothing)
+    with pytest.raises(TypeError, match="int32: only floats"):
+        grad(lambda x: x.cast(dt.float32).sum())(np.arange(3, dtype=np.int32))
+
+
+def test_objects_that_are_no_trees() -> None:
+    class Scale:
+        def __init__(self) -> None:
+            self.factor = weight(2)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    model = nn.Sequential(Scale(), nn.relu)
+    for call in (grad(lambda m: m(weight(3)).sum()), nn.state_dict, optim.Adam().init):
+        with pytest.raises(TypeError, match="Scale has tensors in 'factor', and is no tree"):
+            call(model)
+
+
 def test_vjp_and_jvp() -> None:
     outputs, pull = vjp(lambda a, b: {"sum": a + b, "product": a * b}, weight(2), weight(3))
     assert outputs["product"].numpy().tolist() == [6]
     by_a, by_b = pull({"sum": weight(1), "product": weight(10)})
     assert by_a.numpy().tolist() == [31] and by_b.numpy().tolist() == [21]
-    with pytest.raises(ValueError, match="cotangents: 1 tensors for 2"):
+    with pytest.raises(ValueError, match="cotangents: missing: product"):
         pull({"sum": weight(1)})
     with pytest.raises(ValueError, match=r"cotangents: float64 \[2\] for float64 \[1\]"):
         pull({"sum": weight(1, 2), "product": weight(1)})

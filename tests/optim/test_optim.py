@@ -267,11 +267,27 @@ def test_wrong_trees_are_refused() -> None:
     model = {"w": Tensor.weight("w", np.ones(3))}
     optimizer = optim.Adam(0.1)
     state = optimizer.init(model)
-    with pytest.raises(ValueError, match=r"gradients: float64 \[2\] for float64 \[3\]"):
+    with pytest.raises(ValueError, match=r"gradients: float64 \[2\] for float64 \[3\] at 'w'"):
         optimizer.update(model, {"w": Tensor.weight("g", np.ones(2))}, state)
     other = optimizer.init({"w": Tensor.weight("w", np.ones(2))})
     with pytest.raises(ValueError, match="'mean' is that of another model"):
         optimizer.update(model, model, other)
+    with pytest.raises(ValueError, match="gradients: missing: w; not wanted: v"):
+        optimizer.update(model, {"v": model["w"]}, state)
+    with pytest.raises(ValueError, match="gradients: int64 for float64 at 'w'"):
+        optimizer.update(model, {"w": np.ones(3, np.int64)}, state)
+
+
+def test_gradients_are_found_by_their_names() -> None:
+    """In whatever order; arrays and numbers are tensors."""
+    model = {"w": np.zeros(2), "b": 0.0}
+    reordered = {"b": np.float32(2), "w": np.array([3.0, 4.0])}
+    for optimizer in (optim.SGD(1.0, momentum=0.5), optim.Accumulate(optim.SGD(1.0), 1)):
+        state = optimizer.init(model)
+        after, state = optimizer.update(model, reordered, state)
+        assert after["w"].numpy().tolist() == [-3, -4] and after["b"].numpy() == -2
+    mean = optim.average({"b": 2.0, "w": np.ones(2)}, after, 0.5)
+    assert mean["w"].numpy().tolist() == [-1, -1.5] and mean["b"].numpy() == 0
 
 
 @pytest.mark.parametrize(

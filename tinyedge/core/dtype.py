@@ -158,6 +158,11 @@ def from_numpy(dtype: Any) -> DType:
     return _BY_NAME[name]
 
 
+def has_type(dtype: Any) -> bool:
+    """Whether there is a type for a numpy dtype."""
+    return np.dtype(dtype).name in _BY_NAME
+
+
 def of(given: Any) -> DType:
     """A type, as itself, by its name or as numpy's. Raises TypeError."""
     if isinstance(given, DType):

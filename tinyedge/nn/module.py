@@ -111,7 +111,7 @@ UNKEPT = "num_batches_tracked"  # which torch's batch norms hold, and need no on
 
 def state_dict(model: Any) -> dict[str, Tensor]:
     """All tensors of a model by name, such as "0.weight": torch's names for the same layers."""
-    return dict(trees.named(model))
+    return dict(trees.named(trees.tensors(model, variables=True)))
 
 
 def load_state_dict(model: Any, state: Mapping[str, Any]) -> Any:
@@ -119,20 +119,14 @@ def load_state_dict(model: Any, state: Mapping[str, Any]) -> Any:
 
     Raises ValueError for names that are missing or too many, or shapes that differ.
     """
+    model = trees.tensors(model, variables=True)
     own = list(trees.named(model))
     given = {name for name in state if name.rpartition(".")[2] != UNKEPT}
     missing = [name for name, _ in own if name not in given]
     extra = sorted(given - {name for name, _ in own})
     if missing or extra:
-        raise ValueError(
-            f"the state of another model: it lacks {_some(missing)}, and has {_some(extra)} besides"
-        )
+        raise ValueError(f"the state of another model: {trees.differing(missing, extra)}")
     return trees.rebuilt(model, [_loaded(name, leaf, state[name]) for name, leaf in own])
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return shown or "nothing"
 
 
 def _loaded(name: str, leaf: Tensor, value: Any) -> Tensor:

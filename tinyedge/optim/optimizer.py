@@ -49,6 +49,7 @@ class Optimizer:
     def init(self, model: Any) -> dict[str, Any]:
         """The state for a model before its first update."""
         state: dict[str, Any] = {"step": Tensor(0, dt.int32)}
+        model = trees.tensors(model, variables=True)
         for name in self.slots:
             slot = functools.partial(self._slot, name)
             state[name] = trees.mapped(slot, model, buffer=lambda buffer: None)
@@ -61,34 +62,42 @@ class Optimizer:
         """The model and the state after one update.
 
         gradients: of the model's structure, as `grad` gives them; those of fp16 parameters may be
-        float32. Raises ValueError for others, or
-        for the state of another model.
+        float32. A parameter and what is kept for it are found by the names and numbers of the parts
+        that lead to them. Raises ValueError for gradients or the state of another model.
         """
-        parameters = [leaf for leaf in trees.variables(model) if leaf.dtype.is_float]
-        given = trees.variables(gradients)
-        if len(given) != len(parameters):  # integers of a model may stand in its gradients
-            given = [leaf for leaf in given if leaf.dtype.is_float]
-        trees.same_leaves(_alike(parameters, given), given, "gradients")
-        kept = {name: trees.leaves(state[name]) for name in self.slots}
-        for name, leaves in kept.items():
-            shapes = [self.first(leaf)[name].shape for leaf in parameters]
-            if [leaf.shape for leaf in leaves] != shapes:
-                raise ValueError(f"the state's {name!r} is that of another model")
+        model = trees.tensors(model, variables=True)
+        all_given = trees.by_path(trees.tensors(gradients, variables=True), buffers=False)
+        own = trees.by_path(model, buffers=False)
+        parameters = {path: leaf for path, leaf in own.items() if leaf.dtype.is_float}
+        # Integers of a model may stand in its gradients.
+        others = {path for path in own if path not in parameters}
+        found = {path: leaf for path, leaf in all_given.items() if path not in others}
+        given = trees.matched(parameters, found, "gradients")
+        _check_types(parameters, found)
+        kept = {name: self._kept(name, state, parameters) for name in self.slots}
         done = state["step"] + 1
         updated: list[Tensor] = []
-        slots: dict[str, list[Tensor]] = {name: [] for name in self.slots}
-        for number, (parameter, gradient) in enumerate(zip(parameters, given, strict=True)):
+        for (path, parameter), gradient in zip(parameters.items(), given, strict=True):
             dtype = wide(parameter.dtype)
-            own = {name: kept[name][number] for name in self.slots}
+            slots = {name: kept[name][path] for name in self.slots}
             rate = self.at(state["step"], dtype)
             value, after = self.rule(
-                parameter.cast(dtype), gradient.in_full().cast(dtype), own, rate, done.cast(dtype)
+                parameter.cast(dtype), gradient.in_full().cast(dtype), slots, rate, done.cast(dtype)
             )
             updated.append(value.cast(parameter.dtype))
             for name in self.slots:
-                slots[name].append(after[name])
-        new = {name: trees.rebuilt(state[name], slots[name]) for name in self.slots}
+                kept[name][path] = after[name]
+        new = {name: trees.rebuilt(state[name], [*kept[name].values()]) for name in self.slots}
         return _with_parameters(model, updated), {"step": done, **new}
+
+    def _kept(
+        self, name: str, state: Mapping[str, Any], parameters: Mapping[trees.Path, Tensor]
+    ) -> dict[trees.Path, Tensor]:
+        """What a slot has for each parameter, in the state's order. Raises ValueError."""
+        kept = trees.by_path(state[name])
+        wanted = {path: self.first(leaf)[name] for path, leaf in parameters.items()}
+        trees.matched(wanted, kept, f"the state's {name!r} is that of another model")
+        return kept
 
     def at(self, step: Tensor, dtype: dt.DType = dt.float32) -> Tensor:
         """The learning rate after so many updates, a scalar of a type of floats."""
@@ -101,12 +110,16 @@ def wide(dtype: dt.DType) -> dt.DType:
     return dtype if dtype.bits >= 32 and not dtype.storage_type else dt.float32
 
 
-def _alike(parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-    """The parameters, in the type of their update where the gradient has that."""
-    if len(parameters) != len(gradients):
-        return parameters
-    pairs = zip(parameters, gradients, strict=True)
-    return [p.cast(wide(p.dtype)) if g.dtype is wide(p.dtype) else p for p, g in pairs]
+def _check_types(
+    parameters: Mapping[trees.Path, Tensor], gradients: Mapping[trees.Path, Tensor]
+) -> None:
+    """Raise ValueError for a gradient that has neither its parameter's type nor its update's."""
+    for path, parameter in parameters.items():
+        dtype = gradients[path].dtype
+        if dtype not in (parameter.dtype, wide(parameter.dtype)):
+            raise ValueError(
+                f"gradients: {dtype} for {parameter.dtype} at {trees.shown(path)!r}: cast one"
+            )
 
 
 def _with_parameters(model: Any, values: list[Tensor]) -> Any:

@@ -13,6 +13,7 @@ from tinyedge.optim.optimizer import wide
 
 def global_norm(tree: Any) -> Tensor:
     """The square root of the sum of all squares, a float32 scalar (of doubles: float64)."""
+    tree = trees.tensors(tree, variables=True)
     leaves = [leaf for leaf in trees.leaves(tree) if leaf.dtype.is_float]
     if not leaves:
         raise ValueError("the norm of no tensors")
@@ -47,9 +48,10 @@ def average(averages: Any, model: Any, decay: float) -> Any:
 
     Both have one structure. Tensors that are not of floats are the model's.
     """
-    current = trees.same_leaves(averages, model, "a model")
+    averages, model = (trees.tensors(tree, variables=True) for tree in (averages, model))
+    previous = trees.same_leaves(model, averages, "averages")
     mixed = []
-    for old, new in zip(trees.leaves(averages), current, strict=True):
+    for old, new in zip(previous, trees.leaves(model), strict=True):
         mixed.append(_mixed(old, new, decay) if new.dtype.is_float else new)
     return trees.rebuilt(model, mixed)
 
@@ -60,4 +62,5 @@ def _mixed(old: Tensor, new: Tensor, decay: float) -> Tensor:
 
 
 def _of_floats(tree: Any, function: Any) -> Any:
+    tree = trees.tensors(tree, variables=True)
     return trees.mapped(lambda leaf: function(leaf) if leaf.dtype.is_float else leaf, tree)

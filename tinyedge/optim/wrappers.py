@@ -26,6 +26,7 @@ class Accumulate:
 
     def init(self, model: Any) -> dict[str, Any]:
         """The state for a model before its first update."""
+        model = trees.tensors(model, variables=True)
         sums = trees.mapped(
             lambda leaf: (
                 Tensor.full(leaf.shape, 0, wide(leaf.dtype)) if leaf.dtype.is_float else None
@@ -36,19 +37,23 @@ class Accumulate:
 
     def update(self, model: Any, gradients: Any, state: Mapping[str, Any]) -> tuple[Any, Any]:
         """The model and the state after one call. Raises ValueError as the optimizer does."""
-        given = [leaf.in_full() for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
+        model = trees.tensors(model, variables=True)
+        gradients = trees.tensors(gradients, variables=True)
+        found = {p: t for p, t in trees.by_path(gradients).items() if t.dtype.is_float}
+        totals = trees.by_path(state["sums"])
+        trees.matched(found, totals, "the state's sums are those of other gradients")
+        given = [found[path].in_full() for path in totals]
         sums = [
             total + gradient.cast(total.dtype)
-            for total, gradient in zip(trees.leaves(state["sums"]), given, strict=True)
+            for total, gradient in zip(totals.values(), given, strict=True)
         ]
         due = (state["count"] + 1).eq(self.count)
-        means = [
-            (total * (1.0 / self.count)).cast(gradient.dtype)
-            for total, gradient in zip(sums, given, strict=True)
-        ]
-        new_model, new_state = self.optimizer.update(
-            model, _floats(gradients, means), state["state"]
-        )
+        means = {
+            path: (total * (1.0 / self.count)).cast(found[path].dtype)
+            for path, total in zip(totals, sums, strict=True)
+        }
+        mean = _floats(gradients, [means[path] for path in found])
+        new_model, new_state = self.optimizer.update(model, mean, state["state"])
         rest = [due.where(0.0, total) for total in sums]
         after = {
             "count": due.where(0, state["count"] + 1),
@@ -96,6 +101,8 @@ class LossScale:
 
         Raises ValueError as the optimizer does.
         """
+        model = trees.tensors(model, variables=True)
+        gradients = trees.tensors(gradients, variables=True)
         scale, steps = state["scale"], state["steps"] + 1
         given = [leaf.in_full() for leaf in trees.leaves(gradients) if leaf.dtype.is_float]
         fits = _all_below(given, LARGEST)

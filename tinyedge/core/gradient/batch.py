@@ -25,9 +25,9 @@ Axes = Any  # an int or None, or a sequence of them, one for each argument
 def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
     """A function over batches: of arguments with one axis more, results with one axis more.
 
-    in_axes: where that axis is in the tensors of every argument, None for an argument that is the
-    same for the whole batch; a sequence has one for each argument. out_axes: where it is in the
-    results; a sequence has one for each part of a tuple or list.
+    in_axes: where that axis is in the tensors and arrays of every argument, None for an argument
+    that is the same for the whole batch; a sequence has one for each argument. out_axes: where it
+    is in the results; a sequence has one for each part of a tuple or list.
     Raises ValueError where sizes of the batch differ, or no argument has one.
     """
 
@@ -36,7 +36,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         axes = _of_each(in_axes, len(values), "in_axes", "arguments")
         batch = _Batch()
         inner = [
-            value if axis is None else trees.mapped(functools.partial(batch.single, axis), value)
+            value if axis is None else batch.of_singles(axis, value)
             for axis, value in zip(axes, values, strict=True)
         ]
         result = function(*inner)
@@ -65,6 +65,10 @@ class _Batch:
         self.size: Size | None = None
         self.known: dict[UOp, UOp] = {}
         self.batched: _Batched | None = None
+
+    def of_singles(self, axis: int, tree: Any) -> Any:
+        """A tree of what stands for single elements."""
+        return trees.mapped(functools.partial(self.single, axis), trees.tensors(tree))
 
     def single(self, axis: int, leaf: Tensor) -> Tensor:
         """What stands for an element of the batch that lies along an axis of a tensor."""

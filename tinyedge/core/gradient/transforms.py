@@ -25,14 +25,15 @@ class _Places:
     """What stands for the leaves of trees while a function is called.
 
     A leaf is a Tensor object: where one occurs twice it is one variable; two that were made
-    separately are two, even if they have the same value.
+    separately are two, even if they have the same value. given: the trees with tensors in place of
+    arrays and numbers. inner: what stands for them.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[Any], *, variables: bool = True) -> None:
         self._names: dict[int, Tensor] = {}
         self._values: dict[UOp, UOp] = {}
-        self._alive = values
-        self.trees = trees.mapped(self._place, tuple(values))
+        self.given = trees.tensors(tuple(values), variables=variables)
+        self.inner = trees.mapped(self._place, self.given)
 
     def _place(self, leaf: Tensor) -> Tensor:
         if id(leaf) not in self._names:
@@ -47,21 +48,34 @@ class _Places:
         return [Tensor(done[tensor.node]) for tensor in tensors]
 
 
+def _variables(values: Sequence[Any]) -> _Places:
+    """Places for arguments by which there are gradients. Raises TypeError where one has none."""
+    places = _Places(values)
+    for value, tree in zip(values, places.given, strict=True):
+        empty = isinstance(tree, (tuple, list, dict)) and not tree
+        if not (empty or isinstance(tree, trees.Structure) or trees.leaves(tree)):
+            raise TypeError(
+                f"a gradient by {type(value).__name__}, which has no tensors, arrays or floats: "
+                "Tensor(value) makes a variable of a number or a list"
+            )
+    return places
+
+
 def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """What the function gives for `primals`, and a function from gradients by that (a tree of the
     same structure) to gradients by each of the primals.
 
-    Every tensor of the primals is of floats; else TypeError.
+    Every tensor of the primals is of floats; else TypeError. Arrays and floats are tensors.
     """
-    places = _Places(primals)
-    outputs = function(*places.trees)
+    places = _variables(primals)
+    outputs = function(*places.inner)
     inner = trees.leaves(outputs)
-    wrt = trees.leaves(places.trees)
+    wrt = trees.leaves(places.inner)
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
         given = trees.same_leaves(outputs, cotangents, "cotangents")
         back = pull_back(inner, given, wrt)
-        result: tuple[Any, ...] = trees.rebuilt(primals, places.filled(back.gradients))
+        result: tuple[Any, ...] = trees.rebuilt(places.given, places.filled(back.gradients))
         return result
 
     return trees.rebuilt(outputs, places.filled(inner)), pull
@@ -74,7 +88,9 @@ def value_and_grad(
 
     function: gives a scalar of floats, or with `has_aux` a pair of it and anything else. Gradients
     have the structure of the argument; for several argnums they are a tuple of such.
-    Raises TypeError for another result, or an argument with tensors that are not of floats.
+    Arrays and floats in it are tensors to the function; floats that are attributes of objects are
+    not, and integers never. Raises TypeError for another result, or an argument with tensors that
+    are not of floats, or with none.
     """
 
     @functools.wraps(function)
@@ -82,19 +98,19 @@ def value_and_grad(
         several = not isinstance(argnums, int)
         numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
         chosen = [values[_position(number, len(values))] for number in numbers]
-        places = _Places(chosen)
+        places = _variables(chosen)
         inner = list(values)
-        for number, tree in zip(numbers, places.trees, strict=True):
+        for number, tree in zip(numbers, places.inner, strict=True):
             inner[number] = tree
         result = function(*inner, **options)
         loss, aux = result if has_aux else (result, None)
         _check_loss(loss)
-        wrt = trees.leaves(places.trees)
+        wrt = trees.leaves(places.inner)
         back = pull_back([loss], [Tensor.full((), 1, loss.dtype)], wrt)
         others = trees.leaves(aux)
         found = places.filled([*back.outputs, *others, *back.gradients])
         value = trees.rebuilt(aux, found[1 : 1 + len(others)])
-        gradients = trees.rebuilt(tuple(chosen), found[1 + len(others) :])
+        gradients = trees.rebuilt(places.given, found[1 + len(others) :])
         return ((found[0], value) if has_aux else found[0]), (
             gradients if several else gradients[0]
         )
@@ -138,13 +154,13 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     A pullback is linear in what it is given, and its transpose is the derivative: it is pulled back
     once more (J. Townsend, A new trick for calculating Jacobian vector products, 2017).
     """
-    places = _Places(primals)
-    outputs = function(*places.trees)
+    places = _variables(primals)
+    outputs = function(*places.inner)
     inner = trees.leaves(outputs)
-    along = trees.same_leaves(tuple(primals), tuple(tangents), "tangents")
+    along = trees.same_leaves(places.given, tuple(tangents), "tangents")
     floats = [tensor for tensor in inner if tensor.dtype.is_float]
     given = [Tensor.input("cotangent", tensor.shape, tensor.dtype) for tensor in floats]
-    back = pull_back(floats, given, trees.leaves(places.trees))
+    back = pull_back(floats, given, trees.leaves(places.inner))
     there = iter(pull_back(back.gradients, along, given).gradients)
     derivative = [
         next(there) if tensor.dtype.is_float else Tensor.full(tensor.shape, 0, tensor.dtype)
@@ -168,10 +184,10 @@ def checkpoint(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*values: Any, **options: Any) -> Any:
-        places = _Places(values)
-        outputs = function(*places.trees, **options)
+        places = _Places(values, variables=False)
+        outputs = function(*places.inner, **options)
         filled = places.filled(trees.leaves(outputs))
-        kept = {id(leaf): leaf for leaf in trees.leaves(values)}
+        kept = {id(leaf): leaf for leaf in trees.leaves(places.given)}
         return trees.rebuilt(outputs, reverse.checkpoint(filled, list(kept.values())))
 
     return call
