@@ -222,6 +222,15 @@ def test_effects_on_arguments_are_refused() -> None:
 
     with pytest.raises(TraceError, match="changes an argument: 'last'"):
         Counter().next(of(1))
+    log: list[int] = [0]
+
+    @jit
+    def logged(x: Tensor) -> Tensor:
+        log.append(1)
+        return x
+
+    with pytest.raises(TraceError, match="changes what it reads: 'log'"):
+        logged(of(1))
 
 
 # Values that are baked in there.

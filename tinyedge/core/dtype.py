@@ -174,7 +174,10 @@ def of(given: Any) -> DType:
             given = np.dtype(given)
     if isinstance(given, np.dtype):
         return from_numpy(given)
-    raise TypeError(f"{given!r} is no type of elements: give one by its name, such as 'float32'")
+    hint = "; sizes are in one sequence, as (2, 3)" if isinstance(given, int) else ""
+    raise TypeError(
+        f"{given!r} is no type of elements: give one by its name, such as 'float32'{hint}"
+    )
 
 
 def codes(array: Any) -> Any:

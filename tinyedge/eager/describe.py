@@ -286,7 +286,10 @@ def _extra(one: Any, other: Any) -> str:
     """A name that only one of two keys of an object or dict has."""
     if not isinstance(one, tuple) or not isinstance(other, tuple):
         return ""
-    pairs = [{p[0] for p in k if isinstance(p, tuple) and len(p) == 2} for k in (one, other)]
+    pairs = [
+        {p[0] for p in k if isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str)}
+        for k in (one, other)
+    ]
     return min((str(name) for name in pairs[0] ^ pairs[1]), default="")
 
 

@@ -14,37 +14,35 @@ Names, defaults and first values are torch's; so are the names in `state_dict`.
 """
 
 from tinyedge.core.gradient.trees import Buffer
-from tinyedge.core.tensor.ctc import ctc_loss
-from tinyedge.core.tensor.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    smooth_l1_loss,
-)
 from tinyedge.nn.attention import MultiHeadAttention, attention
 from tinyedge.nn.functions import (
     Dropout,
     average_pool,
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
     celu,
+    cross_entropy,
+    ctc_loss,
     elu,
     flatten,
     gelu,
     global_average_pool,
     hard_sigmoid,
     hard_swish,
+    huber_loss,
+    kl_div,
+    l1_loss,
     leaky_relu,
     log_softmax,
     max_pool,
     mish,
+    mse_loss,
+    nll_loss,
     relu,
     selu,
     sigmoid,
     silu,
+    smooth_l1_loss,
     softmax,
     softplus,
     softsign,

@@ -1,30 +1,66 @@
-"""Layers without parameters: functions of a tensor, and what makes such functions."""
+"""Layers without parameters and losses: functions of tensors, and what makes such functions."""
 
 from __future__ import annotations
 
-from tinyedge.core.tensor import activations, mathematics, pooling, random
-from tinyedge.core.tensor.base import Axes, Sizes
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from tinyedge.core.tensor import activations, ctc, losses, mathematics, pooling, random
+from tinyedge.core.tensor.base import Axes, Sizes, given
 from tinyedge.core.tensor.pooling import Windows
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.nn.module import Module, current
 
-relu = Tensor.relu
-sigmoid = Tensor.sigmoid
-silu = Tensor.silu
-softplus = Tensor.softplus
-tanh = Tensor.tanh
-softmax = Tensor.softmax
-log_softmax = Tensor.log_softmax
-celu = activations.celu
-elu = activations.elu
-hard_sigmoid = activations.hard_sigmoid
-hard_swish = activations.hard_swish
-leaky_relu = activations.leaky_relu
-mish = mathematics.mish
-selu = activations.selu
-softsign = activations.softsign
+F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _of_tensors(function: F, count: int = 1) -> F:
+    """A function whose first arguments, so many, may be arrays, too."""
+    signature = inspect.signature(function)
+    names = list(signature.parameters)[:count]
+
+    @functools.wraps(function)
+    def call(*values: Any, **options: Any) -> Any:
+        name = function.__name__
+        first = [given(Tensor, value, name) for value in values[:count]]
+        named = {n: given(Tensor, v, name) if n in names else v for n, v in options.items()}
+        return function(*first, *values[count:], **named)
+
+    del call.__wrapped__  # a compiled function knows it by identity
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return cast("F", call)
+
+
+relu = _of_tensors(Tensor.relu)
+sigmoid = _of_tensors(Tensor.sigmoid)
+silu = _of_tensors(Tensor.silu)
+softplus = _of_tensors(Tensor.softplus)
+tanh = _of_tensors(Tensor.tanh)
+softmax = _of_tensors(Tensor.softmax)
+log_softmax = _of_tensors(Tensor.log_softmax)
+celu = _of_tensors(activations.celu)
+elu = _of_tensors(activations.elu)
+hard_sigmoid = _of_tensors(activations.hard_sigmoid)
+hard_swish = _of_tensors(activations.hard_swish)
+leaky_relu = _of_tensors(activations.leaky_relu)
+mish = _of_tensors(mathematics.mish)
+selu = _of_tensors(activations.selu)
+softsign = _of_tensors(activations.softsign)
+binary_cross_entropy = _of_tensors(losses.binary_cross_entropy, 2)
+binary_cross_entropy_with_logits = _of_tensors(losses.binary_cross_entropy_with_logits, 2)
+cross_entropy = _of_tensors(losses.cross_entropy, 2)
+huber_loss = _of_tensors(losses.huber_loss, 2)
+kl_div = _of_tensors(losses.kl_div, 2)
+l1_loss = _of_tensors(losses.l1_loss, 2)
+mse_loss = _of_tensors(losses.mse_loss, 2)
+nll_loss = _of_tensors(losses.nll_loss, 2)
+smooth_l1_loss = _of_tensors(losses.smooth_l1_loss, 2)
+ctc_loss = _of_tensors(ctc.ctc_loss, 4)
+
+
+@_of_tensors
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x); approximate: "tanh" for its approximation."""
     if approximate not in ("none", "tanh"):
@@ -32,11 +68,13 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return mathematics.gelu_by_tanh(x) if approximate == "tanh" else mathematics.gelu(x)
 
 
+@_of_tensors
 def flatten(x: Tensor, start: int = 1) -> Tensor:
     """Axes from `start` on merged into one: all but the batch's."""
     return x.flatten(start)
 
 
+@_of_tensors
 def global_average_pool(x: Tensor, axes: Axes = None) -> Tensor:
     """The mean of each channel of [N, C, *S], [N, C]."""
     return x.mean(tuple(range(2, x.ndim)) if axes is None else axes)

@@ -42,6 +42,9 @@ class BatchNorm(Module):
         self.running_var = Buffer(_full("running_var", (channels,), 1)) if track else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        kept = self.weight if self.running_mean is None else self.running_mean.value
+        if kept is not None and kept.shape != (channels_of(x),):
+            raise ValueError(f"BatchNorm of {list(x.shape)}, {kept.shape[0]} channels")
         run = current()
         if self.running_mean is None or self.running_var is None:
             mean, variance = self._of_batch(x)
@@ -126,8 +129,9 @@ class GroupNorm(Module):
         self.bias = _full("bias", (channels,), 0) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if channels_of(x) % self.groups:
-            raise ValueError(f"{x.shape[1]} channels in {self.groups} groups")
+        channels = channels_of(x)
+        if channels % self.groups or (self.weight is not None and self.weight.shape != (channels,)):
+            raise ValueError(f"GroupNorm of {list(x.shape)}, {self.groups} groups")
         if self.weight is None or self.bias is None:
             return normalization.grouped(x, self.groups, self.epsilon).reshape(x.shape)
         return normalization.group_norm(x, self.groups, self.weight, self.bias, self.epsilon)

@@ -58,11 +58,17 @@ class _Entry(NamedTuple):
     end: int
 
 
-def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write tensors or arrays by name, such as `nn.state_dict(model)`. The file appears whole.
+def save(path: str | os.PathLike[str], state: Any) -> None:
+    """Write a mapping of tensors or arrays by name, such as `nn.state_dict(model)`. The file
+    appears whole.
 
     Raises InputError for a type that the format lacks, or a path where nothing can be written.
     """
+    if not isinstance(state, Mapping):
+        kind = type(state).__name__
+        raise TypeError(
+            f"save of {kind}: it takes tensors by name, as nn.state_dict(model) has them"
+        )
     values = {}
     for name, value in state.items():
         array = None if isinstance(value, Tensor) else np.asarray(value)
@@ -112,6 +118,12 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     damaged, hostile, or holds other things of Python.
     """
     source = _path(path)
+    if source.suffix == ".onnx":
+        raise checkpoints.wrong(
+            source,
+            "its name is that of an ONNX model, which is no file of tensors",
+            "tinyedge.export_onnx makes a bundle of it; save its tensors as safetensors for this",
+        )
     raw = _bytes(source)
     if raw.startswith(checkpoints.OLD):
         raise checkpoints.wrong(

@@ -116,6 +116,8 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(rate)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise TypeError(f"betas of {betas!r}: they are two, as (0.9, 0.999)")
         self.betas = _fraction("beta", betas[0]), _fraction("beta", betas[1])
         self.eps = _least("eps", eps)
         self.weight_decay = _least("weight_decay", weight_decay)

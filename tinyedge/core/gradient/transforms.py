@@ -52,7 +52,7 @@ def _variables(values: Sequence[Any]) -> _Places:
     """Places for arguments by which there are gradients. Raises TypeError where one has none."""
     places = _Places(values)
     for value, tree in zip(values, places.given, strict=True):
-        empty = isinstance(tree, (tuple, list, dict)) and not tree
+        empty = tree is None or (isinstance(tree, (tuple, list, dict)) and not tree)
         if not (empty or isinstance(tree, trees.Structure) or trees.leaves(tree)):
             raise TypeError(
                 f"a gradient by {type(value).__name__}, which has no tensors, arrays or floats: "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.tensor import activations, mathematics
-from tinyedge.core.tensor.base import computed
+from tinyedge.core.tensor.base import computed, given
 from tinyedge.core.tensor.known import Known
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Arithmetic(Casts):
 
     def masked_fill(self, mask: Self, value: Any) -> Self:
         """`value` where the mask is true."""
-        return mask.where(value, self)
+        return given(type(self), mask, "masked_fill").where(value, self)
 
     # Activations.
 

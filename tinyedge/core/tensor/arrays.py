@@ -15,7 +15,7 @@ from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import contraction, losses, normalization, scattering, selection
 from tinyedge.core.tensor.arithmetic import Arithmetic
-from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed
+from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed, given
 from tinyedge.core.tensor.movement import broadcast
 from tinyedge.core.tensor.prefix import (
     cumulative_log_sum_exp,
@@ -325,6 +325,9 @@ class Arrays(Arithmetic):
         """The greatest (or least) values along an axis, in order, and their places."""
         axis = axes_of(dim, self.ndim)[0]
         last = self.transpose(axis, -1)
+        length = self.shape[axis]
+        if isinstance(count, int) and isinstance(length, int) and not 0 <= count <= length:
+            raise ValueError(f"topk of {count} along an axis of {length}")
         places = order_of(last, count, descending=largest)
         values = last.gather_elements(last.ndim - 1, places)
         return values.transpose(axis, -1), places.transpose(axis, -1)
@@ -375,6 +378,7 @@ class Arrays(Arithmetic):
         """`nn.cross_entropy` of logits [*, C], whose classes lie along the last axis, at integers
         [*]. A label of ignore_index counts nothing.
         """
+        target = given(type(self), target, "sparse_categorical_crossentropy")
         rows = self.reshape((-1, self.shape[-1]))
         options: Any = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
         found = rows.cross_entropy(target.reshape((-1,)), reduction=reduction, **options)

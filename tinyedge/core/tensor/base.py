@@ -24,6 +24,7 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 Axes = Union[int, Sequence[int], None]
 Sizes = Union[int, Sequence[int]]  # one for each spatial axis, or one for all
 Method = TypeVar("Method", bound=Callable[..., Any])
+Given = TypeVar("Given", bound="Lazy")
 
 
 def computed(method: Method) -> Method:
@@ -42,6 +43,28 @@ def computed(method: Method) -> Method:
         return result.cast(dtype) if result.dtype is dtype.computed else result
 
     return call  # type: ignore[return-value]
+
+
+def given(kind: type[Given], value: Any, what: str) -> Given:
+    """A tensor that is given to `what`, or the one that an array, a number or a list of numbers is
+    (of Python's integers: int32). Raises TypeError for anything else.
+    """
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
+        array = np.array(value)
+        if dt.has_type(array.dtype):
+            known = isinstance(value, (np.ndarray, np.generic)) or array.dtype != np.int64
+            return kind(array if known else array.astype(np.int32))
+    raise TypeError(f"{what} of {type(value).__name__}: it takes a tensor or an array")
+
+
+def places(kind: type[Given], value: Any, what: str) -> Given:
+    """As `given`, of integers that say where. Raises TypeError for others."""
+    found = given(kind, value, what)
+    if not found.dtype.is_int:
+        raise TypeError(f"{what} needs integer indices, not {found.dtype}")
+    return found
 
 
 class UnequalSizes(ValueError):
@@ -202,11 +225,19 @@ def sizes_of(shape: Any, more: Sequence[Any] = ()) -> tuple[Size, ...]:
 
     Raises TypeError for what is no size.
     """
+    if more and isinstance(shape, (tuple, list)):
+        raise TypeError(f"{shape!r} and {list(more)}: sizes are in one sequence, or one by one")
     whole = shape if isinstance(shape, (tuple, list)) else _listed(shape, more)
     return tuple(
-        size if type(size) is int or isinstance(size, UOp) else operator.index(size)
-        for size in whole
+        size if type(size) is int or isinstance(size, UOp) else _size(size) for size in whole
     )
+
+
+def _size(size: Any) -> int:
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise TypeError(f"a size of {type(size).__name__} {size!r}: it is a whole number") from None
 
 
 def _listed(shape: Any, more: Sequence[Any]) -> tuple[Any, ...]:
@@ -222,11 +253,26 @@ def axes_of(axes: Axes, ndim: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))
     single = isinstance(axes, (int, np.integer))
-    chosen = tuple(map(operator.index, (axes,) if single else axes))  # type: ignore[arg-type]
+    try:
+        chosen = tuple(map(operator.index, (axes,) if single else axes))  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(axes).__name__
+        raise TypeError(f"an axis of {kind} {axes!r}: axes are whole numbers") from None
     for axis in chosen:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} axes")
     return tuple(axis % ndim for axis in chosen)
+
+
+def pairs_of(pairs: Any, axes: int, what: str) -> list[tuple[Any, Any]]:
+    """A pair of sizes for each of so many axes. Raises ValueError."""
+    try:
+        found = [(first, second) for first, second in pairs]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != axes:
+        raise ValueError(f"{what} by {pairs!r}: it takes a pair for each of {axes} axes")
+    return found
 
 
 def each(sizes: Sizes, axes: int, what: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, Union
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import sorting
 from tinyedge.core.tensor.arrays import Arrays
-from tinyedge.core.tensor.base import Lazy
+from tinyedge.core.tensor.base import Lazy, given, sizes_of
 
 T = TypeVar("T", bound=Arrays)
 
-Shape = Sequence[Size]
+Shape = Union[Size, Sequence[Size]]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA  # of the key's words, for its third word
@@ -34,8 +34,7 @@ ROUND = 2**32 - 1  # permutations of up to its cube root are sorted once by 32 b
 
 def threefry(key: T, high: T, low: T) -> tuple[T, T]:
     """Threefry-2x32-20 of a key and counters, uint32 of one shape: two words for each."""
-    if key.dtype is not dt.uint32 or key.shape != (2,):
-        raise TypeError(f"a key is uint32 [2], not {key.dtype} {list(key.shape)}")
+    key = _checked(key)
     words = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
     a, b = high + words[0], low + words[1]
     for group in range(5):
@@ -49,19 +48,33 @@ def threefry(key: T, high: T, low: T) -> tuple[T, T]:
 
 def _words(key: T, shape: Shape) -> tuple[T, T]:
     """Two words for each element."""
-    places = key.arange(product(shape), dt.uint32)
+    sizes = sizes_of(shape)
+    key = _checked(key)
+    places = key.arange(product(sizes), dt.uint32)
     high, low = threefry(key, key.full(places.shape, 0, dt.uint32), places)
-    return high.reshape(shape), low.reshape(shape)
+    return high.reshape(sizes), low.reshape(sizes)
+
+
+def _checked(key: Any) -> Any:
+    """A key. Raises TypeError for anything else, as for a seed."""
+    if not isinstance(key, Lazy):
+        kind = type(key).__name__
+        raise TypeError(f"{kind} {key!r} is no key: tinyedge.random.key(seed) makes one")
+    if key.dtype is not dt.uint32 or key.shape != (2,):
+        raise TypeError(f"a key is uint32 [2], not {key.dtype} {list(key.shape)}")
+    return key
 
 
 def split(key: T, count: int = 2) -> list[T]:
     """Keys that are independent of each other and of this one."""
+    key = _checked(key)
     high, low = _words(key, (count,))
     return [key.stack([high[number], low[number]]) for number in range(count)]
 
 
 def fold_in(key: T, number: int | T) -> T:
     """The key for a number from 0 to 2^32 - 1, such as that of a step or of a layer."""
+    key = _checked(key)
     low = number if isinstance(number, Lazy) else type(key)(np.array(number, np.uint32))
     if low.shape != ():
         raise ValueError(f"fold_in of {list(low.shape)}: the number must be a scalar")
@@ -179,6 +192,8 @@ def dropout(x: T, key: T, rate: float) -> T:
 
 def permutation(key: T, x: int | T) -> T:
     """0 to x - 1 (int32) in a random order; or a tensor's entries along its first axis."""
+    key = _checked(key)
+    x = x if isinstance(x, int) else given(type(key), x, "permutation")
     length = x if isinstance(x, int) else x.shape[0]
     order = key.arange(length)
     rounds = math.ceil(3 * math.log(max(2, maximum(length))) / math.log(ROUND))
@@ -193,6 +208,7 @@ def categorical(key: T, logits: T, axis: int = -1, shape: Shape = ()) -> T:
     shape: of the draws for each row, which come first: [*shape, *rows]. By the greatest of the
     logits plus Gumbel noise.
     """
+    logits = given(type(_checked(key)), logits, "categorical")
     return _noisy(key, logits, shape).argmax(axis % logits.ndim - logits.ndim)
 
 
@@ -208,6 +224,6 @@ def without_replacement(key: T, logits: T, count: int) -> T:
 
 def _noisy(key: T, logits: T, shape: Shape) -> T:
     dtype = dt.float64 if logits.dtype is dt.float64 else dt.float32
-    noise = uniform(key, (*shape, *logits.shape), dtype=dtype)
+    noise = uniform(key, (*sizes_of(shape), *logits.shape), dtype=dtype)
     least = 2.0**-54 if dtype is dt.float64 else 2.0**-24
     return logits.cast(dtype) - (-(noise + least).log()).log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +105,23 @@ class Elementwise(Movement):
             simple = self._simple_power(float(other))
             if simple is not None:
                 return simple
+        if not self.dtype.is_float:
+            return self._whole_power(other)
         return self._binary(ops.POW, other)
+
+    def _whole_power(self, exponent: Any) -> Self:
+        """Of integers, by squares. Raises TypeError unless the exponent is a whole number."""
+        if isinstance(exponent, (bool, float, Lazy)) or not hasattr(exponent, "__index__"):
+            raise TypeError(f"pow of {self.dtype} by {type(exponent).__name__}: cast it to floats")
+        left = operator.index(exponent)
+        if left < 0:
+            raise ValueError(f"pow of {self.dtype} by {left}: cast it to floats")
+        result, square = self.full(self.shape, 1, self.dtype), self
+        while left:
+            result = result * square if left & 1 else result
+            square = square * square
+            left >>= 1
+        return result
 
     def __rpow__(self, other: Any) -> Self:
         return self._operand(other) ** self
@@ -163,10 +180,10 @@ class Elementwise(Movement):
         return self._binary(op, other)
 
     def __lshift__(self, other: Any) -> Self:
-        return self._binary(ops.SHL, other)
+        return self._bitwise(ops.SHL, other)
 
     def __rshift__(self, other: Any) -> Self:
-        return self._binary(ops.SHR, other)
+        return self._bitwise(ops.SHR, other)
 
     def __lt__(self, other: Any) -> Self:
         return self._binary(ops.LT, other)
@@ -200,6 +217,11 @@ class Elementwise(Movement):
 
     def where(self, yes: Any, no: Any) -> Self:
         """yes where self (bool) is true, else no."""
+        if self.dtype is not dt.bool_:
+            raise TypeError(
+                f"where by {self.dtype}: its condition is of bools, as x > 0 gives them"
+            )
+        yes, no = (type(self)(b) if isinstance(b, np.ndarray) else b for b in (yes, no))
         if not isinstance(yes, Lazy) and not isinstance(no, Lazy):
             raise TypeError("where needs a tensor as one of its branches")
         yes = no._operand(yes) if not isinstance(yes, Lazy) else yes

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.tensor.base import given
 from tinyedge.core.tensor.mathematics import softplus
 from tinyedge.core.tensor.nn import log_softmax
 from tinyedge.core.tensor.reductions import Reductions
@@ -40,6 +41,7 @@ def cross_entropy(
     weight: [C], what a class counts; a mean is by the weights of the targets. label_smoothing: the
     part of a target that goes to all classes alike. ignore_index: a target that counts nothing.
     """
+    target = given(type(logits), target, "cross_entropy")
     axis = min(1, logits.ndim - 1)
     logs = log_softmax(logits, axis)
     if target.dtype.is_int:
@@ -67,6 +69,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> T:
     """As `cross_entropy` for integer targets, of logarithms of chances."""
+    target = given(type(logs), target, "nll_loss")
     axis = min(1, logs.ndim - 1)
     return _of_classes(logs, target, weight, axis, ignore_index, 0.0, reduction)
 

@@ -12,7 +12,7 @@ from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
-from tinyedge.core.tensor.base import UnequalSizes, axes_of
+from tinyedge.core.tensor.base import UnequalSizes, axes_of, given, pairs_of, places
 from tinyedge.core.tensor.elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -73,7 +73,10 @@ class Memory(Elementwise):
 
     def assign(self, region: Sequence[tuple[Size, Size]], value: Self) -> Self:
         """A copy with elements [start, end) of each axis replaced by `value`."""
-        spans = tuple(args.Span(start, end) for start, end in region)
+        spans = tuple(args.Span(start, end) for start, end in pairs_of(region, self.ndim, "assign"))
+        value = given(type(self), value, "assign")
+        if value.dtype is not self.dtype:
+            raise TypeError(f"assign of {value.dtype} into {self.dtype}: cast one of them")
         base = self.node
         while base.op is ops.ASSIGN:
             base = base.src[0]
@@ -81,28 +84,35 @@ class Memory(Elementwise):
             base = self.in_memory().node
         else:
             base = self.node
-        return type(self)(UOp(ops.ASSIGN, self.dtype, (base, value.node), spans))
+        return self._checked(UOp(ops.ASSIGN, self.dtype, (base, value.node), spans))
 
     def attend(self, values: Self, *, zeros: bool = False) -> Self:
         """self.softmax(-1) @ values, scores [*B, R, K] for values [*B, K, C], in one kernel that
         keeps no weights. zeros: rows whose weights are NaN give 0.
         """
+        values = given(type(self), values, "attend")
         return type(self)(UOp(ops.ATTEND, self.dtype, (self.node, values.node), args.Attend(zeros)))
+
+    def _checked(self, node: UOp) -> Self:
+        """Of a node that reads or writes memory. Raises ValueError where it cannot."""
+        if wrong := MEMORY[node.op].wrong(node):
+            raise ValueError(f"{node.op.name} of {list(self.shape)}: {wrong}")
+        return type(self)(node)
 
     def gather(self, axis: int, indices: Self) -> Self:
         """self taken along an axis at integer indices; outside [0, size) the result is 0.
 
         Shape: self.shape[:axis] + indices.shape + self.shape[axis+1:].
         """
-        if not indices.dtype.is_int:
-            raise TypeError(f"gather needs integer indices, not {indices.dtype}")
+        indices = places(type(self), indices, "gather")
         (axis,) = axes_of(axis, self.ndim)
         node = UOp(ops.GATHER, self.dtype, (self.node, indices.node), axis)
         return type(self)(node)
 
     def gather_elements(self, axis: int, indices: Self) -> Self:
         """out[i, j, ..] = self[.., indices[i, j, ..] in place of the axis' index, ..]."""
-        axis %= self.ndim
+        (axis,) = axes_of(axis, self.ndim)
+        indices = places(type(self), indices, "gather_elements")
         flat = indices.cast(dt.int32) * self._factor(_stride(self.shape, axis))
         for other in range(self.ndim):
             if other != axis:
@@ -116,7 +126,9 @@ class Memory(Elementwise):
 
     def put(self, position: Self, row: Self) -> Self:
         """A copy in which self[position] is `row`; position: an integer scalar in range."""
-        return type(self)(UOp(ops.UPDATE_ROW, self.dtype, (self.node, row.node, position.node)))
+        position = places(type(self), position, "put")
+        row = given(type(self), row, "put")
+        return self._checked(UOp(ops.UPDATE_ROW, self.dtype, (self.node, row.node, position.node)))
 
     def scatter(
         self, axis: int, indices: Self, updates: Self, combine: Primitive | None = None
@@ -128,14 +140,17 @@ class Memory(Elementwise):
         it (ADD, MUL, MAX, MIN; halves as float32, bools as 0 and 1). An index outside of [0, size)
         has no effect.
         """
+        (axis,) = axes_of(axis, self.ndim)
+        indices = places(type(self), indices, "scatter")
+        updates = given(type(self), updates, "scatter")
         dtype = self.dtype
         wide = dtype.computed
         if dtype is dt.bool_ and combine is not None:
             wide = dt.int32
             combine = {ops.ADD: ops.MAX, ops.MUL: ops.MIN}.get(combine, combine)
         src = (self.cast(wide).node, indices.node, updates.cast(wide).node)
-        node = UOp(ops.SCATTER, wide, src, args.Scatter(axis % self.ndim, combine))
-        return type(self)(node).cast(dtype)
+        node = UOp(ops.SCATTER, wide, src, args.Scatter(axis, combine))
+        return self._checked(node).cast(dtype)
 
     @classmethod
     def loop(

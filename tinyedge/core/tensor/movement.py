@@ -21,6 +21,7 @@ from tinyedge.core.tensor.base import (
     UnequalSizes,
     axes_of,
     fixed,
+    pairs_of,
     sizes_of,
 )
 
@@ -48,6 +49,11 @@ class Movement(Lazy):
             if known == 0:
                 raise ValueError(f"reshape of {list(self.shape)} to {list(target)}: -1 beside a 0")
             rest = self.size // known
+            if isinstance(rest, int) and isinstance(self.size, int) and self.size % fixed(known):
+                raise ValueError(
+                    f"reshape of {list(self.shape)} to {list(target)}: {self.size} elements are no "
+                    f"multiple of {known}"
+                )
             target = target[: unknown[0]] + (rest,) + target[unknown[0] + 1 :]
         if product(target) != self.size:
             message = f"reshape of {list(self.shape)} to {list(target)}: the counts differ"
@@ -98,6 +104,7 @@ class Movement(Lazy):
 
     def pad(self, pads: Sequence[tuple[Size, Size]], value: Scalar = 0) -> Self:
         """Elements added before and after each axis; negative amounts remove them."""
+        pads = pairs_of(pads, self.ndim, "pad")
         if any(isinstance(amount, UOp) and minimum(amount) < 0 for pair in pads for amount in pair):
             return self._fit(pads, value)
         if any(map(_may_remove_more, self.shape, pads)):
@@ -136,7 +143,7 @@ class Movement(Lazy):
 
     def shrink(self, bounds: Sequence[tuple[Size, Size]]) -> Self:
         """Elements [start, end) of each axis. Raises ValueError for those that are not there."""
-        pairs = tuple((start, end) for start, end in bounds)
+        pairs = tuple(pairs_of(bounds, self.ndim, "shrink"))
         for size, (start, end) in zip(self.shape, pairs, strict=True):
             beyond = isinstance(end, int) and isinstance(size, int) and end > size
             if beyond or _negative(start):
@@ -180,11 +187,20 @@ class Movement(Lazy):
         drop = axes_of(axes, self.ndim)
         for axis in drop:
             if isinstance(self.shape[axis], int) and self.shape[axis] != 1:
-                raise ValueError(f"squeeze of axis {axis} of {list(self.shape)}")
+                raise ValueError(
+                    f"squeeze of axis {axis} of {list(self.shape)}: its size is "
+                    f"{self.shape[axis]}, not 1"
+                )
         return self.reshape([size for axis, size in enumerate(self.shape) if axis not in drop])
 
     def unsqueeze(self, axis: int) -> Self:
-        (axis,) = axes_of(axis, self.ndim + 1)
+        at = operator.index(axis)
+        if not -self.ndim - 1 <= at <= self.ndim:
+            raise ValueError(
+                f"unsqueeze at axis {at} of a tensor with {self.ndim} axes: it is from "
+                f"{-self.ndim - 1} to {self.ndim}"
+            )
+        axis = at % (self.ndim + 1)
         return self.reshape(self.shape[:axis] + (1,) + self.shape[axis:])
 
     def flatten(self, start: int = 0, end: int | None = None) -> Self:

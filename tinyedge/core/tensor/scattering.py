@@ -10,7 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.uop import Size
-from tinyedge.core.tensor.base import axes_of
+from tinyedge.core.tensor.base import axes_of, given, places
 from tinyedge.core.tensor.reductions import Reductions
 
 T = TypeVar("T", bound=Reductions)
@@ -39,13 +39,12 @@ def scatter_elements(x: T, axis: int, indices: T, updates: T, combine: Primitive
 def scatter_reduce(x: T, dim: int, index: T, src: T, reduce: str, include_self: bool) -> T:
     """See `Tensor.scatter_reduce`."""
     axis = axes_of(dim, x.ndim)[0]
+    index = places(type(x), index, "scatter_reduce")
+    src = given(type(x), src, "scatter_reduce")
     if reduce not in REDUCTIONS:
         raise ValueError(f"scatter_reduce by {reduce!r}: it is one of {sorted(REDUCTIONS)}")
-    if not index.dtype.is_int or src.dtype is not x.dtype:
-        raise TypeError(
-            f"scatter_reduce of {src.dtype} at {index.dtype} into {x.dtype}: it takes integers for "
-            "places, and both others of one type"
-        )
+    if src.dtype is not x.dtype:
+        raise TypeError(f"scatter_reduce of {src.dtype} into {x.dtype}: cast one of them")
     shapes = f"src {list(src.shape)} at index {list(index.shape)} into {list(x.shape)}"
     if not x.ndim == index.ndim == src.ndim:
         raise ValueError(f"scatter_reduce of {shapes}: the axes must be as many")

@@ -8,11 +8,12 @@ and nn, of which those that are used most are methods here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import mathematics, matrices, nn, pooling, resizing
-from tinyedge.core.tensor.base import Axes, Sizes, computed, each, fixed
+from tinyedge.core.tensor.base import Axes, Sizes, computed, each, fixed, given, sizes_of
 from tinyedge.core.tensor.drawn import Drawn
 
 
@@ -153,7 +154,8 @@ class Tensor(Drawn):
         """See `conv`: of any number of axes. padding: one number, or one or two for each axis, of
         which two begin with the last axis.
         """
-        axes = weight.ndim - 2
+        weight = given(Tensor, weight, "conv2d")
+        axes = _spatial(self, weight, "conv2d")
         return self.conv(
             weight,
             bias,
@@ -174,7 +176,8 @@ class Tensor(Drawn):
         output_padding: Sizes = 0,
     ) -> Tensor:
         """See `conv_transpose` and `conv2d`."""
-        axes = weight.ndim - 2
+        weight = given(Tensor, weight, "conv_transpose2d")
+        axes = _spatial(self, weight, "conv_transpose2d")
         return self.conv_transpose(
             weight,
             bias,
@@ -255,7 +258,7 @@ class Tensor(Drawn):
         elements stay what they are. antialias: what shrinks is filtered, by a kernel as much wider.
         Raises ValueError.
         """
-        sizes = size if isinstance(size, Sequence) else [size]
+        sizes = sizes_of(size)
         return resizing.interpolate(self, sizes, mode, align_corners, antialias)
 
     # Factors of matrices.
@@ -272,3 +275,26 @@ class Tensor(Drawn):
     def newton_schulz(self, steps: int, params: Sequence[float], eps: float = 1e-7) -> Tensor:
         """An odd polynomial of the singular values, so many times; see `matrices.newton_schulz`."""
         return matrices.newton_schulz(self, steps, params, eps)
+
+
+def _spatial(x: Tensor, weight: Tensor, what: str) -> int:
+    """How many spatial axes a convolution has. Raises ValueError where it has none."""
+    if weight.ndim < 3 or x.ndim != weight.ndim:
+        raise ValueError(
+            f"{what} of {list(x.shape)} with {list(weight.shape)}: it takes x [N, C, *S] and a "
+            "weight of as many axes, at least 3"
+        )
+    return weight.ndim - 2
+
+
+def _name_methods() -> None:
+    """Python's errors name methods by the class that users know, not by the one of their file."""
+    for kind in Tensor.__mro__:
+        for method in vars(kind).values() if kind is not object else ():
+            function = getattr(method, "__func__", method)
+            while isinstance(function, FunctionType):
+                function.__qualname__ = f"Tensor.{function.__name__}"
+                function = getattr(function, "__wrapped__", None)
+
+
+_name_methods()
