@@ -7,6 +7,7 @@ import math
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import random
+from tinyedge.core.tensor.base import given
 from tinyedge.core.tensor.nn import attention_weights
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.nn.init import Draws
@@ -29,6 +30,8 @@ def attention(
     mask: what is added, or bools: true where a query may look. causal: no query looks beyond its
     own place. scale: None for 1 / sqrt(H). dropout: of the weights, in training.
     """
+    query, key, value = (given(Tensor, t, "attention") for t in (query, key, value))
+    mask = None if mask is None else given(Tensor, mask, "attention")
     weights = attention_weights(query, key, mask, causal=causal, scale=scale)
     if dropout and (run := current()) is not None:
         weights = random.dropout(weights, run.key(), dropout)

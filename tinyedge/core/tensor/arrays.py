@@ -225,7 +225,7 @@ class Arrays(Arithmetic):
 
     def meshgrid(self, *others: Self) -> tuple[Self, ...]:
         """Tensors of one axis as coordinates of a grid that has an axis for each."""
-        tensors = (self, *others)
+        tensors = (self, *(given(type(self), t, "meshgrid") for t in others))
         count = len(tensors)
         shapes = [[-1 if a == n else 1 for a in range(count)] for n in range(count)]
         return broadcast(*(t.reshape(s) for t, s in zip(tensors, shapes, strict=True)))
@@ -349,7 +349,9 @@ class Arrays(Arithmetic):
     @classmethod
     def einsum(cls, equation: str, *operands: Self) -> Self:
         """A product over labels, summed; see core/tensor/contraction.py."""
-        return contraction.einsum(equation, operands)
+        if not isinstance(equation, str):
+            raise TypeError("einsum takes its equation first: Tensor.einsum('ij,jk->ik', a, b)")
+        return contraction.einsum(equation, [given(cls, t, "einsum") for t in operands])
 
     def sequential(self, layers: Sequence[Callable[[Any], Any]]) -> Any:
         """What functions make of it, one after the other."""

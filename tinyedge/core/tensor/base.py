@@ -181,6 +181,7 @@ class Lazy:
 
         Raises TypeError for another width.
         """
+        dtype = dt.of(dtype)
         source, held, goal = self.dtype, self.dtype.held, dtype.held
         if dtype is source:
             return self

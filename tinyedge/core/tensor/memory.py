@@ -69,7 +69,7 @@ class Memory(Elementwise):
         """Tensors of one shape along a new axis. Raises as `concat` does."""
         if not isinstance(tensors, Sequence):
             raise TypeError("a sequence of tensors is joined: Tensor.stack([a, b], axis)")
-        return cls.concat([t.unsqueeze(axis) for t in tensors], axis)
+        return cls.concat([given(cls, t, "stack").unsqueeze(axis) for t in tensors], axis)
 
     def assign(self, region: Sequence[tuple[Size, Size]], value: Self) -> Self:
         """A copy with elements [start, end) of each axis replaced by `value`."""

@@ -162,7 +162,12 @@ class Movement(Lazy):
 
         The axis shrinks to floor((n - (size-1)*dilation - 1) / stride) + 1; j is a new last axis.
         """
-        axis %= self.ndim
+        (axis,) = axes_of(axis, self.ndim)
+        if size < 1 or stride < 1 or dilation < 1:
+            raise ValueError(
+                f"a window of {size} by strides of {stride} and dilations of {dilation}: each is 1 "
+                "or more"
+            )
         span = (size - 1) * dilation + 1
         length = self.shape[axis]
         if isinstance(length, int) and length < span:
@@ -174,7 +179,8 @@ class Movement(Lazy):
         """Every `step`-th element along an axis, from the first."""
         if step == 1:
             return self
-        length = self.shape[axis % self.ndim]
+        (axis,) = axes_of(axis, self.ndim)
+        length = self.shape[axis]
         if isinstance(length, int) and length == 0:
             return self
         windows = self.window(axis, 1, step)

@@ -10,7 +10,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.tensor.base import Scalar
+from tinyedge.core.tensor.base import Scalar, given
 from tinyedge.core.tensor.known import Known
 from tinyedge.core.tensor.prefix import cumulative_sum
 
@@ -112,6 +112,7 @@ def nonzero(mask: T, size: int | None, fill: Scalar) -> T:
 
 def masked_select(x: T, mask: T, size: int | None, fill: Scalar) -> T:
     """See `Tensor.masked_select`."""
+    mask = given(type(x), mask, "masked_select")
     if mask.dtype is not dt.bool_:
         raise TypeError(f"masked_select by {mask.dtype}: it takes a mask of bools")
     chosen = mask.broadcast_to(x.shape)

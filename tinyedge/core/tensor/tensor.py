@@ -105,8 +105,8 @@ class Tensor(Drawn):
         """Convolution (cross-correlation) of self [N, C, *S] with weight [M, C/groups, *K]."""
         return nn.conv(
             self,
-            weight,
-            bias,
+            given(Tensor, weight, "conv"),
+            None if bias is None else given(Tensor, bias, "conv"),
             strides=strides,
             pads=pads,
             dilations=dilations,
@@ -133,8 +133,8 @@ class Tensor(Drawn):
         """
         return nn.conv_transpose(
             self,
-            weight,
-            bias,
+            given(Tensor, weight, "conv_transpose"),
+            None if bias is None else given(Tensor, bias, "conv_transpose"),
             strides=strides,
             pads=pads,
             dilations=dilations,
@@ -233,6 +233,9 @@ class Tensor(Drawn):
         by `dropout_key`. enable_gqa: key and value have fewer heads, each for several of self's.
         `nn.attention` drops in training alone.
         """
+        key, value = (given(Tensor, t, "scaled_dot_product_attention") for t in (key, value))
+        if attn_mask is not None:
+            attn_mask = given(Tensor, attn_mask, "scaled_dot_product_attention")
         if enable_gqa and self.ndim > 2:
             heads = fixed(self.shape[-3])
             key, value = (
