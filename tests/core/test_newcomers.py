@@ -57,6 +57,10 @@ def set_item() -> None:
         (lambda: nn.cross_entropy(x, INTS, reduction="sum").cast("int32"), np.int32(1)),
         (lambda: random.normal(random.key(0), 2).shape and x, X),
         (lambda: Tensor(INTS) ** 3, INTS**3),
+        (lambda: x.masked_select(X > 2), X[X > 2]),
+        (lambda: x.nll_loss(INTS), np.float32(-3.0)),
+        (lambda: x.assign(((0, 1), (1, 3)), 9), np.float32([[0, 9, 9], [3, 4, 5]])),
+        (lambda: x.interpolate(np.int64(6), "nearest"), X.repeat(2, 1)),
         (lambda: Tensor.einsum("ij,ij->i", x, X), (X * X).sum(1)),
         (lambda: x.masked_select(X > 2, size=3), X[1]),
         (
@@ -77,6 +81,9 @@ def test_it_works(call: Callable[[], Tensor], expected: Any) -> None:
     "call, message",
     [
         (set_item, "a tensor never changes: assign"),
+        (lambda: x.assign(((0, 5), (0, 3)), 0.0), r"\(0, 5\), \(0, 3\)\] of \[2, 3\]"),
+        (lambda: x.pad_to(1, 3), r"pad_to \[1, 3\] of \[2, 3\]: an axis is longer"),
+        (lambda: x.shrink_to(-1, 2), r"shrink_to \[-1, 2\]: no size is below 0"),
         (lambda: x.reshape(-1, -1), r"to \[-1, -1\]: one size may be -1"),
         (lambda: x.reshape((-2, -3)), "one size may be -1"),
         (lambda: x.reshape((2.0, 3)), "a size of float 2.0"),

@@ -172,13 +172,20 @@ class Arrays(Arithmetic):
         return result
 
     def pad_to(self, *shape: Any, value: Scalar = 0) -> Self:
-        """Elements added at the end of each axis up to a size; None: the axis stays."""
-        pairs = zip(self._sizes_to(shape), self.shape, strict=True)
+        """Elements added at the end of each axis up to a size, no less than its own; None: the axis
+        stays. Raises ValueError.
+        """
+        pairs = list(zip(self._sizes_to(shape), self.shape, strict=True))
+        if any(_is_less(target, size) for target, size in pairs):
+            raise ValueError(f"pad_to {list(shape)} of {list(self.shape)}: an axis is longer")
         return self.pad([(0, target - size) for target, size in pairs], value)
 
     def shrink_to(self, *shape: Any) -> Self:
-        """The first elements of each axis, of a size; None: the axis stays."""
-        return self.shrink([(0, target) for target in self._sizes_to(shape)])
+        """The first elements of each axis, of a size; None: the axis stays. Raises ValueError."""
+        sizes = self._sizes_to(shape)
+        if any(_is_less(size, 0) for size in sizes):
+            raise ValueError(f"shrink_to {list(shape)}: no size is below 0")
+        return self.shrink([(0, target) for target in sizes])
 
     def _sizes_to(self, shape: tuple[Any, ...]) -> list[Any]:
         """Sizes one by one, or as a sequence, of all axes. Raises ValueError."""
@@ -400,3 +407,8 @@ class Arrays(Arithmetic):
         """See `nn.binary_cross_entropy_with_logits`."""
         result: Self = losses.binary_cross_entropy_with_logits(self, target, **options)
         return result
+
+
+def _is_less(size: Size, least: Size) -> bool:
+    """Whether a size is known to be below another one."""
+    return isinstance(size, int) and isinstance(least, int) and size < least

@@ -12,7 +12,15 @@ from tinyedge.core.ir.memory import MEMORY
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Shape, Size, UOp
-from tinyedge.core.tensor.base import UnequalSizes, axes_of, given, pairs_of, places
+from tinyedge.core.tensor.base import (
+    NUMBERS,
+    Scalar,
+    UnequalSizes,
+    axes_of,
+    given,
+    pairs_of,
+    places,
+)
 from tinyedge.core.tensor.elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -71,12 +79,20 @@ class Memory(Elementwise):
             raise TypeError("a sequence of tensors is joined: Tensor.stack([a, b], axis)")
         return cls.concat([given(cls, t, "stack").unsqueeze(axis) for t in tensors], axis)
 
-    def assign(self, region: Sequence[tuple[Size, Size]], value: Self) -> Self:
-        """A copy with elements [start, end) of each axis replaced by `value`."""
+    def assign(self, region: Sequence[tuple[Size, Size]], value: Self | Scalar) -> Self:
+        """A copy with elements [start, end) of each axis replaced by `value`, of the same type and
+        of the region's shape, or a number. Raises ValueError, TypeError.
+        """
         spans = tuple(args.Span(start, end) for start, end in pairs_of(region, self.ndim, "assign"))
+        if isinstance(value, NUMBERS):
+            value = self._operand(value)
         value = given(type(self), value, "assign")
         if value.dtype is not self.dtype:
             raise TypeError(f"assign of {value.dtype} into {self.dtype}: cast one of them")
+        if not all(map(_lies_in, spans, self.shape)):
+            raise ValueError(f"assign to {list(region)} of {list(self.shape)}")
+        if self.ndim and not value.ndim:
+            value = value.broadcast_to([span.end - span.start for span in spans])
         base = self.node
         while base.op is ops.ASSIGN:
             base = base.src[0]
@@ -242,3 +258,9 @@ class Memory(Elementwise):
 
 def _stride(shape: Shape, axis: int) -> Size:
     return product(shape[axis + 1 :])
+
+
+def _lies_in(span: args.Span, size: Size) -> bool:
+    """Whether a span is one of an axis, as far as that is known."""
+    known = [n for n in (0, span.start, span.end, size) if isinstance(n, int)]
+    return sorted(known) == known
