@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
@@ -177,6 +178,25 @@ def check_place(out: str | Path, inputs: Files | None = None) -> None:
     _check_found(place, place, inputs or {})
 
 
+def _may_be_replaced(found: Path) -> bool:
+    """Whether a folder is empty or a bundle; looked at again where another export changes it."""
+    while (before := _identity(found)) is not None:
+        with suppress(FileNotFoundError):
+            if not any(found.iterdir()) or is_bundle(found):
+                return True
+        if _identity(found) == before:
+            return False
+    return True
+
+
+def _identity(found: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one at its place; None: there is none."""
+    with suppress(FileNotFoundError):
+        status = found.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
 def _check_found(found: Path, place: Path, inputs: Files) -> None:
     """`check_place` of what is at a place, or was and has another name now."""
     subject = f"bundle {str(place)!r}"
@@ -199,7 +219,7 @@ def _check_found(found: Path, place: Path, inputs: Files) -> None:
             supported="a new folder, an empty one or an existing bundle",
             next="remove it, or choose another place",
         )
-    if any(found.iterdir()) and not is_bundle(found):
+    if not _may_be_replaced(found):
         raise InputError(
             subject,
             "the folder is not empty and no bundle",
