@@ -15,7 +15,7 @@ from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor import contraction, losses, normalization, scattering, selection
 from tinyedge.core.tensor.arithmetic import Arithmetic
-from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed, given
+from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed, fixed, given, unpacked
 from tinyedge.core.tensor.movement import broadcast
 from tinyedge.core.tensor.prefix import (
     cumulative_log_sum_exp,
@@ -189,7 +189,7 @@ class Arrays(Arithmetic):
 
     def _sizes_to(self, shape: tuple[Any, ...]) -> list[Any]:
         """Sizes one by one, or as a sequence, of all axes. Raises ValueError."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        sizes = unpacked(shape)
         if len(sizes) != self.ndim:
             raise ValueError(f"{len(sizes)} sizes for {list(self.shape)}")
         return [own if size is None else size for size, own in zip(sizes, self.shape, strict=True)]

@@ -221,6 +221,11 @@ def _weight(name: str, array: Any) -> UOp:
     return UOp(ops.BUFFER, dtype, (), args.Buffer(source, array.shape))
 
 
+def unpacked(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Sizes as arguments, which are one by one or one sequence."""
+    return tuple(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes)
+
+
 def sizes_of(shape: Any, more: Sequence[Any] = ()) -> tuple[Size, ...]:
     """Sizes in a sequence, or one by one, the others in `more`: ints, or symbolic.
 

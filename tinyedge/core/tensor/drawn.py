@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
 from tinyedge.core.tensor import drawing
 from tinyedge.core.tensor.arrays import Arrays
+from tinyedge.core.tensor.base import unpacked
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,11 +24,6 @@ def _given(key: T | None) -> T:
     return key
 
 
-def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Sizes given one by one, or as a sequence."""
-    return tuple(shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape)
-
-
 class Drawn(Arrays):
     """Random numbers of a `key`, by functions of `tinyedge.random`: one key gives one tensor."""
 
@@ -37,7 +32,7 @@ class Drawn(Arrays):
     @classmethod
     def rand(cls, *shape: Any, key: Self | None = None, dtype: DType = dt.float32) -> Self:
         """Floats in [0, 1), each as likely."""
-        return drawing.uniform(_given(key), _sizes(shape), dtype=dtype)
+        return drawing.uniform(_given(key), unpacked(shape), dtype=dtype)
 
     @classmethod
     def uniform(
@@ -49,12 +44,12 @@ class Drawn(Arrays):
         dtype: DType = dt.float32,
     ) -> Self:
         """Floats in [low, high), each as likely."""
-        return drawing.uniform(_given(key), _sizes(shape), low, high, dtype)
+        return drawing.uniform(_given(key), unpacked(shape), low, high, dtype)
 
     @classmethod
     def randn(cls, *shape: Any, key: Self | None = None, dtype: DType = dt.float32) -> Self:
         """Normally distributed around 0, with a deviation of 1."""
-        return drawing.normal(_given(key), _sizes(shape), dtype=dtype)
+        return drawing.normal(_given(key), unpacked(shape), dtype=dtype)
 
     @classmethod
     def normal(
@@ -66,7 +61,7 @@ class Drawn(Arrays):
         dtype: DType = dt.float32,
     ) -> Self:
         """Normally distributed around a mean."""
-        return drawing.normal(_given(key), _sizes(shape), mean, std, dtype)
+        return drawing.normal(_given(key), unpacked(shape), mean, std, dtype)
 
     @classmethod
     def randint(
@@ -78,7 +73,7 @@ class Drawn(Arrays):
         dtype: DType = dt.int32,
     ) -> Self:
         """Integers low <= i < high."""
-        return drawing.randint(_given(key), _sizes(shape), low, high, dtype)
+        return drawing.randint(_given(key), unpacked(shape), low, high, dtype)
 
     @classmethod
     def randperm(cls, n: int, *, key: Self | None = None) -> Self:
@@ -96,24 +91,24 @@ class Drawn(Arrays):
     @classmethod
     def scaled_uniform(cls, *shape: Any, **options: Any) -> Self:
         """Within 1 / sqrt(elements). key and dtype as `uniform`'s, here and below."""
-        return cls._within(math.prod(_sizes(shape)), *shape, **options)
+        return cls._within(math.prod(unpacked(shape)), *shape, **options)
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
         """Within sqrt(6 / (outputs + inputs)): X. Glorot and Y. Bengio, 2010."""
-        first, *rest = _sizes(shape)
+        first, *rest = unpacked(shape)
         return cls._within((first + math.prod(rest)) / 6, *shape, **options)
 
     @classmethod
     def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
         """Within sqrt(6 / (1 + a^2) / inputs): K. He and others, 2015."""
-        inputs = math.prod(_sizes(shape)[1:])
+        inputs = math.prod(unpacked(shape)[1:])
         return cls._within((1 + a * a) * inputs / 6, *shape, **options)
 
     @classmethod
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
         """With a deviation of sqrt(2 / (1 + a^2) / inputs): K. He and others, 2015."""
-        inputs = math.prod(_sizes(shape)[1:])
+        inputs = math.prod(unpacked(shape)[1:])
         return cls.normal(*shape, std=math.sqrt(2 / max(1, inputs) / (1 + a * a)), **options)
 
     @classmethod
