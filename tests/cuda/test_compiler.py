@@ -122,7 +122,7 @@ def test_which_version_compiles(
 def test_without_nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(compiler, "_search", lambda: ())
     model = models.path("pnet")
-    with pytest.raises(DeviceError, match=r"pip install 'tinyedge\[cuda\]'") as caught:
+    with pytest.raises(DeviceError, match=r"pip install '\.\[cuda\]'") as caught:
         tinyedge.export_onnx(model, target="cuda", out=tmp_path / "m", dims={"M1": 24, "M2": 16})
     assert caught.value.id == "device.compiler"
     assert not (tmp_path / "m").exists()

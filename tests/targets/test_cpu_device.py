@@ -95,7 +95,7 @@ def test_kernels_of_little_work_are_compiled_without_optimization(
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match=r"pip install 'tinyedge\[cpu\]'"):
+    with pytest.raises(DeviceError, match=r"pip install '\.\[cpu\]'"):
         cpu.open()
     assert cpu.devices() == []
 

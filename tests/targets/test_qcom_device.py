@@ -31,7 +31,7 @@ ONES = np.ones((4, 64), np.float32)
 
 def test_without_the_pyopencl_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
-    with pytest.raises(DeviceError, match=r"pip install 'tinyedge\[qcom\]'") as caught:
+    with pytest.raises(DeviceError, match=r"pip install '\.\[qcom\]'") as caught:
         qcom.open()
     assert caught.value.id == "device.qcom"
 

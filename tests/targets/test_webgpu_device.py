@@ -19,7 +19,7 @@ ONES = np.ones((4, 64), np.float32)
 
 def test_without_the_wgpu_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wgpu", None)
-    with pytest.raises(DeviceError, match=r"pip install 'tinyedge\[webgpu\]'") as caught:
+    with pytest.raises(DeviceError, match=r"pip install '\.\[webgpu\]'") as caught:
         webgpu.open()
     assert caught.value.id == "device.webgpu"
 
