@@ -48,3 +48,7 @@ def test_no_times_of_runs_that_fail(tmp_path: Path) -> None:
         assert done.returncode == code, done
         assert ("p50" in done.stdout) == (code == 0)
         assert ("9 entries of 8" in done.stderr) == (code == 2)
+    for option, refused in (("--device", "adreno"), ("--load-states", "a"), ("--save-states", "a")):
+        done = subprocess.run((*command, option, refused), capture_output=True, text=True)
+        why = "the only one" if option == "--device" else "the bundle has no states"
+        assert done.returncode == 2 and why in done.stderr, done

@@ -1,9 +1,8 @@
 /*
-Run this bundle, and no other, from the command line: --help lists how. Inputs that are not given are
-generated; other files than .npy are raw little-endian elements. Files of states are safetensors.
---loop N runs N times after a first run and prints p50, p99 and the greatest latency; with --hz at
-that rate, and counts the runs that ended after the next one was due. Exit: 0 all is well, 1 wrong
-outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
+Run this bundle, and no other; --help lists how. Inputs not given are generated; files other than
+.npy are raw little-endian elements, of states safetensors. --loop N times N runs after a first one;
+with --hz at that rate, it counts those that ended after the next was due. Exit: 0 all is well,
+1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -14,6 +13,7 @@ outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 #include "tinyedge_states.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,7 @@ outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
 
 enum { WRONG = 1, USAGE = 2, REFUSED = 3, MOST = 64 };
 
-typedef struct pair {
-    const char *name, *value;
-} pair;
+typedef struct pair { const char *name, *value; } pair;
 
 typedef struct arguments {
     const char *folder, *entry, *device, *cache, *variant, *load_states, *save_states;
@@ -438,6 +436,7 @@ static const te_kernels *kernels_of(const arguments *a) {
 int main(int count, char **words) {
     const arguments a = parse(count, words);
     const te_kernels *kernels = kernels_of(&a);
+    if (kernels && a.device) stop(USAGE, "the processor is the only one", "--device");
     const te_open_options open = {.size = sizeof open, .folder = a.folder,
                                   .plan = kernels ? kernels->plan : MODEL_PLAN,
                                   .manifest = kernels ? kernels->manifest : NULL,
@@ -452,11 +451,9 @@ int main(int count, char **words) {
     if (a.memory) {
         te_memory memory;
         if (te_measure(&open, &options, &memory, &error)) stop(REFUSED, error.text, a.folder);
-        printf("memory: weights %llu, manifest %llu; "
-               "each context: arenas %llu, tables %llu, of the device %llu bytes\n",
-               (unsigned long long)memory.weights, (unsigned long long)memory.manifest,
-               (unsigned long long)memory.arenas, (unsigned long long)memory.context,
-               (unsigned long long)memory.device);
+        printf("memory: weights %" PRIu64 ", manifest %" PRIu64 "; each context: arenas %" PRIu64
+               ", tables %" PRIu64 ", of the device %" PRIu64 " bytes\n",
+               memory.weights, memory.manifest, memory.arenas, memory.context, memory.device);
     }
     if (te_open(&open, &model, &error)) stop(REFUSED, error.text, a.folder);
     if (a.self_test) {
@@ -467,6 +464,9 @@ int main(int count, char **words) {
     }
     const int entry = a.entry ? te_find_entry(model, a.entry) : 0;
     if (entry < 0) stop(USAGE, "the bundle has no such entry", a.entry);
+    const char *file = a.load_states ? a.load_states : a.save_states;
+    te_port_info state;
+    if (file && !te_port(model, TE_STATES, 0, &state)) stop(USAGE, "the bundle has no states", file);
     check_names(model, entry, TE_INPUTS, a.inputs, a.input_count);
     check_names(model, entry, TE_OUTPUTS, a.outputs, a.output_count);
     if (te_create(model, &options, &context, &error)) stop(REFUSED, error.text, a.folder);
