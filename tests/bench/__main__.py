@@ -24,7 +24,7 @@ from tests import models
 from tests.bench import cases, report, tiles
 from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
 from tests.bench.compare import LITERT, PEER, SIDES, compare, install_peers, peer_version
-from tests.bench.side import Effort
+from tests.bench.side import Effort, bare
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -81,6 +81,9 @@ def measure(
         _say("matrix products")
         result["by_hand"] = tiles.by_hand(chromium) if products else _warm(chromium)
         result["by_tinyedge"] = tiles.by_tinyedge(chromium, effort) if products else {}
+        if chosen:
+            _say("a page with one launch")
+            result["bare"] = bare(chromium, 5)
         for name in chosen:
             case = cases.CASES[name]
             entry = compare(

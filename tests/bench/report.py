@@ -334,8 +334,10 @@ def _notes(report: Result) -> list[str]:
         for side in ("ours", "peer", "fallback", *OTHERS)
         if value(result, side, "error")
     ]
+    bare = value(report, "bare", "median")
     return [
         *failures,
+        *([] if bare is None else [f"A page with one launch by hand: {number(bare)} CPU s."]),
         f"Peer: onnxruntime-web {report['peer']}, WebGPU provider, one thread. LiteRT.js "
         f"{report.get('litert') or 'not installed'}, its WebGPU. Chromium "
         f"{report['chromium']}, software adapter, {report['processors']} processors. CPU seconds "

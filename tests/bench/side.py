@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.bench.cases import Array
 from tests.bench.chromium import Chromium, Spent
-from tests.bench.server import Server
+from tests.bench.server import Server, Site
 from tests.bench.worker import SideError
 from tinyedge.export.verify.browser import decode
 
@@ -86,6 +86,20 @@ def measure(
         "fetched": fetched,
         "launches": launches,
     }
+
+
+def bare(chromium: Chromium, pages: int) -> dict[str, float]:
+    """CPU seconds from navigation to the first output of a page with one launch by hand."""
+    effort = Effort(cpu=0.1, wall=5.0, block=0.05)
+    spent = []
+    with Server(Site({"pages": PAGES})) as server:
+        for _ in range(pages):
+            page = measure(chromium, server, "bare", effort)
+            (squares,) = page["outputs"].values()
+            if not np.array_equal(squares, np.arange(64.0) ** 2):
+                raise SideError("the launch by hand gives other numbers")
+            spent.append(page["first"].cpu)
+    return middle(spent)
 
 
 def _told(message: str) -> str:
