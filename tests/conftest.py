@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cuda import shim
 from tests.runtimes.site import Site
 from tinyedge.core.errors import DeviceError
 from tinyedge.core.program.device import Device
@@ -59,22 +60,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What collecting made stays until the end: each look of the garbage collector at it, and at
-    the modules, takes a tenth of the time of the tests.
+    the modules, takes a tenth of the time of the tests. It looks at what is new less often, too.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def _compiles_slowly(item: pytest.Item) -> bool:
-    """Whether a test is for long runs: OpenCL compiles slowly, also plain kernels, which differ
-    little from target to target; CUDA kernels run as C++ here.
+    """Whether a test is for long runs: OpenCL compiles slowly, and CUDA kernels run as C++ here.
+    Plain kernels differ little from target to target: those of cpu and webgpu are in short runs.
     """
     call = getattr(item, "callspec", None)
     params = call.params if call is not None else {}
     long = getattr(item, "originalname", "") in WHOLE or params.get("group", FIRST) != FIRST
     plain = params.get("optimize") is False
     target = params.get("target")
-    return (target == "qcom" and (long or plain)) or (target == "cuda" and long)
+    return target in ("qcom", "cuda") and (long or plain)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,11 +99,27 @@ def reference_values(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def quick_compilers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Short tests compile kernels for longer than they run them: the compilers that stand for those
+    of OpenCL's and CUDA's devices optimize in slow tests alone.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("slow") is None:
+            patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+            patch.setattr(shim, "OPTIMIZATION", "-O0")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty folder for compiled kernels, so that no test depends on an earlier session."""
-    folder = tmp_path_factory.mktemp("kernels")
-    folder.chmod(0o700)
+    """A folder for compiled kernels, empty at first, so that no test depends on an earlier session.
+
+    The processes of pytest-xdist share it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
@@ -147,11 +165,10 @@ def qcom_device() -> Iterator[Device]:
 def cuda_device(kernel_cache: Path, request: pytest.FixtureRequest) -> Iterator[Device]:
     """A GPU where there is one, else the processor: see tests/cuda."""
     from tests.cuda.device import open
-    from tests.cuda.shim import Shim
 
     order = request.config.getoption("--cuda-order")
     sanitize = request.config.getoption("--cuda-sanitize")
-    device = open(Shim(kernel_cache, order, sanitize=sanitize))
+    device = open(shim.Shim(kernel_cache, order, sanitize=sanitize))
     yield device
     device.close()
 

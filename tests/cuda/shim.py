@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEADER = Path(__file__).parent / "shim.h"
+# The headers of C alone: those of C++ are most of what a short file has.
 FLAGS = (
-    *("-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-fno-gnu-unique"),
-    *("-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-std=c++20", "-fPIC", "-shared", "-w", "-fno-gnu-unique"),
+    *("-ffp-contract=off", "-fno-strict-aliasing", "-nostdinc++"),
 )
+OPTIMIZATION = "-O1"  # of long tests: see tests/conftest.py
 SANITIZERS = (
-    *("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    *("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "-fsanitize-sections=shared",
 )
 ORDERS = ("forward", "reverse", "random")
@@ -53,9 +56,11 @@ class Shim:
 
     def compile(self, text: str) -> ctypes.CDLL:
         """The library of a kernel file; `shim_NAME` in it launches a kernel."""
-        flags = FLAGS + (SANITIZERS if self.sanitize else ())
+        flags = (*FLAGS, OPTIMIZATION, *(SANITIZERS if self.sanitize else ()))
         key = hashlib.sha256("\0".join((*flags, HEADER.read_text(), text)).encode()).hexdigest()
-        library = self.cache / f"{key}.so"
+        folder = self.cache / "cuda"  # the cpu device deletes libraries of the cache itself
+        folder.mkdir(parents=True, exist_ok=True)
+        library = folder / f"{key}.so"
         if not library.exists():
             _compile(text, library, flags)
         return ctypes.CDLL(str(library))
@@ -94,7 +99,8 @@ def _compile(text: str, library: Path, flags: tuple[str, ...]) -> None:
     prelude = text[: starts[0]]
     kernels = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
     parts = 2 if len(kernels) >= PARALLEL_KERNELS else 1
-    objects = [library.with_suffix(f".{part}.o") for part in range(parts)]
+    stem = f"{library.stem}-{os.getpid()}"  # another process may compile the same
+    objects = [library.with_name(f"{stem}-{part}.o") for part in range(parts)]
     running = []
     for part, made in enumerate(objects):
         mine = kernels[part::parts]
@@ -104,7 +110,9 @@ def _compile(text: str, library: Path, flags: tuple[str, ...]) -> None:
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
     errors = "".join(process.communicate()[1] for process in running)
     assert not any(process.returncode for process in running), errors[:4000]
-    subprocess.run(["g++", *flags, *map(str, objects), "-o", str(library)], check=True)
+    linked = library.with_name(f"{stem}.so")
+    subprocess.run(["g++", *flags, *map(str, objects), "-o", str(linked)], check=True)
+    linked.replace(library)
 
 
 def _entry(kernel: str) -> str:
