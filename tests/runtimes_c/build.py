@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -57,10 +59,30 @@ def sanitized() -> tuple[str, tuple[str, ...]]:
     return CC, ("-O1",)
 
 
+@cache
+def _folder() -> Path:
+    """Where object files lie until the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tinyedge-objects-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _object(source: Path, compiler: str, flags: tuple[str, ...]) -> Path:
+    out = _folder() / f"{source.stem}-{len(list(_folder().iterdir()))}.o"
+    run(compiler, *STRICT, *flags, "-c", "-o", out, source)
+    return out
+
+
+def objects(compiler: str, flags: Sequence[str], target: str = "cpu") -> list[Path]:
+    """The runtime with one backend as object files, each compiled once in a process."""
+    return [_object(source, compiler, tuple(flags)) for source in (*sources(target), *OPTIONAL)]
+
+
 def program(
     out: Path, source: str, flags: Sequence[str] = ("-O1",), *more: object, compiler: str = CC
 ) -> Path:
     """A test program of this folder, linked with the runtime."""
-    files = (HERE / source, *RUNTIME, *OPTIONAL)
-    run(compiler, *STRICT, *flags, "-o", out, *files, *more, "-pthread", "-lm")
+    runtime = objects(compiler, [flag for flag in flags if not flag.startswith("-I")])
+    run(compiler, *STRICT, *flags, "-o", out, HERE / source, *runtime, *more, "-pthread", "-lm")
     return out

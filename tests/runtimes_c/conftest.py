@@ -28,10 +28,7 @@ def write(program: Program, folder: Path, goldens: tuple[Golden, ...] = ()) -> P
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime without kernels, as one object file."""
     folder = tmp_path_factory.mktemp("runtime")
-    sources = [*build.RUNTIME, *build.OPTIONAL]
-    for source in sources:
-        build.run(build.CC, *build.STRICT, "-O1", "-fPIC", "-c", "-o", folder / source.stem, source)
-    objects = [folder / source.stem for source in sources]
+    objects = build.objects(build.CC, ("-O1", "-fPIC"))
     build.run("ld", "-r", "-o", folder / "runtime.o", *objects)
     return folder / "runtime.o"
 

@@ -123,11 +123,11 @@ def built_driver(folder: Path) -> Path:
     return out
 
 
-def built_runtime(folder: Path, *flags: str) -> Path:
+def built_runtime(folder: Path) -> Path:
     """The runtime with its backend for cuda, as a library."""
     out = folder / "libtinyedge.so"
-    flags = (*build.STRICT, "-O1", "-fPIC", "-shared", *flags)
-    build.run(build.CC, *flags, "-o", out, *build.sources("cuda"), "-pthread", "-lm", "-ldl")
+    objects = build.objects(build.CC, ("-O1", "-fPIC"), "cuda")
+    build.run(build.CC, "-shared", "-o", out, *objects, "-pthread", "-lm", "-ldl")
     return out
 
 

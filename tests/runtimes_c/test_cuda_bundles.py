@@ -130,10 +130,7 @@ def test_a_bundle_has_what_its_program_needs(tmp_path: Path) -> None:
 def test_under_sanitizers(fake: FakeCuda, tmp_path: Path, cpu_device: Device) -> None:
     """States, branches, loops, counts, symbols: the runtime's own accesses stay inside."""
     compiler, sanitize = build.sanitized()
-    objects = []
-    for source in (*build.sources("cuda"), *build.OPTIONAL):
-        objects.append(tmp_path / f"{source.stem}.o")
-        build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
+    objects = build.objects(compiler, sanitize, "cuda")
     program = tmp_path / "run"
     for name in RUNS:
         folder = with_goldens(name, tmp_path / name, cpu_device)

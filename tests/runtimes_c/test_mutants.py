@@ -120,26 +120,16 @@ BUNDLES: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The runtime's objects with sanitizers, and what runs mutants by them."""
-    folder = tmp_path_factory.mktemp("runtime")
-    objects = []
-    for source in build.RUNTIME:
-        objects.append(folder / f"{source.stem}.o")
-        build.run(build.CC, *build.STRICT, *build.SANITIZE, "-c", "-o", objects[-1], source)
-    return objects
-
-
-def _program(bundle: Path, runtime: list[Path]) -> Path:
+def _program(bundle: Path) -> Path:
+    """What runs mutants of a bundle, by the runtime with sanitizers."""
     flags = (*build.SANITIZE, "-I", bundle, f"-I{build.c_bundle.FOLDER}")
     kernels = bundle.with_suffix(".o")
     build.run(build.CC, *flags, "-std=gnu11", "-w", "-c", "-o", kernels, bundle / "model.c")
     out = bundle.with_suffix(".mutants")
     source = build.HERE / "mutants.c"
-    build.run(
-        build.CC, *build.STRICT, *flags, "-o", out, source, kernels, *runtime, "-pthread", "-lm"
-    )
+    runtime = build.objects(build.CC, build.SANITIZE)
+    files = (source, kernels, *runtime, "-pthread", "-lm")
+    build.run(build.CC, *build.STRICT, *flags, "-o", out, *files)
     return out
 
 
@@ -194,7 +184,7 @@ def _small_arena(manifest: Any) -> None:
     [(_counts, 1), (_no_symbols, 1), (_greater_sizes, 1), (_small_arena, 0)],
 )
 def test_plans_made_to_leave_their_memory(
-    change: Callable[[Any], None], accepted: int, tmp_path: Path, runtime: list[Path]
+    change: Callable[[Any], None], accepted: int, tmp_path: Path
 ) -> None:
     bundle = _sizes(tmp_path)
     manifest = json.loads((bundle / "manifest.json").read_text("ascii"))
@@ -204,22 +194,20 @@ def test_plans_made_to_leave_their_memory(
     text = encode(manifest)
     file = tmp_path / "texts"
     file.write_bytes(struct.pack("<I", len(text)) + text)
-    said = build.run(
-        _program(bundle, runtime), bundle, file, env={"ASAN_OPTIONS": "detect_leaks=0"}
-    )
+    said = build.run(_program(bundle), bundle, file, env={"ASAN_OPTIONS": "detect_leaks=0"})
     assert said == f"{accepted} accepted, {1 - accepted} refused, 0 slow\n"
 
 
 @needs_sanitizers
 @pytest.mark.parametrize("name", BUNDLES)
-def test_mutants(name: str, tmp_path: Path, runtime: list[Path]) -> None:
+def test_mutants(name: str, tmp_path: Path) -> None:
     bundle = BUNDLES[name](tmp_path)
-    _run(bundle, _program(bundle, runtime), 1, 80)
+    _run(bundle, _program(bundle), 1, 80)
 
 
 @needs_sanitizers
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUNDLES)
-def test_ten_thousand_mutants(name: str, tmp_path: Path, runtime: list[Path]) -> None:
+def test_ten_thousand_mutants(name: str, tmp_path: Path) -> None:
     bundle = BUNDLES[name](tmp_path)
-    _run(bundle, _program(bundle, runtime), 2, 2500)
+    _run(bundle, _program(bundle), 2, 2500)

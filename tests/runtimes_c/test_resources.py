@@ -126,10 +126,7 @@ def test_after_creation_no_allocation_and_no_file(tmp_path: Path, name: str) -> 
 def test_self_tests_under_sanitizers(tmp_path: Path, cpu_device: Device, threads: int) -> None:
     """States, loops, counts, conversions, symbols: all accesses stay inside."""
     compiler, sanitize = build.sanitized()
-    objects = []
-    for source in (*build.RUNTIME, *build.OPTIONAL):
-        objects.append(tmp_path / f"{source.stem}.o")
-        build.run(compiler, *build.STRICT, *sanitize, "-c", "-o", objects[-1], source)
+    objects = build.objects(compiler, sanitize)
     small = (programs.symbolic, programs.repeat, programs.counter, programs.ports)
     for program in (
         *(make("cpu") for make in small),
