@@ -33,6 +33,7 @@ FIXED = 6000  # bytes of a kernel's head and of the helpers that WGSL kernels ca
 EACH = 110  # bytes of a node
 DEEPEST = 110  # brackets in brackets: Tint refuses 128, clang 256
 LENGTHS = (1, 2, 4, 8, 64)
+SHORT = (1, 4, 16)  # enough for text that doubles with each step
 SHAPES = ((1, 4, 8, 8), (5,))  # in vectors, and in scalars
 TYPES = (dt.float32, dt.float16, dt.int8, dt.uint8, dt.int64, dt.uint32, dt.bool_)
 
@@ -59,10 +60,16 @@ def _depth(line: str) -> int:
     return deepest
 
 
-def chain(step: Step, dtype: DType, shape: tuple[int, ...], target: str) -> None:
+def chain(
+    step: Step,
+    dtype: DType,
+    shape: tuple[int, ...],
+    target: str,
+    lengths: tuple[int, ...] = LENGTHS,
+) -> None:
     """Longer and longer chains of a step: the shorter ones fail first, before they are too long."""
     first = 0
-    for length in LENGTHS:
+    for length in lengths:
         inputs = Inputs()
         x = inputs.new(np.ones(shape, dtype.numpy))
         for _ in range(length):
@@ -98,11 +105,15 @@ def rows(row: ops.Primitive, dtype: DType) -> Iterator[tuple[str, Step]]:
         )
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("row", ELEMENTWISE, ids=str)
-def test_chains_of_rows(row: ops.Primitive, target: str) -> None:
-    for dtype in filter(lambda d: accepts(row, d), TYPES):
+def test_chains_of_rows(row: ops.Primitive, whole: bool, target: str) -> None:
+    """Long ones of the first type that a row takes, or of all."""
+    types = [dtype for dtype in TYPES if accepts(row, dtype)]
+    for dtype in types:
+        lengths = LENGTHS if whole or dtype is types[0] else SHORT
         for number, (_, step) in enumerate(rows(row, dtype)):
-            chain(step, dtype, SHAPES[number == 1], target)
+            chain(step, dtype, SHAPES[number == 1], target, lengths)
 
 
 @pytest.mark.parametrize("between", [d for d in dt.ALL if d is not dt.float32], ids=str)

@@ -41,8 +41,6 @@ FAST: dict[str, tuple[str, ...]] = {
     "resnet50": ("cpu",),
     "shufflenet": ("cpu",),
     "squeezenet": ("cpu",),
-    "vgg19": ("cpu",),
-    "zfnet512": ("cpu",),
 }
 FAST_SYMBOLIC: dict[str, tuple[str, ...]] = {
     "silero_sequence": ("cpu",),

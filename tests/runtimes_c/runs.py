@@ -37,9 +37,12 @@ def growing(target: str) -> Program:
     )
 
 
-def nested(target: str) -> Program:
-    """Launches and copies before, inside and behind loops in a loop: many straight pieces."""
-    program = programs.repeat(target)
+def nested(target: str, bound: int = 100) -> Program:
+    """Launches and copies before, inside and behind loops in a loop: many straight pieces.
+
+    bound: the most turns of the innermost loop.
+    """
+    program = programs.repeat(target, bound)
     (entry,) = program.entries
     (loop,) = entry.steps
     assert isinstance(loop, Loop)

@@ -102,20 +102,21 @@ def test_cut_and_flipped_bytes(reader: Path, tmp_path: Path) -> None:
     assert compare_mutations(reader, tmp_path, 31) > 500
 
 
-def test_cut_and_flipped_data_in_javascript(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [61, pytest.param(13, marks=pytest.mark.slow)])
+def test_cut_and_flipped_data_in_javascript(step: int, tmp_path: Path) -> None:
     """Of kernels and weights when it loads them, of golden files when it verifies."""
     if not shutil.which("node"):
         return
     program = programs.everything()
     manifest = write(program, tmp_path, goldens=programs.goldens(program))
-    answers = iter(build.run("node", VERDICTS, "--mutations", tmp_path, 13).splitlines())
+    answers = iter(build.run("node", VERDICTS, "--mutations", tmp_path, step).splitlines())
     assert next(answers) == ""
     kinds = set()
     for name in (record["name"] for record in manifest["files"]):
         kinds.add(name.split("-")[0].split(".")[0])
         data = (tmp_path / name).read_bytes()
-        for number, changed in enumerate(mutations(data, 13)):
-            place = (name, number // 9 * 13, number % 9)
+        for number, changed in enumerate(mutations(data, step)):
+            place = (name, number // 9 * step, number % 9)
             expected = folder_id(tmp_path, name, changed, goldens=True)
             assert (place, next(answers)) == (place, expected)
             assert expected in ("bundle.file.hash", "bundle.file.size")

@@ -7,6 +7,7 @@ is measured is the model's doing alone.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -95,6 +96,8 @@ def _load() -> None:
 
 def _serve() -> None:
     _load()
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         path, as_bytes, command, options = json.loads(line)
         reader, writer = os.pipe()
