@@ -9,8 +9,10 @@ from tests.agreement import Inputs, assert_agreement, compiled, find_target, ref
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import inner_loops
+from tinyedge.core.compiler.lower.cooperative import SCRATCH
 from tinyedge.core.compiler.optimize import choose
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir.lowered import shared_bytes, workgroup_buffers
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
@@ -60,9 +62,10 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
 
 
 # Layers that read and write pictures by channel: channels and filters, side, step, groups, pixels
-# a window, whether it is transposed; loads by width in the inner loop, sums there.
+# a window, whether it is transposed; loads by width in the inner loop, sums there. At 7 x 7 threads
+# share a sum, and the 7 vectors of a tile's rows are loaded by the loop over their parts.
 ALONE: dict[str, tuple[tuple[int, int, int, int, int, bool], dict[int, int], int]] = {
-    "rows of a picture of 7 x 7": ((160, 7, 1, 1, 3, False), {1: 21, 4: 3}, 21),
+    "rows of a picture of 7 x 7": ((160, 7, 1, 1, 3, False), {1: 21, 4: 3 + 7}, 21),
     "by 2": ((256, 28, 2, 1, 3, False), {1: 15, 4: 3}, 21),
     "groups, 7 pixels of a row at 3 taps": ((128, 28, 1, 4, 3, False), {1: 9, 4: 3}, 21),
     "transposed": ((64, 28, 1, 1, 3, True), {1: 9, 4: 3}, 21),
@@ -90,5 +93,7 @@ def test_a_layer_alone_has_vectors_along_its_filters(name: str, webgpu_device: D
     assert kernel.text is not None and state.program is not None
     inner = inner_loops(kernel.text)
     assert (inner.loads, inner.fused) == (loads, sums)
+    memory = workgroup_buffers(kernel.text.linear.statements)
+    assert sum(shared_bytes(each.dtype, each.arg.length) for each in memory) <= SCRATCH
     found = replay(state.program, webgpu_device, inputs.arrays)
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))

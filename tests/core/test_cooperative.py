@@ -221,6 +221,12 @@ def add(node: UOp) -> UOp:
     return UOp(ops.SET, dt.float32, (ACCUMULATOR, node), ops.ADD)
 
 
+def beyond(op: ops.Primitive) -> list[UOp]:
+    """A loop of 4 steps that load what op makes of the thread's number and the step's."""
+    r = UOp(ops.RANGE, dt.index, (number(4),), args.Range(0, "reduce"))
+    return [ACCUMULATOR, *loop(number(4), add(load(UOp(op, dt.index, (THREAD, r)))))]
+
+
 SOME = UOp(ops.SYMBOL, dt.index, (), args.Symbol("n", 0, 4, 1, 0))
 EXCHANGE = [store(THREAD), BARRIER, load(beside(1))]
 
@@ -240,6 +246,7 @@ RIGHT = {
         BARRIER,
         load(number(0)),
     ],
+    "each of some in a loop": [store(THREAD), BARRIER, *beyond(ops.XOR)],
     "shuffle": [shuffle(VALUE, 4)],
 }
 WRONG = {
@@ -256,6 +263,10 @@ WRONG = {
     ),
     "outside": (
         [store(UOp(ops.ADD, dt.index, (THREAD, number(1))))],
+        "outside of the workgroup's memory",
+    ),
+    "outside in a loop": (
+        [store(THREAD), BARRIER, *beyond(ops.ADD)],
         "outside of the workgroup's memory",
     ),
 }

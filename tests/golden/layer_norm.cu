@@ -25,28 +25,34 @@ extern "C" __global__ void k0(
     const int i4 = (int)threadIdx.x - l9;
     shared0[(int)threadIdx.x] = acc0;
     __syncthreads();
-    const float v0 = ((((((shared0[i4] + shared0[i4 + 1]) + shared0[i4 + 2]) + shared0[i4 + 3]) + shared0[i4 + 4]) + shared0[i4 + 5]) + shared0[i4 + 6]) + shared0[i4 + 7];
-    const float v1 = v0 / 96.0f;
-    const float4 v2 = te_float4(v1);
+    float acc2 = 0.0f;
+    for (int r16 = 0; r16 < 8; r16++) {
+        acc2 = acc2 + shared0[i4 + r16];
+    }
+    const float v0 = acc2 / 96.0f;
+    const float4 v1 = te_float4(v0);
     for (int r12 = 0; r12 < 3; r12++) {
         const float4 x1 = b1[i3 + (r12 * 8)];
-        const float v3 = x1.x - v1;
+        const float v2 = x1.x - v0;
+        acc1 = acc1 + (v2 * v2);
+        const float v3 = x1.y - v0;
         acc1 = acc1 + (v3 * v3);
-        const float v4 = x1.y - v1;
+        const float v4 = x1.z - v0;
         acc1 = acc1 + (v4 * v4);
-        const float v5 = x1.z - v1;
+        const float v5 = x1.w - v0;
         acc1 = acc1 + (v5 * v5);
-        const float v6 = x1.w - v1;
-        acc1 = acc1 + (v6 * v6);
     }
     const int i5 = (int)threadIdx.x - l13;
     shared1[(int)threadIdx.x] = acc1;
     __syncthreads();
-    const float v7 = ((((((shared1[i5] + shared1[i5 + 1]) + shared1[i5 + 2]) + shared1[i5 + 3]) + shared1[i5 + 4]) + shared1[i5 + 5]) + shared1[i5 + 6]) + shared1[i5 + 7];
-    const float4 v8 = te_float4(te_sqrt((v7 / 96.0f) + 1e-05f));
+    float acc3 = 0.0f;
+    for (int r17 = 0; r17 < 8; r17++) {
+        acc3 = acc3 + shared1[i5 + r17];
+    }
+    const float4 v6 = te_float4(te_sqrt((acc3 / 96.0f) + 1e-05f));
     for (int r14 = 0; r14 < 3; r14++) {
         const int i6 = r14 * 8;
         const int i7 = i1 + i6;
-        b0[i7] = ((b1[i7] - v2) / v8) * b2[l15 + i6];
+        b0[i7] = ((b1[i7] - v1) / v6) * b2[l15 + i6];
     }
 }

@@ -33,28 +33,34 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     let i4 = i32(thread) - l9;
     shared0[i32(thread)] = acc0;
     workgroupBarrier();
-    let v0 = ((((((shared0[i4] + shared0[i4 + 1]) + shared0[i4 + 2]) + shared0[i4 + 3]) + shared0[i4 + 4]) + shared0[i4 + 5]) + shared0[i4 + 6]) + shared0[i4 + 7];
-    let v1 = v0 / 96.0f;
-    let v2 = vec4<f32>(v1);
+    var acc2 = 0.0f;
+    for (var r16 = 0; r16 < 8; r16++) {
+        acc2 = acc2 + shared0[i4 + r16];
+    }
+    let v0 = acc2 / 96.0f;
+    let v1 = vec4<f32>(v0);
     for (var r12 = 0; r12 < 3; r12++) {
         let x1 = b1[i3 + (r12 * 8)];
-        let v3 = x1.x - v1;
+        let v2 = x1.x - v0;
+        acc1 = acc1 + (v2 * v2);
+        let v3 = x1.y - v0;
         acc1 = acc1 + (v3 * v3);
-        let v4 = x1.y - v1;
+        let v4 = x1.z - v0;
         acc1 = acc1 + (v4 * v4);
-        let v5 = x1.z - v1;
+        let v5 = x1.w - v0;
         acc1 = acc1 + (v5 * v5);
-        let v6 = x1.w - v1;
-        acc1 = acc1 + (v6 * v6);
     }
     let i5 = i32(thread) - l13;
     shared1[i32(thread)] = acc1;
     workgroupBarrier();
-    let v7 = ((((((shared1[i5] + shared1[i5 + 1]) + shared1[i5 + 2]) + shared1[i5 + 3]) + shared1[i5 + 4]) + shared1[i5 + 5]) + shared1[i5 + 6]) + shared1[i5 + 7];
-    let v8 = vec4<f32>(te_sqrt_f32((v7 / 96.0f) + 1e-05f));
+    var acc3 = 0.0f;
+    for (var r17 = 0; r17 < 8; r17++) {
+        acc3 = acc3 + shared1[i5 + r17];
+    }
+    let v6 = vec4<f32>(te_sqrt_f32((acc3 / 96.0f) + 1e-05f));
     for (var r14 = 0; r14 < 3; r14++) {
         let i6 = r14 * 8;
         let i7 = i1 + i6;
-        b0[i7] = ((b1[i7] - v2) / v8) * b2[l15 + i6];
+        b0[i7] = ((b1[i7] - v1) / v6) * b2[l15 + i6];
     }
 }

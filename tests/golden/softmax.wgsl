@@ -51,12 +51,18 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     if (l6 < 16) { shared0[i32(thread)] = te_max_f32(shared0[i32(thread)], shared0[i32(thread) + 16]); }
     workgroupBarrier();
-    let v2 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]), shared0[i2 + 8]), shared0[i2 + 9]), shared0[i2 + 10]), shared0[i2 + 11]), shared0[i2 + 12]), shared0[i2 + 13]), shared0[i2 + 14]), shared0[i2 + 15]);
+    var acc0 = (-te_infinity());
+    for (var r12 = 0; r12 < 16; r12++) {
+        acc0 = te_max_f32(acc0, shared0[i2 + r12]);
+    }
     let i3 = i32(thread) - l8;
-    shared1[i32(thread)] = ((select(0.0f, te_exp_f32(x1.x - v2), v1) + select(0.0f, te_exp_f32(x1.y - v2), v1)) + select(0.0f, te_exp_f32(x1.z - v2), v1)) + select(0.0f, te_exp_f32(x1.w - v2), v1);
+    shared1[i32(thread)] = ((select(0.0f, te_exp_f32(x1.x - acc0), v1) + select(0.0f, te_exp_f32(x1.y - acc0), v1)) + select(0.0f, te_exp_f32(x1.z - acc0), v1)) + select(0.0f, te_exp_f32(x1.w - acc0), v1);
     workgroupBarrier();
     if (l8 < 16) { shared1[i32(thread)] = shared1[i32(thread)] + shared1[i32(thread) + 16]; }
     workgroupBarrier();
-    let v3 = ((((((((((((((shared1[i3] + shared1[i3 + 1]) + shared1[i3 + 2]) + shared1[i3 + 3]) + shared1[i3 + 4]) + shared1[i3 + 5]) + shared1[i3 + 6]) + shared1[i3 + 7]) + shared1[i3 + 8]) + shared1[i3 + 9]) + shared1[i3 + 10]) + shared1[i3 + 11]) + shared1[i3 + 12]) + shared1[i3 + 13]) + shared1[i3 + 14]) + shared1[i3 + 15];
-    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(v2)) / vec4<f32>(v3); }
+    var acc1 = 0.0f;
+    for (var r13 = 0; r13 < 16; r13++) {
+        acc1 = acc1 + shared1[i3 + r13];
+    }
+    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(acc0)) / vec4<f32>(acc1); }
 }

@@ -28,8 +28,12 @@ extern "C" __global__ void k0(
     shared0[(int)threadIdx.x] = acc0;
     shared1[(int)threadIdx.x] = acc1;
     __syncthreads();
-    const float v1 = te_max(te_max(te_max(te_max(te_max(te_max(te_max(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]);
-    const float v2 = ((((((shared1[i2] + shared1[i2 + 1]) + shared1[i2 + 2]) + shared1[i2 + 3]) + shared1[i2 + 4]) + shared1[i2 + 5]) + shared1[i2 + 6]) + shared1[i2 + 7];
-    if (v0) { b0[i1] = v1; }
-    if (v0) { b1[i1] = v2 / 96.0f; }
+    float acc2 = (-TE_INFINITY);
+    float acc3 = 0.0f;
+    for (int r8 = 0; r8 < 8; r8++) {
+        acc2 = te_max(acc2, shared0[i2 + r8]);
+        acc3 = acc3 + shared1[i2 + r8];
+    }
+    if (v0) { b0[i1] = acc2; }
+    if (v0) { b1[i1] = acc3 / 96.0f; }
 }

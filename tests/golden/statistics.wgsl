@@ -33,8 +33,12 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     shared0[i32(thread)] = acc0;
     shared1[i32(thread)] = acc1;
     workgroupBarrier();
-    let v1 = te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(te_max_f32(shared0[i2], shared0[i2 + 1]), shared0[i2 + 2]), shared0[i2 + 3]), shared0[i2 + 4]), shared0[i2 + 5]), shared0[i2 + 6]), shared0[i2 + 7]);
-    let v2 = ((((((shared1[i2] + shared1[i2 + 1]) + shared1[i2 + 2]) + shared1[i2 + 3]) + shared1[i2 + 4]) + shared1[i2 + 5]) + shared1[i2 + 6]) + shared1[i2 + 7];
-    if (v0) { b0[i1] = v1; }
-    if (v0) { b1[i1] = v2 / 96.0f; }
+    var acc2 = (-te_infinity());
+    var acc3 = 0.0f;
+    for (var r8 = 0; r8 < 8; r8++) {
+        acc2 = te_max_f32(acc2, shared0[i2 + r8]);
+        acc3 = acc3 + shared1[i2 + r8];
+    }
+    if (v0) { b0[i1] = acc2; }
+    if (v0) { b1[i1] = acc3 / 96.0f; }
 }

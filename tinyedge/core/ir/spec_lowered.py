@@ -119,11 +119,15 @@ def _check_array(nodes: Sequence[UOp]) -> None:
 
 
 def _check_bounds(node: UOp) -> None:
+    if not _is_bounded(node):
+        raise _fail(node, "outside of the workgroup's memory")
+
+
+def _is_bounded(node: UOp) -> bool:
     memory = node.src[0]
     lanes = (node if node.op is ops.LOAD else node.src[1]).dtype.lanes // memory.dtype.lanes
     low, high = bounds(access.indices_of(node)[0])
-    if low < 0 or high + lanes > memory.arg.length:
-        raise _fail(node, "outside of the workgroup's memory")
+    return bool(0 <= low and high + lanes <= memory.arg.length)
 
 
 def _check_region(node: UOp) -> None:
@@ -310,7 +314,7 @@ class _Phases:
         self._whole(node, node.dtype)
         places = self.places.value(node.src[1])
         if places is None:
-            _check_bounds(node)
+            self._check_steps(node)
             wrong = accesses.load_any()
         else:
             some = slice(None) if active is None else active
@@ -318,6 +322,24 @@ class _Phases:
             wrong = accesses.load(self.threads[some], places)
         if wrong:
             raise _fail(node, wrong)
+
+    def _check_steps(self, node: UOp) -> None:
+        """A load lies in the memory at each step of the loop that alone is not known of its place,
+        where bounds do not say so.
+        """
+        place = node.src[1]
+        loops = [r for r in place.ranges if r.arg.kind in SERIAL_KINDS]
+        if _is_bounded(node) or len(loops) != 1 or loops[0].src[0].op is not ops.CONST:
+            return _check_bounds(node)
+        (loop,) = loops
+        for step in range(loop.src[0].arg):
+            self.places.at(loop, step)
+            places = self.places.value(place)
+            if places is None:
+                raise _fail(node, "which threads load what of workgroup memory is not known")
+            self._inside(node, places, slice(None))
+        self.places.at(loop, None)
+        return None
 
     def _fragment(self, node: UOp) -> None:
         """Which thread of a subgroup loads or stores which element is not known."""

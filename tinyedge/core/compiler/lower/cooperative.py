@@ -6,7 +6,10 @@ combines its value with that of the thread whose number differs in one bit, for 
 other. Everything else goes through workgroup memory: each thread leaves its part there, and after a
 barrier each combines all of them, in the same order.
 
-Many parts are first brought down to a few, by as many threads.
+Many parts are first brought down to a few, by as many threads. More than UNROLLED parts are
+combined in a loop, and several reductions take turns in little memory rather than have memory each:
+a driver may take long to compile many loads of workgroup memory, or, as it starts as zeros on
+WebGPU, much of it.
 
 Reductions of which none waits for another share their barriers: all leave their parts, all threads
 wait, and all parts are combined. For that, what depends on no reduction is moved before them.
@@ -14,7 +17,7 @@ wait, and all parts are combined. For that, what depends on no reduction is move
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
@@ -26,10 +29,13 @@ from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_b
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 
 FEW_PARTS = 16  # parts that every thread combines for itself
+UNROLLED = 4  # parts that are combined without a loop
+SCRATCH = 2048  # bytes beyond which reductions use the same memory one after the other
 EXCHANGED_BITS = 32  # at least, of a value that threads exchange in registers
 
-# The parts that a reduction combines at its end; it goes on where all threads have met.
-Parts = Generator[None, None, list[UOp]]
+# The parts that a reduction combines at its end, so many from a place on (None: 0). It goes on
+# where all threads have met.
+Parts = Generator[None, None, tuple[UOp | None, int]]
 
 THREAD = UOp(ops.SPECIAL, dt.index, (), args.Special("thread", 0))
 
@@ -49,6 +55,7 @@ class _Cooperation:
         self.statements: list[UOp] = []
         self.named: set[UOp] = set()
         self.buffers: list[UOp] = []
+        self.scratch = 0  # bytes of them
         filled = workgroup_buffers(linear.statements)  # by what is staged
         self.room -= sum(shared_bytes(each.dtype, each.arg.length) for each in filled)
         self.first = len(filled)
@@ -56,8 +63,11 @@ class _Cooperation:
         self.loops = 0
         self.waited = True  # at a barrier since the innermost loop was begun
         self.read: set[UOp] = set()  # buffers that some thread may have loaded since then
-        loads = (node.src[0] for node in toposort(linear.statements) if node.op is ops.LOAD)
-        self.loaded = set(loads)
+        nodes = toposort(linear.statements)
+        self.loaded = {node.src[0] for node in nodes if node.op is ops.LOAD}
+        self.ranges = 1 + max((r.arg.number for r in nodes if r.op is ops.RANGE), default=-1)
+        sums = (node.arg.number for node in nodes if node.op is ops.ACCUMULATOR)
+        self.accumulators = 1 + max(sums, default=-1)
 
     def run(self) -> Linear:
         straight: list[UOp] = []  # statements of which the order is free, but for their operands
@@ -153,18 +163,50 @@ class _Cooperation:
         """
         if buffers and not (self.waited and self.read.isdisjoint(buffers.values())):
             self._wait()
-        steps = [self._steps(node, buffer) for node, buffer in buffers.items()]
-        while steps := [each for each in steps if next(each, True) is None]:
-            self._wait()
+        steps = {node: self._steps(node, buffer) for node, buffer in buffers.items()}
+        while steps:
+            ends: dict[tuple[UOp | None, int], list[UOp]] = {}  # of reductions by their parts
+            for node, each in list(steps.items()):
+                try:
+                    next(each)
+                except StopIteration as end:
+                    ends.setdefault(end.value, []).append(node)
+                    del steps[node]
+            for (first, parts), nodes in ends.items():
+                self._combine({node: buffers[node] for node in nodes}, first, parts)
+            if steps:
+                self._wait()
 
-    def _steps(self, node: UOp, buffer: UOp) -> Iterator[None]:
-        """One reduction. It goes on where all threads have met."""
+    def _steps(self, node: UOp, buffer: UOp) -> Parts:
+        """One reduction up to its last parts. It goes on where all threads have met."""
         self.used[buffer] = self.used.get(buffer, 0) + 1
         by_threads = not self._exchanges(node)
         steps = self._of_threads(node, buffer) if by_threads else self._of_subgroups(node, buffer)
-        parts = yield from steps
+        last = yield from steps
         self.read.add(buffer)
-        self.values[node] = self._add(_chain(node, parts))
+        return last
+
+    def _combine(self, buffers: dict[UOp, UOp], first: UOp | None, parts: int) -> None:
+        """The values of reductions, each of the parts in its buffer."""
+        if parts <= UNROLLED:
+            for node, buffer in buffers.items():
+                loads = [self._load(buffer, _behind(first, i)) for i in range(parts)]
+                self.values[node] = self._add(_chain(node, loads))
+            return
+        part = UOp(
+            ops.RANGE, dt.index, (const(parts, dt.index),), args.Range(self.ranges, "serial")
+        )
+        self.ranges += 1
+        for node in buffers:
+            total = args.Accumulator(self.accumulators, node.arg)
+            self.values[node] = self._add(UOp(ops.ACCUMULATOR, node.dtype, (), total))
+            self.accumulators += 1
+        self._add(UOp(ops.BEGIN, dt.index, (part,)))
+        place = part if first is None else UOp(ops.ADD, dt.index, (first, part))
+        for node, buffer in buffers.items():
+            load = cast(self._load(buffer, place), node.dtype)
+            self._add(UOp(ops.SET, node.dtype, (self.values[node], load), node.arg))
+        self._add(UOp(ops.END, dt.index, (part,)))
 
     def _exchanges(self, node: UOp) -> bool:
         """Whether subgroups are whole, and hold the threads of a reduction or are held by them."""
@@ -207,7 +249,7 @@ class _Cooperation:
         store = _store(shared, value, _index(ops.FLOORDIV, THREAD, size))
         self._add(access.under(leads, store))
         yield
-        return [self._load(shared, _behind(first, i)) for i in range(parts)]
+        return first, parts
 
     def _of_threads(self, node: UOp, shared: UOp) -> Parts:
         value, lane = node.src
@@ -224,7 +266,7 @@ class _Cooperation:
             few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))
             self._add(access.under(few, _store(shared, total, THREAD)))
             yield
-        return [self._load(shared, _behind(first, i)) for i in range(parts)]
+        return first, parts
 
     def _start(self, place: UOp) -> UOp:
         """Where the parts of a thread's reduction start, named once."""
@@ -233,16 +275,19 @@ class _Cooperation:
         return place
 
     def _buffer(self, dtype: DType, length: int, taken: Iterable[UOp]) -> UOp | None:
-        """A buffer of the workgroup: one that no thread reads any more; else a new one as long as
-        there is room; else one that threads have to wait for. Memory holds no bool.
+        """A buffer of the workgroup: one that no thread reads any more; else a new one, beyond
+        SCRATCH only if it is the first of its kind; else one that threads have to wait for. None:
+        all are taken, or there is no room. Memory holds no bool.
         """
         held = dt.int32.vector(dtype.lanes) if dtype.kind == "b" else dtype
         fits = [each for each in self.buffers if each.dtype is held and each.arg.length == length]
         free = [each for each in fits if each not in taken]
         settled = [each for each in free if self.waited and each not in self.read]
         size = shared_bytes(held, length)
-        if not settled and size <= self.room:
+        more = not fits or self.scratch + size <= SCRATCH
+        if not settled and more and size <= self.room:
             self.room -= size
+            self.scratch += size
             number = self.first + len(self.buffers)
             self.buffers.append(UOp(ops.SHARED, held, (), args.Shared(number, length)))
             return self.buffers[-1]
