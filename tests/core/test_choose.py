@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,11 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.lower.cooperative import SCRATCH
 from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize.tiles import columns_pay
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import shared_bytes, workgroup_buffers
+from tinyedge.core.ir.uop import as_node, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
@@ -97,3 +102,58 @@ def test_a_layer_alone_has_vectors_along_its_filters(name: str, webgpu_device: D
     assert sum(shared_bytes(each.dtype, each.arg.length) for each in memory) <= SCRATCH
     found = replay(state.program, webgpu_device, inputs.arrays)
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
+
+
+def _head(x: Tensor) -> Tensor:
+    y = x.conv(_filter(3 * 85, x.shape[1], 1, 1)).reshape(1, 3, 85, *x.shape[2:])
+    return y.permute(0, 1, 3, 4, 2).sigmoid()
+
+
+def _filter(*shape: int) -> Tensor:
+    values = np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+    return Tensor.weight(f"w{shape}", values)
+
+
+# Products with a filter of columns that are no whole vectors, of a picture of 7 channels, 3 x 7.
+UNEVEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "255 filters": lambda x: x.conv(_filter(255, 7, 1, 1)) + _filter(255, 1, 1),
+    "21 filters of 3 x 3": lambda x: x.conv(_filter(21, 7, 3, 3), pads=((1, 1), (1, 1))),
+    "by 2": lambda x: x.conv(_filter(10, 7, 3, 3), pads=((1, 1), (1, 1)), strides=(2, 2)),
+    "channels last": lambda x: x.permute(0, 3, 1, 2).conv(_filter(17, 7, 1, 1)),
+    "boxes of 85 numbers": _head,
+    "groups of 10": lambda x: x.permute(0, 2, 1, 3).conv(_filter(30, 1, 3, 3), groups=3),
+    "transposed": lambda x: x.conv_transpose(_filter(7, 6, 3, 3), pads=((1, 1), (1, 1))),
+    "a product": lambda x: x[0, 0] @ _filter(7, 1001) + _filter(1001),
+}
+
+
+@pytest.mark.parametrize("target", ["webgpu", "qcom"])
+def test_columns_that_are_no_whole_vectors(target: str, request: pytest.FixtureRequest) -> None:
+    """They are rounded up in the filter, which is read in vectors without a test; what is stored of
+    the last one is tested number by number. Each target gives what the reference does.
+    """
+    device = request.getfixturevalue(f"{target}_device")
+    for name, make in UNEVEN.items():
+        inputs = Inputs()
+        picture = np.random.default_rng(7).normal(size=(1, 7, 3, 7)).astype(np.float32)
+        y = make(inputs.new(picture))
+        state = compiled({"y": y}, inputs, find_target(target))
+        assert state.program is not None
+        kernel = max(state.kernels.values(), key=lambda kernel: kernel.flops)
+        assert kernel.text is not None
+        sums = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
+        assert sums and {n.dtype.lanes for n in sums} == {4}, name
+        loads = toposort(n for n in kernel.text.linear.statements if n.op is ops.SET)
+        filters = [n for n in loads if n.op is ops.LOAD and n.src[0].arg.weight]
+        assert filters and all(n.dtype.lanes == 4 and not n.arg for n in filters), name
+        found = replay(state.program, device, inputs.arrays)
+        assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
+
+
+def test_few_columns_are_not_rounded_up() -> None:
+    """Of four, too many would be computed for nothing, or by pairs as fast."""
+    caps = find_target("webgpu").caps()
+    sizes = [as_node(size) for size in range(1, 12)]
+    assert [n.arg for n in sizes if not columns_pay(n, caps)] == [1, 2]
+    beside = [n.arg for n in sizes if not columns_pay(n, caps, contiguous=True)]
+    assert beside == [1, 2, 6]

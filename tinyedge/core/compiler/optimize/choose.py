@@ -9,7 +9,7 @@ from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
 from tinyedge.core.compiler.optimize.distributing import distribute
 from tinyedge.core.compiler.optimize.held import share_stages, stages
 from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
-from tinyedge.core.compiler.optimize.move import Move, find, numbers, ranges
+from tinyedge.core.compiler.optimize.move import Move, find, is_padded, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, Fill, Overlap, PadTo, To
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
@@ -124,6 +124,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         return kernel.sink, kernel.moves
     if contraction is not None and filters_apart(sink.src[0], contraction, vector, caps):
         vector = _filter_columns(kernel.sink, contraction, vector, caps)
+        if vector is not None and _lies_rounded_up(kernel.sink, vector, caps):
+            kernel.do(PadTo(vector, caps.vector))
     columns = _columns(kernel.sink) if found else []
     if columns or (len(found) > 1 and contraction is None):
         _rows(kernel, columns, vector)
@@ -350,7 +352,7 @@ def _contiguous(sink: UOp) -> int | None:
 def _filter_columns(
     sink: UOp, contraction: Roles, contiguous: int | None, caps: Caps
 ) -> int | None:
-    """The range along which to compute vectors: the columns along which a weight is contiguous,
+    """The range along which to compute vectors: the columns along which a filter is contiguous,
     even if their results are not, as each is stored once but loaded for every step of the sum.
     Where the results are not in whole vectors, and a scalar is an operand as a vector is, the
     columns or rows along which any operand is.
@@ -358,23 +360,36 @@ def _filter_columns(
     if contiguous in contraction["columns"] and _is_whole(find(sink, contiguous), caps):
         return contiguous
     loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
-    weights = [load for load in loads if load.src[0].arg.weight]
+    summed = frozenset(r for f in reductions(sink) for r in f.src[1:])
+    weights = [load for load in loads if load.src[0].arg.weight and load.ranges & summed]
     columns = [r for r in ranges(sink) if r.arg.number in contraction["columns"]]
     for r in columns:
         lie_along = any(terms(load.src[1]).get((r,), 0) == 1 for load in weights)
-        if lie_along and (caps.scalar_operands or _is_whole(r, caps)):
+        whole = caps.scalar_operands or _is_whole(r, caps)
+        if lie_along and (whole or _lies_rounded_up(sink, r.arg.number, caps)):
             return int(r.arg.number)
     if not caps.scalar_operands:
         return contiguous
     if contiguous is not None and _is_whole(find(sink, contiguous), caps):
         return contiguous
-    summed = frozenset(r for f in reductions(sink) for r in f.src[1:])
     rows = [r for r in ranges(sink) if r.arg.number in contraction["rows"]]
     for r in (*columns, *rows):
         runs = any(terms(n.src[1]).get((r,), 0) == 1 and n.ranges & summed for n in loads)
         if runs and _is_whole(r, caps):
             return int(r.arg.number)
     return contiguous
+
+
+def _lies_rounded_up(sink: UOp, number: int, caps: Caps) -> bool:
+    """Whether a filter's columns are no whole vectors, but are rounded up in memory to such."""
+    r = find(sink, number)
+    if caps.scalar_operands or _is_whole(r, caps):
+        return False
+    return any(
+        n.op is ops.LOAD and is_padded(n.src[0], n.src[1], r, caps.vector) and n.src[0].arg.weight
+        for f in reductions(sink)
+        for n in toposort((f,))
+    )
 
 
 def _is_whole(r: UOp, caps: Caps) -> bool:

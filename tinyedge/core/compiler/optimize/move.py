@@ -10,6 +10,7 @@ from typing import Any
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.spec import STAGE_KIND, stage_fault, staged_bytes
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -95,3 +96,17 @@ def vector_width(node: UOp, caps: Caps) -> bool:
     if caps.vectors(node.dtype) == "memory":
         return node.op is ops.LOAD or (node.op is ops.CAST and computed)
     return caps.vectors(node.dtype) == "all"
+
+
+def is_padded(param: UOp, address: UOp, target: UOp, multiple: int) -> bool:
+    """Whether the range runs along the innermost axis, rounded up to a multiple in memory, a whole
+    number of steps before it.
+    """
+    if param.op is not ops.PARAM or not param.arg.layout.pads:
+        return False
+    if param.arg.layout.pads[-1] % multiple:
+        return False
+    rest = dict(terms(address))
+    if rest.pop((target,), 0) != 1 or any(target in a.ranges for m in rest for a in m):
+        return False
+    return divisor(build(rest)) % multiple == 0

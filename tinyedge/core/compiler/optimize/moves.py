@@ -27,6 +27,7 @@ from tinyedge.core.compiler.optimize.move import (
     IllegalMove,
     Move,
     find,
+    is_padded,
     numbers,
     ranges,
     vector_width,
@@ -41,7 +42,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     replace_ranges,
 )
 from tinyedge.core.ir import access, args, ops
-from tinyedge.core.ir.polynomial import bounds, build, divisor, terms
+from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
@@ -150,7 +151,8 @@ def _put_together(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
 class PadTo(Move):
     """for r in 0..n  ->  for r in 0..ceil(n / multiple)*multiple, storing only where r < n.
 
-    Reads use min(r, n - 1). A reduction takes its neutral element where r >= n. The range keeps its
+    Reads use min(r, n - 1), or r itself along an axis that is rounded up in memory as well, so that
+    vectors are read whole. A reduction takes its neutral element where r >= n. The range keeps its
     number.
     """
 
@@ -170,9 +172,18 @@ class PadTo(Move):
             return mask_reductions(sink, target, (clamped, (padded,)), inside)
         guarded = []
         for store in sink.src:
-            (new,) = SIMPLIFY.rewrite((store,), {target: clamped})
+            loads = [n for n in toposort((store,)) if n.op is ops.LOAD and target in n.ranges]
+            whole = [n for n in loads if self._reads_padding(n, target)]
+            changes: dict[UOp, UOp] = {
+                n: SIMPLIFY.rewrite((n,), {target: padded})[0] for n in whole
+            }
+            changes[target] = padded if loads and whole == loads else clamped
+            (new,) = SIMPLIFY.rewrite((store,), changes)
             guarded.append(access.also_under(inside, new))
         return sink.replace(tuple(guarded))
+
+    def _reads_padding(self, load: UOp, target: UOp) -> bool:
+        return not load.arg and is_padded(load.src[0], load.src[1], target, self.multiple)
 
 
 @dataclass(frozen=True)
@@ -307,13 +318,15 @@ class Fill(Move):
         size = as_size(target.src[0])
         if store.arg:
             raise IllegalMove(f"cannot fill range {self.range}: the store is guarded")
-        if not self._padded(store.src[0], store.src[2], target):
+        if not is_padded(store.src[0], store.src[2], target, self.multiple):
             raise IllegalMove(
                 f"cannot fill range {self.range}: what is stored has no padding there"
             )
         loads = [n for n in toposort((store,)) if n.op is ops.LOAD and target in n.ranges]
-        exact = all(self._padded(n.src[0], n.src[1], target) for n in loads) and not any(
-            target in source.ranges for n in loads for source in n.src[2:]
+        exact = all(
+            is_padded(n.src[0], n.src[1], target, self.multiple)
+            and not any(target in source.ranges for source in n.src[2:])
+            for n in loads
         )
         inside = filled if exact else as_node(ix.minimum(filled, size - 1))
         (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
@@ -321,18 +334,6 @@ class Fill(Move):
         real = ix.lt(filled, size)
         value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
         return store.replace((store.src[0], value, address))
-
-    def _padded(self, param: UOp, address: UOp, target: UOp) -> bool:
-        """Whether the range runs along the rounded-up innermost axis, a whole number of steps
-        before it.
-        """
-        layout = param.arg.layout
-        if not layout.pads or layout.pads[-1] % self.multiple:
-            return False
-        rest = dict(terms(address))
-        if rest.pop((target,), 0) != 1 or any(target in a.ranges for m in rest for a in m):
-            return False
-        return divisor(build(rest)) % self.multiple == 0
 
     def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
         why = f"cannot fill range {self.range}:"
@@ -343,7 +344,7 @@ class Fill(Move):
             raise IllegalMove(f"{why} it is not a sum of products")
         if len(loads) != 2 or any(n.arg and target in n.src[2].ranges for n in loads):
             raise IllegalMove(f"{why} not both operands are plain loads")
-        zeros = [n for n in loads if self._padded(n.src[0], n.src[1], target)]
+        zeros = [n for n in loads if is_padded(n.src[0], n.src[1], target, self.multiple)]
         zeros = [n for n in zeros if _inner_size(n.src[0]) == target.src[0].arg]
         others = [n for n in loads if n not in zeros]
         if not zeros:

@@ -13,6 +13,7 @@ where they do not fit beside the sums, some sums are stored and loaded at each s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import gcd
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
@@ -156,10 +157,25 @@ def filters_apart(store: UOp, contraction: Roles, contiguous: int | None, caps: 
     """
     if caps.scalar_operands:
         return True
-    own = (*contraction["columns"], *contraction["batch"])
-    if caps.shared_tiles or caps.image or contiguous in own:
+    if caps.shared_tiles or store.src[0].arg.is_image or contiguous in contraction["batch"]:
         return False  # shared tiles have vectors of their own; images have whole pixels
     return store.src[0].dtype is not dt.float16 or caps.fp16_scalar_stores
+
+
+def columns_pay(size: UOp, caps: Caps, *, contiguous: bool = False) -> bool:
+    """Whether vectors along so many of a filter's columns, of which the last one is rounded up and
+    not stored in whole, cost less than sums of numbers, for which the filter is loaded by numbers.
+    contiguous: the results lie along these columns, so that these may be vectors of fewer lanes.
+    """
+    if divisor(size) % caps.vector == 0:
+        return True
+    if size.op is not ops.CONST:
+        return False
+    waste = -(-size.arg // caps.vector) * caps.vector / size.arg
+    lanes = gcd(size.arg, caps.vector) if contiguous else 1
+    rows = [rows for rows, across in _tiles(caps, 1) if across == 1]
+    narrow = min(1 + caps.load_cost * (n + UNROLL) / (n * lanes) for n in rows)
+    return min(tile_cost((n, 1), waste, MANY_ROWS, caps) for n in rows) < narrow
 
 
 def _taps_overlap(kernel: MovedKernel, number: int) -> bool:

@@ -34,6 +34,7 @@ from tinyedge.core.compiler.schedule.layout import (
     in_panels,
     joint_roles,
     output_layout,
+    parts_columns,
     reading_order,
     weight_layout,
 )
@@ -331,12 +332,13 @@ class Former:
         self, sink: UOp, storages: Sequence[TensorBuffer]
     ) -> tuple[UOp, list[TensorBuffer]]:
         """The kernel with those weights' axes split, or parts of them taken, that then get another
-        order: where vectors begin at any element. Elsewhere they are aligned, and a group's columns
-        are often no whole vectors where the steps of its sum are.
+        order: where vectors begin at any element. Elsewhere they are aligned, and an axis is split
+        where columns that are a part of it are rounded up to whole vectors.
         """
-        if not self.options.caps.scalar_operands:
-            return sink, list(storages)
         spans = read_spans(sink)
+        if not self.options.caps.scalar_operands:
+            uneven = parts_columns(sink, self.options.caps)
+            spans = {slot: axes for slot, axes in spans.items() if slot in uneven}
         if self.options.caps.shares_weights:
             spans = {
                 slot: axes

@@ -8,18 +8,23 @@ Inputs and outputs are row-major.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.tiles import filters_apart, panel_vectors, taps_of
+from tinyedge.core.compiler.optimize.tiles import (
+    columns_pay,
+    filters_apart,
+    panel_vectors,
+    taps_of,
+)
 from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import PIXEL, Layout, Rows, innermost, row_major
 from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, as_node, as_size, toposort
 
 MOST_WASTE = 2.0  # memory of an image against what is in it
 SMALL_AXIS = 3  # an innermost axis below this size is not rounded up
@@ -199,7 +204,8 @@ def _widest_column(store: UOp, caps: Caps) -> UOp | None:
 
 def _filter_column(store: UOp, caps: Caps) -> UOp | None:
     """The range along which a kernel computes vectors wherever its results lie; None where these
-    decide: where they lie along rows of which the data is read in vectors.
+    decide: where they lie in whole vectors along columns, or along rows of which the data is read
+    in vectors.
     """
     if caps.scalar_operands:
         return _widest_column(store, caps)
@@ -211,12 +217,33 @@ def _filter_column(store: UOp, caps: Caps) -> UOp | None:
     number = None if along is None else along.arg.number
     if not filters_apart(store, contraction.roles(), number, caps):
         return None
+    if along in contraction.columns:
+        room = store.src[0].arg.layout.room
+        if divisor(as_size(along.src[0])) % caps.vector == 0 or room % caps.vector == 0:
+            return None
     read = _innermost_terms(contraction.data)
     taps = (*contraction.summed, *contraction.window)
-    shifted = any(read.get((tap,), 0) % caps.vector for tap in taps)
-    if along is not None and read.get((along,), 0) == 1 and not shifted:
+    # where filters are images, one read brings four steps for all vectors of a row's pixels
+    shifted = not caps.image and any(read.get((tap,), 0) % caps.vector for tap in taps)
+    both = (contraction.data, store)
+    if not shifted and all(_run(n, contraction.rows) % caps.vector == 0 for n in both):
         return None
-    return _longest(tuple(r for r in contraction.columns if not divisor(r.src[0]) % caps.vector))
+    return _longest(
+        tuple(r for r in contraction.columns if columns_pay(r.src[0], caps, contiguous=r is along))
+    )
+
+
+def _run(node: UOp, ranges: Collection[UOp]) -> int:
+    """A divisor of how many elements lie one after the other in what a node loads from or stores
+    to, as some ranges go through them.
+    """
+    param = node.src[0].arg
+    reached: Size = 1
+    place = param.layout.flatten(param.shape, access.indices_of(node))
+    for monomial, step in sorted(terms(place).items(), key=lambda item: item[1]):
+        if step == reached and len(monomial) == 1 and monomial[0] in ranges:
+            reached = reached * as_size(monomial[0].src[0])
+    return divisor(reached)
 
 
 def _innermost_terms(node: UOp) -> Mapping[tuple[UOp, ...], int]:
@@ -340,9 +367,28 @@ def _columns_last(load: UOp, column: UOp | None, caps: Caps) -> Layout | None:
     """
     shape = load.src[0].arg.shape
     for axis, index in enumerate(load.src[1 : 1 + len(shape)]):
-        if column is not None and terms(index).get((column,), 0) == 1:
-            return innermost(shape, axis, 1) if not shape[axis] % caps.vector else None
+        steps = dict(terms(index))
+        if column is not None and steps.pop((column,), 0) == 1:
+            aligned = all(step % caps.vector == 0 for step in steps.values())
+            return innermost(shape, axis, caps.vector) if aligned else None
     return None
+
+
+def parts_columns(sink: UOp, caps: Caps) -> set[int]:
+    """The slots of weights that are read by vectors of columns, of which the last one is rounded
+    up, and by other ranges along the same axis: it must become several to be rounded up.
+    """
+    found = set()
+    for store in sink.src:
+        column = _filter_column(store, caps)
+        if column is None or divisor(as_size(column.src[0])) % caps.vector == 0:
+            continue
+        for node in toposort((store,)):
+            if node.op is ops.LOAD and node.src[0].arg.weight:
+                others = [index for index in access.indices_of(node) if index is not column]
+                if any(column in index.ranges for index in others):
+                    found.add(node.src[0].arg.slot)
+    return found
 
 
 def in_panels(
