@@ -230,6 +230,10 @@ def test_a_guarded_load_needs_no_select() -> None:
     zero = const(0.0, dt.float32)
     assert simplify(UOp(ops.WHERE, dt.float32, (inside, load, zero))) is load
     other = ix.lt(r, 4)
+    both = ix.and_(other, inside)
+    assert ix.and_(inside, both) is both and ix.and_(both, other) is both
+    narrower = UOp(ops.LOAD, dt.float32, (param, r, both), True)
+    assert simplify(UOp(ops.WHERE, dt.float32, (inside, narrower, zero))) is narrower
     kept = UOp(ops.WHERE, dt.float32, (other, load, zero))
     assert simplify(kept) is kept
     one = UOp(ops.WHERE, dt.float32, (inside, load, const(1.0, dt.float32)))

@@ -20,7 +20,7 @@ def _freed(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     if node.op is not ops.LOAD or not node.arg or not access.is_image(node):
         return None
     load = node.replace(src)
-    conditions = _conjuncts(access.guard_of(load))
+    conditions = ix.conjuncts(access.guard_of(load))
     return access.under(ix.all_of(c for c in conditions if not _implied(c, *src[:2])), load)
 
 
@@ -50,12 +50,6 @@ def _at_coordinates(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     place, row = coordinates(*access.indices_of(node))
     pixel = as_node(place // PIXEL)
     return access.at(node.replace(src), (pixel, row))
-
-
-def _conjuncts(condition: UOp) -> list[UOp]:
-    if condition.op is ops.AND:
-        return [*_conjuncts(condition.src[0]), *_conjuncts(condition.src[1])]
-    return [condition]
 
 
 def _implied(condition: UOp, param: UOp, address: UOp) -> bool:

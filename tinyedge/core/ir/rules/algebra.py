@@ -74,7 +74,7 @@ def _where(node: UOp) -> UOp:
     condition, yes, no = node.src
     if no.op is ops.CONST and not no.arg:
         load = yes.src[0] if yes.op is ops.CAST else yes
-        if load.op is ops.LOAD and load.arg and load.src[-1] is condition:
+        if load.op is ops.LOAD and load.arg and ix.implies(load.src[-1], condition):
             return yes
     return node
 

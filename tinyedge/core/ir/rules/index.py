@@ -234,12 +234,24 @@ def eq(a: Size, b: Size) -> UOp:
 
 
 def and_(a: UOp, b: UOp) -> UOp:
-    """a and b, with constants folded."""
+    """a and b, with constants folded; one of them where it holds all conditions of the other."""
     if a is FALSE or b is FALSE:
         return FALSE
-    if a is TRUE or a is b:
+    if a is TRUE or implies(b, a):
         return b
-    return a if b is TRUE else UOp(ops.AND, dt.bool_, (a, b))
+    return a if b is TRUE or implies(a, b) else UOp(ops.AND, dt.bool_, (a, b))
+
+
+def implies(a: UOp, b: UOp) -> bool:
+    """Whether every condition of the conjunction b is one of a."""
+    return set(conjuncts(b)) <= set(conjuncts(a))
+
+
+def conjuncts(condition: UOp) -> list[UOp]:
+    """The conditions that a conjunction is made of, in order."""
+    if condition.op is ops.AND:
+        return [*conjuncts(condition.src[0]), *conjuncts(condition.src[1])]
+    return [condition]
 
 
 def all_of(conditions: Iterable[UOp]) -> UOp:
