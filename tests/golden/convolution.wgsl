@@ -27,16 +27,16 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
             let v2 = (0 < i8) & ((i8 + (-1)) < 14);
             let i9 = i6 + (r4 * 12);
             let x0 = b2[i9];
-            acc0 = acc0 + (vec4<f32>(select(0.0f, b1[i7 + (-15)], v2 & v0)) * x0);
+            acc0 += vec4<f32>(select(0.0f, b1[i7 + (-15)], v2 & v0)) * x0;
             let v3 = vec4<f32>(select(0.0f, b1[i7 + (-14)], v2));
             let x1 = b2[i9 + 4];
-            acc0 = acc0 + (v3 * x1);
+            acc0 += v3 * x1;
             let v4 = vec4<f32>(select(0.0f, b1[i7 + (-13)], v2));
             let x2 = b2[i9 + 8];
-            acc0 = acc0 + (v4 * x2);
-            acc1 = acc1 + (v3 * x0);
-            acc1 = acc1 + (v4 * x1);
-            acc1 = acc1 + (vec4<f32>(select(0.0f, b1[i7 + (-12)], v2 & v1)) * x2);
+            acc0 += v4 * x2;
+            acc1 += v3 * x0;
+            acc1 += v4 * x1;
+            acc1 += vec4<f32>(select(0.0f, b1[i7 + (-12)], v2 & v1)) * x2;
         }
     }
     let x3 = b3[g6];

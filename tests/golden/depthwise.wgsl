@@ -23,9 +23,9 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         let x1 = select(0.0f, b1[i4 + (-12)], v2);
         let x2 = select(0.0f, b1[i4 + (-10)], v2);
         let i6 = i3 + (r3 * 3);
-        acc0 = acc0 + (vec4<f32>(select(0.0f, b1[i4 + (-16)], v2 & v0), x0, x1, x2) * vec4<f32>(b2[i6]));
-        acc0 = acc0 + (vec4<f32>(select(0.0f, b1[i4 + (-15)], v2), select(0.0f, b1[i4 + (-13)], v2), select(0.0f, b1[i4 + (-11)], v2), select(0.0f, b1[i4 + (-9)], v2)) * vec4<f32>(b2[i6 + 1]));
-        acc0 = acc0 + (vec4<f32>(x0, x1, x2, select(0.0f, b1[i4 + (-8)], v2 & v1)) * vec4<f32>(b2[i6 + 2]));
+        acc0 += vec4<f32>(select(0.0f, b1[i4 + (-16)], v2 & v0), x0, x1, x2) * vec4<f32>(b2[i6]);
+        acc0 += vec4<f32>(select(0.0f, b1[i4 + (-15)], v2), select(0.0f, b1[i4 + (-13)], v2), select(0.0f, b1[i4 + (-11)], v2), select(0.0f, b1[i4 + (-9)], v2)) * vec4<f32>(b2[i6 + 1]);
+        acc0 += vec4<f32>(x0, x1, x2, select(0.0f, b1[i4 + (-8)], v2 & v1)) * vec4<f32>(b2[i6 + 2]);
     }
     b0[((i2 + l5) + (g7 * 64)) + (l8 * 16)] = acc0;
 }

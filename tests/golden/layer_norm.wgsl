@@ -23,10 +23,10 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     var acc0 = 0.0f;
     for (var r8 = 0; r8 < 3; r8++) {
         let x0 = b1[i2 + (r8 * 8)];
-        acc0 = acc0 + x0.x;
-        acc0 = acc0 + x0.y;
-        acc0 = acc0 + x0.z;
-        acc0 = acc0 + x0.w;
+        acc0 += x0.x;
+        acc0 += x0.y;
+        acc0 += x0.z;
+        acc0 += x0.w;
     }
     let i3 = i0 + l13;
     var acc1 = 0.0f;
@@ -35,27 +35,27 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     var acc2 = 0.0f;
     for (var r16 = 0; r16 < 8; r16++) {
-        acc2 = acc2 + shared0[i4 + r16];
+        acc2 += shared0[i4 + r16];
     }
     let v0 = acc2 / 96.0f;
     let v1 = vec4<f32>(v0);
     for (var r12 = 0; r12 < 3; r12++) {
         let x1 = b1[i3 + (r12 * 8)];
         let v2 = x1.x - v0;
-        acc1 = acc1 + (v2 * v2);
+        acc1 += v2 * v2;
         let v3 = x1.y - v0;
-        acc1 = acc1 + (v3 * v3);
+        acc1 += v3 * v3;
         let v4 = x1.z - v0;
-        acc1 = acc1 + (v4 * v4);
+        acc1 += v4 * v4;
         let v5 = x1.w - v0;
-        acc1 = acc1 + (v5 * v5);
+        acc1 += v5 * v5;
     }
     let i5 = i32(thread) - l13;
     shared1[i32(thread)] = acc1;
     workgroupBarrier();
     var acc3 = 0.0f;
     for (var r17 = 0; r17 < 8; r17++) {
-        acc3 = acc3 + shared1[i5 + r17];
+        acc3 += shared1[i5 + r17];
     }
     let v6 = vec4<f32>(te_sqrt_f32((acc3 / 96.0f) + 1e-05f));
     for (var r14 = 0; r14 < 3; r14++) {

@@ -16,18 +16,18 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         let x0 = b1[i1];
         let i2 = l3 + (r7 * 48);
         let x1 = b2[i2];
-        acc0 = acc0 + (vec4<f32>(x0.x) * x1);
+        acc0 += vec4<f32>(x0.x) * x1;
         let x2 = b2[i2 + 12];
-        acc0 = acc0 + (vec4<f32>(x0.y) * x2);
+        acc0 += vec4<f32>(x0.y) * x2;
         let x3 = b2[i2 + 24];
-        acc0 = acc0 + (vec4<f32>(x0.z) * x3);
+        acc0 += vec4<f32>(x0.z) * x3;
         let x4 = b2[i2 + 36];
-        acc0 = acc0 + (vec4<f32>(x0.w) * x4);
+        acc0 += vec4<f32>(x0.w) * x4;
         let x5 = b1[i1 + 16];
-        acc1 = acc1 + (vec4<f32>(x5.x) * x1);
-        acc1 = acc1 + (vec4<f32>(x5.y) * x2);
-        acc1 = acc1 + (vec4<f32>(x5.z) * x3);
-        acc1 = acc1 + (vec4<f32>(x5.w) * x4);
+        acc1 += vec4<f32>(x5.x) * x1;
+        acc1 += vec4<f32>(x5.y) * x2;
+        acc1 += vec4<f32>(x5.z) * x3;
+        acc1 += vec4<f32>(x5.w) * x4;
     }
     let x6 = b3[l3];
     let v0 = acc0 + x6;

@@ -36,10 +36,10 @@ fn k1(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         let x1 = b1[i1 + 36];
         let x2 = b1[i1 + 72];
         let x3 = b1[i1 + 108];
-        acc0 = acc0 + vec4<f32>(x0.x, x1.x, x2.x, x3.x);
-        acc0 = acc0 + vec4<f32>(x0.y, x1.y, x2.y, x3.y);
-        acc0 = acc0 + vec4<f32>(x0.z, x1.z, x2.z, x3.z);
-        acc0 = acc0 + vec4<f32>(x0.w, x1.w, x2.w, x3.w);
+        acc0 += vec4<f32>(x0.x, x1.x, x2.x, x3.x);
+        acc0 += vec4<f32>(x0.y, x1.y, x2.y, x3.y);
+        acc0 += vec4<f32>(x0.z, x1.z, x2.z, x3.z);
+        acc0 += vec4<f32>(x0.w, x1.w, x2.w, x3.w);
     }
     b0[l2] = acc0 / vec4<f32>(144.0f);
 }

@@ -23,10 +23,10 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         acc0 = te_max_f32(acc0, x0.y);
         acc0 = te_max_f32(acc0, x0.z);
         acc0 = te_max_f32(acc0, x0.w);
-        acc1 = acc1 + x0.x;
-        acc1 = acc1 + x0.y;
-        acc1 = acc1 + x0.z;
-        acc1 = acc1 + x0.w;
+        acc1 += x0.x;
+        acc1 += x0.y;
+        acc1 += x0.z;
+        acc1 += x0.w;
     }
     let i1 = (g6 * 6) + l7;
     let i2 = i32(thread) - l5;
@@ -37,7 +37,7 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     var acc3 = 0.0f;
     for (var r8 = 0; r8 < 8; r8++) {
         acc2 = te_max_f32(acc2, shared0[i2 + r8]);
-        acc3 = acc3 + shared1[i2 + r8];
+        acc3 += shared1[i2 + r8];
     }
     if (v0) { b0[i1] = acc2; }
     if (v0) { b1[i1] = acc3 / 96.0f; }

@@ -272,7 +272,11 @@ class Printer:
         accumulator, part = node.src
         name = self.names[accumulator]
         combined = UOp(node.arg, node.dtype, (accumulator, part))
-        self.line(f"{name} = {self.strip_parens(combined)};")
+        self.line(self.combined(name, combined))
+
+    def combined(self, name: str, value: UOp) -> str:
+        """The statement that combines an accumulator, the value's first operand, with a part."""
+        return f"{name} = {self.strip_parens(value)};"
 
     def name(self, node: UOp) -> str:
         """A new name for a value."""

@@ -75,6 +75,12 @@ class WgslPrinter(Printer):
     def variable(self, dtype: DType, name: str, value: str) -> str:
         return f"var {name} = {value};"
 
+    def combined(self, name: str, value: UOp) -> str:
+        """In few characters, as pages download them."""
+        if value.op is ops.ADD:
+            return f"{name} += {self.strip_parens(value.src[1])};"
+        return super().combined(name, value)
+
     def loop(self, name: str, count: str) -> str:
         return f"for (var {name} = 0; {name} < {count}; {name}++)"
 
