@@ -12,7 +12,10 @@ from tests.agreement import Inputs, assert_agreement, compiled, find_target, ref
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.options import Options
+from tinyedge.core.gradient.transforms import grad
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
@@ -147,3 +150,26 @@ def test_a_layer_of_few_pixels(cuda_device: Device) -> None:
     assert len(program.entries[0].steps) >= 2
     expected = reference(outputs, inputs, fp64_reference=True)
     assert_agreement(replay(program, cuda_device, inputs.arrays), expected)
+
+
+# Images of a batch, and launches: a sum over them is that of parts of the batch, if it is long.
+@pytest.mark.parametrize(("images", "launches"), [(64, 2), (4, 1)])
+def test_a_filters_gradient_is_a_tile(images: int, launches: int, webgpu_device: Device) -> None:
+    """Results of 5 x 5 taps lie in no vectors: a thread has five, and takes five steps at once, for
+    which it loads each pixel once.
+    """
+    inputs = Inputs()
+    x, w = inputs.new(floats(images, 4, 14, 14)), inputs.new(floats(8, 4, 5, 5))
+    y = inputs.new(floats(images, 8, 10, 10))
+    outputs = {"w": grad(lambda w: (x.conv(w) * y).sum())(w)}
+    state = compiled(outputs, inputs, find_target("webgpu"))
+    assert len(state.launches) == launches
+    kernel = state.kernels[state.launches[0].sink]
+    assert kernel.text is not None
+    sums = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
+    added = [n for n in kernel.text.linear.statements if n.op is ops.SET]
+    loads = [n for n in toposort(kernel.text.linear.statements) if n.op is ops.LOAD]
+    assert (len(sums), len(added), len(loads)) == (5, 25, 5 + 9)
+    assert state.program is not None
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(state.program, webgpu_device, inputs.arrays), expected)

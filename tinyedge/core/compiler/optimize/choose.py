@@ -23,6 +23,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     reductions,
     runs_along,
 )
+from tinyedge.core.compiler.optimize.scalar_tiles import lay_copies
 from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, filters_apart, tile, upcast
@@ -149,11 +150,14 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         vector = _vectorize(kernel, vector, width) if over is None else over
     if beside:
         sums = lay_beside(kernel, vector)
-    if contraction is not None:
+    copied = len(found) == 1 and _is_matrix(contraction) and _has_scalars_alone(kernel)
+    if contraction is not None and copied:
+        sums = lay_copies(kernel, contraction)
+    elif contraction is not None:
         sums = tile(kernel, contraction, along, vector, len(found))
         if along in contraction["columns"] and (packed := packed_filter(kernel)) is not None:
             inside = unpack_filter(kernel, packed)
-    for i in range(len(found)):
+    for i in range(0 if copied else len(found)):
         _unroll(kernel, i, sums)
         if contraction is not None and along in contraction["batch"]:
             _unroll_window(kernel, sums)
@@ -182,6 +186,11 @@ def _pool(kernel: MovedKernel, nested: tuple[UOp, UOp], vector: int | None) -> N
 def _is_matrix(contraction: Roles | None) -> bool:
     """Whether a kernel is a product of matrices: both operands serve several results."""
     return contraction is not None and bool(contraction["rows"] and contraction["columns"])
+
+
+def _has_scalars_alone(kernel: MovedKernel) -> bool:
+    """Whether no vectors lie along the results of a kernel for threads."""
+    return kernel.caps.threads > 1 and not kernel.left("vector")
 
 
 def _along_loads(kernel: MovedKernel, vector: int | None) -> int | None:

@@ -219,14 +219,17 @@ def tile_cost(
     if caps.scalar_operands:
         loads = (rows + taps - 1 + taps * across) / (taps * rows * across)
         spilled = taps > 1 and (rows + taps) * across + 1 > caps.max_vector_registers
-        idle = max(1.0, (SUMS_SPILLED if spilled else SUMS_IN_FLIGHT) / (rows * across))
-        return waste * (1 + caps.load_cost * loads) * idle
+        waits = max(1.0, (SUMS_SPILLED if spilled else SUMS_IN_FLIGHT) / (rows * across))
+        return waste * (1 + caps.load_cost * loads) * waits
     loads = (rows + UNROLL * across) / (UNROLL * rows * across)
-    if caps.threads > 1:
-        idle = max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25
-    else:
-        idle = 1.0
-    return waste * (1 + caps.load_cost * loads) * idle
+    return waste * (1 + caps.load_cost * loads) * idle(threads, caps)
+
+
+def idle(threads: float, caps: Caps) -> float:
+    """By how much work costs more where so many threads leave a device idle."""
+    if caps.threads == 1:
+        return 1.0
+    return float(max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25)
 
 
 def tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:

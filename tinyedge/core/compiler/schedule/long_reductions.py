@@ -1,7 +1,7 @@
 """Reductions of very many elements to a few, as two: one workgroup would do all of the work.
 
-So do products of matrices with few results of long sums, where tiles of them are too few to keep a
-device busy.
+So do products of matrices and filters' gradients, with few results of long sums, where tiles of
+them are too few to keep a device busy.
 
     y[i] = sum of x[i, r], r in 0..n  ->  p[i, j] = sum of x[i, m*j + r], r in 0..m    for j in 0..b
                                           y[i] = sum of p[i, j], j in 0..b
@@ -27,6 +27,7 @@ WORKGROUP = 64  # threads that one workgroup has
 BLOCK = 1024  # elements that a block has at least
 VECTORS = 8  # of columns that one workgroup takes beside each other, where it is one thread
 SUMS = 32  # of a product that one thread has
+FEW_PARTS = 4  # with fewer a second launch of a product costs more than it saves
 STEPS = 512  # of a product's sum that a part of it has at least
 WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 
@@ -35,13 +36,16 @@ def split_long_reductions(roots: tuple[UOp, ...], caps: Caps) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one whose long reductions are two; nothing where there is
     none. Reductions over open sizes stay as they are.
     """
-    found = {n: _blocks(n, caps) for n in toposort(roots) if n.op is ops.REDUCE}
-    if not any(blocks > 1 for blocks in found.values()):
+    reductions = [n for n in toposort(roots) if n.op is ops.REDUCE]
+    found = {n: blocks for n in reductions if (blocks := _blocks(n, caps)) > 1}
+    divided = {n: parts for n in reductions if (parts := _parts_of_product(n, caps))[1] > 1}
+    if not found and not divided:
         return {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        blocks = found.get(node, 1)
-        return _in_two(node.replace(src), blocks) if blocks > 1 else None
+        if node in divided:
+            return _in_parts(node.replace(src), *divided[node])
+        return _in_two(node.replace(src), found[node]) if node in found else None
 
     return bottom_up(roots, change)
 
@@ -52,7 +56,7 @@ def _blocks(node: UOp, caps: Caps) -> int:
     if not all(isinstance(size, int) for size in sizes):
         return 1
     if caps.shared_tiles and _is_product(node):
-        return _parts_of_product(node, caps)
+        return _parts_of_tiles(node, caps)
     if prod(sizes) < caps.long_reduction:
         return 1
     results = max(1, maximum(product(node.shape)))
@@ -76,7 +80,29 @@ def _moved(node: UOp) -> UOp:
     return node
 
 
-def _parts_of_product(node: UOp, caps: Caps) -> int:
+def _parts_of_product(node: UOp, caps: Caps) -> tuple[int, int]:
+    """An axis that is summed, and in how many parts: so many that the device has the threads it
+    needs, each with as much work as a reduction that is worth a second launch; 1: it stays as it
+    is.
+    """
+    if caps.threads == 1 or caps.shared_tiles or not _is_product(node):
+        return 0, 1
+    sizes = {axis: node.src[0].shape[axis] for axis in node.arg.axes}
+    if not all(isinstance(size, int) for size in sizes.values()):
+        return 0, 1
+    threads = -(-maximum(product(node.shape)) // SUMS)
+    work = prod(map(fixed, sizes.values())) * SUMS
+    most = min(caps.threads_to_saturate // threads, work // caps.long_reduction)
+    ways = [(n, -axis) for axis, size in sizes.items() for n in _divisors(fixed(size), most)]
+    parts, axis = max(ways, default=(1, 0))
+    return -axis, parts if parts >= FEW_PARTS else 1
+
+
+def _divisors(size: int, most: int) -> list[int]:
+    return [n for n in range(1, min(size, most) + 1) if size % n == 0]
+
+
+def _parts_of_tiles(node: UOp, caps: Caps) -> int:
     """So many that the device has the threads it needs, each with a long enough sum; of equal
     lengths, or it stays one.
     """
@@ -137,6 +163,17 @@ def _in_two(node: UOp, blocks: int) -> UOp:
         rest = _reduce(_between(whole, axis, blocks * length, count), node, axes)
         result = elementwise(node.arg.op, result, rest)
     return result
+
+
+def _in_parts(node: UOp, axis: int, parts: int) -> UOp:
+    """A sum of products with one of its axes in parts, of which the results lie together."""
+    terms, axes = Tensor(node.src[0]), node.arg.axes
+    lead, size, tail = terms.shape[:axis], fixed(terms.shape[axis]), terms.shape[axis + 1 :]
+    inner = [a + (a >= axis) for a in axes]
+    whole = terms.reshape((*lead, parts, size // parts, *tail))
+    results = Tensor(_reduce(whole, node, inner))
+    partial = results.reshape((-1,)).in_memory().reshape(results.shape)
+    return _reduce(partial, node, [axis - sum(a < axis for a in axes)])
 
 
 def _length(count: int, blocks: int) -> int:
