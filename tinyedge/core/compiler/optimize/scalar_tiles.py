@@ -30,12 +30,14 @@ Copies = tuple[tuple[int, int], ...]
 
 
 def lay_copies(kernel: MovedKernel, contraction: Roles) -> int:
-    """Copies along a range of rows, one of columns and one that is summed; gives the number of sums
-    of a tile.
+    """Copies along a range of rows, one of columns and one that is summed, where these are left;
+    gives the number of sums of a tile.
     """
     loads = [n for n in toposort((kernel.sink,)) if n.op is ops.LOAD]
     inside = [n for n in loads if any(r.arg.kind == "reduce" for r in n.ranges)]
-    tiles = _tiles(kernel, contraction)
+    tiles = list(_tiles(kernel, contraction))
+    if not tiles:
+        return 1
     row, column, step = min(tiles, key=lambda tile: _cost(kernel, inside, tile))
     for number, count in (row, column):
         upcast(kernel, number, count)
