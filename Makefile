@@ -8,8 +8,10 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON := .venv/bin/python
-# The tests of a file stay together: they share what is dear to make. WORKERS= runs one at a time.
-WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
+# The tests of a file stay together: they share what is dear to make. A fifth of their time tests
+# wait, for a browser or a program, so there is one process more than processors. WORKERS= runs one
+# at a time.
+WORKERS ?= -n $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4))) --dist loadfile
 
 .PHONY: help setup demo test test-all bench train-digits check docs format clean
 

@@ -27,7 +27,6 @@ FAST: dict[str, tuple[str, ...]] = {
     "silero_half": ("cpu",),
     "silero_openvino": ("cpu",),
     "common_old": ("cpu",),
-    "slider": ("cpu",),
     "smart_turn": ("cpu",),
     "vit.dynamo": ("cpu",),
     "gpt.traced": ("cpu",),
