@@ -199,9 +199,11 @@ def main() -> None:
     if options.child:
         child(*options.child)
         return
-    from tests.bench.opencl import peer
+    from tests.study import sides
 
-    peer.install()
+    refused = sides.install(["tinygrad"], print)
+    if refused:
+        sys.exit(f"tinygrad: {refused['tinygrad']}")
     found: dict[str, dict[str, list[float]]] = {"tinyedge": {}, "tinygrad": {}}
     for _ in range(options.rounds):
         for side, values in found.items():

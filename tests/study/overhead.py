@@ -25,10 +25,11 @@ from tests.study import fits, sides
 from tests.study.sides import Say
 
 LENGTHS = (1, 4, 16, 64)
+ROWS, WIDTH = 2, 16
 TRIES = 7
 
 
-def chain(length: int, rows: int = 2, width: int = 16) -> Any:
+def chain(length: int, rows: int = ROWS, width: int = WIDTH) -> Any:
     """As many products as launches: each reads the one before it whole."""
     net = Network("chain", 17)
     x = net.input("x", (rows, width))
@@ -75,11 +76,11 @@ def _steps(bundle: Path) -> dict[str, list[float]]:
         found.setdefault(name, []).append((time.perf_counter() - start) / times)
         return result
 
-    x, c, many = np.ones((1, 16), np.float32), library.c, 2000
+    x, c, many = np.ones((ROWS, WIDTH), np.float32), library.c, 2000
     for _ in range(TRIES):
         model = clocked("open: read and check the manifest, weights", library.open)
         context = clocked("create: memory, lookup of kernels", lambda m=model: library.create(m))
-        y = np.zeros((1, 16), np.float32)
+        y = np.zeros((ROWS, WIDTH), np.float32)
         given, made = tensor(x), tensor(y)
         clocked("bind an input", lambda k=context, g=given: _bound(c, k, g), many)
         c.te_bind_output(context, 0, ctypes.byref(made))

@@ -51,9 +51,9 @@ class Effort:
 SPACE = {"tinygrad": 0.02, "torch": 1.0, "ncnn": 0.2, "litert": 2.6}  # GB of disk
 
 
-def install(names: Iterable[str], say: Say) -> dict[str, str]:
+def install(names: Iterable[str], say: Say, target: str = "cpu") -> dict[str, str]:
     """What these sides need and this machine lacks, said first; by side why it could not be
-    installed.
+    installed. target: on whose device tinygrad runs.
     """
     names = tuple(names)
     missing = [f"{side} ({SPACE[side]} GB)" for side in names if not _installed(side)]
@@ -67,6 +67,8 @@ def install(names: Iterable[str], say: Say) -> dict[str, str]:
         try:
             if side == "tinygrad":
                 peer.install()
+                if _TINYGRAD[target] == "CPU" and _clang() is None:
+                    raise RuntimeError("it compiles by clang, which is not there: install clang")
             elif side == "torch":
                 _install_torch()
             elif side in converters.CONVERTERS:
@@ -111,11 +113,18 @@ def environment(side: str, threads: int, target: str = "cpu") -> dict[str, str]:
         **dict.fromkeys(names, str(threads)),
         # tinygrad: C by clang, or OpenCL, compiled in this process
         **({"DEV": _TINYGRAD[target], "PARALLEL": "0"} if side == "tinygrad" else {}),
+        **({"CC": clang} if side == "tinygrad" and (clang := _clang()) else {}),
         **(_opencl() if target == "qcom" else {}),
     }
 
 
 _TINYGRAD = {"cpu": "CPU", "webgpu": "CPU", "qcom": "CL", "cuda": "CUDA"}
+
+
+def _clang() -> str | None:
+    """clang, or one of its versions beside each other that Debian installs."""
+    names = ("clang", *(f"clang-{version}" for version in range(30, 9, -1)))
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _opencl() -> dict[str, str]:
