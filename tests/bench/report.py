@@ -279,7 +279,7 @@ def text(report: Result) -> str:
 
 def markdown(report: Result) -> str:
     """Everything, in Markdown."""
-    return as_markdown(tables(report), _notes(report))
+    return as_markdown(tables(report), _notes(report, "`"))
 
 
 def summary(report: Result) -> str:
@@ -288,7 +288,7 @@ def summary(report: Result) -> str:
         *(_summary(report), _others(report), _without_gpu(report)),
         *(_rates(report), _exports(report)),
     ]
-    return as_markdown(shown, _notes(report))
+    return as_markdown(shown, _notes(report, "`"))
 
 
 def as_text(tables: list[Table], notes: list[str]) -> str:
@@ -327,9 +327,10 @@ def as_markdown(tables: list[Table], notes: list[str]) -> str:
     return "\n\n".join([*parts, *notes]) + "\n"
 
 
-def _notes(report: Result) -> list[str]:
+def _notes(report: Result, mark: str = "") -> list[str]:
+    """mark: before and behind what another program said, which may look like Markdown."""
     failures = [
-        f"{result['model']}, {side}: {result[side]['error'][:300]}"
+        f"{result['model']}, {side}: {mark}{result[side]['error'][:300].replace('`', ' ')}{mark}"
         for result in report["models"]
         for side in ("ours", "peer", "fallback", *OTHERS)
         if value(result, side, "error")
