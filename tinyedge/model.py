@@ -136,7 +136,7 @@ class Model:
             DeviceError: The device failed or was lost.
         """
         self._check(inputs, entry)
-        given = opened(self.program, inputs)
+        given = opened(self.program, inputs, entry)
         with self._turn():
             return self._replay.run(given, entry)
 
@@ -215,7 +215,7 @@ class Model:
     def profile(self, inputs: Mapping[str, Any], entry: str | None = None) -> Any:
         """Run once as `run` does, and return (launch, seconds) for every launch."""
         self._check(inputs, entry)
-        given = opened(self.program, inputs)
+        given = opened(self.program, inputs, entry)
         with self._turn():
             return self._replay.profile(given, entry)
 

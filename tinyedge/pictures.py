@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.errors import RunError
-from tinyedge.core.program.program import Program
+from tinyedge.core.program.ports import describe
+from tinyedge.core.program.program import Port, Program
 
 MODES = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}  # Pillow's names
 CHANNELS = {"rgb": 3, "rgba": 4, "gray": 1}
@@ -27,13 +28,38 @@ def _sources(program: Program) -> dict[str, str]:
     return {each["input"]: each["from"] for each in program.options.get("images", ())}
 
 
-def opened(program: Program, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The inputs with pictures as arrays; others, arrays too, as they are. Raises RunError."""
+def _values(program: Program, entry: str | None) -> dict[str, Port]:
+    """The inputs of an entry (None: the first) that are others than earlier entries have of the
+    same name, by their names in the manifest: a step of training takes values where the model
+    takes a picture.
+    """
+    first: dict[str, int] = {}
+    for each in program.entries:
+        ports = {ascii(p.name)[1:-1]: (n, p) for n, p in program.inputs_of(each).items()}
+        for name, (number, _) in ports.items():
+            first.setdefault(name, number)
+        if entry in (None, each.name):
+            return {name: port for name, (number, port) in ports.items() if number != first[name]}
+    return {}
+
+
+def opened(
+    program: Program, inputs: Mapping[str, Any], entry: str | None = None
+) -> Mapping[str, Any]:
+    """The inputs of an entry with pictures as arrays; others, arrays too, as they are. Raises
+    RunError.
+    """
     found = dict(inputs)
-    sources = _sources(program)
+    sources, values = _sources(program), _values(program, entry)
     for name, value in inputs.items():
         source = sources.get(ascii(name)[1:-1])
         if source is None:
+            continue
+        if port := values.get(ascii(name)[1:-1]):
+            if _is_picture(value):
+                because = f"entry {entry!r} takes the values that the model reads, not a picture"
+                next = "give an array; other entries take the picture"
+                raise _refused(name, because, "run.dtype", describe(port), next)
             continue
         if isinstance(value, (bytes, bytearray, memoryview)):
             because = f"it is {type(value).__name__}, whose width nobody knows"

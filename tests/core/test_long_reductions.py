@@ -173,3 +173,25 @@ def test_a_filters_gradient_is_a_tile(images: int, launches: int, webgpu_device:
     assert state.program is not None
     expected = reference(outputs, inputs, fp64_reference=True)
     assert_agreement(replay(state.program, webgpu_device, inputs.arrays), expected)
+
+
+def test_parts_of_a_product_that_cancel_in_fp16(webgpu_device: Device) -> None:
+    """Each half of the sum is beyond fp16, the sum and what is made of it are not."""
+    inputs, length = Inputs(), 16384
+    x = inputs.new(np.full((2, length), 8, np.float32))
+    signs = np.repeat(np.array([10, -10], np.float32), length // 2)[:, None].repeat(3, 1)
+    signs[0] = 200
+    outputs = {"y": (x @ Tensor.weight("w", signs)) * 0.5}
+    program = compiled(outputs, inputs, find_target("webgpu"), Options(precision="fp16")).program
+    assert program is not None
+    found = replay(program, webgpu_device, inputs.arrays)["y"]
+    np.testing.assert_array_equal(found, np.full((2, 3), 760, np.float32))
+
+
+@pytest.mark.parametrize("target", ["webgpu", "cuda", "cpu"])
+def test_a_product_of_nothing(target: str) -> None:
+    inputs = Inputs()
+    left, right = (inputs.new(np.zeros(shape, np.float32)) for shape in ((0, 4, 500), (0, 500, 3)))
+    total = (left @ right).sum() + inputs.new(np.ones(3, np.float32))
+    program = compiled({"y": total}, inputs, find_target(target)).program
+    assert program is not None and program.outputs[0].shape == (3,)

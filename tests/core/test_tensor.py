@@ -348,3 +348,10 @@ def test_a_convolution_of_other_ranks_says_what_of_what(shape: Any, options: Any
     x, weight = Tensor.input("x", (1, 4, 8, 8), dt.float32), Tensor(np.ones(shape, np.float32))
     with pytest.raises(ValueError, match=r"conv of \[1, 4, 8, 8\] with"):
         x.conv(weight, **options)
+
+
+@pytest.mark.eager
+def test_padding_of_minus_zero() -> None:
+    """A load that is 0 outside of a tensor is not -0 there."""
+    padded = Tensor(np.ones(3, np.float32)).pad(((0, 2),), value=-0.0).reciprocal()
+    assert padded.numpy().tolist() == [1, 1, 1, -np.inf, -np.inf]

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
-from tinyedge.core.errors import InputError
+from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.program.device import Device
 from tinyedge.export.train.spec import OPTIMIZERS
 from tinyedge.export.verify.verify import verify
@@ -289,3 +289,28 @@ def test_states_as_a_file(classifier: Path, tmp_path: Path) -> None:
         model.load_states(file)
         np.testing.assert_array_equal(model.get_state("head.weight"), saved["head.weight"].numpy())
         assert model.run(_step(), "train")["loss"] == later
+
+
+def test_a_step_takes_values_where_the_model_takes_a_picture(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.onnx"
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["x"], ["f"]),
+            helper.make_node("Gemm", ["f", "head.weight"], ["scores"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4, 4])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["N", 3])],
+        [_weight("head.weight", 48, 3)],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    values = RANDOM.normal(size=(6, 3, 4, 4)).astype(np.float32)
+    with tinyedge.load(_export(path, images={"x": "stretch,0..1"})) as model:
+        scores = model.run({"x": np.full((9, 9, 3), 255, np.uint8)})["scores"]
+        ones = np.ones((1, 48), np.float32) @ model.get_state("head.weight")
+        np.testing.assert_allclose(scores, ones, rtol=1e-5)
+        first = model.run(_step(values), "train")["loss"]
+        assert model.run(_step(values), "train")["loss"] < first
+        with pytest.raises(RunError, match=r"entry 'train' takes the values .* not a picture"):
+            model.run(_step("cat.png"), "train")

@@ -52,3 +52,11 @@ def test_no_times_of_runs_that_fail(tmp_path: Path) -> None:
         done = subprocess.run((*command, option, refused), capture_output=True, text=True)
         why = "the only one" if option == "--device" else "the bundle has no states"
         assert done.returncode == 2 and why in done.stderr, done
+    np.zeros(2, np.int32).tofile(folder / "n")
+    for more, why in (
+        ((), "other bytes than the input's shape"),
+        (("--loop", "2.5"), "a whole number"),
+        (("--output", f"picked={folder}/none/picked"), "No such file"),
+    ):
+        done = subprocess.run((*command, *more), capture_output=True, text=True)
+        assert done.returncode == 2 and why in done.stderr, done

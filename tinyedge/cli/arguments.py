@@ -191,9 +191,9 @@ def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[st
                 supported=signature(program, entry),
             )
         if takes_pictures(program, name) and not is_array(file):
-            arrays |= opened(program, {name: file})
+            arrays |= opened(program, {name: file}, entry.name)
         else:
-            arrays |= opened(program, {name: _read_array(Path(file), name)})
+            arrays |= opened(program, {name: _read_array(Path(file), name)}, entry.name)
     return arrays
 
 

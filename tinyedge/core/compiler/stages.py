@@ -98,7 +98,8 @@ def form_kernels(state: Compilation) -> None:
         if done := keep_long_rows(state.roots, state.caps):
             for entry in state.entries:
                 entry.follow(done)
-        if done := split_long_reductions(state.roots, state.caps):
+        halves = options.fp16_storage
+        if done := split_long_reductions(state.roots, state.caps, fp16_storage=halves):
             for entry in state.entries:
                 entry.follow(done)
     for entry in state.entries:

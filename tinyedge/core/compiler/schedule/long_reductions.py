@@ -32,11 +32,16 @@ STEPS = 512  # of a product's sum that a part of it has at least
 WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 
 
-def split_long_reductions(roots: tuple[UOp, ...], caps: Caps) -> dict[UOp, UOp]:
+def split_long_reductions(
+    roots: tuple[UOp, ...], caps: Caps, *, fp16_storage: bool = False
+) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one whose long reductions are two; nothing where there is
-    none. Reductions over open sizes stay as they are.
+    none. Reductions over open sizes stay as they are, and products of which the parts would be kept
+    as fp16, which is too coarse for parts that cancel.
     """
     reductions = [n for n in toposort(roots) if n.op is ops.REDUCE]
+    if fp16_storage:
+        reductions = [n for n in reductions if not _is_product(n)]
     found = {n: blocks for n in reductions if (blocks := _blocks(n, caps)) > 1}
     divided = {n: parts for n in reductions if (parts := _parts_of_product(n, caps))[1] > 1}
     if not found and not divided:
@@ -90,7 +95,7 @@ def _parts_of_product(node: UOp, caps: Caps) -> tuple[int, int]:
     sizes = {axis: node.src[0].shape[axis] for axis in node.arg.axes}
     if not all(isinstance(size, int) for size in sizes.values()):
         return 0, 1
-    threads = -(-maximum(product(node.shape)) // SUMS)
+    threads = max(1, -(-maximum(product(node.shape)) // SUMS))
     work = prod(map(fixed, sizes.values())) * SUMS
     most = min(caps.threads_to_saturate // threads, work // caps.long_reduction)
     ways = [(n, -axis) for axis, size in sizes.items() for n in _divisors(fixed(size), most)]
@@ -108,7 +113,7 @@ def _parts_of_tiles(node: UOp, caps: Caps) -> int:
     """
     longest = max(_runs(node))
     steps = prod(fixed(node.src[0].shape[axis]) for axis in node.arg.axes)
-    threads = -(-maximum(product(node.shape)) // SUMS)
+    threads = max(1, -(-maximum(product(node.shape)) // SUMS))
     parts = min(caps.streams // threads, steps // STEPS)
     while parts > 1 and longest % (parts * WHOLE):
         parts -= 1

@@ -70,9 +70,11 @@ def _index_or_constant(node: UOp) -> UOp:
 
 
 def _where(node: UOp) -> UOp:
-    """A guarded load is 0 where its guard is false: a select of it or 0 under it is the load."""
+    """A guarded load is 0 where its guard is false: a select of it or 0 under it is the load. -0 is
+    another number.
+    """
     condition, yes, no = node.src
-    if no.op is ops.CONST and not no.arg:
+    if no.op is ops.CONST and not no.arg and math.copysign(1, no.arg) > 0:
         load = yes.src[0] if yes.op is ops.CAST else yes
         if load.op is ops.LOAD and load.arg and ix.implies(load.src[-1], condition):
             return yes

@@ -3,6 +3,7 @@ Run this bundle, and no other; --help lists how. Inputs not given are generated;
 .npy are raw little-endian elements, of states safetensors. --loop N times N runs after a first one;
 with --hz at that rate, it counts those that ended after the next was due. Exit: 0 all is well,
 1 wrong outputs, 2 wrong usage or input, 3 the bundle or the device refuses.
+All of it is in one file, for others to start from.
 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -19,6 +20,7 @@ with --hz at that rate, it counts those that ended after the next was due. Exit:
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WRONG = 1, USAGE = 2, REFUSED = 3, MOST = 64 };
 
@@ -70,9 +72,15 @@ static void add_pair(pair *pairs, int *count, char *text) {
 static double number(const char *text, double least) {
     char *end;
     const double value = strtod(text, &end);
-    const bool whole = end != text && !*end;
-    if (!whole || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
+    const bool read = end != text && !*end;
+    if (!read || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
     return value;
+}
+
+static long whole(const char *text, long least) {
+    const double value = number(text, (double)least);
+    if (value != (double)(long)value) stop(USAGE, "it takes a whole number", text);
+    return (long)value;
 }
 
 static void help(void) {
@@ -113,8 +121,8 @@ static arguments parse(int count, char **words) {
             else if (!strcmp(word, "--variant")) a.variant = next;
             else if (!strcmp(word, "--load-states")) a.load_states = next;
             else if (!strcmp(word, "--save-states")) a.save_states = next;
-            else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1);
-            else if (!strcmp(word, "--loop")) a.loop = (long)number(next, 1);
+            else if (!strcmp(word, "--threads")) a.threads = (int)whole(next, 1);
+            else if (!strcmp(word, "--loop")) a.loop = whole(next, 1);
             else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
             else stop(USAGE, "no such option: see --help", word);
         }
@@ -243,7 +251,7 @@ static int64_t symbol_size(const te_model *model, const arguments *a, int index)
     te_symbol_info info;
     te_symbol(model, index, &info);
     const char *given = chosen(a->symbols, a->symbol_count, info.name);
-    return given ? (int64_t)number(given, 0) : info.max;
+    return given ? whole(given, 0) : info.max;
 }
 
 /* Bind an input to its array, whose memory the caller frees after the last run. */
@@ -264,6 +272,8 @@ static void *bind(te_context *context, const te_model *model, const arguments *a
             array.rank = given.rank;
             memcpy(array.shape, given.shape, sizeof array.shape);
         }
+        const size_t bytes = bytes_of(info.dtype, array.rank, array.shape);
+        if (array.bytes != bytes) stop(USAGE, "it has other bytes than the input's shape", file);
     } else {
         const bool floats = info.dtype >= TE_FLOAT16;
         const int64_t most = floats || info.dtype == TE_BOOL ? 1 : 7;
@@ -323,6 +333,17 @@ static void load_states(te_context *context, const char *name) {
     array file = read_array(name, TE_UINT8);
     check(context, te_load_states(context, file.data, file.bytes));
     free(file.data);
+}
+
+/* What is computed can be written, told before it is computed. */
+static void check_place(const char *name) {
+    char folder[FILENAME_MAX];
+    const char *slash = strrchr(name, '/');
+    const size_t length = !slash ? 0 : slash == name ? 1 : (size_t)(slash - name);
+    if (length >= sizeof folder) stop(USAGE, "too long", name);
+    memcpy(folder, slash ? name : ".", slash ? length : 1);
+    folder[slash ? length : 1] = 0;
+    if (access(folder, W_OK)) stop(USAGE, strerror(errno), name);
 }
 
 /* Beside the old file, which it replaces once it is whole. */
@@ -469,6 +490,8 @@ int main(int count, char **words) {
     if (file && !te_port(model, TE_STATES, 0, &state)) stop(USAGE, "the bundle has no states", file);
     check_names(model, entry, TE_INPUTS, a.inputs, a.input_count);
     check_names(model, entry, TE_OUTPUTS, a.outputs, a.output_count);
+    for (int i = 0; i < a.output_count; i++) check_place(a.outputs[i].value);
+    if (a.save_states) check_place(a.save_states);
     if (te_create(model, &options, &context, &error)) stop(REFUSED, error.text, a.folder);
     for (int i = 0; i < a.symbol_count; i++) {
         const int symbol = find_symbol(model, a.symbols[i].name);
