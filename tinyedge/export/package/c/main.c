@@ -275,6 +275,7 @@ static void *bind(te_context *context, const te_model *model, const arguments *a
         const size_t bytes = bytes_of(info.dtype, array.rank, array.shape);
         if (array.bytes != bytes) stop(USAGE, "it has other bytes than the input's shape", file);
     } else {
+        if (a->save_states) fprintf(stderr, "note: input %s is generated\n", info.name);
         const bool floats = info.dtype >= TE_FLOAT16;
         const int64_t most = floats || info.dtype == TE_BOOL ? 1 : 7;
         array.bytes = bytes_of(info.dtype, info.rank, array.shape);
