@@ -49,13 +49,15 @@ def opened(
     """The inputs of an entry with pictures as arrays; others, arrays too, as they are. Raises
     RunError.
     """
-    found = dict(inputs)
-    sources, values = _sources(program), _values(program, entry)
+    if not (sources := _sources(program)):
+        return inputs
+    found, values = dict(inputs), _values(program, entry)
     for name, value in inputs.items():
-        source = sources.get(ascii(name)[1:-1])
+        stored = ascii(name)[1:-1]
+        source = sources.get(stored)
         if source is None:
             continue
-        if port := values.get(ascii(name)[1:-1]):
+        if port := values.get(stored):
             if _is_picture(value):
                 because = f"entry {entry!r} takes the values that the model reads, not a picture"
                 next = "give an array; other entries take the picture"

@@ -129,7 +129,7 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("operations"), options.kinds, kinds)
     wanted = options.kinds or kinds
     chosen = {name: case for name, case in cases.items() if case.kind in wanted}
-    refused = sides.install(names, _say)
+    refused = sides.install(names, _say, target)
     effort = Effort(rounds=options.rounds)
     whole = target == "cpu" and not options.kinds
     return operate.measure(chosen, names, effort, _say, split=whole, refused=refused, target=target)
@@ -139,7 +139,7 @@ def _models(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("models"), options.models, list(models.ENTRIES))
     names = options.sides or list(models.DEFAULT[options.target])
     threads = options.threads or ([1, 2] if options.target == "cpu" else [1])
-    refused = sides.install(names, _say)
+    refused = sides.install(names, _say, options.target)
     chosen = options.models or list(models.ENTRIES)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
     return models.measure(chosen, names, threads, effort, _say, refused, options.target)

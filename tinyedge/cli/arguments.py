@@ -190,10 +190,9 @@ def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[st
                 id="run.input",
                 supported=signature(program, entry),
             )
-        if takes_pictures(program, name) and not is_array(file):
-            arrays |= opened(program, {name: file}, entry.name)
-        else:
-            arrays |= opened(program, {name: _read_array(Path(file), name)}, entry.name)
+        pictured = takes_pictures(program, name) and not is_array(file)
+        value = file if pictured else _read_array(Path(file), name)
+        arrays |= opened(program, {name: value}, entry.name)
     return arrays
 
 

@@ -261,8 +261,7 @@ class Tensor(Drawn):
         elements stay what they are. antialias: what shrinks is filtered, by a kernel as much wider.
         Raises ValueError.
         """
-        sizes = sizes_of(size)
-        return resizing.interpolate(self, sizes, mode, align_corners, antialias)
+        return resizing.interpolate(self, sizes_of(size), mode, align_corners, antialias)
 
     # Factors of matrices.
 

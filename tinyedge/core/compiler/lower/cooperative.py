@@ -8,8 +8,8 @@ barrier each combines all of them, in the same order.
 
 Many parts are first brought down to a few, by as many threads. More than UNROLLED parts are
 combined in a loop, and several reductions take turns in little memory rather than have memory each:
-a driver may take long to compile many loads of workgroup memory, or, as it starts as zeros on
-WebGPU, much of it.
+a driver may take long to compile many loads of workgroup memory, or much of it where it has to
+start as zeros.
 
 Reductions of which none waits for another share their barriers: all leave their parts, all threads
 wait, and all parts are combined. For that, what depends on no reduction is moved before them.

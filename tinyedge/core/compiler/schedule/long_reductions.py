@@ -95,12 +95,17 @@ def _parts_of_product(node: UOp, caps: Caps) -> tuple[int, int]:
     sizes = {axis: node.src[0].shape[axis] for axis in node.arg.axes}
     if not all(isinstance(size, int) for size in sizes.values()):
         return 0, 1
-    threads = max(1, -(-maximum(product(node.shape)) // SUMS))
+    threads = _tiles(node)
     work = prod(map(fixed, sizes.values())) * SUMS
     most = min(caps.threads_to_saturate // threads, work // caps.long_reduction)
     ways = [(n, -axis) for axis, size in sizes.items() for n in _divisors(fixed(size), most)]
     parts, axis = max(ways, default=(1, 0))
     return -axis, parts if parts >= FEW_PARTS else 1
+
+
+def _tiles(node: UOp) -> int:
+    """How many threads have the results of a product, each some; one where there are none."""
+    return max(1, -(-maximum(product(node.shape)) // SUMS))
 
 
 def _divisors(size: int, most: int) -> list[int]:
@@ -113,8 +118,7 @@ def _parts_of_tiles(node: UOp, caps: Caps) -> int:
     """
     longest = max(_runs(node))
     steps = prod(fixed(node.src[0].shape[axis]) for axis in node.arg.axes)
-    threads = max(1, -(-maximum(product(node.shape)) // SUMS))
-    parts = min(caps.streams // threads, steps // STEPS)
+    parts = min(caps.streams // _tiles(node), steps // STEPS)
     while parts > 1 and longest % (parts * WHOLE):
         parts -= 1
     return parts
