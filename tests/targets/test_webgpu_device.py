@@ -8,11 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from tests.agreement import Inputs, compiled, find_target
 from tests.targets import programs
 from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program.program import Launch
 from tinyedge.core.program.replay import Replay
 from tinyedge.targets.webgpu import device as webgpu
+from tinyedge.targets.webgpu.render import stores
 
 ONES = np.ones((4, 64), np.float32)
 
@@ -102,3 +104,13 @@ def test_timing_without_timestamps(webgpu_device: webgpu.WebgpuDevice) -> None:
         assert len(timings) == 2
         assert all(seconds > 0 for _, seconds in timings)
         assert replay.run({"a": ONES, "b:0": ONES})["c"][0, 0] == 2
+
+
+def test_what_a_kernel_stores_to() -> None:
+    """Also under a condition: of a row of 25 vectors 32 threads write some."""
+    inputs = Inputs()
+    x = inputs.new(np.ones((5, 100), np.float32))
+    program = compiled({"y": x.softmax(-1)}, inputs, find_target("webgpu")).program
+    assert program is not None
+    (kernel,) = program.kernels
+    assert "if (" in kernel.source and stores(kernel.source) == [0]

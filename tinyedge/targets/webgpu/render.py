@@ -261,7 +261,7 @@ def render(kernel: LoweredKernel) -> str:
 
 
 BINDING = re.compile(r"@binding\((\d+)\) var<storage, read_write> (b\d+):")
-STORE = re.compile(r"^\s*(b\d+)\[.*?\](?:\.\w+)? = ", re.MULTILINE)
+STORE = re.compile(r"(?:^|\{)\s*(b\d+)\[.*?\](?:\.\w+)? = ", re.MULTILINE)
 
 
 def stores(text: str) -> list[int]:
