@@ -206,7 +206,7 @@ def export_onnx(
         golden_steps = golden_steps or TRAINING_STEPS
         size = 2 * size if size is not None else None  # a step is another model from the same file
     _check_names(given, source)
-    for text in assumed:
+    for text in (*assumed, *(step.advice if step is not None else ())):
         (warn or _log.warning)(text)
     return export_graph(
         source,

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
+from tinyedge.cli import execute
 from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.program.device import Device
 from tinyedge.export.train.spec import OPTIMIZERS
@@ -72,6 +73,13 @@ def _export(path: Path, target: str = "cpu", train: str | Sequence[str] = "*", *
 
 def _step(x: Any = X, target: Any = CLASSES, lr: float = 0.5) -> dict[str, Any]:
     return {"x": x, "target": target, "lr": np.float32(lr)}
+
+
+def test_generated_targets_are_classes(classifier: Path, tmp_path: Path) -> None:
+    out = _export(classifier, train="head.*", batch=64)
+    arguments = ["run", str(out), "--entry", "train", "--random", "-o", str(tmp_path / "o")]
+    assert execute(arguments) == 0
+    assert np.isfinite(np.load(tmp_path / "o" / "loss.npy"))
 
 
 @pytest.mark.parametrize(
@@ -314,3 +322,25 @@ def test_a_step_takes_values_where_the_model_takes_a_picture(tmp_path: Path) -> 
         assert model.run(_step(values), "train")["loss"] < first
         with pytest.raises(RunError, match=r"entry 'train' takes the values .* not a picture"):
             model.run(_step("cat.png"), "train")
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        ("cross_entropy:shares", "cross_entropy:scores"),
+        ("nll_loss:shares", "cross_entropy:scores"),
+        ("binary_cross_entropy_with_logits:chances", "_logits:scores"),
+        ("cross_entropy:scores", ""),
+        ("binary_cross_entropy:chances", ""),
+    ],
+)
+def test_losses_of_another_kind_of_value_are_told(classifier: Path, loss: str, told: str) -> None:
+    model = onnx.load(classifier)
+    model.graph.node.append(helper.make_node("Softmax", ["scores"], ["s"]))
+    model.graph.node.append(helper.make_node("Identity", ["s"], ["shares"]))
+    model.graph.node.append(helper.make_node("Sigmoid", ["scores"], ["chances"]))
+    onnx.save(model, classifier)
+    warned: list[str] = []
+    _export(classifier, train="head.*", loss=loss, warn=warned.append)
+    about = [text for text in warned if loss.split(":")[1] in text]
+    assert [told in text for text in about] == [True] * bool(told)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, disagreement, reference, run
-from tinyedge import Tensor, nn, optim, random, value_and_grad
+from tinyedge import Tensor, grad, nn, optim, random, value_and_grad
 from tinyedge.core import dtype as dt
 from tinyedge.core.gradient import trees
 from tinyedge.core.ir.reference import evaluate
@@ -171,6 +171,19 @@ def test_what_does_not_fit_is_refused(call: Any, message: str) -> None:
     x = Tensor.weight("x", np.zeros((2, 3, 8), np.float32))
     with pytest.raises(ValueError, match=message):
         call(x)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_the_loss_of_no_class_is_not_a_number(wrong: int) -> None:
+    """And changes no weight: the gradient is that of the others."""
+    logits = Tensor(np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 2.0]], np.float32))
+    for loss in (nn.cross_entropy, nn.nll_loss):
+        target = Tensor(np.array([1, wrong], np.int32))
+        value, gradient = value_and_grad(lambda x: loss(x, target))(logits)  # noqa: B023
+        expected = grad(lambda x: loss(x, Tensor(np.array([1, 0], np.int32))))(logits)  # noqa: B023
+        assert np.isnan(value.numpy())
+        assert np.array_equal(gradient.numpy()[0], expected.numpy()[0])
+        assert not gradient.numpy()[1].any()
 
 
 def test_a_row_of_padding_is_0_and_stays_so() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.agreement import Inputs, disagreement, reference, run
 from tests.optim.problem import OPTIMIZERS, RATE, STEPS, data, values
-from tinyedge import Tensor, optim, value_and_grad
+from tinyedge import Tensor, nn, optim, value_and_grad
 from tinyedge.core import dtype as dt
 from tinyedge.core.gradient import trees
 
@@ -136,7 +136,7 @@ FORMULAS = {
 def ours(name: str) -> Any:
     kind, _, options = OPTIMIZERS[name]
     if kind == "Muon":
-        options = {**options, "other_rate": RATE}
+        options = {**options, "other_lr": RATE}
     return getattr(optim, kind)(RATE, **options)
 
 
@@ -305,3 +305,11 @@ def test_negative_options_are_refused(kind: Any, option: str) -> None:
     for value in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=option):
             kind(0.1, **{option: value})
+
+
+def test_what_is_no_learning_rate_is_refused() -> None:
+    """As in libraries whose optimizers take the parameters first."""
+    for wrong in (nn.Linear(2, 2), [Tensor([1.0])], None, "0.1"):
+        with pytest.raises(TypeError, match=r"a learning rate is a number.*`init` and `update`"):
+            optim.Adam(lr=wrong)  # type: ignore[arg-type]
+    assert optim.SGD(lr=np.float32(0.5)).lr == 0.5

@@ -9,10 +9,12 @@ from pathlib import Path
 import click
 
 from tinyedge.choices import PRECISIONS
+from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import Array, describe
 from tinyedge.core.program.program import Entry, Program, evaluate
 from tinyedge.export.arrays import is_array
+from tinyedge.export.bundle.reading import Bundle
 from tinyedge.export.limits import USUAL
 
 DIMS = click.option(
@@ -224,10 +226,15 @@ def _read_array(path: Path, name: str) -> Array:
 
 
 def generated_inputs(
-    program: Program, entry: Entry, symbols: Mapping[str, int], seed: int, run: int = 0
+    program: Program,
+    entry: Entry,
+    symbols: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int]],
+    seed: int,
+    run: int = 0,
 ) -> dict[str, Array]:
     """Reproducible inputs for an entry's run number `run`, from the goldens' generator; sizes
-    default to maxima.
+    default to maxima. ranges: of inputs whose values lie between other ends than usual.
     """
     from tinyedge.export.bundle.golden import generate
 
@@ -235,8 +242,34 @@ def generated_inputs(
     arrays: dict[str, Array] = {}
     for position, port in enumerate(program.inputs_of(entry).values()):
         shape = tuple(evaluate(size, named) for size in port.shape)
-        arrays[port.name] = generate(port.dtype, shape, seed=seed, run=run, position=position)
+        least, most = ranges.get(port.name, (None, None))
+        arrays[port.name] = generate(
+            port.dtype,
+            shape,
+            seed=seed,
+            run=run,
+            position=position,
+            minimum=least,
+            maximum=most,
+        )
     return arrays
+
+
+def ranges_of(bundle: Bundle, entry: Entry) -> dict[str, tuple[int, int]]:
+    """Where the integer inputs of an entry's golden case lie, as targets do below the classes."""
+    ranges: dict[str, tuple[int, int]] = {}
+    ports = bundle.program.inputs_of(entry).values()
+    for case in bundle.goldens():
+        if case.entry != entry.name:
+            continue
+        for port, given in zip(ports, case.inputs, strict=True):
+            if not by_name(port.dtype).is_int:
+                continue
+            if given.data is None:
+                ranges[port.name] = given.minimum, given.maximum
+            elif given.data.size:
+                ranges[port.name] = int(given.data.min()), int(given.data.max())
+    return ranges
 
 
 def inputs_of_step(

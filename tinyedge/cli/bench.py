@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from tinyedge.cli.arguments import find_entry, free_sizes, generated_inputs, read_inputs, sizes
+from tinyedge.cli.arguments import (
+    find_entry,
+    free_sizes,
+    generated_inputs,
+    ranges_of,
+    read_inputs,
+    sizes,
+)
 from tinyedge.cli.device import (
     check_trust,
     device_option,
@@ -56,7 +63,8 @@ def command(
     chosen = find_entry(program, entry)
     symbols = sizes(dims)
     arrays = read_inputs(program, chosen, inputs)
-    arrays = generated_inputs(program, chosen, symbols, 1) | arrays
+    ranges = ranges_of(found, chosen)
+    arrays = generated_inputs(program, chosen, symbols, ranges, 1) | arrays
     free = free_sizes(program, chosen, symbols)
     with stages() as progress:
         progress.report("compiling kernels")

@@ -15,6 +15,7 @@ from tinyedge.cli.arguments import (
     free_sizes,
     generated_inputs,
     inputs_of_step,
+    ranges_of,
     read_inputs,
     signature,
     sizes,
@@ -110,13 +111,15 @@ def command(
             program = replay.program  # without the weights, which are on the device
             times = []
             free = free_sizes(program, chosen, symbols)
+            ranges = ranges_of(found, chosen) if missing else {}
             for repetition in range(repeat):
                 replay.reset()
                 for step in range(steps):
                     progress.report("running", repetition * steps + step, repeat * steps)
                     given = inputs_of_step(program, chosen, arrays, step, steps)
                     if missing:
-                        given = generated_inputs(program, chosen, symbols, seed, step) | given
+                        made = generated_inputs(program, chosen, symbols, ranges, seed, step)
+                        given = made | given
                     start = time.perf_counter()
                     results = replay.run(given, chosen.name, free)
                     times.append(time.perf_counter() - start)

@@ -35,14 +35,14 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        super().__init__(rate)
+        super().__init__(lr)
         if nesterov and (not momentum or dampening):
             raise ValueError("nesterov needs a momentum, and no dampening")
         self.momentum = _fraction("momentum", momentum)
@@ -77,14 +77,14 @@ class LARS(SGD):
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
         nesterov: bool = False,
         trust: float = 1e-3,
     ) -> None:
-        super().__init__(rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        super().__init__(lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
         self.trust = _least("trust", trust)
 
     def rule(
@@ -109,13 +109,13 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(rate)
+        super().__init__(lr)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise TypeError(f"betas of {betas!r}: they are two, as (0.9, 0.999)")
         self.betas = _fraction("beta", betas[0]), _fraction("beta", betas[1])
@@ -146,13 +146,13 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:
-        super().__init__(rate, betas=betas, eps=eps, weight_decay=weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def rule(
         self, parameter: Tensor, gradient: Tensor, slots: Slots, rate: Tensor, step: Tensor
@@ -171,13 +171,13 @@ class LAMB(Adam):
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(rate, betas=betas, eps=eps, weight_decay=weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def rule(
         self, parameter: Tensor, gradient: Tensor, slots: Slots, rate: Tensor, step: Tensor
@@ -197,7 +197,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        rate: Rate = 1e-2,
+        lr: Rate = 1e-2,
         *,
         alpha: float = 0.99,
         eps: float = 1e-8,
@@ -205,7 +205,7 @@ class RMSprop(Optimizer):
         momentum: float = 0.0,
         centered: bool = False,
     ) -> None:
-        super().__init__(rate)
+        super().__init__(lr)
         self.alpha = _fraction("alpha", alpha)
         self.eps = _least("eps", eps)
         self.weight_decay = _least("weight_decay", weight_decay)
@@ -242,14 +242,14 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        rate: Rate = 1e-2,
+        lr: Rate = 1e-2,
         *,
         decay: float = 0.0,
         weight_decay: float = 0.0,
         initial: float = 0.0,
         eps: float = 1e-10,
     ) -> None:
-        super().__init__(rate)
+        super().__init__(lr)
         self.decay = _least("decay", decay)
         self.weight_decay = _least("weight_decay", weight_decay)
         self.initial = _least("initial", initial)
@@ -273,23 +273,23 @@ class Muon(Optimizer):
 
     A matrix moves along the nearest orthogonal one to its momentum, found by five steps of a
     Newton-Schulz iteration. A filter is a matrix of a row for each output. Parameters of fewer than
-    two axes, which are no matrices, are updated by AdamW at `other_rate`.
+    two axes, which are no matrices, are updated by AdamW at `other_lr`.
     """
 
     slots = ("momentum", "mean", "square")
 
     def __init__(
         self,
-        rate: Rate = 1e-3,
+        lr: Rate = 1e-3,
         *,
         momentum: float = 0.95,
         nesterov: bool = True,
         weight_decay: float = 0.1,
         steps: int = 5,
         eps: float = 1e-7,
-        other_rate: Rate = 1e-3,
+        other_lr: Rate = 1e-3,
     ) -> None:
-        super().__init__(rate)
+        super().__init__(lr)
         self.momentum = _fraction("momentum", momentum)
         self.nesterov = nesterov
         self.weight_decay = _least("weight_decay", weight_decay)
@@ -297,7 +297,7 @@ class Muon(Optimizer):
             raise ValueError(f"{steps} steps: there must be 1 to {MOST_STEPS}")
         self.steps = steps
         self.eps = _least("eps", eps)
-        self.others = AdamW(other_rate, weight_decay=weight_decay)
+        self.others = AdamW(other_lr, weight_decay=weight_decay)
 
     def first(self, parameter: Tensor) -> Slots:
         """Only the slots that a parameter's rule has are as large as it."""

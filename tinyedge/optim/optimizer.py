@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.gradient import trees
+from tinyedge.core.gradient.trees import Structure
 from tinyedge.core.tensor.mathematics import expm1
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -28,10 +30,17 @@ class Optimizer:
 
     slots: tuple[str, ...] = ()
 
-    def __init__(self, rate: Rate) -> None:
-        if isinstance(rate, (int, float)) and not rate >= 0:
-            raise ValueError(f"a learning rate of {rate}: it must not be negative")
-        self.rate = rate
+    def __init__(self, lr: Rate) -> None:
+        is_given = isinstance(lr, (Real, Tensor)) or callable(lr)
+        if not is_given or isinstance(lr, Structure):
+            kind = type(lr).__name__
+            raise TypeError(
+                f"a learning rate is a number, a scalar tensor or a schedule, not {kind}; "
+                "a model is given to `init` and `update`"
+            )
+        if isinstance(lr, (int, float, Real)) and not float(lr) >= 0:
+            raise ValueError(f"a learning rate of {lr}: it must not be negative")
+        self.lr = lr
 
     def first(self, parameter: Tensor) -> Slots:
         """A parameter's slots before the first update."""
@@ -101,7 +110,7 @@ class Optimizer:
 
     def at(self, step: Tensor, dtype: dt.DType = dt.float32) -> Tensor:
         """The learning rate after so many updates, a scalar of a type of floats."""
-        rate = self.rate(step) if callable(self.rate) else self.rate
+        rate = self.lr(step) if callable(self.lr) else self.lr
         return rate.cast(dtype) if isinstance(rate, Tensor) else Tensor(float(rate), dtype)
 
 

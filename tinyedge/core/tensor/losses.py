@@ -5,6 +5,7 @@ reduction: "mean", "sum" or "none". Classes of logits [N, C, *S] are along axis 
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 from tinyedge.core import dtype as dt
@@ -40,6 +41,7 @@ def cross_entropy(
 
     weight: [C], what a class counts; a mean is by the weights of the targets. label_smoothing: the
     part of a target that goes to all classes alike. ignore_index: a target that counts nothing.
+    The loss of another integer that is no class is NaN, and no gradient comes of it.
     """
     target = given(type(logits), target, "cross_entropy")
     axis = min(1, logits.ndim - 1)
@@ -88,13 +90,16 @@ def _of_classes(
     if not target.dtype.is_int:
         raise TypeError(f"targets of {target.dtype}: classes are integers")
     classes = _along(logs.arange(logs.shape[axis]), axis, logs.ndim)
-    hit = classes.eq(target.cast(dt.int32).unsqueeze(axis))
+    target = target.cast(dt.int32)
+    hit = classes.eq(target.unsqueeze(axis))
     counted = target.ne(ignore_index)
     factor = counted.cast(logs.dtype)
     weights = None if weight is None else _along(weight, axis, logs.ndim)
     if weights is not None:
         factor = factor * hit.where(weights.broadcast_to(logs.shape), 0).sum(axis)
     losses = -(hit.where(logs, 0).sum(axis)) * factor
+    is_class = (target >= 0) & (target < logs.from_size(logs.shape[axis], dt.int32))
+    losses = (is_class | ~counted).where(losses, math.nan)
     if smoothing:
         whole = logs if weights is None else logs * weights
         even = -whole.sum(axis) / logs.from_size(logs.shape[axis], logs.dtype)

@@ -85,8 +85,8 @@ class Training:
         """The optimizer, at a rate that a step is given. Raises InputError."""
         kind = OPTIMIZERS[self.optimizer]
         options = dict(self.options)
-        if "other_rate" in _parameters(kind):
-            options.setdefault("other_rate", rate)
+        if "other_lr" in _parameters(kind):
+            options.setdefault("other_lr", rate)
         try:
             return kind(rate, **options)
         except (TypeError, ValueError) as error:
@@ -162,8 +162,7 @@ def _optimizer(text: str) -> tuple[str, dict[str, Any], float]:
 
 def _parameters(kind: type[Optimizer]) -> dict[str, Any]:
     """An optimizer's options with their defaults."""
-    found = inspect.signature(kind).parameters
-    return {RATE if n == "rate" else n: each.default for n, each in found.items()}
+    return {name: each.default for name, each in inspect.signature(kind).parameters.items()}
 
 
 def _value(subject: str, text: str, default: Any) -> Any:

@@ -32,6 +32,7 @@ from tinyedge.export.onnx.variables import types_of
 from tinyedge.export.options import ImportOptions
 from tinyedge.export.ports import check_ports
 from tinyedge.export.states import own_states
+from tinyedge.export.train.advice import advice
 from tinyedge.export.train.spec import LOSSES, OF_CLASSES, RATE, Loss, Training, unknown
 
 ENTRY = "train"
@@ -40,13 +41,14 @@ SCALE = "loss_scale"
 
 class Step:
     """A step of one model. names: of its initializers that are trained. golden_inputs: those that
-    generated ones would not do for.
+    generated ones would not do for. advice: what its caller should know.
     """
 
     def __init__(self, path: str | Path, training: Training, options: ImportOptions) -> None:
         self.training = training
         model = reader.read(path, options.limits)
         named = losses_of(training, model.proto.graph)
+        self.advice = tuple(advice(named, model.proto.graph))
         chosen = matching(training, types_of(model))
         dims = with_batch(training, model.proto.graph, options)
         outputs = [loss.output for loss in named]
