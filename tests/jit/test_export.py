@@ -10,7 +10,7 @@ import pytest
 
 import tinyedge
 from tests.jit.test_training import batch, loss_of, of_perceptron, perceptron
-from tinyedge import Dim, Tensor, jit, optim, value_and_grad
+from tinyedge import Dim, Tensor, jit, nn, optim, value_and_grad
 from tinyedge.core.errors import InputError
 from tinyedge.core.program.device import Device
 from tinyedge.export.verify.verify import verify
@@ -67,6 +67,25 @@ def test_another_entry_reads_the_states(tmp_path: Path, cpu_device: Device) -> N
             bundle.run({"x": x, "target": labels}, entry="train")
             model, state, _ = step(model, state, x, labels)
     assert verify(out, cpu_device).agrees
+
+
+def test_what_a_bundle_trained_is_loaded_into_the_model(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm(2)), np.ones((4, 3), np.float32)
+
+    @jit(donate=("model",))
+    def moved(model: Any, x: Any) -> Any:
+        with nn.training() as run:
+            y = model(x)
+        return run.updated(model), y.sum()
+
+    out = moved.export(tmp_path / "moved.tinyedge", target="cpu", example=(model, x))
+    with tinyedge.load(out) as bundle:
+        bundle.run({"x": x})
+        bundle.save_states(tmp_path / "states.safetensors")
+    found = nn.load_state_dict(model, nn.load(tmp_path / "states.safetensors"), "model.")
+    expected, _ = moved(model, x)
+    for name, value in nn.state_dict(expected).items():
+        np.testing.assert_allclose(nn.state_dict(found)[name].numpy(), value.numpy(), err_msg=name)
 
 
 def test_entries_that_cannot_be_exported(tmp_path: Path) -> None:

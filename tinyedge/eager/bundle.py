@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinyedge.core.errors import InputError
+from tinyedge.core.gradient.trees import Buffer
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.tensor.graph import Graph, Port, State
@@ -115,7 +116,9 @@ def _names(parameters: Sequence[str], arguments: Sequence[Any]) -> dict[int, str
 
 
 def _ways(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """The tensors and arrays of a tree, each with the way to it."""
+    """The tensors and arrays of a tree, each with the way to it, as `nn.state_dict` names it."""
+    if isinstance(value, Buffer):
+        value = value.value
     if isinstance(value, (Tensor, np.ndarray)):
         yield way, value
         return

@@ -114,11 +114,13 @@ def state_dict(model: Any) -> dict[str, Tensor]:
     return dict(trees.named(trees.tensors(model, variables=True)))
 
 
-def load_state_dict(model: Any, state: Mapping[str, Any]) -> Any:
+def load_state_dict(model: Any, state: Mapping[str, Any], prefix: str = "") -> Any:
     """The model with tensors or arrays by name in place of its own, cast to their types.
 
+    prefix: what the names of the model's tensors begin with, as `model.`; others are passed over.
     Raises ValueError for names that are missing or too many, or shapes that differ.
     """
+    state = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
     model = trees.tensors(model, variables=True)
     own = list(trees.named(model))
     given = {name for name in state if name.rpartition(".")[2] != UNKEPT}

@@ -140,7 +140,10 @@ def by_path(tree: Any, *, buffers: bool = True) -> dict[Path, Tensor]:
     def take(part: Any, path: Path) -> None:
         if isinstance(part, Tensor):
             found[path] = part
-        elif buffers or not isinstance(part, Buffer):
+        elif isinstance(part, Buffer):
+            if buffers:
+                found[path] = part.value
+        else:
             for name, inner in _parts(part):
                 take(inner, (*path, name))
 

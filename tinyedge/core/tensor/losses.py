@@ -97,8 +97,10 @@ def _of_classes(
     weights = None if weight is None else _along(weight, axis, logs.ndim)
     if weights is not None:
         factor = factor * hit.where(weights.broadcast_to(logs.shape), 0).sum(axis)
-    losses = -(hit.where(logs, 0).sum(axis)) * factor
-    is_class = (target >= 0) & (target < logs.from_size(logs.shape[axis], dt.int32))
+    losses = -(hit.where(logs, 0).sum(axis))
+    if weights is not None or ignore_index >= 0:  # below 0 it is no class, of which nothing is hit
+        losses = losses * factor
+    is_class = target.bitcast(dt.uint32) < logs.from_size(logs.shape[axis], dt.uint32)
     losses = (is_class | ~counted).where(losses, math.nan)
     if smoothing:
         whole = logs if weights is None else logs * weights
