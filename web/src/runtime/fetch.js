@@ -33,9 +33,9 @@ const ask = async (source, name, request) => {
 
 /** Ask for files that will be fetched, so that they are on their way meanwhile. */
 export function askEarly(source, files) {
-  source.early = new Map(files.map(({name}) => [name, ask(source, name, {})]));
+  source.early = {};
   // What fails is told when the file is fetched.
-  for (const answer of source.early.values()) answer.catch(() => {});
+  for (const {name} of files) (source.early[name] = ask(source, name, {})).catch(() => {});
 }
 
 /**
@@ -66,7 +66,7 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
         expected = blocks ? blocks[start / BLOCK_BYTES] : sha256;
       if (expected) {
         const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", part));
-        if (hash.some((byte, i) => byte !== parseInt(expected.slice(2 * i, 2 * i + 2), 16)))
+        if (/** @type {any} */ (expected).match(/../g).some((byte, i) => parseInt(byte, 16) !== hash[i]))
           fail(`${id}.hash`, name, "its SHA-256 is another");
       }
       take?.(part, start);
@@ -91,7 +91,7 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
 async function attempt(source, got, name, id, full) {
   const {early} = source,
     {bytes, request, received} = got,
-    asked = early?.get(name) ?? ask(source, name, request),
+    asked = early?.[name] ?? ask(source, name, request),
     url = addressOf(source, name);
   const broken = (error) =>
     fail(
@@ -102,7 +102,7 @@ async function attempt(source, got, name, id, full) {
     );
   const missing = (answer) =>
     fail(`${id}.missing`, name, `${url} answered ${answer}`, "check the address, and serve the whole folder");
-  early?.delete(name);
+  delete early?.[name];
   const {status, ok, body} = (got.answer = await asked.catch(broken));
   got.passing = status > 499 || [408, 425, 429].includes(status);
   if (status === 404) missing(status);
@@ -117,10 +117,19 @@ async function attempt(source, got, name, id, full) {
     received(-got.length);
     got.length = 0;
   }
-  const reader = body.getReader();
+  // All is read into the same memory, where the browser can: elsewhere what was read lies about until it is collected.
+  let reader,
+    /** @type {any} */
+    room = 2 ** 16;
+  try {
+    reader = body.getReader({mode: "byob"});
+  } catch {
+    reader = body.getReader();
+  }
   for (;;) {
-    const {done, value} = await reader.read().catch(broken);
+    const {done, value} = await reader.read(new Uint8Array(room)).catch(broken);
     if (done) return;
+    room = value.buffer;
     // What servers of single-page apps say of a file that they do not have.
     if (!got.length && /^\s*<(!doc|html)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
       missing("with a page of HTML");

@@ -13,8 +13,8 @@ export function find(names, id, kind, name) {
   return i;
 }
 
-/** What some options must be, wherever they are taken. @type {Record<string, [(value: any) => any, string]>} */
-const KINDS = {
+/** Options of `load`, and what they must be, wherever they are taken. @type {Record<string, [(value: any) => any, string]>} */
+export const KINDS = {
   signal: [(value) => kindOf(value) === "AbortSignal", "an AbortSignal"],
   device: [(value) => value.queue, "a GPUDevice"],
   recover: [(value) => /^(states)$/.test(value), '"states"'],

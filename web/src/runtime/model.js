@@ -6,7 +6,7 @@ import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, askEarly, fetchFile} from "./fetch.js";
 import {findAdapter, lossOf, neededLimits, whole} from "./device.js";
-import {find, chosen, entryOf, plan} from "./given.js";
+import {KINDS, find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
@@ -77,7 +77,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "signal", "device", "limits", "fetch", "files", "integrity", "recover", "backend", "module", "powerPreference"],
+    const names = ["onProgress", "limits", ...Object.keys(KINDS)],
       {
         onProgress,
         signal,
