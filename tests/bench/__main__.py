@@ -14,6 +14,7 @@ yet are listed with the reason.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--sides", nargs="+", choices=SIDES, help="default: all; peer, wasm: onnxruntime-web"
     )
+    parser.add_argument("--profile", metavar="NAME", help="of our export: default or wide")
     parser.add_argument("--tiles", action="store_true", help="only the matrix products")
     parser.add_argument("--no-tiles", action="store_true", help="leave the matrix products out")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
@@ -56,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen and sides != ("ours",):
         install_peers()
     models.paths(chosen)
-    result = measure(chosen, effort, rounds, sides, products=not given.no_tiles)
+    options = ("--profile", given.profile) if given.profile else ()
+    result = measure(chosen, effort, rounds, sides, options, products=not given.no_tiles)
     for file in given.join or ():
         _join(result, json.loads(Path(file).read_text(encoding="utf-8")))
     if given.json:
@@ -66,9 +69,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(
-    chosen: list[str], effort: Effort, rounds: int, sides: tuple[str, ...], *, products: bool
+    chosen: list[str],
+    effort: Effort,
+    rounds: int,
+    sides: tuple[str, ...],
+    options: tuple[str, ...],
+    *,
+    products: bool,
 ) -> dict[str, Any]:
-    """The report of the chosen models. Progress goes to standard error."""
+    """The report of the chosen models. options: of our export. Progress goes to standard error."""
     with open_chromium(EXACT_TIMESTAMPS) as chromium:
         result: dict[str, Any] = {
             "peer": peer_version() if PEER.is_dir() else "",
@@ -86,11 +95,14 @@ def measure(
             result["bare"] = bare(chromium, 5)
         for name in chosen:
             case = cases.CASES[name]
-            entry = compare(
-                chromium, case, effort, rounds, sides, lambda text, n=name: _say(f"{n}: {text}")
-            )
+            say = functools.partial(_say_of, name)
+            entry = compare(chromium, case, effort, rounds, sides, say, options)
             result["models"].append(entry)
     return result
+
+
+def _say_of(name: str, text: str) -> None:
+    _say(f"{name}: {text}")
 
 
 def _warm(chromium: Any) -> dict[str, Any]:

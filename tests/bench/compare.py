@@ -64,11 +64,18 @@ def install_peers() -> None:
 
 
 def compare(
-    chromium: Chromium, case: Case, effort: Effort, rounds: int, sides: tuple[str, ...], say: Say
+    chromium: Chromium,
+    case: Case,
+    effort: Effort,
+    rounds: int,
+    sides: tuple[str, ...],
+    say: Say,
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything about one case. A side that fails has an `error` instead of numbers.
 
-    rounds: how many fresh pages each side gets at most; who goes first alternates.
+    rounds: how many fresh pages each side gets at most; who goes first alternates. options: of our
+    export for WebGPU.
     """
     runner = cases.session(case.path)
     arrays = cases.inputs(case, runner)
@@ -94,7 +101,7 @@ def compare(
         active.remove("tinygrad")
     if "ours" in active:
         say("exporting")
-        exported = export(case)
+        exported = export(case, options=options)
         result["export"] = exported
         if "error" in exported:
             result["ours"] = {"error": exported["error"]}

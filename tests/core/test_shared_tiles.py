@@ -80,6 +80,11 @@ def inner_loads(kernel: CompiledKernel) -> Iterator[UOp]:
             yield from (n for n in toposort(node.src[1:]) if n.op is ops.LOAD)
 
 
+def _sums(kernel: CompiledKernel) -> Iterator[UOp]:
+    assert kernel.text is not None
+    yield from (n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR)
+
+
 def check(kernel: CompiledKernel, sums: int) -> None:
     """A tile in workgroup memory, of whole workgroups, which threads read without a test, each for
     so many sums. Products over sums of their own have tiles of their own.
@@ -93,8 +98,7 @@ def check(kernel: CompiledKernel, sums: int) -> None:
     assert 0 < workgroup_bytes(kernel.text) <= 32 * 1024
     loads = list(inner_loads(kernel))
     assert loads and all(n.src[0].op is ops.SHARED and not n.arg for n in loads)
-    found = [n for n in statements if n.op is ops.ACCUMULATOR]
-    assert sum(node.dtype.lanes for node in found) >= sums
+    assert sum(node.dtype.lanes for node in _sums(kernel)) >= sums
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)))
@@ -215,3 +219,15 @@ def test_other_targets_have_tiles_by_profile(
     expected = reference(outputs, inputs, fp64_reference=True)
     device: Device = request.getfixturevalue(f"{name}_device")
     assert_agreement(replay(state.program, device, inputs.arrays), expected)
+
+
+def test_wide_tiles_of_webgpu(webgpu_device: Device) -> None:
+    """Eight rows by two vectors a thread, where enough threads are left."""
+    inputs = Inputs()
+    outputs = {"y": _values(inputs, 512, 40) @ _values(inputs, 40, 512)}
+    state = compiled(outputs, inputs, find_target("webgpu"), Options(profile="wide"))
+    assert state.program is not None
+    (kernel,) = state.kernels.values()
+    assert len(list(_sums(kernel))) == 16
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(state.program, webgpu_device, inputs.arrays), expected)

@@ -36,9 +36,11 @@ DEFAULT = Caps(
     shares_sizes=True,
 )
 
-# With it, contractions have tiles in workgroup memory. Each size has a text of its own.
+# shared: contractions have tiles in workgroup memory; each size has a text of its own.
+# wide: a thread of a contraction has up to 16 vectors of sums, which takes some 110 registers.
 PROFILES = {
     "default": DEFAULT,
+    "wide": replace(DEFAULT, tiles=(*DEFAULT.tiles, *((rows, 2) for rows in (4, 6, 7, 8)))),
     "shared": replace(DEFAULT, shared_tiles=True, shares_sizes=False),
 }
 
