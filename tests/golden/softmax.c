@@ -47,19 +47,19 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
         const f32x8 v12 = te_exp_f32x8(x10 - v1);
         const f32x8 v13 = te_exp_f32x8(x11 - v1);
         const f32x8 v14 = te_exp_f32x8(x12 - v1);
-        const f32x8 v15 = te_splat_f32x8(te_lanes_add_f32x8(((((v2 + v3) + (v4 + v5)) + ((v6 + v7) + (v8 + v9))) + ((v10 + v11) + (v12 + v13))) + te_select_f32x8(v0, v14, te_splat_f32x8(0.0f))));
-        te_store_f32x8(b0 + i0, v2 / v15);
-        te_store_f32x8(b0 + i1, v3 / v15);
-        te_store_f32x8(b0 + i2, v4 / v15);
-        te_store_f32x8(b0 + i3, v5 / v15);
-        te_store_f32x8(b0 + i4, v6 / v15);
-        te_store_f32x8(b0 + i5, v7 / v15);
-        te_store_f32x8(b0 + i6, v8 / v15);
-        te_store_f32x8(b0 + i7, v9 / v15);
-        te_store_f32x8(b0 + i8, v10 / v15);
-        te_store_f32x8(b0 + i9, v11 / v15);
-        te_store_f32x8(b0 + i10, v12 / v15);
-        te_store_f32x8(b0 + i11, v13 / v15);
-        te_store_f32x8(b0 + i12, v14 / v15);
+        const f32x8 v15 = te_splat_f32x8(1.0f / te_lanes_add_f32x8(((((v2 + v3) + (v4 + v5)) + ((v6 + v7) + (v8 + v9))) + ((v10 + v11) + (v12 + v13))) + te_select_f32x8(v0, v14, te_splat_f32x8(0.0f))));
+        te_store_f32x8(b0 + i0, v2 * v15);
+        te_store_f32x8(b0 + i1, v3 * v15);
+        te_store_f32x8(b0 + i2, v4 * v15);
+        te_store_f32x8(b0 + i3, v5 * v15);
+        te_store_f32x8(b0 + i4, v6 * v15);
+        te_store_f32x8(b0 + i5, v7 * v15);
+        te_store_f32x8(b0 + i6, v8 * v15);
+        te_store_f32x8(b0 + i7, v9 * v15);
+        te_store_f32x8(b0 + i8, v10 * v15);
+        te_store_f32x8(b0 + i9, v11 * v15);
+        te_store_f32x8(b0 + i10, v12 * v15);
+        te_store_f32x8(b0 + i11, v13 * v15);
+        te_store_f32x8(b0 + i12, v14 * v15);
     }
 }

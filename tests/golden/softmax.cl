@@ -19,8 +19,9 @@ void k0(__global float4 *restrict b0, __global const float4 *restrict b1) {
         acc1 = acc1 + exp(x1.z - acc0);
         acc1 = acc1 + exp(x1.w - acc0);
     }
+    const float v0 = 1.0f / acc1;
     for (int r4 = 0; r4 < 25; r4++) {
         const int i1 = i0 + r4;
-        b0[i1] = exp(b1[i1] - acc0) / acc1;
+        b0[i1] = exp(b1[i1] - acc0) * v0;
     }
 }

@@ -25,5 +25,5 @@ extern "C" __global__ void k0(
     const float v11 = v10 + te_shuffle(v10, 4);
     const float v12 = v11 + te_shuffle(v11, 2);
     const float v13 = v12 + te_shuffle(v12, 1);
-    if (l4 < 25) { b0[i1] = te_exp(b1[i1] - te_float4(v7)) / te_float4(v13); }
+    if (l4 < 25) { b0[i1] = te_exp(b1[i1] - te_float4(v7)) * te_float4(te_reciprocal(v13)); }
 }

@@ -64,5 +64,5 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     for (var r13 = 0; r13 < 16; r13++) {
         acc1 += shared1[i3 + r13];
     }
-    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(acc0)) / vec4<f32>(acc1); }
+    if (l4 < 25) { b0[i1] = te_exp_f32x4(b1[i1] - vec4<f32>(acc0)) * vec4<f32>(1.0f / acc1); }
 }

@@ -124,7 +124,7 @@ def _weights(factor: UOp, axis: int, users: Users | None) -> _Weights | None:
     while True:
         if users is not None and len(users[node]) > 1 and not _only_where_nan(node, users[node]):
             return None
-        if (scores := _softmax(node, axis, users)) is not None:
+        if (scores := scores_of(node, axis, users)) is not None:
             return _Weights(scores, tuple(views), zeros, tuple(rows))
         if node.op is ops.WHERE:
             condition, yes, no = node.src
@@ -190,7 +190,7 @@ def _same_axis(shape: Shape, other: Shape, axis: int) -> int | None:
     return None
 
 
-def _softmax(node: UOp, axis: int, users: Users | None) -> UOp | None:
+def scores_of(node: UOp, axis: int, users: Users | None) -> UOp | None:
     """The scores of which a node is the softmax along an axis."""
     if node.op is not ops.DIV:
         return None

@@ -37,6 +37,7 @@ from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
 from tinyedge.core.compiler.schedule.ordering import in_memory_order
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
+from tinyedge.core.compiler.shares import with_shares
 from tinyedge.core.compiler.state import Compilation, CompiledEntry, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.compiler.winograd import with_winograd
@@ -69,6 +70,9 @@ def fold(state: Compilation) -> None:
             done, state.attention = with_attention(state.roots, state.caps)
             for entry in state.entries if done else ():
                 entry.follow(done)
+        done = with_shares(state.roots)
+        for entry in state.entries if done else ():
+            entry.follow(done)
         done = with_joined_products(state.roots, state.caps)
         for entry in state.entries if done else ():
             entry.follow(done)
