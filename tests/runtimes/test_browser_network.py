@@ -188,6 +188,32 @@ def test_retry_after(page: Any, site: Site) -> None:
     assert evaluate(page, script) == ["load.http", []]
 
 
+def test_what_is_no_fault_of_the_connection(page: Any, site: Site) -> None:
+    """What a caller's functions throw, a lost device, an address with nothing below it: at once."""
+    got = evaluate(
+        page,
+        HURRY
+        + """
+        const heard = [], device = await openDevice();
+        addEventListener("unhandledrejection", ({reason}) => heard.push(reason.message));
+        const onProgress = ({loaded}) => {
+          if (loaded) throw new Error("mine");
+        };
+        const lose = ({loaded}) => loaded && device.destroy();
+        const errors = [
+          await errorOf(() => load("/addition/", {onProgress})),
+          await errorOf(() => load("/addition/", {device, onProgress: lose})),
+          await errorOf(() => load("data:text/plain,model")),
+          await errorOf(() => load("/addition/", {files: {"manifest.json": "http://["}})),
+        ];
+        await new Promise((resolve) => later(resolve, 50));
+        return [errors.map(({id, text}) => (id === "Error" ? text : id)),
+                waits.filter((ms) => ms > 100), heard];
+        """,
+    )
+    assert got == [["mine", "device.lost", "load.url", "TypeError"], [], []]
+
+
 def test_an_abort_while_waiting(page: Any, site: Site) -> None:
     site.statuses = {"manifest.json": 503}
     site.more = {"Retry-After": "50"}

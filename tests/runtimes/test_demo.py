@@ -131,6 +131,10 @@ def test_dropped_and_pasted_pictures(page: Any, picture: Path) -> None:
         assert page.get_by_label("Values from").input_value() == "Image"
         page.get_by_text("Ready").wait_for()
     run(page)
+    page.get_by_label("Values from").select_option("Generated")
+    busy = "([...given]) => { document.querySelector('#run').click(); (" + script + ")(given); }"
+    page.evaluate(busy, ["drop", "green.png", content])
+    page.get_by_label("What the model sees").wait_for()
     page.evaluate(script, ["drop", "notes.txt", [1]])
     page.get_by_text("No input takes this file").wait_for()
     page.get_by_role("button", name="Run").click()
@@ -324,6 +328,23 @@ def test_forms_of_boxes(page: Any) -> None:
 def test_code_to_copy(page: Any) -> None:
     code = page.locator("#code").text_content()
     assert 'm.run({x: document.querySelector("img")})' in code and "out.classes.top(5)" in code
+
+
+def test_names_of_any_letters(browser: Browser, tmp_path: Path, picture: Path) -> None:
+    """Of a folder, whose percent sign is one, and of an input, which is declared in ASCII."""
+    folder = tmp_path / "50% #é"
+    shape = np.zeros((1, 3, 8, 8), np.float32)
+    declared = {"é": "0..1,max:64"}
+    tinyedge.export_function(lambda é: é * 2.0, {"é": shape}, out=folder, images=declared)
+    for start in ("50% %23é/", "50%25%20%23%C3%A9/"):
+        with browser.page(tmp_path, start=start) as page:
+            page.get_by_label("File for é").set_input_files(picture)
+            page.get_by_label("What the model sees of é").wait_for()
+            run(page)
+            assert page.locator("h1").text_content() == "50% #é"
+            code = page.locator("#code").text_content()
+            address = code.split('"')[1].removeprefix("./")
+            assert page.evaluate(f"import('../{address}').then(({{load}}) => typeof load)")
 
 
 def test_nothing_keeps_anyone_out(browser: Browser, bundle: Path, picture: Path) -> None:

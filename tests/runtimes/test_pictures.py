@@ -316,6 +316,9 @@ def test_refusals(page: Any) -> None:
         broken.src = "/nothing.png";
         const small = new OffscreenCanvas(9, 8);
         small.getContext("2d");
+        const away = new ImageData(4, 4);
+        structuredClone(away.data, {transfer: [away.data.buffer]});
+        found.push([await idOf(m.run({x: away}))]);
         for (const x of [
           closed, broken, document.createElement("video"), new OffscreenCanvas(300, 9),
           {image: img, crop: {x: 30, width: 2}}, {image: img, crop: {x: 0.5}},
@@ -332,7 +335,8 @@ def test_refusals(page: Any) -> None:
         return {ids: found.map(([id]) => id), good: good.output.data[0]};
         """,
     )
-    ids = found["ids"]
+    first, *ids = found["ids"]
+    assert first == "run.input"
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
@@ -361,13 +365,34 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
             const {at} = (await m.run({x: off})).placement.x, parts = [];
             for (const image of [img, data])
               parts.push(numbers(await m.run({x: {image, ...part}})));
-            return {...found, parts, at: at(15, 10), backend: m.backend};
+            const half = new ImageData(width, height, {pixelFormat: "rgba-float16"});
+            data.data.forEach((value, i) => (half.data[i] = value / 255));
+            found.half = numbers(await m.run({x: half}));
+            const wide = new OffscreenCanvas(width, height), colorSpace = "display-p3";
+            const inWide = wide.getContext("2d", {colorSpace});
+            inWide.drawImage(img, 0, 0);
+            const there = inWide.getImageData(0, 0, width, height, {colorSpace});
+            found.wide = numbers(await m.run({x: there}));
+            const gone = new ImageData(4, 4), early = document.createElement("video");
+            structuredClone(gone.data, {transfer: [gone.data.buffer]});
+            for (const name of ["videoWidth", "videoHeight"])
+              Object.defineProperty(early, name, {value: 9});
+            const foreign = new Image();
+            foreign.src = img.src.replace("127.0.0.1", "localhost");
+            await foreign.decode();
+            const ids = [];
+            for (const x of [gone, early, foreign]) ids.push(await idOf(m.run({x})));
+            return {...found, parts, ids, at: at(15, 10), backend: m.backend};
             """,
         )
     assert found["backend"] == "wasm" and found["at"] == [15.5, 23.5]
     for name in ("rgb", "gray", "color"):
         _is_near(found[name], _expected(root, name, PICTURE))
-    _is_near(found["data"], found["color"])
+    for name in ("data", "half"):
+        _is_near(found[name], found["color"])
+    # Bytes of the wider colors are coarser.
+    assert np.abs(np.array(found["wide"]) - found["color"]).max() <= 2 / 57.12
+    assert found["ids"] == ["run.input"] * 3
     part = np.ascontiguousarray(np.rot90(PICTURE[5:16, 3:23], -1)[:, ::-1])
     for values in found["parts"]:
         _is_near(values, _expected(root, "color", part))

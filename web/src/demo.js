@@ -17,10 +17,16 @@ const sum = (values) => values.reduce((a, b) => a + b, 0);
 let model = /** @type {any} */ (null);
 let busy = false;
 let live = false;
+/** What is being done. */
+let current = Promise.resolve();
 
 /** Do something with the buttons off, and show what went wrong. */
-async function attempt(doing, work) {
-  if (busy) return;
+function attempt(doing, work) {
+  if (!busy) current = perform(doing, work);
+  return current;
+}
+
+async function perform(doing, work) {
   busy = true;
   at("error").hidden = true;
   at("status").textContent = doing;
@@ -49,9 +55,15 @@ const chosenSizes = () =>
     ]),
   );
 
+/** As Python's ascii() writes what is not ASCII. */
+const plain = (text) =>
+  String(text).replace(/\\(?:[xuU]([\da-f]+)|(.))/g, (_, code, other) =>
+    code ? String.fromCodePoint(parseInt(code, 16)) : other,
+  );
+
 /** What the bundle was told of an input that takes pictures of any size. */
 const declaredPicture = (name) =>
-  [model.manifest.options?.images].flat().find((image) => image?.input === name);
+  [model.manifest.options?.images].flat().find((image) => image && plain(image.input) === name);
 
 let cards = /** @type {ReturnType<typeof inputCard>[]} */ ([]);
 
@@ -116,17 +128,21 @@ const sizesFor = (inputs) =>
 
 const optionsFor = (inputs) => ({entry: chosenEntry(), symbols: sizesFor(inputs)});
 
-/** Take files that were dropped or pasted: each goes to the first input that takes its kind. */
-function takeFiles(files) {
-  const found = [...files].flatMap((file) => {
-    const card = cards.find(({accepts}) => accepts(file));
-    return card ? [{card, file}] : [];
-  });
-  if (files.length)
-    attempt("Reading", async () => {
-      if (!found.length) throw new Error("No input takes this file: pictures and .npy files are known.");
-      for (const {card, file} of found) await card.take(file);
+/** Take files that were dropped or pasted, after what is being done: each goes to the first input that takes its kind. */
+async function takeFiles(list) {
+  // The list is empty when the event is over.
+  const files = [...list];
+  if (!files.length) return;
+  stopLive();
+  while (busy) await current;
+  attempt("Reading", async () => {
+    const found = files.flatMap((file) => {
+      const card = cards.find(({accepts}) => accepts(file));
+      return card ? [{card, file}] : [];
     });
+    if (!found.length) throw new Error("No input takes this file: pictures and .npy files are known.");
+    for (const {card, file} of found) await card.take(file);
+  });
 }
 
 // ---- outputs
@@ -150,7 +166,7 @@ async function showStates() {
 /** A code example for what is chosen. shapes: an example of each input. */
 function showCode(shapes) {
   const entry = model.entries.find(({name}) => name === chosenEntry()),
-    folder = `./${decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "model.tinyedge")}/`,
+    folder = `./${last || "model.tinyedge"}/`,
     key = (name) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name)),
     member = (name) => (key(name) === name ? `.${name}` : `[${key(name)}]`),
     {[0]: output} = entry.outputs,
@@ -401,10 +417,17 @@ at("late").remove();
 
 const here = new URL("./", import.meta.url);
 const inOneFile = "tinyedge" in globalThis;
-const name = decodeURIComponent(here.pathname.split("/").filter(Boolean).pop() ?? "").replace(
-  /\.(tinyedge|html?)$/,
-  "",
-);
+/** The folder as the address has it. */
+const last = here.pathname.split("/").filter(Boolean).pop() ?? "";
+/** Its letters; a percent sign may stand for itself. */
+const shown = last.replace(/(%[\da-f]{2})+/gi, (codes) => {
+  try {
+    return decodeURIComponent(codes);
+  } catch {
+    return codes;
+  }
+});
+const name = shown.replace(/\.(tinyedge|html?)$/, "");
 if (name) at("name").textContent = document.title = name;
 
 function showFacts() {

@@ -101,12 +101,16 @@ async function readNpy(file, dtype) {
   };
 }
 
+/** Of a picture the colors as they are, also where they are not seen: what `<img>` gives, and Python. */
+const PIXELS = /** @type {const} */ ({premultiplyAlpha: "none"});
+
 /** A picture of at most so many pixels a side. */
 async function within(picture, most = Infinity) {
   const {width, height} = picture,
     scale = most / Math.max(width, height);
   if (scale >= 1) return picture;
   return createImageBitmap(picture, {
+    ...PIXELS,
     resizeWidth: Math.max(1, Math.floor(width * scale)),
     resizeHeight: Math.max(1, Math.floor(height * scale)),
     resizeQuality: "high",
@@ -178,7 +182,7 @@ export function inputCard(port, shape, declared, told) {
     untouched = false;
     canvas.hidden = true;
     if (kind.value !== "Image") return void (given = found);
-    const picture = await createImageBitmap(found).catch(() => {
+    const picture = await createImageBitmap(found, PIXELS).catch(() => {
       throw new Error(`${found.name} is no picture that this browser can read.`);
     });
     look((given = await within(picture, declared?.max)));

@@ -12,10 +12,10 @@ export function folderOf(url) {
     here = globalThis.document?.baseURI ?? globalThis.location?.href;
   let base;
   try {
-    // Only text has trim.
-    base = new URL(text.trim(), here);
+    // Only text has trim; of data: there is no root.
+    new URL("/", (base = new URL(text.trim(), here)));
   } catch {
-    fail("load.url", `"${text}"`, `it is no address, seen from ${here}`, "give a whole one");
+    fail("load.url", `"${text}"`, `it is no address at ${here}`, "give a whole one");
   }
   base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
   return base;
@@ -91,8 +91,8 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
 async function attempt(source, got, name, id, full) {
   const {early} = source,
     {bytes, request, received} = got,
-    asked = early?.[name] ?? ask(source, name, request),
-    url = addressOf(source, name);
+    url = addressOf(source, name),
+    asked = early?.[name] ?? ask(source, name, request);
   const broken = (error) =>
     fail(
       "load.network",

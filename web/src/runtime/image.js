@@ -119,8 +119,12 @@ function placementOf([a, b, c, d, e, f], [width, height], {fit, width: across, h
 /** The bytes of what a canvas can draw, where there is no GPU. */
 function pixelsOf(image, {x, y, width, height}, {seen: [across, down], matrix}, channels) {
   const context = /** @type {any} */ (new OffscreenCanvas(width, height).getContext("2d")),
-    own = "data" in image;
-  if (!own) context.drawImage(image, x, y, width, height, 0, 0, width, height);
+    // Half floats and other colors become bytes of sRGB in the canvas.
+    own = image.data?.BYTES_PER_ELEMENT === 1 && image.colorSpace !== "display-p3";
+  // Throws before the first frame, where a canvas would draw nothing.
+  if (image.videoWidth && globalThis.VideoFrame) new VideoFrame(image).close();
+  if (!image.data) context.drawImage(image, x, y, width, height, 0, 0, width, height);
+  else if (!own) context.putImageData(image, -x, -y);
   const {data, width: row} = own ? image : context.getImageData(0, 0, width, height),
     [a, b, c, d, e, f] = matrix,
     found = new Uint8Array(across * down * channels);
@@ -170,7 +174,12 @@ export function takePictures(core) {
           image[side.toLowerCase()],
       ),
       [wide, high] = sizes;
-    need(wide && high, `the ${kind} has no pixels`, "wait until it has loaded, and close it later");
+    // Of ImageData whose bytes went elsewhere only the size is there.
+    need(
+      wide && high && image.data?.length !== 0,
+      `the ${kind} has no pixels`,
+      "wait until it has loaded, and close it later",
+    );
     const {x = 0, y = 0, width = wide - x, height = high - y} = chosen(
         crop,
         ["x", "y", "width", "height"],
@@ -199,11 +208,13 @@ export function takePictures(core) {
     return {image, texture, area, turn};
   };
 
+  /** What the browser has against a picture. */
+  const refuse = (name, {message}) =>
+    fail("run.input", `input "${name}"`, message, "give a picture that is loaded, of this origin or by CORS");
+
   /** Bring a picture to a texture, at once; where the browser takes no such source, by a bitmap of it. */
   const capture = (name, {image, texture, area}, taken) => {
     const {x, y, width, height} = area;
-    const refuse = ({message}) =>
-      fail("run.input", `input "${name}"`, message, "give a picture that is loaded, of this origin or by CORS");
     let frame, late, ready;
     /** Gives what the browser has against it. */
     const bring = (on, source, origin) => {
@@ -226,10 +237,10 @@ export function takePictures(core) {
     return async (run) => {
       await ready;
       if (late) {
-        const bitmap = await late.catch(refuse);
+        const bitmap = await late.catch((error) => refuse(name, error));
         const fault = await guard(run, () => bring(run, bitmap, [0, 0]), [name]);
         bitmap.close();
-        if (fault) refuse(fault);
+        if (fault) refuse(name, fault);
       }
       return frame;
     };
@@ -308,7 +319,11 @@ export function takePictures(core) {
     } else {
       const pixels = shots.map(({image, area, turn, texture}) => {
         if (texture) fail("run.input", `input "${name}"`, "no GPU is used here", "give a canvas");
-        return pixelsOf(image, area, turn, channels);
+        try {
+          return pixelsOf(image, area, turn, channels);
+        } catch (error) {
+          return refuse(name, error);
+        }
       });
       const all = new Uint8Array(shots.length * pixels[0].length);
       pixels.forEach((each, i) => all.set(each, i * each.length));

@@ -18,20 +18,26 @@ const PATIENCE = 60;
  */
 export async function again(got, error, sha256, signal) {
   const {request, length, answer, passing} = got,
-    refused = error.id === "load.http";
-  if (/^bundle/.test(error.id) || (refused && answer.status === 416)) {
+    {id} = error,
+    refused = id === "load.http";
+  if (/^bundle/.test(id) || (refused && answer.status === 416)) {
     if (!sha256 || request.cache) throw error;
     got.received(-length);
     got.length = 0;
     got.request = {cache: "reload"};
     return;
   }
-  got.tries = length > (got.most ?? -1) ? 1 : got.tries + 1;
-  got.most = Math.max(length, got.most ?? 0);
+  // The first time there is no most.
+  if (!(length <= got.most)) {
+    got.most = length;
+    got.tries = 0;
+  }
+  got.tries++;
   // A quarter of a second, one, four: not the same for all pages that a server has failed.
-  const usual = 4 ** (got.tries - 2) * (0.75 + Math.random() / 2),
+  const usual = 4 ** (got.tries - 2.2 + Math.random() / 3),
     seconds = Math.max(usual, refused ? asked(answer.headers.get("retry-after")) : 0);
-  if ((refused && !passing) || got.tries === TRIES || seconds > PATIENCE) throw error;
+  // What a caller's functions throw, or a lost device, is no fault of the connection.
+  if (!(refused ? passing : /^load/.test(id)) || got.tries === TRIES || seconds > PATIENCE) throw error;
   await wait(seconds, signal);
   const {cache} = request;
   got.request = {cache, headers: sha256 && length ? {Range: `bytes=${length}-`} : {}};
@@ -39,8 +45,7 @@ export async function again(got, error, sha256, signal) {
 
 /** The seconds of a Retry-After: a number, or a date; 0 without one. @param {any} text */
 function asked(text) {
-  const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
-  return seconds || 0;
+  return (text >= 0 ? Number(text) : (Date.parse(text) - Date.now()) / 1000) || 0;
 }
 
 /** @param {number} seconds @param {AbortSignal | undefined} signal */
@@ -49,8 +54,7 @@ async function wait(seconds, signal) {
     const timer = setTimeout(done, 1000 * seconds);
     function done() {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve(undefined);
+      resolve(signal?.removeEventListener("abort", done));
     }
     signal?.addEventListener("abort", done);
   });

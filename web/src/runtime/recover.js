@@ -23,7 +23,7 @@ export function keepStates(core) {
     if (device !== run.device) {
       device = run.device;
       places = [0, 1].map(() =>
-        device.createBuffer({label: "tinyedge snapshot", size, usage: 9 /* MAP_READ, COPY_DST */}),
+        device.createBuffer({label: "tinyedge", size, usage: 9 /* MAP_READ, COPY_DST */}),
       );
       run.owns.push(...places);
       run.stats.bufferBytes += 2 * size;
