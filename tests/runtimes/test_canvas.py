@@ -22,6 +22,7 @@ INPUTS = {
     "half": RNG.random((H, W)).astype(np.float16),
     "rgb": RNG.random((1, 3, H, W)).astype(np.float32),
     "rgba": RNG.integers(0, 256, (1, H, W, 4), np.uint8),
+    "beyond": RNG.uniform(-0.5, 1.5, (4, H, W)).astype(np.float32),
     "scores": RNG.normal(0, 1, (1, 7, H, W)).astype(np.float32),
     "numbers": RNG.integers(0, 9, (H, W), np.int32),
     "batch": RNG.random((2, 1, H, W)).astype(np.float32),
@@ -39,6 +40,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rgb": ("rgb", {}),
     "rgb of another range": ("rgb", {"range": [0.25, 0.75]}),
     "rgba": ("rgba", {}),
+    "rgba beyond its range": ("beyond", {}),
     "scores": ("scores", {}),
     "classes": ("scores", {"colors": FIVE}),
     "numbers": ("numbers", {"colors": FIVE}),
@@ -139,8 +141,10 @@ def _painted(
     low, high = (values.min(), values.max()) if range == "auto" else range or (0, 1)
     part = np.clip((values - low) / (high - low), 0, 1)
     opaque = np.full((H, W, 1), 255.0)
-    if values.ndim == 3 and len(values) == 3:
-        return np.concatenate([part.transpose(1, 2, 0) * 255, opaque], -1)
+    if values.ndim == 3 and len(values) in (3, 4):
+        part = part.transpose(1, 2, 0)
+        alpha = part[..., 3:] if len(values) == 4 else opaque / 255
+        return np.concatenate([part[..., :3] * alpha, alpha], -1) * 255
     table = np.array([[*color, 255][:4] for color in colors or []], float)
     if values.ndim == 3 or (classes and values.max() > 1 and range is None):
         numbers = values.argmax(0) if values.ndim == 3 else values.astype(int)

@@ -26,8 +26,8 @@ function lookOf({fail, chosen}, {name, shape, dtype}, options) {
   return {c, h, w, planar: !last, ends, classes, colors: c < 2 || classes ? colors : []};
 }
 
-/** The shaders for it; what they read is of a storage type. */
-function codeOf({c, h, w, planar, classes, colors}, storage) {
+/** The shaders for it; what they read is of a storage type. cut: "saturate" where colors are of 0 to 1 before alpha. */
+function codeOf({c, h, w, planar, classes, colors}, storage, cut) {
   const [, kind, bits] = storage.match(/(\D)\D*(\d+)/),
     per = 32 / bits,
     last = colors.length - 1,
@@ -44,7 +44,7 @@ function codeOf({c, h, w, planar, classes, colors}, storage) {
         : `var k=0u;for(var i=1u;i<${c};i++){if(at(i)>at(k)){k=i;}}return colors[k%${last + 1}];`
       : colors.length
         ? `let t=saturate(${part(0)})*${last};let i=u32(t);return mix(colors[i],colors[min(i+1,${last})],t-f32(i));`
-        : `let s=vec4f(${(c < 2 ? [0, 0, 0, 3] : [0, 1, 2, 3]).map(part)});return vec4f(s.rgb*s.a,s.a);`;
+        : `let s=${cut}(vec4f(${(c < 2 ? [0, 0, 0, 3] : [0, 1, 2, 3]).map(part)}));return vec4f(s.rgb*s.a,s.a);`;
   return `@group(0)@binding(0)var<storage>v:array<u32>;
 @group(0)@binding(1)var<storage,read_write>ends:vec2f;
 const colors=array(${[[0, 0, 0, 0], ...colors].slice(last < 0 ? 0 : 1).map((color) => `vec4f(${color})`)});
@@ -71,10 +71,10 @@ ${shown}
 }
 
 /** An output's size as a picture, and a function that records it: from a range of a buffer to a texture. */
-async function painter({device, pipelined, owns, own}, output, options, format) {
+async function painter({device, pipelined, owns, own}, output, options, format, cut = "") {
   const look = lookOf(own, output, options),
     {w, h, ends} = look,
-    code = codeOf(look, output.storage),
+    code = codeOf(look, output.storage, cut),
     label = "tinyedge canvas";
   // Beside the model's own pipelines, which go by number.
   pipelined[format + code] ??= (async () => {
@@ -141,7 +141,7 @@ export async function toCanvas(core, output, canvas, options) {
     return device.paint(look, new (own.arrayOf(output.storage))(bytes), context);
   }
   const format = navigator.gpu.getPreferredCanvasFormat(),
-    painted = await painter(core, output, options, format);
+    painted = await painter(core, output, options, format, "saturate");
   await own.guard(
     core,
     () => {
