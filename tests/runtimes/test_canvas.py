@@ -175,6 +175,8 @@ def test_refusals(page: Any, backend: str) -> None:
           paint({...rgb, gpu: undefined}, canvas()), paint(rgb, other), paint(rgb, {}),
           paint(outputs["batch out"], canvas()), paint(scores, canvas(), {classes: false}),
           paint(half, canvas(), {range: [0, NaN]}), paint(half, canvas(), {range: "all"}),
+          paint(half, canvas(), {range: [1]}), paint(half, canvas(), {range: 5}),
+          paint(half, canvas(), {range: null}), paint({...half, shape: [0, 5]}, canvas()),
           paint(half, canvas(), {colors: "red"}), paint(half, canvas(), {colors: [[1, 2]]}),
           paint(half, canvas(), {color: [[1, 2, 3]]}), paint(scores, canvas(), {colors: []}),
         ];
@@ -183,7 +185,7 @@ def test_refusals(page: Any, backend: str) -> None:
         return [...ids, (await paint(rgb, canvas())).id];
         """,
     )
-    assert got == ["run.option"] * 11 + ["run.disposed"]
+    assert got == ["run.option"] * 15 + ["run.disposed"]
 
 
 def test_textures(page: Any) -> None:

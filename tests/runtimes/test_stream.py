@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.runtimes.site import Site, evaluate
 from tests.runtimes.test_browser_life import WATCHED
+from tests.targets import programs
+from tinyedge.core.program.program import Port
 from tinyedge.export.bundle.reading import read
+from tinyedge.export.package.package import write_bundle
+from tinyedge.export.package.web import runtime_files
 
 pytestmark = pytest.mark.browser
 
@@ -148,10 +153,22 @@ def test_what_takes_no_output(page: Any) -> None:
     assert got["after"] == 12
 
 
-def test_an_input_has_a_buffer_to_write_into(page: Any) -> None:
+def test_an_input_has_a_buffer_to_write_into(page: Any, site: Site) -> None:
+    """At its largest, also where another entry has a larger input of the name."""
+    program = programs.counter("webgpu")
+    larger = replace(program.entries[1], inputs=("x",), input_numbers=(1,))
+    program = replace(
+        program,
+        inputs=(*program.inputs, Port("x", "float32", (512,), "float32", 3)),
+        buffers=(*program.buffers, programs.place(3, 2048)),
+        entries=(program.entries[0], larger),
+    )
+    write_bundle(program, site.folder / "larger", extras=runtime_files(program))
     got = evaluate(
         page,
         """
+        const two = await load("/larger/"), wide = await two.inputBuffer("x");
+        await two.run({x: wide}, {entry: "peek"});
         const model = await load("/addition/"), {device} = model;
         const {c: {data}} = await model.run(add(3, 4));
         const a = await model.inputBuffer("a");
@@ -161,11 +178,12 @@ def test_an_input_has_a_buffer_to_write_into(page: Any) -> None:
         model.dispose();
         device.pushErrorScope("validation");
         device.queue.writeBuffer(a, 0, fill(3));
-        return {same: String(data) === String(c.data), size: a.size, wrong: wrong.id,
+        return {same: String(data) === String(c.data), size: [a.size, wide.size], wrong: wrong.id,
                 after: (await errorOf(() => model.inputBuffer("a"))).id};
         """,
     )
-    assert got == {"same": True, "size": 1024, "wrong": "run.input", "after": "run.disposed"}
+    assert got.pop("size") == [1024, 2048]
+    assert got == {"same": True, "wrong": "run.input", "after": "run.disposed"}
 
 
 def test_requirements_come_without_a_device(page: Any, site: Site) -> None:

@@ -14,10 +14,12 @@ function lookOf({fail, chosen}, {name, shape, dtype}, options) {
     {classes = c > 4 || (c < 2 && /int(16|32|64)/.test(dtype) && !given.range)} = given,
     {colors: all = classes ? Array.from({length: 64}, (_, i) => [67, 149, 221].map((n) => (n * i) & 255)) : []} =
       given,
-    ends = Array.from(range === "auto" ? [] : range),
+    ends = Array.from(range === "auto" ? [] : (range ?? [])),
     colors = Array.from(all, ([r, g, b, a = 255]) => [r, g, b, 255].map((x) => (x * a) / 65025));
   if (
     shape.reduce((a, b) => a * b, 1) !== c * h * w ||
+    !(h * w) ||
+    (range !== "auto" && ends.length !== 2) ||
     (c > 4 && !classes) ||
     (classes && !colors.length) ||
     ![...ends, ...colors.flat()].every(Number.isFinite)

@@ -176,22 +176,23 @@ export async function profile(model, options, inputs) {
     const device = core.device,
       count = 4096,
       size = 8 * count,
-      create = (usage) => device.createBuffer({label: "tinyedge", size, usage});
+      create = (usage) => device.createBuffer({size, usage});
     const querySet = device.createQuerySet({type: "timestamp", count}),
       resolved = create(516 /* QUERY_RESOLVE, COPY_SRC */),
       mapped = create(9 /* MAP_READ, COPY_DST */),
       launches = [];
     const describe = ({kernel, nodes, flops}) => {
       const n = 2 * launches.length;
-      if (n === count) return {};
-      launches.push({kernel: core.parsed.kernels[kernel].entry, nodes, flops});
-      return {
-        timestampWrites: {
-          querySet,
-          beginningOfPassWriteIndex: n,
-          endOfPassWriteIndex: n + 1,
-        },
-      };
+      if (n < count) {
+        launches.push({kernel: core.parsed.kernels[kernel].entry, nodes, flops});
+        return {
+          timestampWrites: {
+            querySet,
+            beginningOfPassWriteIndex: n,
+            endOfPassWriteIndex: n + 1,
+          },
+        };
+      }
     };
     try {
       await replay(core, planned, planned.outputs, {describe, readback});

@@ -12,8 +12,8 @@ export function folderOf(url) {
     here = globalThis.document?.baseURI ?? globalThis.location?.href;
   let base;
   try {
-    // Only text has trim; of data: there is no root.
-    new URL("/", (base = new URL(text.trim(), here)));
+    // Only text has trim; nothing lies below a data: address.
+    new URL("", (base = new URL(text.trim(), here)));
   } catch {
     fail("load.url", `"${text}"`, `it is no address at ${here}`, "give a whole one");
   }

@@ -61,7 +61,7 @@ export async function reopen(core, readback) {
     own.fail(
       "device.lost",
       "the device",
-      `${loss.cause.because}; so was the one before it, within a minute`,
+      `${loss.cause.because}; so was the one before, within a minute`,
       `run again in ${Math.ceil((PAUSE - since) / 1000)} seconds`,
     );
   const device = await (await source.loading).openDevice(limits, own.findAdapter(source.powerPreference), own.fail),

@@ -16,7 +16,7 @@ export async function deliver(run, outputs, into) {
   const {fail, kindOf, find} = run.own,
     given = Object.keys(into),
     // No name is no name of an output, which is told below.
-    names = given.length ? given : [""];
+    names = given[0] ? given : [""];
   run.pass?.end();
   run.pass = null;
   run.theirs.push(...names);
@@ -51,12 +51,13 @@ export async function deliver(run, outputs, into) {
  * @param {any} core @param {string} name
  */
 export function inputBuffer(core, name) {
-  const {parsed: m, own, device, owns} = core,
-    place = own.find(m.inputs.map((port) => port.name), "run.input", "input", name);
+  const {parsed: m, own, device, owns} = core;
+  own.find(m.inputs.map((port) => port.name), "run.input", "input", name);
   core.check();
   const buffer = device.createBuffer({
     label: "tinyedge",
-    size: m.buffers[m.inputs[place].buffer].bytes,
+    // Several entries may have inputs of the name.
+    size: Math.max(...m.inputs.map((port) => port.name === name && m.buffers[port.buffer].bytes)),
     usage: 140, // STORAGE, COPY_SRC, COPY_DST
   });
   owns.push({destroy: () => buffer.destroy()});
