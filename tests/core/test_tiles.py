@@ -337,6 +337,29 @@ def test_what_overlapping_panels_store_is_not_read(cpu_device: Device) -> None:
         np.testing.assert_allclose(replay.get_state("s"), array @ weights, rtol=1e-4, atol=1e-5)
 
 
+def check_statements(state: Compilation, inputs: Inputs) -> None:
+    """Every launch gives by its statements what it gives by its kernel as it was formed."""
+    memory: dict[int, Array] = {}
+    for launch in state.launches:
+        for storage in launch.storages:
+            if storage.role == "weight":
+                first = stored_array(storage)
+            else:
+                shape_in_memory = storage.layout.stored(storage.shape)
+                first = np.zeros([int(size) for size in shape_in_memory], np.float32)
+                if storage.role == "input":
+                    first = inputs.arrays[storage.name]
+            memory.setdefault(id(storage), first.reshape(-1).astype(storage.dtype.numpy))
+        buffers = [memory[id(storage)] for storage in launch.storages]
+        again = [buffer.copy() for buffer in buffers]
+        run_kernel(launch.sink, buffers)
+        text = state.kernels[launch.sink].text
+        assert text is not None
+        run_lowered(text.linear, text.geometry, again)
+        for expected, result in zip(buffers, again, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
+
+
 shapes = st.tuples(
     st.sampled_from((1, 3, 4, 16, 20, 32)),
     st.sampled_from((1, 5, 16, 32, 48, 96, 100)),
@@ -358,25 +381,7 @@ def test_statements_mean_what_the_kernel_means(shape: Any, profile: str) -> None
     outputs, inputs = convolution(channels, filters, side, kernel, step, groups)
     options = Options(profile=profile, winograd=0)
     state = compile_graph(graph(outputs, inputs), find_target("cpu"), options, stop_after="lower")
-    memory: dict[int, Array] = {}
-    for launch in state.launches:
-        for storage in launch.storages:
-            if storage.role == "weight":
-                first = stored_array(storage)
-            else:
-                shape_in_memory = storage.layout.stored(storage.shape)
-                first = np.zeros([int(size) for size in shape_in_memory], np.float32)
-                if storage.role == "input":
-                    first = inputs.arrays[storage.name]
-            memory.setdefault(id(storage), first.reshape(-1).astype(np.float32))
-        buffers = [memory[id(storage)] for storage in launch.storages]
-        again = [buffer.copy() for buffer in buffers]
-        run_kernel(launch.sink, buffers)
-        text = state.kernels[launch.sink].text
-        assert text is not None
-        run_lowered(text.linear, text.geometry, again)
-        for expected, result in zip(buffers, again, strict=True):
-            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
+    check_statements(state, inputs)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

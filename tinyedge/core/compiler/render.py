@@ -17,7 +17,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.ir.uop import UOp, const, toposort
 
 INDENT = "    "
 LANES = "xyzw"
@@ -72,8 +72,8 @@ class Printer:
         """A variable with its first value."""
         return f"{self.type(dtype)} {name} = {value};"
 
-    def loop(self, name: str, count: str) -> str:
-        return f"for ({self.type(dt.index)} {name} = 0; {name} < {count}; {name}++)"
+    def loop(self, name: str, first: str, stop: str) -> str:
+        return f"for ({self.type(dt.index)} {name} = {first}; {name} < {stop}; {name}++)"
 
     def store(self, node: UOp) -> str:
         raise NotImplementedError
@@ -209,7 +209,9 @@ class Printer:
         if op is ops.BEGIN:
             r = node.src[0]
             self.names[r] = f"r{r.arg.number}"
-            self.line(self.loop(self.names[r], self.strip_parens(r.src[0])) + " {")
+            first, stop = r.src[1:] or (const(0, dt.index), r.src[0])
+            loop = self.loop(self.names[r], self.strip_parens(first), self.strip_parens(stop))
+            self.line(loop + " {")
             self.depth += 1
         elif op is ops.END:
             self.depth -= 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.joined import with_joined_products
 from tinyedge.core.compiler.lower.ahead import fill_ahead
+from tinyedge.core.compiler.lower.borders import free_borders
 from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry, without_surplus
@@ -275,18 +277,36 @@ def _kernel_name(number: int, launch: ScheduledLaunch) -> str:
 
 def lower(state: Compilation) -> None:
     """Ranges to loops, expressions to statements."""
+    storages: dict[UOp, list[tuple[TensorBuffer, ...]]] = {}
+    for launch in state.launches:
+        storages.setdefault(launch.sink, []).append(launch.storages)
+    known: dict[TensorBuffer, bool] = {}
     for kernel in state.kernels.values():
-        kernel.text = _lowered(kernel, state.caps)
+        is_finite = partial(_is_finite, storages[kernel.sink], known)
+        kernel.text = _lowered(kernel, state.caps, is_finite)
 
 
-def _lowered(kernel: CompiledKernel, caps: Caps) -> LoweredKernel:
-    """A kernel after its moves, as statements."""
+def _is_finite(
+    given: Sequence[tuple[TensorBuffer, ...]], known: dict[TensorBuffer, bool], slot: int
+) -> bool:
+    """Whether the weight that launches have in a slot holds numbers alone."""
+    for weight in (storages[slot] for storages in given):
+        if weight not in known:
+            values = np.asarray(weight.data)
+            known[weight] = values.dtype.kind != "f" or bool(np.isfinite(values).all())
+    return all(known[storages[slot]] for storages in given)
+
+
+def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool]) -> LoweredKernel:
+    """A kernel after its moves, as statements. is_finite: whether all numbers are in the weight of
+    a slot, for all launches.
+    """
     sink = _expanded(kernel, caps)
     if caps.image:
         sink = to_coordinates(sink)
     if not caps.unaligned:
         sink = one_type_per_buffer(sink, caps)
-    sink = permute_loads(open_regions(sink, caps), caps)
+    sink = permute_loads(open_regions(free_borders(sink, caps, is_finite), caps), caps)
     nodes = toposort((sink,))
     # also what moves have left no load of: launches bind it
     given = toposort((kernel.sink,))

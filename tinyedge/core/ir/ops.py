@@ -196,7 +196,9 @@ LOOP_OUTPUT = _row(
 )  # arg: LoopOutput; the last value of what a loop carries
 
 # Kernels: scalars (or short vectors) over ranges.
-RANGE = _row("range", "kernel", 1)  # arg: Range; src: size. A loop variable 0 <= r < size
+# arg: Range; src: size. A loop variable 0 <= r < size. Of a lowered loop src may be size, first and
+# stop: it runs from one of these steps to before another.
+RANGE = _row("range", "kernel", -1)
 SPECIAL = _row("special", "kernel", 0)  # arg: Special: a thread's position
 PARAM = _row("param", "kernel", 0)  # arg: a KernelArg
 LOAD = _row("load", "kernel", -1)  # see access.py

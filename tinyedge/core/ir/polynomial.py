@@ -183,7 +183,7 @@ def proves_nonnegative(polynomial: Terms) -> bool:
         target = _symbolic_range(polynomial)
         if target is None:
             break
-        factor, rest = _split(polynomial, target)
+        factor, rest = split_atom(polynomial, target)
         low, high = range_of(factor)
         if low >= 0:
             polynomial = rest
@@ -203,7 +203,7 @@ def _symbolic_range(polynomial: Terms) -> UOp | None:
     return None
 
 
-def _split(polynomial: Terms, atom: UOp) -> tuple[Terms, Terms]:
+def split_atom(polynomial: Terms, atom: UOp) -> tuple[Terms, Terms]:
     """factor, rest with polynomial = factor * atom + rest (atom may remain in factor)."""
     factor: Terms = {}
     rest: Terms = {}

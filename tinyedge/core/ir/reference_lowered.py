@@ -25,6 +25,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
 LIMIT = 10**7  # threads
+TOGETHER = (ops.BARRIER, ops.SHUFFLE, *fragments.OPS)  # what threads do with others
 
 
 def run_lowered(
@@ -60,6 +61,7 @@ class _Machine:
             raise ValueError(f"{groups * geometry.threads} threads are too many for the reference")
         self.threads = np.arange(groups * geometry.threads)
         self.groups = self.threads // geometry.threads
+        self.inside = np.ones(self.threads.shape, bool)  # of the loops at hand
         self.named: dict[UOp, Array] = {}  # what statements have computed
         self.shared: dict[UOp, tuple[Array, Accesses]] = {}
         for node in workgroup_buffers(linear.statements):
@@ -89,12 +91,17 @@ class _Machine:
                 self._statement(node)
 
     def _loop(self, r: UOp, body: Sequence[UOp]) -> None:
-        counts = np.unique(self._evaluate(r.src[0]))
-        if len(counts) != 1:
+        first, stop = r.src[1:] or (UOp(ops.CONST, dt.index, (), 0), r.src[0])
+        first, stop = self._evaluate(first), self._evaluate(stop)
+        alike = len(np.unique(first)) == len(np.unique(stop)) == 1
+        if not alike and any(node.op in TOGETHER for node in toposort(body)):
             raise ValueError(f"threads leave a loop one before the other: {r!r}")
-        for i in range(int(counts[0])):
+        outside = self.inside
+        for i in range(int(first.min()), int(stop.max())):
             self.named[r] = np.asarray(i)
+            self.inside = outside & (first <= i) & (i < stop)
             self._block(body)
+        self.inside = outside
 
     def _statement(self, node: UOp) -> None:
         if node.op is ops.BARRIER:
@@ -105,12 +112,16 @@ class _Machine:
             self.named[node] = np.full(self._shape(node.dtype), first, node.dtype.numpy)
         elif node.op is ops.SET:
             value = self._evaluate(node.src[1])
+            before = self.named[node.src[0]]
             if node.arg is not None:
-                value = _apply(node.arg, [self.named[node.src[0]], value], node.dtype)
+                value = _apply(node.arg, [before, value], node.dtype)
+            if not self.inside.all():
+                wide = self.inside[:, None] if node.dtype.lanes > 1 else self.inside
+                value = np.where(wide, value, before)
             self.named[node.src[0]] = value
         elif node.op is ops.STORE:
             active = self._evaluate(access.guard_of(node))
-            self._store(node, np.broadcast_to(active, self.threads.shape))
+            self._store(node, active & self.inside)
         elif node.op is ops.FRAGMENT_STORE:
             memory, at = self._fragment(node, [self._evaluate(s) for s in node.src[2:]])
             value = np.broadcast_to(self._evaluate(node.src[1]), at.shape)
@@ -207,7 +218,7 @@ class _Machine:
     def _load(self, node: UOp, operands: list[Array], active: Array | None) -> Array:
         """Zero where a guard says so, outside of an image and where no thread needs it."""
         param, shape = node.src[0], self.threads.shape
-        wanted = np.ones(shape, bool) if active is None else active
+        wanted = self.inside if active is None else active
         if node.arg:
             wanted = wanted & operands.pop()
         places = [np.broadcast_to(place, shape)[wanted] for place in operands]

@@ -152,6 +152,8 @@ def check_kernel(sink: UOp) -> None:
         if op is ops.RANGE:
             if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, FLAT_KIND, STAGE_KIND):
                 raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
+            if len(node.src) != 1:
+                raise _fail("kernel", node, "a range has a size")
         elif op in REDUCTIONS:
             for r in own_ranges(node):
                 if r.op is not ops.RANGE or r.arg.kind not in REDUCE_KINDS:

@@ -88,6 +88,8 @@ def _check_statements(linear: Linear) -> None:
 
 
 def _check_node(node: UOp, linear: Linear) -> None:
+    if node.op is ops.RANGE and [s.dtype for s in node.src] not in ([dt.index], [dt.index] * 3):
+        raise _fail(node, "a range has a size, and a loop's a first step and where it stops")
     if node.op is ops.GROUP_REDUCE and node not in linear.values:
         raise _fail(node, "a reduction over threads is left")
     if node.op is ops.REDUCE_LANES:
@@ -169,7 +171,7 @@ def _check_together(statements: Sequence[UOp], geometry: Geometry) -> None:
         else:
             exchanges = list(_exchanges(node, named))
             for r in loops if exchanges or node.op is ops.BARRIER else ():
-                if _differs(r.src[0]):
+                if any(map(_differs, r.src)):
                     raise _fail(node, f"some threads leave loop {r.arg.number} before others")
             for each in exchanges:
                 _check_partners(each, geometry)
@@ -266,7 +268,7 @@ class _Phases:
         before = {shared: accesses.copy() for shared, accesses in self.accesses.items()}
         for _ in range(2):
             self._block(body)
-        if r.src[0].op is not ops.CONST:  # it may have no iterations
+        if len(r.src) > 1 or r.src[0].op is not ops.CONST:  # it may have no iterations
             for shared, accesses in before.items():
                 self.accesses[shared].join(accesses)
 
@@ -277,7 +279,8 @@ class _Phases:
         found = list(_shared_places(body))
         if not self.places.steps:  # in loops that go step by step each place must be known
             found = [(node, place) for node, place in found if node.op is ops.STORE]
-        return r.src[0].op is ops.CONST and any(r in place.ranges for _, place in found)
+        known = len(r.src) == 1 and r.src[0].op is ops.CONST
+        return known and any(r in place.ranges for _, place in found)
 
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)

@@ -143,7 +143,8 @@ class _Writer:
         return f"{name} = {text}"
 
     def range(self, node: UOp) -> str:
-        return f"r{node.arg.number} {self.write(node.src[0])} {node.arg.kind}"
+        size = "..".join(map(self.write, node.src[1:] or node.src))
+        return f"r{node.arg.number} {size} {node.arg.kind}"
 
     def statement(self, node: UOp) -> str:
         if node.op is ops.ACCUMULATOR:

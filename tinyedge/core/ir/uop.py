@@ -167,12 +167,12 @@ def _bits(value: Any) -> Any:
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
     if node.op is ops.RANGE:
-        return node.src[0].ranges | {node}
+        return frozenset({node}).union(*(s.ranges for s in node.src))
     if node.op in BINDING or node.op is ops.STAGE:
         own = own_ranges(node)
-        sizes = frozenset().union(*(r.src[0].ranges for r in own))
+        sizes = frozenset().union(*(s.ranges for r in own for s in r.src))
         bodies = frozenset().union(*(s.ranges for s in node.src[: -len(own) or None]))
-        return (bodies - set(own)) | sizes
+        return (bodies | sizes) - set(own)
     if node.op is ops.FILLED:
         return frozenset().union(*(s.ranges for s in node.src)) - set(node.src)
     if node.op is ops.RUNNING:

@@ -81,8 +81,8 @@ class WgslPrinter(Printer):
             return f"{name} += {self.strip_parens(value.src[1])};"
         return super().combined(name, value)
 
-    def loop(self, name: str, count: str) -> str:
-        return f"for (var {name} = 0; {name} < {count}; {name}++)"
+    def loop(self, name: str, first: str, stop: str) -> str:
+        return f"for (var {name} = {first}; {name} < {stop}; {name}++)"
 
     def special(self, kind: str, dimension: int) -> str:
         return f"i32(group.{LANES[dimension]})" if kind == "group" else "i32(thread)"

@@ -150,8 +150,10 @@ class _Linearizer:
 
     def _count_uses(self) -> dict[UOp, int]:
         uses: dict[UOp, int] = {}
+        self.users: dict[UOp, int] = {}
         for node in self.nodes:
             for source in node.src:
+                self.users[source] = self.users.get(source, 0) + 1
                 uses[source] = uses.get(source, 0) + (2 if _inline(node) else 1)
                 if self._path(source) != self._path(node) and node.op not in (*APART, ops.SINK):
                     uses[source] += 1
@@ -229,6 +231,8 @@ class _Linearizer:
             if self._around(node, parent) and not self._within(node, own):
                 self._need(node)
         for f in group:
+            if f in self.values:
+                continue  # it goes on with the sum that it is a part of
             op = ops.ADD if f.op is ops.RESCALED_LOOP else f.arg
             accumulator = UOp(ops.ACCUMULATOR, f.dtype, (), args.Accumulator(self.accumulators, op))
             self.accumulators += 1
@@ -301,9 +305,25 @@ class _Linearizer:
             for f, part in zip(rescaled, parts, strict=True):
                 if part is not None:
                     self._set(inside, self.values[f], part, ops.ADD)
-        for f in sorted((f for f in group if f not in rescaled), key=self.running.__contains__):
-            for part in [f.src[0]] if f in self.running else _parts(f.src[0], f.arg):
-                self._set(inside, self.values[f], part, f.arg)
+        plain = [f for f in group if f not in rescaled and f not in self.running]
+        for f in plain:
+            for part in _parts(f.src[0], f.arg):
+                if self._continues(part, f):
+                    self.values[part] = self.values[f]
+        for f in plain:
+            for part in _parts(f.src[0], f.arg):
+                if self.values.get(part) is self.values[f]:
+                    self._need(part)
+                else:
+                    self._set(inside, self.values[f], part, f.arg)
+        for f in group:
+            if f in self.running and f not in rescaled:
+                self._set(inside, self.values[f], f.src[0], f.arg)
+
+    def _continues(self, part: UOp, whole: UOp) -> bool:
+        """Whether a reduction is of the same kind as the one that it alone is a part of."""
+        same = part.op is ops.REDUCE_LOOP and part.op is whole.op and part.arg is whole.arg
+        return same and part.dtype is whole.dtype and self.users.get(part) == 1
 
     def _set(self, path: Path, accumulator: UOp, value: UOp, op: ops.Primitive) -> None:
         self._need(value)

@@ -28,6 +28,7 @@ from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
 from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, filters_apart, tile, upcast
 from tinyedge.core.compiler.optimize.unpacked import packed_filter, unpack_filter
+from tinyedge.core.compiler.optimize.unrolling import MANY_SUMS, unroll, unroll_window
 from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
@@ -40,8 +41,6 @@ WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 TOGETHER = 4  # lanes of an exact kernel's vectors
 ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
-MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
-MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
 MANY_ROWS = 16384  # so many keep the device busy with a thread each
 SHORT_ROW = 64  # elements
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
@@ -117,7 +116,7 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         if vector is not None:
             _vectorize(kernel, vector)
         threads = share_stages(kernel)
-        _unroll(kernel, 0, 1)
+        unroll(kernel, 0, 1)
         distribute(kernel, threads)
         return kernel.sink, kernel.moves
     if (nested := pooled(sink)) is not None:
@@ -158,9 +157,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         if along in contraction["columns"] and (packed := packed_filter(kernel)) is not None:
             inside = unpack_filter(kernel, packed)
     for i in range(0 if copied else len(found)):
-        _unroll(kernel, i, sums)
+        unroll(kernel, i, sums)
         if contraction is not None and along in contraction["batch"]:
-            _unroll_window(kernel, sums)
+            unroll_window(kernel, sums)
     if len(found) == 1:
         _share_long_reduction(kernel)
     lanes = 1
@@ -453,43 +452,3 @@ def _vectorize(kernel: MovedKernel, vector: int, width: int | None = None) -> in
             kernel.sink, kernel.moves = before
         width //= 2
     return vector
-
-
-def _unroll(kernel: MovedKernel, position: int, sums: int) -> None:
-    """Unroll a reduction's innermost range: along it one vector load serves several steps. A tile
-    of many sums does enough in one step.
-    """
-    inner = reductions(kernel.sink)[position].src[-1]
-    number = inner.arg.number
-    size = inner.src[0]
-    many = kernel.caps.scalar_operands and sums >= MANY_SUMS
-    if many and (size.op is not ops.CONST or size.arg > UNROLL):
-        return
-    if size.op is not ops.CONST:
-        step = UNROLL if divisor(size) % UNROLL == 0 else 1
-    else:
-        if size.arg > UNROLL and size.arg % UNROLL:
-            kernel.attempt(Fill(number, UNROLL))
-            size = kernel.size(number)
-        if size.arg <= UNROLL:
-            kernel.attempt(To(number, "unroll"))
-            return
-        step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
-    if step > 1:
-        _, last = kernel.split(number, step)
-        kernel.attempt(To(last, "unroll"))
-
-
-def _unroll_window(kernel: MovedKernel, sums: int) -> None:
-    """A filter for each channel is small: all of its steps in a row use each value that is loaded
-    as often as windows overlap.
-    """
-    if not kernel.caps.scalar_operands:
-        return
-    copies = sums
-    for number in kernel.left("unroll"):
-        copies *= kernel.extent(number)
-    for number in reversed(kernel.left("reduce")):
-        copies *= kernel.extent(number)
-        if copies <= MOST_COPIES:
-            kernel.attempt(To(number, "unroll"))

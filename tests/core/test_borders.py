@@ -1,0 +1,128 @@
+"""Padding on devices that read no zeros beside a buffer: conditions leave the innermost loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.agreement import Inputs, compiled, find_target, graph
+from tests.core.profile import examples
+from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
+from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.counters import inner_loops
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.state import Compilation, CompiledKernel
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import toposort
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(3)
+TARGETS = (("webgpu", "default"), ("cuda", "default"), ("qcom", "buffers"))
+# Of pictures as a model gets them: channels, filters, side, side of the filter, step.
+FIRST = {"by 2": (3, 32, 96, 3, 2), "7x7": (3, 64, 112, 7, 2), "gray": (1, 16, 28, 5, 1)}
+
+
+def state_for(target: tuple[str, str], *model: Any) -> Compilation:
+    name, profile = target
+    outputs, inputs = model
+    return compiled(outputs, inputs, find_target(name), Options(profile=profile, winograd=0))
+
+
+def reading_borders(state: Compilation) -> list[CompiledKernel]:
+    """The kernels that read padding: loads under a condition before they are lowered."""
+    found = []
+    for kernel in state.kernels.values():
+        loads = [n for n in toposort((kernel.sink,)) if n.op is ops.LOAD]
+        found += [kernel] if any(load.arg for load in loads) else []
+    return found
+
+
+def first_layer(
+    channels: int, filters: int, side: int, kernel: int, step: int, corner: float = 1.0
+) -> Any:
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32))
+    values = RNG.normal(size=(filters, channels, kernel, kernel)).astype(np.float32)
+    values[0, 0, 0, 0] = corner
+    pads = ((kernel // 2,) * 2,) * 2
+    if kernel == 2:  # the last row has padding alone
+        values, pads = values[:, :, :1], ((0, 1), (1, 1))
+    return {"y": x.conv(Tensor.weight("w", values), strides=(step, step), pads=pads)}, inputs
+
+
+def check_inner_loops(kernels: Sequence[CompiledKernel]) -> None:
+    assert kernels
+    for kernel in kernels:
+        assert kernel.text is not None
+        begins = [n for n in kernel.text.linear.statements if n.op is ops.BEGIN]
+        assert begins
+        assert inner_loops(kernel.text).guards == 0
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, *DEPTHWISE])
+def test_no_test_in_an_inner_loop(name: str, target: tuple[str, str]) -> None:
+    shape = {**CONVOLUTIONS, **DEPTHWISE}[name]
+    kernels = reading_borders(state_for(target, *convolution(*shape)))
+    if shape[3] > 1:
+        check_inner_loops(kernels)
+    else:
+        assert not kernels
+
+
+@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t[0])
+@pytest.mark.parametrize("name", FIRST)
+def test_first_layers_have_no_test_in_an_inner_loop(name: str, target: tuple[str, str]) -> None:
+    check_inner_loops(reading_borders(state_for(target, *first_layer(*FIRST[name]))))
+
+
+def test_an_infinite_weight_meets_the_zeros_of_padding() -> None:
+    """Their product is no number, which only a loop that tests for padding finds."""
+    outputs, inputs = first_layer(2, 4, 6, 3, 1, corner=np.inf)
+    state = state_for(TARGETS[0], outputs, inputs)
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None
+    assert inner_loops(kernel.text).guards > 0
+    check_statements(state, inputs)
+
+
+sizes = st.tuples(
+    st.sampled_from((1, 3, 4, 8, 20)),
+    st.sampled_from((1, 4, 8, 12)),
+    st.integers(1, 15),
+    st.sampled_from((2, 3, 5, 7)),
+    st.integers(1, 2),
+)
+
+
+@given(sizes, st.sampled_from(TARGETS), st.sampled_from(("dense", "first", "each", "greatest")))
+@example((8, 8, 14, 3, 1), TARGETS[0], "each")
+@example((8, 8, 7, 3, 2), TARGETS[0], "dense")
+@example((3, 8, 1, 5, 1), TARGETS[0], "first")
+@example((8, 1, 15, 3, 2), TARGETS[0], "greatest")
+@example((3, 8, 4, 2, 2), TARGETS[0], "first")
+@examples(60)
+def test_statements_mean_what_the_kernel_means(
+    size: Any, target: tuple[str, str], kind: str
+) -> None:
+    """Whatever is read in vain lies in its buffer."""
+    channels, filters, side, kernel, step = size
+    if kind == "first":
+        outputs, inputs = first_layer(channels, filters, side, kernel, step)
+    elif kind == "greatest":
+        inputs = Inputs()
+        x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32)) - 9.0
+        outputs = {"y": x.max_pool2d(kernel, step, padding=kernel // 2) + 1.0}
+    else:
+        groups = channels if kind == "each" else 1
+        filters = channels if kind == "each" else filters
+        outputs, inputs = convolution(channels, filters, side, kernel, step, groups)
+    options = Options(profile=target[1], winograd=0, precision="fp32")
+    found = find_target(target[0])
+    state = compile_graph(graph(outputs, inputs), found, options, stop_after="lower")
+    check_statements(state, inputs)

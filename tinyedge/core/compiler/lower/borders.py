@@ -1,0 +1,423 @@
+"""Conditions at the border of data leave the innermost loops.
+
+Padding is a condition on what is loaded: where it is false a part of a sum is zero. Where all parts
+have the same one, the loop over a filter's taps begins and ends at the border instead:
+
+    for t in 0..3:                                for t in max(0, 1 - y)..min(3, H + 1 - y):
+      a += (0 <= y + t - 1 < H ? x[..] : 0) * w     a += x[..] * w
+
+Else the parts under a condition have a sum of their own, of the loops in which it stays the same,
+that counts only where the condition holds. Elsewhere it is made of other elements of the buffer:
+
+    for t in 0..3:                                for t in 0..3:
+      for c in 0..n:                                p, i = 0, (0 <= y + t - 1 < H ? .. : 0)
+        a += (0 <= y + t - 1 < H ? x[..] : 0) * w   for c in 0..n:
+                                                      p += x[i + c] * w
+                                                    a += 0 <= y + t - 1 < H ? p : 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.ir import access, ops
+from tinyedge.core.ir.polynomial import (
+    Monomial,
+    Terms,
+    added,
+    build,
+    divisor,
+    scaled,
+    split_atom,
+    terms,
+    times,
+)
+from tinyedge.core.ir.rewrite import bottom_up, substitute
+from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
+
+Conditions = frozenset[UOp]
+NONE: Conditions = frozenset()
+Lanes = tuple["Conditions | None", ...]
+Finite = Callable[[int], bool]
+
+# What a number that an export knows, as a weight, may go through and is still finite.
+EXACT = (
+    *(ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.BITCAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL),
+    *(ops.AND, ops.OR, ops.SHL, ops.SHR, ops.LOAD),
+)
+KINDS = (ops.ADD, ops.MAX, ops.MIN)  # of reductions
+MANY_SUMS = 16  # of a loop nest: more are kept in registers only if most are no others than before
+# Of a loop within a sum: other statements than those of a sum, or other loops.
+APART = (*(ops.REDUCE_LOOP, ops.RESCALED_LOOP, ops.FILLED, ops.GROUP_REDUCE), ops.RUNNING)
+
+
+def free_borders(sink: UOp, caps: Caps, is_finite: Finite) -> UOp:
+    """An expanded kernel of flat accesses whose sums test no borders in their innermost loops, as
+    far as the loops allow it. is_finite: whether the weight of a slot is. Where a device's zeros
+    may be read in place of a buffer, regions do that.
+    """
+    if caps.zeros:
+        return sink
+    groups: dict[tuple[UOp, ...], list[UOp]] = {}
+    for node in toposort((sink,)):
+        if node.op is ops.REDUCE_LOOP:
+            groups.setdefault(own_ranges(node), []).append(node)
+    mapping: dict[UOp, UOp] = {}
+    for own, sums in groups.items():
+        if all(s.arg is sums[0].arg in KINDS and _is_plain(s.src[0]) for s in sums):
+            mapping.update(_Borders(own, sums, is_finite).run())
+    return substitute((sink,), mapping)[0] if mapping else sink
+
+
+def _is_plain(body: UOp) -> bool:
+    return all(node.op not in APART for node in toposort((body,)))
+
+
+@dataclass
+class _Part:
+    """A part of a sum of which each lane is zero unless its conditions hold. hoisted: whether these
+    leave the innermost loop.
+    """
+
+    value: UOp
+    lanes: tuple[Conditions, ...]
+    hoisted: bool = False
+
+    @property
+    def conditions(self) -> Conditions:
+        """Those of any lane."""
+        return frozenset().union(*self.lanes)
+
+    @property
+    def gone(self) -> Conditions:
+        """Those that leave the innermost loop."""
+        return self.conditions if self.hoisted else NONE
+
+
+@dataclass
+class _Borders:
+    """The sums of one loop nest. own: its ranges, the innermost one last."""
+
+    own: tuple[UOp, ...]
+    sums: Sequence[UOp]
+    is_finite: Finite
+    met: Conditions = NONE  # by the limits of the loops
+    starts: dict[tuple[UOp, UOp, UOp], int] = field(default_factory=dict)
+
+    def run(self) -> Mapping[UOp, UOp]:
+        """What the sums become, those that change."""
+        found = {each: _parts(each.src[0], each.arg, self.is_finite) for each in self.sums}
+        parts = [part for each in found.values() for part in each]
+        if not any(part.conditions for part in parts):
+            return {}
+        limited = self._limited(frozenset.intersection(*(c for p in parts for c in p.lanes)))
+        for part in parts:
+            part.lanes = tuple(conditions - self.met for conditions in part.lanes)
+        self._order(parts, limited)
+        for part in parts:
+            part.hoisted = bool(part.conditions) and self._can_hoist(part)
+        count = sum(len(set(map(_together, each))) for each in found.values())
+        if count > max(MANY_SUMS, len(self.sums) * 3 // 2):
+            for part in parts:
+                part.hoisted = False
+        if not self.met and not any(part.hoisted for part in parts):
+            return {}
+        for part in parts:
+            self._note_start(part)
+        for part in parts:
+            part.value = self._freed(part)
+        cuts = {self._level(part.gone) for part in parts if part.hoisted} - {0}
+        sums = {each: self._joined(each, found[each], sorted(cuts)) for each in self.sums}
+        done = substitute(tuple(sums.values()), limited) if limited else tuple(sums.values())
+        return dict(zip(sums, done, strict=True))
+
+    # Loops that begin and end at the border.
+
+    def _limited(self, common: Iterable[UOp]) -> dict[UOp, UOp]:
+        """The ranges that end where conditions of all parts do, which are then met."""
+        first: dict[UOp, Size] = {}
+        stop: dict[UOp, Size] = {}
+        met = set()
+        for condition in sorted(common, key=lambda c: c.digest):
+            found = self._limit(condition)
+            if found is None:
+                continue
+            r, low, high = found
+            met.add(condition)
+            first[r] = ix.maximum(low, first.get(r, 0))
+            stop[r] = ix.minimum(high, stop.get(r, as_size(r.src[0])))
+        self.met = frozenset(met)
+        mapping: dict[UOp, UOp] = {}
+        for r in self.own:
+            if r in first:
+                ends = substitute((as_node(first[r]), as_node(stop[r])), mapping)
+                mapping[r] = UOp(ops.RANGE, dt.index, (*r.src, *ends), r.arg)
+        return mapping
+
+    def _limit(self, condition: UOp) -> tuple[UOp, Size, Size] | None:
+        """The innermost range of a condition on places, and the first of its steps for which it
+        holds and the one after the last, if these are one after the other.
+        """
+        inner = [r for r in self.own if r in condition.ranges]
+        if not inner or condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
+            return None
+        r, (a, b) = inner[-1], condition.src
+        rest = dict(terms(b - a - 1))  # at least 0 where the condition holds
+        step = rest.pop((r,), 0)
+        others = as_node(build(rest))
+        if not step or r in others.ranges:
+            return None
+        if step > 0:
+            return r, ix.ceildiv(-others, step), as_size(r.src[0])
+        return r, 0, others // -step + 1
+
+    # Sums that count under a condition.
+
+    def _level(self, conditions: Conditions) -> int:
+        """How many of the loops, from the outermost on, conditions depend on."""
+        used = frozenset().union(*(c.ranges for c in conditions))
+        return max((place + 1 for place, r in enumerate(self.own) if r in used), default=0)
+
+    def _order(self, parts: Sequence[_Part], limited: Mapping[UOp, UOp]) -> None:
+        """The loops with one on which no condition depends innermost, if there is one."""
+        used = frozenset().union(*(c.ranges for part in parts for c in part.conditions))
+        used = used.union(limited, *(end.ranges for r in limited.values() for end in r.src))
+        free = [r for r in self.own if r not in used]
+        if free and self.own[-1] in used:
+            self.own = (*(r for r in self.own if r is not free[-1]), free[-1])
+
+    def _can_hoist(self, part: _Part) -> bool:
+        """Whether the innermost loop need not know, and all that is loaded in vain is known."""
+        level = self._level(part.conditions)
+        if level == len(self.own):
+            return False
+        loads = [load for load in _guarded(part.value) if not access.is_image(load)]
+        lost = [(load, _lost(load, part.conditions)) for load in loads]
+        return all(_inside(self._first(load, level), gone) is not None for load, gone in lost)
+
+    def _first(self, load: UOp, level: int) -> Terms:
+        """The terms of a place that inner loops do not change."""
+        inner = set(self.own[level:])
+        place = terms(load.src[1]).items()
+        return {m: f for m, f in place if all(inner.isdisjoint(atom.ranges) for atom in m)}
+
+    def _start(self, load: UOp, part: _Part) -> tuple[tuple[UOp, UOp, UOp], int]:
+        """What the loads share that begin at the same place, and how far this one is from it."""
+        rest = self._first(load, self._level(part.gone))
+        constant = rest.pop((), 0)
+        return (load.src[0], build(rest), ix.all_of(_lost(load, part.gone))), constant
+
+    def _note_start(self, part: _Part) -> None:
+        for load in _guarded(part.value):
+            if _lost(load, part.gone) and not access.is_image(load):
+                key, constant = self._start(load, part)
+                self.starts[key] = min(constant, self.starts.get(key, constant))
+
+    def _freed(self, part: _Part) -> UOp:
+        """The part without the conditions that loops or a sum of its own have taken."""
+        gone = self.met | part.gone
+
+        def free(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is ops.WHERE and not gone.isdisjoint(frozenset().union(*_tested(node))):
+                return _only_where([lane - gone for lane in _tested(node)], src[1], src[2])
+            return self._load(node, part, gone) if node.op is ops.LOAD else None
+
+        return bottom_up((part.value,), free, operands=_values)[part.value]
+
+    def _load(self, load: UOp, part: _Part, gone: Conditions) -> UOp:
+        if not load.arg:
+            return load
+        kept = (c for c in ix.conjuncts(access.guard_of(load)) if c not in gone)
+        free, lost = access.under(ix.all_of(kept), load), _lost(load, part.gone)
+        if not lost or access.is_image(load):
+            return free
+        key, _ = self._start(load, part)
+        first = added(terms(key[1]), {(): self.starts[key]} if self.starts[key] else {})
+        inside = _inside(first, lost)
+        assert inside is not None
+        start = UOp(ops.WHERE, dt.index, (key[2], build(first), inside))
+        moves = load.src[1] - build(first)  # and how far it is from the start
+        return access.at(free, (as_node(start + moves),))
+
+    def _joined(self, reduction: UOp, parts: Sequence[_Part], cuts: Sequence[int]) -> UOp:
+        """The sum of all parts, those under the same conditions in a loop nest that is cut where
+        any are tested.
+        """
+        neutral = const(ops.reduce_identity(reduction.arg, reduction.dtype.scalar), reduction.dtype)
+        groups: dict[tuple[Conditions, ...], list[UOp]] = {(): []}
+        for part in parts:
+            groups.setdefault(_together(part), []).append(part.value)
+        total: UOp | None = None
+        for lanes, values in groups.items():
+            if not values:
+                continue
+            value = values[0]
+            for each in values[1:]:
+                value = UOp(reduction.arg, value.dtype, (value, each))
+            tested = self._level(frozenset().union(*lanes)) if lanes else -1
+            ends = [*cuts, len(self.own)]
+            for first, end in reversed(list(zip((0, *cuts), ends, strict=True))):
+                src = (value, *self.own[first:end])
+                value = UOp(ops.REDUCE_LOOP, value.dtype, src, reduction.arg)
+                if first == tested:
+                    value = _only_where(lanes, value, neutral)
+            total = value if total is None else UOp(reduction.arg, value.dtype, (total, value))
+        return neutral if total is None else total
+
+
+def _lost(load: UOp, hoisted: Conditions) -> list[UOp]:
+    """The conditions of a load that leave the innermost loop."""
+    return [c for c in ix.conjuncts(access.guard_of(load)) if c in hoisted]
+
+
+def _inside(place: Terms, conditions: Iterable[UOp]) -> UOp | None:
+    """The place at the border where a condition is that some coordinate is inside of it; None: no
+    multiple of what the conditions are about is a part of the place.
+    """
+    for condition in conditions:
+        if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
+            return None
+        a, b = condition.src
+        beyond = terms(b - a - 1)  # by so much it is inside
+        if not condition.ranges.isdisjoint(build(place).ranges):
+            step = next(filter(None, (_step(place, m, f) for m, f in beyond.items())), {})
+            place = added(place, scaled(times(step, beyond), -1))
+        if not condition.ranges.isdisjoint(build(place).ranges):
+            return None
+    return build(place)
+
+
+def _step(place: Terms, monomial: Monomial, factor: int) -> Terms:
+    """How far apart places are for each step that so many times an atom is; nothing: it is not
+    known.
+    """
+    if len(monomial) != 1:
+        return {}
+    step, _ = split_atom(place, monomial[0])
+    return {m: f // factor for m, f in step.items()} if divisor(build(step)) % factor == 0 else {}
+
+
+def _only_where(lanes: Sequence[Conditions], value: UOp, other: UOp) -> UOp:
+    """A value in those lanes whose conditions hold."""
+    if not any(lanes):
+        return value
+    tested = [ix.all_of(sorted(each, key=lambda c: c.digest)) for each in lanes]
+    tested = tested[:1] if len(set(tested)) == 1 else tested
+    condition = tested[0]
+    if value.dtype.lanes > 1:
+        condition = UOp(ops.VECTOR, dt.bool_.vector(value.dtype.lanes), tuple(tested))
+    return UOp(ops.WHERE, value.dtype, (condition, value, other))
+
+
+def _together(part: _Part) -> tuple[Conditions, ...]:
+    """The conditions of each lane of the sum that a part is in; (): those of no sum of its own."""
+    lanes = part.lanes if part.hoisted else ()
+    return tuple(frozenset(map(_divided, conditions)) for conditions in lanes)
+
+
+def _divided(condition: UOp) -> UOp:
+    """A condition on places divided by what divides their terms: some are then the same."""
+    if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
+        return condition
+    a, b = condition.src
+    rest = dict(terms(b - a - 1))
+    constant, common = rest.pop((), 0), divisor(build(rest))
+    if common < 2:
+        return condition
+    return ix.le(0, as_node(build(rest)) // common + constant // common)
+
+
+def _parts(body: UOp, kind: ops.Primitive, is_finite: Finite) -> list[_Part]:
+    """a + b + c as its parts, in order, but for those that change nothing."""
+    values: list[UOp] = []
+    while body.op is kind and len(body.src) == 2:
+        values.append(body.src[1])
+        body = body.src[0]
+    found: dict[UOp, Lanes] = {}
+    parts = []
+    for value in (body, *values[::-1]):
+        for node in toposort((value,), found.__contains__):
+            if node not in found:
+                found[node] = _telling(node, kind, found, is_finite)
+        if (common := _both(*found[value])) is not None:
+            lanes = (common if lane is None else lane for lane in found[value])
+            parts.append(_Part(value, tuple(lanes)))
+    return parts
+
+
+def _telling(
+    node: UOp, kind: ops.Primitive, found: Mapping[UOp, Lanes], is_finite: Finite
+) -> Lanes:
+    """The conditions without which each lane is neutral; None: it is so in any case. In a sum that
+    is zero, and no factor that is finite makes zero another number.
+    """
+    op, count = node.op, node.dtype.lanes
+    if op is ops.CONST:
+        number = node.dtype.kind != "b" and node.dtype is not dt.index
+        neutral = number and node.arg == ops.reduce_identity(kind, node.dtype)
+        return (None if neutral else NONE,)
+    if op is ops.LANE:
+        return (found[node.src[0]][node.arg],)
+    if op is ops.VECTOR:
+        lanes = tuple(found[s][0] for s in node.src)
+        return lanes if len(lanes) == count else lanes * count
+    if op is ops.WHERE and not any(lane is not None for lane in found[node.src[2]]):
+        return tuple(map(_either, _tested(node), found[node.src[1]]))
+    if kind is ops.ADD and op is ops.LOAD:
+        return (frozenset(ix.conjuncts(access.guard_of(node))) if node.arg else NONE,) * count
+    if kind is ops.ADD and op in (ops.CAST, ops.NEG):
+        return found[node.src[0]]
+    if kind is ops.ADD and op is ops.MUL:
+        one, other = (
+            found[a] if set(found[a]) != {NONE} and _is_finite(b, is_finite) else (NONE,) * count
+            for a, b in (node.src, node.src[::-1])
+        )
+        return tuple(map(_either, one, other))
+    if kind is ops.ADD and op in (ops.ADD, ops.SUB):
+        return tuple(map(_both, *(found[s] for s in node.src)))
+    return (NONE,) * count
+
+
+def _either(a: Conditions | None, b: Conditions | None) -> Conditions | None:
+    return None if a is None or b is None else a | b
+
+
+def _both(*each: Conditions | None) -> Conditions | None:
+    known = [conditions for conditions in each if conditions is not None]
+    return frozenset.intersection(*known) if known else None
+
+
+def _is_finite(value: UOp, is_finite: Finite) -> bool:
+    """Whether a number is made of weights alone, which are finite."""
+    for node in toposort((value,), stop=lambda n: n.op is ops.LOAD):
+        if node.op not in EXACT:
+            return False
+        if node.op is ops.LOAD:
+            memory = node.src[0]
+            known = memory.op is ops.PARAM and memory.arg.weight
+            if not known or not is_finite(memory.arg.slot):
+                return False
+    return True
+
+
+def _tested(choice: UOp) -> tuple[Conditions, ...]:
+    """The conditions of each lane of a choice."""
+    condition, count = choice.src[0], choice.dtype.lanes
+    lanes = condition.src if condition.op is ops.VECTOR else (condition,)
+    each = tuple(frozenset(ix.conjuncts(lane)) for lane in lanes)
+    return each if len(each) == count else each * count
+
+
+def _values(node: UOp) -> tuple[UOp, ...]:
+    """Operands but for places."""
+    return () if node.op is ops.LOAD else node.src
+
+
+def _guarded(value: UOp) -> Iterator[UOp]:
+    for node in toposort((value,), stop=lambda n: n.op is ops.LOAD):
+        if node.op is ops.LOAD and node.arg:
+            yield node

@@ -1,0 +1,104 @@
+"""Steps of a sum as copies: what several steps load alike is loaded once."""
+
+from __future__ import annotations
+
+from tinyedge.core.compiler.optimize.move import find
+from tinyedge.core.compiler.optimize.moved import MovedKernel
+from tinyedge.core.compiler.optimize.moves import Fill, To
+from tinyedge.core.compiler.optimize.reductions import reductions
+from tinyedge.core.compiler.optimize.tiles import UNROLL
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import Terms, divisor, terms
+from tinyedge.core.ir.uop import UOp, toposort
+
+MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
+MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
+MOST_TAPS = 64  # the same, where kernels are compiled while somebody waits
+
+
+def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
+    """Unroll a reduction's innermost range: along it one vector load serves several steps. Or the
+    taps at which a tile's rows read the same elements, or both where no other range is left. A tile
+    of many sums does enough in one step.
+    """
+    reduction = reductions(kernel.sink)[position]
+    inner = reduction.src[-1]
+    tap = _shared_tap(kernel, reduction, sums)
+    if tap is not None and not _lies_in_vectors(kernel, reduction):
+        kernel.attempt(To(tap.arg.number, "unroll"))
+        return
+    size = inner.src[0]
+    many = kernel.caps.scalar_operands and sums >= MANY_SUMS
+    if many and (size.op is not ops.CONST or size.arg > UNROLL):
+        return
+    left = _unroll_some(kernel, inner.arg.number)
+    if tap is not None and kernel.left("reduce") == [tap.arg.number] and not left:
+        if sums * size.arg * tap.src[0].arg <= MOST_COPIES:
+            kernel.attempt(To(tap.arg.number, "unroll"))
+
+
+def _unroll_some(kernel: MovedKernel, number: int) -> bool:
+    """Unroll a range, or a part of its steps; gives whether others are left."""
+    size = kernel.size(number)
+    if size.op is not ops.CONST:
+        step = UNROLL if divisor(size) % UNROLL == 0 else 1
+    else:
+        if size.arg > UNROLL and size.arg % UNROLL:
+            kernel.attempt(Fill(number, UNROLL))
+            size = kernel.size(number)
+        if size.arg <= UNROLL:
+            return not kernel.attempt(To(number, "unroll"))
+        step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
+    if step > 1:
+        _, last = kernel.split(number, step)
+        kernel.attempt(To(last, "unroll"))
+    return True
+
+
+def _lies_in_vectors(kernel: MovedKernel, reduction: UOp) -> bool:
+    """Whether something lies along the innermost range in whole vectors."""
+    inner = reduction.src[-1]
+    places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]
+    whole = divisor(inner.src[0]) % kernel.caps.vector == 0
+    return whole and any(place.get((inner,), 0) == 1 for place in places)
+
+
+def _shared_tap(kernel: MovedKernel, reduction: UOp, sums: int) -> UOp | None:
+    """The range at whose steps a tile's rows read the same elements, if it has few."""
+    if kernel.caps.scalar_operands:
+        return None
+    rows = [find(kernel.sink, number) for number in kernel.left("upcast")]
+    places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]
+    for tap in reversed(reduction.src[1:]):
+        taps = tap.src[0].arg if tap.src[0].op is ops.CONST else 0
+        for place in places if tap.arg.kind == "reduce" and sums * taps <= MOST_TAPS else ():
+            step = place.get((tap,), 0)
+            apart = [_apart(place, row) for row in rows] if step else []
+            if any(by % step == 0 and 0 < by // step < taps for by in apart):
+                return tap
+    return None
+
+
+def _apart(place: Terms, row: UOp) -> int:
+    """How far apart the places of two rows are, but for rows beyond the last, which repeat it."""
+    for monomial, factor in place.items():
+        if monomial == (row,):
+            return factor
+        if len(monomial) == 1 and monomial[0].op is ops.MIN:
+            return factor * terms(monomial[0].src[0]).get((row,), 0)
+    return 0
+
+
+def unroll_window(kernel: MovedKernel, sums: int) -> None:
+    """A filter for each channel is small: all of its steps in a row use each value that is loaded
+    as often as windows overlap.
+    """
+    if not kernel.caps.scalar_operands:
+        return
+    copies = sums
+    for number in kernel.left("unroll"):
+        copies *= kernel.extent(number)
+    for number in reversed(kernel.left("reduce")):
+        copies *= kernel.extent(number)
+        if copies <= MOST_COPIES:
+            kernel.attempt(To(number, "unroll"))
