@@ -81,6 +81,22 @@ def test_first_layers_have_no_test_in_an_inner_loop(name: str, target: tuple[str
     check_inner_loops(reading_borders(state_for(target, *first_layer(*FIRST[name]))))
 
 
+def test_a_kernel_of_two_sizes_has_no_test_in_its_inner_loop() -> None:
+    """Sides that tiles of 7 do not divide: the last pixels, computed twice, are known as inside."""
+    inputs, outputs = Inputs(), {}
+    narrow = RNG.normal(size=(256, 4, 1, 1)).astype(np.float32)
+    for side in (20, 40):
+        x = inputs.new(RNG.normal(size=(1, 4, side, side)).astype(np.float32))
+        each = Tensor.weight(f"w{side}", RNG.normal(size=(256, 1, 3, 3)).astype(np.float32))
+        y = x.conv(Tensor.weight(f"a{side}", narrow)).relu()
+        y = y.conv(each, pads=((1, 1), (1, 1)), groups=256).relu()
+        last = Tensor.weight(f"b{side}", narrow.transpose(1, 0, 2, 3) / side)
+        outputs[f"y{side}"] = y.conv(last)
+    kernels = reading_borders(state_for(TARGETS[0], outputs, inputs))
+    assert len(kernels) == 2 and kernels[0].moved is kernels[1].moved
+    check_inner_loops(kernels)
+
+
 def test_an_infinite_weight_meets_the_zeros_of_padding() -> None:
     """Their product is no number, which only a loop that tests for padding finds."""
     outputs, inputs = first_layer(2, 4, 6, 3, 1, corner=np.inf)

@@ -344,6 +344,8 @@ def test_what_must_simplify_with_symbols() -> None:
     assert (row * H + 3) % 16 == 3
     assert ix.maximum(H, 32) is H
     assert ix.minimum(row - 1, row) is row - 1
+    assert ix.lt(ix.minimum(row * 7, H - 1), H) is ix.TRUE
+    assert ix.lt(ix.minimum(row * 7, H - 1) + 1, H) is not ix.TRUE
 
 
 def test_a_long_division_ends() -> None:

@@ -192,7 +192,17 @@ def proves_nonnegative(polynomial: Terms) -> bool:
             polynomial = added(rest, times(factor, last))
         else:
             return False
-    return _shifted_is_nonnegative(polynomial)
+    return _shifted_is_nonnegative(polynomial) or _lesser_proves(polynomial)
+
+
+def _lesser_proves(polynomial: Terms) -> bool:
+    """The proof with one of two in place of the lesser of them, of which something is taken."""
+    for monomial, coefficient in polynomial.items():
+        if len(monomial) == 1 and monomial[0].op is ops.MIN and coefficient < 0:
+            rest = {m: c for m, c in polynomial.items() if m != monomial}
+            each = (added(rest, scaled(terms(s), coefficient)) for s in monomial[0].src)
+            return any(map(proves_nonnegative, each))
+    return False
 
 
 def _symbolic_range(polynomial: Terms) -> UOp | None:

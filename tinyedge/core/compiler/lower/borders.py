@@ -283,11 +283,13 @@ def _inside(place: Terms, conditions: Iterable[UOp]) -> UOp | None:
             return None
         a, b = condition.src
         beyond = terms(b - a - 1)  # by so much it is inside
-        if not condition.ranges.isdisjoint(build(place).ranges):
-            step = next(filter(None, (_step(place, m, f) for m, f in beyond.items())), {})
-            place = added(place, scaled(times(step, beyond), -1))
-        if not condition.ranges.isdisjoint(build(place).ranges):
+        steps = ({}, *(_step(place, m, f) for m, f in beyond.items()))
+        places = (added(place, scaled(times(step, beyond), -1)) for step in steps)
+        known = (p for p in places if condition.ranges.isdisjoint(build(p).ranges))
+        found = next(known, None)
+        if found is None:
             return None
+        place = found
     return build(place)
 
 

@@ -152,7 +152,9 @@ class _Former:
         )
 
     def _parts(self, node: UOp) -> tuple[UOp, ...]:
-        """What lies below a node: of a sum, its atoms."""
+        """What lies below a node: of a sum, its atoms; not the number of a last step."""
+        if _is_last_of(node):
+            return node.src[:1]
         if node.dtype is not dt.index or node.op not in SUMS:
             return node.src
         atoms = {atom for monomial in terms(node) for atom in monomial}
@@ -167,6 +169,9 @@ class _Former:
             return UOp(ops.PARAM, node.dtype, (), plain)
         if node.dtype is dt.index and node.op in SUMS:
             return self._sum(node)
+        if _is_last_of(node):
+            last = UOp(ops.ADD, dt.index, (self._number(node.src[1].arg + 1), const(-1, dt.index)))
+            return node.replace((*src, last))
         return node.replace(src)
 
     def _sum(self, node: UOp) -> UOp:
@@ -190,6 +195,11 @@ class _Former:
         scale = vector if value % vector == 0 else 1
         self.values.append(value // scale)
         return as_node(_symbol(len(self.values) - 1) * scale)
+
+
+def _is_last_of(node: UOp) -> bool:
+    """Whether a step is at most the last of a size: the size says that it is inside."""
+    return node.op is ops.MIN and node.dtype is dt.index and node.src[1].op is ops.CONST
 
 
 def _symbol(number: int, column: Sequence[int] = (0,), *src: UOp) -> UOp:
