@@ -11,15 +11,16 @@ import numpy as np
 
 from tests.runtimes_c import build
 from tests.targets import programs
+from tinyedge.core.program.program import Program
 from tinyedge.export.package.c_bundle import runtime_files
 from tinyedge.export.package.package import write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def written(folder: Path) -> Path:
-    """A bundle whose output has as many rows as its input n says: at most 8."""
-    program = programs.selection("cpu")
+def written(folder: Path, program: Program | None = None) -> Path:
+    """A bundle whose output has as many rows as its input n says: at most 8; or of the program."""
+    program = program or programs.selection("cpu")
     return write_bundle(program, folder, extras=runtime_files(program))
 
 
@@ -54,9 +55,30 @@ def test_no_times_of_runs_that_fail(tmp_path: Path) -> None:
         assert done.returncode == 2 and why in done.stderr, done
     np.zeros(2, np.int32).tofile(folder / "n")
     for more, why in (
-        ((), "other bytes than the input's shape"),
+        ((), "elements of input n are 4 bytes, the file has 8"),
         (("--loop", "2.5"), "a whole number"),
         (("--output", f"picked={folder}/none/picked"), "No such file"),
     ):
         done = subprocess.run((*command, *more), capture_output=True, text=True)
         assert done.returncode == 2 and why in done.stderr, done
+
+
+def test_refusals_say_what_is_taken(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model.tinyedge", programs.symbolic("cpu"))
+    build.run("make", "-s", "-C", folder)
+    np.save(folder / "double.npy", np.zeros((8, 16)))
+    np.save(folder / "whole.npy", np.zeros((8, 16), np.float32))
+    (folder / "cut.npy").write_bytes((folder / "whole.npy").read_bytes()[:-8])
+    for option, value, why in (
+        ("--input", "x=double.npy", "double.npy: input x takes float32, '<f4', the file has '<f8'"),
+        ("--input", "x=cut.npy", "cut.npy: elements of input x are 512 bytes, the file has 504"),
+        ("--input", "z=whole.npy", "z: no such input; entry main has x, bias"),
+        ("--output", "z=z.npy", "z: no such output; entry main has y"),
+        ("--entry", "train", "train: no such entry; the bundle has main"),
+        ("--symbol", "K=1", "K: no such symbol; the bundle has N, M"),
+        ("--symbol", "M=6", "M: it is 4 to 16 by steps of 4, not 6"),
+        ("--symbol", "N=9", "N: it is 1 to 8 by steps of 1, not 9"),
+    ):
+        command = (folder / "build" / "run", option, value)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (2, f"{why}\n"), done

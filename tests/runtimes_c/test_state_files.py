@@ -388,7 +388,7 @@ def test_training_goes_on(tmp_path: Path, sanitize: bool) -> None:
     command = [program, bundle, "--entry", "train", *given, "--load-states", cut]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("run.states: ")
+    assert refused.stderr.startswith(f"{cut}: run.states: ")
     command = [program, bundle, "--entry", "train", *given[:-2], "--save-states", last]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     assert told.stderr == "note: input lr is generated\n"

@@ -50,9 +50,12 @@ static void stop(int code, const char *words, const char *subject) {
     exit(code);
 }
 
-static void check(te_context *context, te_status status) {
-    if (status) stop(status >= TE_RUN_ENTRY ? USAGE : REFUSED, te_last_error(context)->text, "");
+static void check_of(const char *subject, te_context *context, te_status status) {
+    const int code = status >= TE_RUN_ENTRY ? USAGE : REFUSED;
+    if (status) stop(code, te_last_error(context)->text, subject);
 }
+
+static void check(te_context *context, te_status status) { check_of("", context, status); }
 
 static void *take(size_t bytes) {
     void *memory = calloc(1, bytes ? bytes : 1);
@@ -139,9 +142,9 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 /* The header of a .npy file, as numpy writes it: a Python dict in text. */
-static size_t npy_header(array *array, te_dtype dtype, const char *file) {
+static size_t npy_header(array *array, const te_port_info *input, const char *file) {
     const unsigned char *data = array->data;
-    char text[4096];
+    char text[4096], words[256];
     if (array->bytes < 12 || memcmp(data, "\x93NUMPY", 6)) stop(USAGE, "it is no .npy file", file);
     const bool first = data[6] == 1;
     size_t length = data[8] | (size_t)data[9] << 8, start = first ? 10 : 12;
@@ -149,9 +152,15 @@ static size_t npy_header(array *array, te_dtype dtype, const char *file) {
     if (length >= sizeof text || length > array->bytes - start) stop(USAGE, "its header", file);
     memcpy(text, data + start, length);
     text[length] = 0;
-    char wanted[48];
-    snprintf(wanted, sizeof wanted, "the model takes another dtype, '%s'", descriptions[dtype]);
-    if (!strstr(text, strchr(wanted, '\''))) stop(USAGE, wanted, file);
+    const char *kind = strstr(text, "'descr': '");
+    kind = kind ? kind + strlen("'descr': '") : "";
+    const size_t letters = strcspn(kind, "'"), wanted = strlen(descriptions[input->dtype]);
+    if (letters != wanted || memcmp(kind, descriptions[input->dtype], wanted)) {
+        snprintf(words, sizeof words, "input %s takes %s, '%s', the file has '%.*s'", input->name,
+                 te_dtype_name(input->dtype), descriptions[input->dtype],
+                 letters < 16 ? (int)letters : 16, kind);
+        stop(USAGE, words, file);
+    }
     if (!strstr(text, "'fortran_order': False")) stop(USAGE, "it is in Fortran's order", file);
     char *at = strstr(text, "'shape': (");
     if (!at) stop(USAGE, "its header has no shape", file);
@@ -165,7 +174,7 @@ static size_t npy_header(array *array, te_dtype dtype, const char *file) {
     return start + length;
 }
 
-static array read_array(const char *name, te_dtype dtype) {
+static array read_file(const char *name) {
     array result = {.rank = -1};
     FILE *file = fopen(name, "rb");
     if (!file) stop(USAGE, strerror(errno), name);
@@ -179,8 +188,13 @@ static array read_array(const char *name, te_dtype dtype) {
         stop(USAGE, "it cannot be read", name);
     }
     fclose(file);
+    return result;
+}
+
+static array read_array(const char *name, const te_port_info *input) {
+    array result = read_file(name);
     if (!ends_with(name, ".npy")) return result;
-    const size_t header = npy_header(&result, dtype, name);
+    const size_t header = npy_header(&result, input, name);
     result.bytes -= header;
     memmove(result.data, result.data + header, result.bytes);
     return result;
@@ -221,28 +235,51 @@ static size_t bytes_of(te_dtype dtype, int rank, const int64_t *shape) {
     return bytes;
 }
 
+/* The words with one more of the names that there are. */
+static void add_name(char *words, size_t size, int number, const char *name) {
+    const size_t used = strlen(words);
+    snprintf(words + used, size - used, "%s %s", number ? "," : "", name);
+}
+
 /* Names of the command line must be of the entry: another one is a slip. */
 static void check_names(const te_model *model, int entry, te_group group, const pair *pairs,
                         int count) {
     for (int i = 0; i < count; i++) {
         te_port_info info;
+        te_entry_info own;
         bool found = false;
+        char words[512];
+        te_entry(model, entry, &own);
+        snprintf(words, sizeof words, "no such %s; entry %s has",
+                 group == TE_INPUTS ? "input" : "output", own.name);
         for (int at = 0, port; (port = te_entry_port(model, entry, group, at)) >= 0; at++) {
             te_port(model, group, port, &info);
             found = found || !strcmp(info.name, pairs[i].name);
+            add_name(words, sizeof words, at, info.name);
         }
-        if (!found) {
-            stop(USAGE, group == TE_INPUTS ? "no such input" : "no such output", pairs[i].name);
-        }
+        if (!found) stop(USAGE, words, pairs[i].name);
     }
+}
+
+static int find_entry(const te_model *model, const char *name) {
+    te_entry_info info;
+    char words[512] = "no such entry; the bundle has";
+    for (int i = 0; te_entry(model, i, &info); i++) {
+        if (!strcmp(info.name, name)) return i;
+        add_name(words, sizeof words, i, info.name);
+    }
+    stop(USAGE, words, name);
+    return -1;
 }
 
 static int find_symbol(const te_model *model, const char *name) {
     te_symbol_info info;
+    char words[512] = "no such symbol; the bundle has";
     for (int i = 0; te_symbol(model, i, &info); i++) {
         if (!strcmp(info.name, name)) return i;
+        add_name(words, sizeof words, i, info.name);
     }
-    stop(USAGE, "no such symbol", name);
+    stop(USAGE, te_symbol_count(model) ? words : "the bundle has no symbols", name);
     return -1;
 }
 
@@ -251,7 +288,14 @@ static int64_t symbol_size(const te_model *model, const arguments *a, int index)
     te_symbol_info info;
     te_symbol(model, index, &info);
     const char *given = chosen(a->symbols, a->symbol_count, info.name);
-    return given ? whole(given, 0) : info.max;
+    const int64_t size = given ? whole(given, 0) : info.max;
+    if (size < info.min || size > info.max || (size - info.min) % info.step) {
+        char words[128];
+        snprintf(words, sizeof words, "it is %lld to %lld by steps of %lld, not %s",
+                 (long long)info.min, (long long)info.max, (long long)info.step, given);
+        stop(USAGE, words, info.name);
+    }
+    return size;
 }
 
 /* Bind an input to its array, whose memory the caller frees after the last run. */
@@ -265,7 +309,7 @@ static void *bind(te_context *context, const te_model *model, const arguments *a
             info.symbol[axis] < 0 ? info.shape[axis] : symbol_size(model, a, info.symbol[axis]);
     }
     if (file) {
-        const struct array given = read_array(file, info.dtype);
+        const struct array given = read_array(file, &info);
         array.data = given.data;
         array.bytes = given.bytes;
         if (given.rank >= 0) {
@@ -273,7 +317,12 @@ static void *bind(te_context *context, const te_model *model, const arguments *a
             memcpy(array.shape, given.shape, sizeof array.shape);
         }
         const size_t bytes = bytes_of(info.dtype, array.rank, array.shape);
-        if (array.bytes != bytes) stop(USAGE, "it has other bytes than the input's shape", file);
+        if (array.bytes != bytes) {
+            char words[256];
+            snprintf(words, sizeof words, "elements of input %s are %zu bytes, the file has %zu",
+                     info.name, bytes, array.bytes);
+            stop(USAGE, words, file);
+        }
     } else {
         if (a->save_states) fprintf(stderr, "note: input %s is generated\n", info.name);
         const bool floats = info.dtype >= TE_FLOAT16;
@@ -331,8 +380,8 @@ static void give(te_context *context, const te_model *model, const arguments *a,
 }
 
 static void load_states(te_context *context, const char *name) {
-    array file = read_array(name, TE_UINT8);
-    check(context, te_load_states(context, file.data, file.bytes));
+    array file = read_file(name);
+    check_of(name, context, te_load_states(context, file.data, file.bytes));
     free(file.data);
 }
 
@@ -484,8 +533,7 @@ int main(int count, char **words) {
         check_printed();
         return wrong;
     }
-    const int entry = a.entry ? te_find_entry(model, a.entry) : 0;
-    if (entry < 0) stop(USAGE, "the bundle has no such entry", a.entry);
+    const int entry = a.entry ? find_entry(model, a.entry) : 0;
     const char *file = a.load_states ? a.load_states : a.save_states;
     te_port_info state;
     if (file && !te_port(model, TE_STATES, 0, &state)) stop(USAGE, "the bundle has no states", file);
