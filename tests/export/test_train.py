@@ -225,15 +225,27 @@ def test_a_weight_called_as_a_state_of_the_optimizer(
     assert error.value.id == "train.name"
 
 
-def test_scales_of_resize_are_no_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["initializers", "Constant nodes"])
+def test_weights_of_both_kinds(tmp_path: Path, place: str) -> None:
+    """One step of the mean of (w x)**2; the scales of Resize are no weights."""
     scales = numpy_helper.from_array(np.array([1, 2], np.float32), "scales")
+    weights = [_weight("w", 3), scales]
     nodes = [
         helper.make_node("Mul", ["x", "w"], ["m"]),
         helper.make_node("Resize", ["m", "", "scales"], ["y"]),
     ]
-    path = _small(tmp_path, nodes, [_weight("w", 3), scales])
+    if place != "initializers":
+        given = [helper.make_node("Constant", [], [w.name], value=w) for w in weights]
+        nodes, weights = [*given, *nodes], []
+    path = _small(tmp_path, nodes, weights)
     with tinyedge.load(_export(path, loss="mse_loss")) as model:
         assert [state.name for state in model.states] == ["w", "sgd.step"]
+        w, x = model.get_state("w"), X[:, 0, 0, :3]
+        feeds = {"x": x, "target": np.zeros((6, 6), np.float32), "lr": np.float32(0.5)}
+        loss = model.run(feeds, "train")["loss"]
+        np.testing.assert_allclose(loss, np.mean((w * x) ** 2), rtol=1e-5)
+        expected = w - 0.5 * 2 * w * np.mean(x**2, 0) / 3
+        np.testing.assert_allclose(model.get_state("w"), expected, rtol=1e-5)
 
 
 def test_a_model_of_float64(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from tests.imported import import_model
-from tests.realmodels import cases, library, weights
+from tests.realmodels import cases, library, training, weights
 from tests.realmodels.conftest import Run
 from tests.realmodels.inputs import Arrays
 
@@ -131,3 +131,17 @@ def test_import(name: str, files: Files) -> None:
     assert not model.symbols
     declared = [value.name for value in onnx.load(source).graph.output]
     assert list(model.outputs) == declared
+
+
+def test_reasons_why_models_are_not_trained() -> None:
+    """Those that are listed are told in the documentation, and hold as long as they are true."""
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    table = text.partition("### Measured on real models")[2]
+    for key, reason in training.LISTED.items():
+        name, _, target = key.partition(" on ")
+        assert name in training.names() and name.partition(".")[0] in table, name
+        assert training.judged(name, target, reason.failure)[0]
+        assert not training.judged(name, target, "")[0]
+        assert not training.judged(name, target, "step")[0]
+    assert training.judged("rnet", "cpu", "")[0]
+    assert not training.judged("rnet", "cpu", "derivative")[0]

@@ -3,7 +3,9 @@
 Each is exported with a step of gradient descent on its last weights (--all: on all of them), by the
 mean squares from its first output, before a softmax or sigmoid, to that halved and moved. Its
 golden case is verified, the loss' derivative along a step is compared with central differences of
-the loss (the best of three distances), and 20 steps must lower the loss.
+the loss (the best of three distances), and 20 steps must lower the loss. What fails is told beside
+the reason that is listed for it. The exit code is 1 where one fails for no listed reason, or where
+one that is listed does not.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,30 @@ AGREES = 1e-3  # of a directional derivative
 PART = 0.02  # of the loss that a step should take, were it straight
 DISTANCES = (0.3, 0.1, 0.03)  # of a step's length
 
+# Of the golden case, where drawn weights give losses of 1e9 and 3e12: another rate than 1e-3,
+# which would make weights infinite.
+RATES = {"resnet50": 1e-11, "shufflenet": 1e-14}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a model fails: the id of the error that says so, or the checks; and the cause."""
+
+    failure: str
+    because: str
+
+
+QUANTIZED = Reason("train.pattern", "its weights are quantized")
+DETECTOR = Reason("train.sizes", "how many boxes there are only a run knows")
+LISTED: Mapping[str, Reason] = {  # by a model's name, or NAME on TARGET
+    "common_old": QUANTIZED,
+    "smart_turn": QUANTIZED,
+    "detector.traced": DETECTOR,
+    "detector.dynamo": DETECTOR,
+    "vgg19": Reason("verify.nothing", "its step takes more than a golden case may"),
+    "magika on qcom": Reason("derivative", "weights' last digits move its loss by 5e-6 of it"),
+}
+
 Arrays = dict[str, Any]
 
 
@@ -56,17 +83,27 @@ def _of(name: str) -> tuple[Any, Mapping[str, Any], Mapping[str, Any], Arrays]:
     return entry.load(), entry.dims, entry.constants, given
 
 
-def weights_of(proto: Any, count: int | None) -> list[str]:
-    """The float initializers of more than one element that nodes read, the last ones."""
+def weights_of(proto: Any, output: str, count: int | None) -> list[str]:
+    """The last float weights of more than one element that a gradient by a value may reach."""
+    constants = [node for node in proto.graph.node if node.op_type == "Constant"]
+    tensors = [(tensor.name, tensor) for tensor in proto.graph.initializer]
+    if not tensors:
+        tensors = [(node.output[0], each.t) for node in constants for each in node.attribute]
     stored = {
-        tensor.name
-        for tensor in proto.graph.initializer
+        name
+        for name, tensor in tensors
         if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) > 1 and tensor.dims
     }
+    wanted = {output}
+    nodes = []
+    for node in reversed(proto.graph.node):
+        if wanted.intersection(node.output) and node.op_type not in ("ArgMax", "ArgMin"):
+            wanted.update(node.input)
+            nodes.insert(0, node)
     computing = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "BatchNormalization")
     read = {
         name: None
-        for node in proto.graph.node
+        for node in nodes
         if node.op_type in computing
         for name in node.input[1:3]
         if name in stored
@@ -82,8 +119,14 @@ def _first_output(proto: Any) -> str:
         for value in proto.graph.output
         if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     )
-    while name in made and made[name].op_type in ("Softmax", "LogSoftmax", "Sigmoid", "Identity"):
-        name = made[name].input[0]
+    while node := made.get(name):
+        above = made.get(node.input[0])
+        if node.op_type == "Div" and above and above.op_type == "Exp":  # a softmax in parts
+            name = above.input[0]
+        elif node.op_type in ("Softmax", "LogSoftmax", "Sigmoid", "Identity"):
+            name = node.input[0]
+        else:
+            break
     return name
 
 
@@ -100,10 +143,10 @@ def _export(name: str, folder: Path, target: str, everything: bool) -> tuple[Pat
         out=folder / "model.tinyedge",
         dims=dict(dims),
         constants=dict(constants),
-        train=weights_of(proto, None if everything else LAST),
+        train=weights_of(proto, output, None if everything else LAST),
         outputs=[output],
         loss=f"mse_loss:{output}",
-        optimizer="sgd:lr=1e-3",
+        optimizer=f"sgd:lr={RATES.get(name, 1e-3)}",
         warn=lambda _: None,
     )
     return out, {"feeds": feeds, "output": output}
@@ -181,22 +224,40 @@ def _length(values: Arrays) -> float:
     return float(np.sqrt(sum(float((v.astype(np.float64) ** 2).sum()) for v in values.values())))
 
 
+def judged(name: str, target: str, failure: str) -> tuple[bool, str]:
+    """Whether a model does what is listed, and what to say of it. failure: the id of an error, or
+    the checks that fail; "": all pass.
+    """
+    reason = LISTED.get(name) or LISTED.get(f"{name} on {target}")
+    if reason is None:
+        return not failure, f"  WRONG: {failure}" if failure else ""
+    if failure == reason.failure:
+        return True, f"  as listed: {reason.because}"
+    return False, f"  WRONG: listed as {reason.failure}, {reason.because}"
+
+
 def report(chosen: list[str], target: str, everything: bool) -> int:
-    """A line a model; 1 if one of them is wrong."""
+    """A line a model; 1 if one of them does not what is listed."""
     failed = 0
     for name in chosen or names():
         try:
             facts = measure(name, target, everything)
         except TinyedgeError as error:
-            print(f"{name:24} {str(error).splitlines()[0]}", flush=True)
-            failed += 1
-            continue
-        right = facts["step"] and facts["derivative"] < AGREES and facts["last"] < facts["first"]
-        failed += not right
-        print(
-            f"{name:24} {facts['weights']:3} weights, export {facts['export s']:6.1f} s, step "
-            f"{'agrees' if facts['step'] else 'DIFFERS'}, derivative {facts['derivative']:.1e}, "
-            f"loss {facts['first']:.3g} -> {facts['last']:.3g}{'' if right else '  WRONG'}",
-            flush=True,
-        )
+            failure, told = error.id, f"{error.subject}: {error.because} [{error.id}]"
+        else:
+            passes = {
+                "step": facts["step"],
+                "derivative": facts["derivative"] < AGREES,
+                "loss": facts["last"] < facts["first"],
+            }
+            failure = ", ".join(check for check, right in passes.items() if not right)
+            told = (
+                f"{facts['weights']:3} weights, export {facts['export s']:6.1f} s, step "
+                f"{'agrees' if facts['step'] else 'DIFFERS'}, "
+                f"derivative {facts['derivative']:.1e}, "
+                f"loss {facts['first']:.3g} -> {facts['last']:.3g}"
+            )
+        as_listed, verdict = judged(name, target, failure)
+        failed += not as_listed
+        print(f"{name:24} {told}{verdict}", flush=True)
     return 1 if failed else 0

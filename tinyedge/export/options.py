@@ -26,7 +26,7 @@ class ImportOptions:
     # values of inputs that shall be fixed, arrays or numbers; these are inputs no more
     constants: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)  # what the model may ask for
-    # initializers that stay open: the graph reads them as inputs, their values are its variables
+    # weights that stay open: the graph reads them as inputs, their values are its variables
     variables: frozenset[str] = frozenset()
     allow_unused: bool = False  # dims, bounds and constants may name what the model lacks
 

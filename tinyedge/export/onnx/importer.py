@@ -169,7 +169,8 @@ class Importer:
     def run(self, open_bounds: sizes_of.Bounds | None = None) -> ImportedModel:
         """The graph, with `refusals`. open_bounds: of sizes left open; None: they are errors."""
         graph = self.model.proto.graph
-        stored, variables = left_open(stored_in(graph), self.model, self.options.variables)
+        names = self.options.variables
+        stored, variables, nodes = left_open(stored_in(graph), self.model, names)
         unknown = self._fix(stored)
         inputs, resolved, strange = self._place_inputs(stored, open_bounds)
         self.scope.values.update(stored)
@@ -179,7 +180,7 @@ class Importer:
                 self.model.label, "two outputs have one name", id="model.duplicate-name"
             )
         self.uses = uses_of(graph)
-        nodes = ordered(graph.node, self.scope, "", self._bodies.reads)
+        nodes = ordered(nodes, self.scope, "", self._bodies.reads)
         self._spent = -1 - len(nodes)
         values = self._execute(Call(nodes, self.scope, results, self.model.opsets, ""))
         outputs = named(results, values, self.warn, self._refuse)

@@ -40,7 +40,7 @@ SCALE = "loss_scale"
 
 
 class Step:
-    """A step of one model. names: of its initializers that are trained. golden_inputs: those that
+    """A step of one model. names: of its weights that are trained. golden_inputs: those that
     generated ones would not do for. advice: what its caller should know.
     """
 
@@ -105,7 +105,7 @@ class Step:
         return total.cast(dt.float32), ports
 
     def _trained(self, found: ImportedModel, chosen: Sequence[str]) -> list[str]:
-        """The initializers that the loss' gradient reaches. Raises InputError where one that the
+        """The weights that the loss' gradient reaches. Raises InputError where one that the
         loss is computed from has none, or where none is left.
         """
         loss, _ = self._loss(found)
@@ -255,7 +255,7 @@ def losses_of(training: Training, graph: Any) -> tuple[Loss, ...]:
 
 
 def matching(training: Training, types: Mapping[str, tuple[DType, int]]) -> list[str]:
-    """The initializers that patterns name, in the model's order: of floats, and no scalars.
+    """The weights that patterns name, in the model's order: of floats, and no scalars.
 
     Raises InputError for a pattern that names none of these.
     """
@@ -275,7 +275,7 @@ def matching(training: Training, types: Mapping[str, tuple[DType, int]]) -> list
             kind = f"a scalar of {dtype}" if not axes and dtype.is_float else f"of {dtype}"
             raise InputError(
                 f"--train {pattern!r:.200}",
-                f"initializer {hit[0]!r} is {kind}, which no gradient changes",
+                f"weight {hit[0]!r} is {kind}, which no gradient changes",
                 id="train.integers",
                 supported="tensors of float16, float32 or float64",
                 next="choose a pattern that names such",
@@ -383,7 +383,7 @@ def _check_names(taken: Sequence[str], own: Sequence[str]) -> None:
         if name in taken:
             raise InputError(
                 f"entry {ENTRY!r}",
-                f"the model has an input or initializer {name!r}, which the step needs as a name",
+                f"the model has an input or weight {name!r}, which the step needs as a name",
                 id="train.name",
                 next="rename that one in the model's file",
             )
