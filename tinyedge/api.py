@@ -17,6 +17,7 @@ from tinyedge.choices import (
     choose_profiles,
     find_fallback,
     find_target,
+    for_training,
     pixels_of,
 )
 from tinyedge.core.compiler.compile import compile_graph
@@ -304,7 +305,7 @@ def export_function(
         source,
         target,
         Path(out),
-        options,
+        for_training(options, precision, source),
         others=others,
         fallback=fallback,
         name=name,

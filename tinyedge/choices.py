@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.errors import InputError
+from tinyedge.core.tensor.graph import Graphs
 from tinyedge.export.limits import Limits
 from tinyedge.model import TARGETS
 
@@ -115,6 +117,11 @@ def choose_profiles(target: str, given: str | Sequence[str]) -> tuple[str, ...]:
             supported=f"at most {MOST_VARIANTS}",
         )
     return tuple(sorted(names, key=lambda name: -len(found.requires[name])))
+
+
+def for_training(options: Options, precision: str | None, source: Graphs) -> Options:
+    """The options of float32 where no precision was chosen and states are made of gradients."""
+    return replace(options, precision="fp32") if precision is None and source.trains else options
 
 
 def _winograd_growth(target: Target) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyedge.api import export_graph, silent
-from tinyedge.choices import choose_options, choose_profiles
+from tinyedge.choices import choose_options, choose_profiles, for_training
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor.graph import Graphs
 from tinyedge.eager.bundle import Entry, graph_of
@@ -96,7 +96,7 @@ class Compiled(Jit):
             source,
             target,
             Path(out),
-            options,
+            for_training(options, precision, source),
             others=others,
             fallback=fallback,
             name=name,

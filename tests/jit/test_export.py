@@ -26,7 +26,7 @@ def step(model: Any, state: Any, x: Tensor, target: Tensor) -> Any:
     return *OPTIMIZER.update(model, gradients, state), loss
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom"])
 def test_a_step_trains_in_its_bundle(target: str, tmp_path: Path) -> None:
     model, (x, labels) = perceptron(), batch(8, 10)
     state = OPTIMIZER.init(model)

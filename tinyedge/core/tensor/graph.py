@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir.uop import Shape, UOp
+from tinyedge.core.ir import ops
+from tinyedge.core.ir.uop import Shape, UOp, toposort
 from tinyedge.core.program.program import Slice
 
 
@@ -71,3 +72,10 @@ class Graphs:
 
     entries: Mapping[str, Graph]
     states: tuple[State, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """Whether a state's new value is made of gradients (`Tensor.in_full`)."""
+        updates = [port.node for graph in self.entries.values() for port in graph.updates]
+        new = [node for node in updates if node is not None]
+        return any(node.op is ops.IN_FULL for node in toposort(new))
