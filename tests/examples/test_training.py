@@ -271,6 +271,23 @@ def test_digits(seed: int, example: Any) -> None:
 
 
 @pytest.mark.slow
+def test_beautiful_mnist(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tinygrad's network, on the same digits: 99.05 %, with seed 1 98.7 %."""
+
+    def network(norms: bool) -> nn.Sequential:
+        return nn.Sequential(
+            *(nn.Conv2d(1, 32, 5), nn.relu, nn.Conv2d(32, 32, 5), nn.relu),
+            *(nn.BatchNorm(32), nn.max_pool(2)),
+            *(nn.Conv2d(32, 64, 3), nn.relu, nn.Conv2d(64, 64, 3), nn.relu),
+            *(nn.BatchNorm(64), nn.max_pool(2), nn.flatten, nn.Linear(576, 10)),
+        )
+
+    digits = example("digits")
+    monkeypatch.setattr(digits, "lenet", network)
+    assert digits.train(0).found[-1] >= 0.985
+
+
+@pytest.mark.slow
 def test_gpt(example: Any) -> None:
     run, characters = example("gpt").train(1000)
     assert run.found[-1] <= 1.92
