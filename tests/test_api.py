@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
     [
         ({"target": "abacus"}, "target.name", "webgpu, qcom, cuda, cpu"),
         ({"precision": "fp8"}, "option.precision", "fp32, fp16"),
-        ({"profile": "mainframe"}, "option.profile", "default, shared"),
+        ({"profile": "mainframe"}, "option.profile", "default, wide, shared"),
         ({"target": "cpu", "arch": "sm_87"}, "option.arch", ""),
     ],
 )

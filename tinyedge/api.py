@@ -390,7 +390,7 @@ def export_graph(
         (warn or _log.warning)(text)
     other = None
     if spare is not None:
-        plain = replace(options, precision="fp32")
+        plain = replace(options, precision="fp32", profile="default")
         other = compile_graph(source, spare, plain, progress=progress).program
         assert other is not None
         held(other)
