@@ -68,12 +68,13 @@ class Compiled(Jit):
             out: The bundle.
             example: Arguments, in order; sizes that a Dim leaves open stay open.
             outputs: Names of the tensors that it returns beside the new values of donated ones;
-                default: `output`, or of several the places that they have in the result.
+                default: the keys and places that they have in the result; `output` for one that
+                has no key.
             entry: The name of this function's entry.
             entries: More functions, each with its example, by the names of their entries. Where an
                 example has a tensor that is donated here, the entry reads that state:
                 `{"main": (predict, (model, x))}` with the model of this example predicts by what
-                this function trained. Their outputs are called `output`, or by their places.
+                this function trained. Their outputs are called by the same rule.
             golden_steps: Runs of the golden case, whose inputs are the example's.
             target: As for `export_onnx`, and so are all that are not named here.
 

@@ -52,17 +52,21 @@ def test_a_step_trains_in_its_bundle(target: str, tmp_path: Path) -> None:
 def test_another_entry_reads_the_states(tmp_path: Path, cpu_device: Device) -> None:
     model, (x, labels) = perceptron(), batch(8, 10)
     state = OPTIMIZER.init(model)
+
+    def predict(model: Any, one: Any) -> Any:
+        return {"scores": of_perceptron(model, one)}
+
     out = step.export(
         tmp_path / "step.tinyedge",
         target="cpu",
         example=(model, state, x, labels),
         outputs=["loss"],
         entry="train",
-        entries={"main": (lambda model, one: of_perceptron(model, one), (model, x[:1]))},
+        entries={"main": (predict, (model, x[:1]))},
     )
     with tinyedge.load(out) as bundle:
         for _ in range(2):
-            (scores,) = bundle.run({"one": x[:1]}).values()
+            scores = bundle.run({"one": x[:1]})["scores"]
             np.testing.assert_allclose(scores, of_perceptron(model, x[:1]).numpy(), rtol=1e-4)
             bundle.run({"x": x, "target": labels}, entry="train")
             model, state, _ = step(model, state, x, labels)

@@ -153,9 +153,9 @@ def _output_names(
                 next="name each of these",
             )
         return names
-    if len(rest) == 1:
-        return ("output",)
     ways: dict[int, str] = {}
     for way, leaf in _ways("", traced.result, set()):
         ways.setdefault(id(leaf), way)
+    if len(rest) == 1 and ways.get(id(rest[0]), "")[:1] in ("", *"0123456789"):
+        return ("output",)
     return [f"output_{way}" if way[:1].isdigit() else way for way in (ways[id(o)] for o in rest)]
