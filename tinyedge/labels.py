@@ -37,7 +37,8 @@ def top(
     record = records.get(name)
     if record is None or name not in outputs:
         because = "the bundle has no labels for it" if record is None else "it is not there"
-        raise _refused(name, because, ", ".join(map(repr, records)) or "none")
+        known = ", ".join(map(repr, records)) or "none"
+        raise _refused(name, because, known, "" if records else "export with --labels FILE")
     values, names = np.asarray(outputs[name]), record["names"]
     axis = record["axis"]
     rows = values.reshape(-1, 1) if axis < 0 else np.moveaxis(values, axis, -1)
@@ -74,5 +75,6 @@ def _is_written(record: Any, axes: Mapping[str, int]) -> bool:
     return type(axis) is int and -1 <= axis < axes.get(record["output"], 0)
 
 
-def _refused(name: str, because: str, supported: str) -> RunError:
-    return RunError(f"labels of output {name!r:.80}", because, id="run.labels", supported=supported)
+def _refused(name: str, because: str, supported: str, next: str = "") -> RunError:
+    subject = f"labels of output {name!r:.80}"
+    return RunError(subject, because, id="run.labels", supported=supported, next=next)

@@ -49,7 +49,10 @@ def opened(
     """The inputs of an entry with pictures as arrays; others, arrays too, as they are. Raises
     RunError.
     """
-    if not (sources := _sources(program)):
+    sources = _sources(program)
+    for name, value in inputs.items():
+        _check_is_no_file(program, sources, name, value)
+    if not sources:
         return inputs
     found, values = dict(inputs), _values(program, entry)
     for name, value in inputs.items():
@@ -79,6 +82,21 @@ def opened(
         else:
             _check_channels(name, value, source)
     return found
+
+
+def _check_is_no_file(program: Program, sources: Mapping[str, str], name: str, value: Any) -> None:
+    """Refuse the name of a file for an input that was not declared as a picture."""
+    if not isinstance(value, (str, os.PathLike)) or ascii(name)[1:-1] in sources:
+        return
+    port = next((each for each in program.inputs if each.name == name), None)
+    if port is not None:
+        because = f"it is the name of a file, {str(value)!r:.200}, and no picture is declared"
+        raise _refused(name, because, "run.dtype", describe(port), next_of(name))
+
+
+def next_of(name: str) -> str:
+    """What to do where a file that is no array is given for an input that takes arrays."""
+    return f"give an array; for pictures export with --image {name}=WORDS (docs/pictures.md)"
 
 
 def _check_channels(name: str, value: Any, source: str) -> None:

@@ -114,7 +114,7 @@ def test_outputs_with_hostile_names_stay_in_their_folder(
     ("arguments", "code", "message"),
     [
         (["--input", "a=none.npy"], 1, "there is no such file"),
-        (["--input", "a=text.npy"], 1, "it is not a .npy file"),
+        (["--input", "a=text.npy"], 1, "export with --image a=WORDS"),
         (["--input", "a=pickle.npy"], 1, "it holds Python objects"),
         (["--input", "z=wrong.npy"], 1, "no such input"),
         (["--input", "a=wrong.npy"], 1, "--input 'b:0=FILE.npy', or --random"),

@@ -50,6 +50,16 @@ def test_the_best_by_name(tmp_path: Path) -> None:
             assert caught.value.id == "run.labels"
 
 
+def test_a_bundle_without_labels_or_pictures(tmp_path: Path) -> None:
+    """It says which option of the export makes the call work."""
+    with tinyedge.load(export(tmp_path, None, scores=SCORES)) as m:
+        with pytest.raises(RunError, match="export with --labels"):
+            m.top(m.run({"scores": SCORES}), "scores")
+        for name, said in (("scores", "export with --image scores="), ("x", "no such input")):
+            with pytest.raises(RunError, match=said):
+                m.run({"scores": SCORES, name: "cat.png"})
+
+
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None])
 def test_counts_and_rows_are_whole(tmp_path: Path, count: Any) -> None:
     with tinyedge.load(export(tmp_path, NAMES, scores=SCORES)) as m:

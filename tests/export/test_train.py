@@ -195,6 +195,8 @@ def test_several_losses_are_summed(classifier: Path) -> None:
         ({"train": "head.*", "loss": "mse_loss:f"}, "train.unused", "'head.weight'"),
         ({"optimizer": "adm"}, "train.optimizer", "'adam'"),
         ({"optimizer": "adam:beta=1"}, "train.optimizer", "'betas'"),
+        ({"optimizer": "adam:0.1"}, "train.optimizer", "adam:lr=1e-3"),
+        ({"optimizer": "adam:learning_rate=1"}, "train.optimizer", "did you mean 'lr'?"),
         ({"optimizer": "adam:lr=fast"}, "train.optimizer", "'fast'"),
         ({"optimizer": "adam:betas=0.9"}, "train.optimizer", "0.9/0.999"),
         ({"optimizer": "sgd:nesterov=true"}, "train.optimizer", "momentum"),

@@ -77,14 +77,18 @@ NO_WINOGRAD = click.option(
     help="Convolutions as plain sums: slower, but smaller, and an infinity stays where it is.",
 )
 
+OTHERS = "Others: wide, shared (webgpu); sse, avx512, neon (cpu); buffers, local, shared (qcom)."
 PROFILE = click.option(
-    "--profile", metavar="NAME", help="The devices to compile for. Default: all that are usual."
+    "--profile",
+    metavar="NAME",
+    help=f"The devices to compile for. Default: all that are usual. {OTHERS}",
 )
 PROFILES = click.option(
     "--profile",
     metavar="NAME,..",
-    help="The devices to compile for. Default: all that are usual. Several (cpu): one program for "
-    "each, of which the best that the machine can run is picked when the bundle is loaded.",
+    help=f"The devices to compile for. Default: all that are usual. {OTHERS} Several (cpu): one "
+    "program for each, of which the best that the machine can run is picked when the bundle is "
+    "loaded.",
 )
 
 
@@ -213,6 +217,7 @@ def _split_input(entry: Entry, argument: str) -> tuple[str, str]:
 
 def _read_array(path: Path, name: str) -> Array:
     from tinyedge.export.arrays import read_array
+    from tinyedge.pictures import next_of
 
     try:
         return read_array(path)
@@ -222,6 +227,7 @@ def _read_array(path: Path, name: str) -> Array:
             str(error),
             id="run.file",
             supported="a file written by numpy.save",
+            next=next_of(name) if path.is_file() and not is_array(path) else "",
         ) from None
 
 

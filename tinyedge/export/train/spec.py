@@ -147,11 +147,20 @@ def _optimizer(text: str) -> tuple[str, dict[str, Any], float]:
     defaults = _parameters(OPTIMIZERS[name])
     options: dict[str, Any] = {}
     for part in rest.split(",") if rest else ():
-        option, _, value = part.partition("=")
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise InputError(
+                f"optimizer {name!r}",
+                f"{part!r} is not OPTION=VALUE",
+                id="train.optimizer",
+                supported=", ".join(defaults),
+                next=f"the learning rate is {name}:{RATE}=1e-3",
+            )
         if option in options or option not in defaults:
             because = "it is given twice" if option in options else "it has no such option"
             subject = f"optimizer {name!r}, option {option!r}"
-            raise unknown(subject, because, "train.optimizer", option, defaults)
+            meant = RATE if option.endswith("rate") else option  # others call it learning_rate
+            raise unknown(subject, because, "train.optimizer", meant, defaults)
         options[option] = _value(f"optimizer {name!r}, option {option!r}", value, defaults[option])
     rate = float(options.pop(RATE, defaults[RATE]))
     if rate < 0:
