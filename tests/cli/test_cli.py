@@ -210,13 +210,21 @@ def test_inspect_a_bundle(tinyedge: Command, addition: Path) -> None:
     assert tinyedge("inspect", addition, "--kernel", "1")[0] == 2
 
 
-def test_inspect_symbols(tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice) -> None:
+def test_open_sizes(tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice) -> None:
     path = bundle(tmp_path, programs.symbolic("cpu"), cpu_device)
     _, out, _ = tinyedge("inspect", path)
     assert "output   y float32 [M * N]" in out
     assert "size     M: 4..16 in steps of 4" in out
     code, out, _ = tinyedge("run", path, "--random", "--dim", "N=3", "--dim", "M=8")
     assert code == 0 and "[24]" in out
+    command = ("bench", path, "--runs", "1", "--dim")
+    for size, said in (
+        (3, "x [3, 16], bias [16], for which no rates"),
+        (8, "x [8, 16], bias [16]\n"),
+    ):
+        assert f"inputs       {said}" in tinyedge(*command, f"N={size}")[1]
+    answer = json.loads(tinyedge(*command, "N=3", "--json")[1])
+    assert answer["inputs"] == {"x": [3, 16], "bias": [16]}
     code, _, err = tinyedge("run", path, "--random", "--dim", "N=9")
     assert code == 1 and "run.shape" in err
 

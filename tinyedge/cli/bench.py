@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -25,7 +26,8 @@ from tinyedge.cli.device import (
     variant_option,
 )
 from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, stages, table
-from tinyedge.core.program.program import Launch
+from tinyedge.core.program.ports import Array
+from tinyedge.core.program.program import Entry, Launch, Program, evaluate
 from tinyedge.core.program.replay import Replay
 
 
@@ -66,6 +68,7 @@ def command(
     ranges = ranges_of(found, chosen)
     arrays = generated_inputs(program, chosen, symbols, ranges, 1) | arrays
     free = free_sizes(program, chosen, symbols)
+    varying, greatest = _varying(program, chosen, arrays, free)
     with stages() as progress:
         progress.report("compiling kernels")
         begin = time.perf_counter()
@@ -94,6 +97,7 @@ def command(
             {
                 "device": name,
                 "variant": found.variant,
+                "inputs": varying,
                 "ready_seconds": ready,
                 "first_seconds": first,
                 "run_seconds": times,
@@ -109,7 +113,7 @@ def command(
         (
             seconds_of(seconds),
             f"{100 * seconds / total:.1f}%" if total else "-",
-            f"{step.flops / seconds * 1e-9:.2f}" if seconds and step.flops else "-",
+            f"{step.flops / seconds * 1e-9:.2f}" if seconds and step.flops and greatest else "-",
             kernel,
             ", ".join(step.nodes[:3]) + (" ..." if len(step.nodes) > 3 else ""),
         )
@@ -119,6 +123,9 @@ def command(
     if len(launches) > top:
         say(f"and {len(launches) - top} more launches (--top)")
     say(f"device       {name}")
+    if varying:
+        shapes = ", ".join(f"{name} {shape}" for name, shape in varying.items())
+        say(f"inputs       {shapes}" + ("" if greatest else ", for which no rates are known"))
     if found.variant:
         say(f"variant      {found.variant}")
     say(f"ready        {seconds_of(ready)} (open, compile, upload)")
@@ -128,3 +135,19 @@ def command(
     say(f"kernels      {seconds_of(total)} in {several(len(launches), 'launch')}")
     say(f"memory       {bytes_of(sum(arena.bytes for arena in program.arenas))} and weights")
     return 0
+
+
+def _varying(
+    program: Program, entry: Entry, arrays: Mapping[str, Array], free: Mapping[str, int]
+) -> tuple[dict[str, list[int]], bool]:
+    """Shapes of the inputs whose sizes vary, and whether all sizes are the greatest, for which a
+    launch's operations are counted.
+    """
+    most = {symbol.name: symbol.max for symbol in program.symbols}
+    shapes = {
+        port.name: [evaluate(size, most) for size in port.shape]
+        for port in program.inputs_of(entry).values()
+        if not all(isinstance(size, int) for size in port.shape)
+    }
+    given = {name: list(arrays[name].shape) for name in shapes}
+    return given, given == shapes and all(most.get(name) == size for name, size in free.items())
