@@ -18,6 +18,7 @@ from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -105,6 +106,54 @@ def test_an_infinite_weight_meets_the_zeros_of_padding() -> None:
     assert kernel.text is not None
     assert inner_loops(kernel.text).guards > 0
     check_statements(state, inputs)
+
+
+def padded_twice() -> Any:
+    """The padding of a convolution that pads, too: beside the outer border of its result the inner
+    one is not met.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(2, 4, 13, 7)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(8, 4, 3, 1)).astype(np.float32))
+    y = x.conv(weight, strides=(3, 1), pads=((0, 1), (1, 1)))
+    return {"y": y.pad([(0, 0), (0, 0), (2, 1), (2, 3)])}, inputs
+
+
+def padded_means() -> Any:
+    """The same of means, whose loop has the limits of the inner border."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(3, 4, 5, 3)).astype(np.float32))
+    y = x.avg_pool2d((3, 2), (3, 1), padding=(1, 1))
+    return {"y": y.pad([(0, 0), (0, 0), (3, 1), (0, 2)])}, inputs
+
+
+def shifted() -> Any:
+    """A pair of columns, of which each has conditions of its own besides those of its row."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 2, 5, 6)).astype(np.float32))
+    shift = Tensor.weight("b", RNG.normal(size=(1, 2, 1, 1)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(2, 2, 2, 3)).astype(np.float32))
+    return {"y": (x + shift).abs().conv(weight, strides=(1, 5), pads=((1, 1), (2, 2)))}, inputs
+
+
+@pytest.mark.parametrize("model", [padded_twice, padded_means, shifted])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
+def test_conditions_that_belong_together(target: tuple[str, str], model: Any) -> None:
+    outputs, inputs = model()
+    state = state_for(target, outputs, inputs)
+    assert reading_borders(state)
+    check_statements(state, inputs)
+
+
+def test_a_place_that_only_a_size_puts_outside_is_tested() -> None:
+    """Of a row that may have ended before: no other place in the buffer is known."""
+    inputs, length = Inputs(), symbol("L", 1, 20)
+    x = inputs.new(np.ones((1, 8, 20), np.float32), "x", (1, 8, length))
+    weight = Tensor.weight("w", RNG.normal(size=(5, 8, 1)).astype(np.float32))
+    column = x.pad([(0, 0), (0, 0), (0, 9)]).shrink([(0, 1), (0, 8), (3, 4)])
+    (kernel,) = reading_borders(state_for(TARGETS[1], {"y": column.conv(weight)}, inputs))
+    assert kernel.text is not None
+    assert inner_loops(kernel.text).guards > 0
 
 
 sizes = st.tuples(

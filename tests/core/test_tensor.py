@@ -351,6 +351,15 @@ def test_a_convolution_of_other_ranks_says_what_of_what(shape: Any, options: Any
 
 
 @pytest.mark.eager
+def test_padding_of_a_size_that_bounds_do_not_tell() -> None:
+    """Interval arithmetic says that n - n // 2 may be negative."""
+    n = symbol("N", 2, 13)
+    padded = Tensor.input("x", (n,), dt.float32).shrink([(0, n - n // 2)]).pad([(0, 1)])
+    for size in (2, 7, 13):
+        (found,) = evaluate([padded.node], {"x": np.ones(size, np.float32)}, {"N": size})
+        assert found.tolist() == [1.0] * (size - size // 2) + [0.0]
+
+
 def test_padding_of_minus_zero() -> None:
     """A load that is 0 outside of a tensor is not -0 there."""
     padded = Tensor(np.ones(3, np.float32)).pad(((0, 2),), value=-0.0).reciprocal()

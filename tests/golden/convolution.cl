@@ -14,8 +14,8 @@ void k0(__global float2 *restrict b0, __global const float *restrict b1, __globa
     const int i6 = min(i4 + 15, 3);
     const int i7 = g8 * 288;
     const int i8 = i1 + i2;
-    const int i9 = (0 < i0) ? (i3 + (-15)) : (i8 + (-14));
-    const int i10 = ((i0 + 2) < 14) ? (i3 + (-12)) : (i8 + (-1));
+    const int i9 = (0 < i0) ? (i3 + (-15)) : (i8 + (-13));
+    const int i10 = ((i0 + 2) < 14) ? (i3 + (-12)) : (i8 + (-2));
     float2 acc0 = ((float2)(0.0f));
     float2 acc1 = ((float2)(0.0f));
     float2 acc2 = ((float2)(0.0f));

@@ -17,8 +17,8 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     let i5 = max(i4 + 1, 0);
     let i6 = min(i4 + 15, 3);
     let i7 = i1 + i2;
-    let i8 = select(i7 + (-14), i3 + (-15), 0 < i0);
-    let i9 = select(i7 + (-1), i3 + (-12), (i0 + 2) < 14);
+    let i8 = select(i7 + (-13), i3 + (-15), 0 < i0);
+    let i9 = select(i7 + (-2), i3 + (-12), (i0 + 2) < 14);
     var acc0 = vec4<f32>(0.0f);
     var acc1 = vec4<f32>(0.0f);
     var acc2 = vec4<f32>(0.0f);

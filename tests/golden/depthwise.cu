@@ -16,9 +16,9 @@ extern "C" __global__ void k0(
     const int i6 = te_max(i5 + 1, 0);
     const int i7 = te_min(i5 + 16, 3);
     const int i8 = (g7 * 36) + (l8 * 9);
-    const int i9 = (i0 + i2) + i3;
-    const int i10 = (0 < i1) ? (i4 + (-16)) : (i9 + (-15));
-    const int i11 = ((i1 + 7) < 15) ? (i4 + (-8)) : (i9 + (-1));
+    const int i9 = ((i0 + i2) + i3) + (-8);
+    const int i10 = (0 < i1) ? (i4 + (-16)) : i9;
+    const int i11 = ((i1 + 7) < 15) ? (i4 + (-8)) : i9;
     float4 acc0 = te_float4(0.0f);
     float4 acc1 = te_float4(0.0f);
     float4 acc2 = te_float4(0.0f);

@@ -17,9 +17,9 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     let i6 = max(i5 + 1, 0);
     let i7 = min(i5 + 16, 3);
     let i8 = (g7 * 36) + (l8 * 9);
-    let i9 = (i0 + i2) + i3;
-    let i10 = select(i9 + (-15), i4 + (-16), 0 < i1);
-    let i11 = select(i9 + (-1), i4 + (-8), (i1 + 7) < 15);
+    let i9 = ((i0 + i2) + i3) + (-8);
+    let i10 = select(i9, i4 + (-16), 0 < i1);
+    let i11 = select(i9, i4 + (-8), (i1 + 7) < 15);
     var acc0 = vec4<f32>(0.0f);
     var acc1 = vec4<f32>(0.0f);
     var acc2 = vec4<f32>(0.0f);

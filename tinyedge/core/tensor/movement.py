@@ -310,7 +310,7 @@ def _known(size: Size) -> int:
 def _may_remove_more(size: Size, pads: tuple[Size, Size]) -> bool:
     """Whether an open size may be less than what these pads remove at one end."""
     return isinstance(size, UOp) and any(
-        isinstance(amount, int) and minimum(size) < -amount for amount in pads
+        isinstance(amount, int) and amount < 0 and minimum(size) < -amount for amount in pads
     )
 
 

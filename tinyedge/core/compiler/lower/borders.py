@@ -25,11 +25,11 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import (
-    Monomial,
     Terms,
     added,
     build,
     divisor,
+    proves_nonnegative,
     scaled,
     split_atom,
     terms,
@@ -197,6 +197,10 @@ class _Borders:
             return False
         loads = [load for load in _guarded(part.value) if not access.is_image(load)]
         lost = [(load, _lost(load, part.conditions)) for load in loads]
+        # limits of loops are those of the place itself, not of another one
+        limits = frozenset().union(*(condition.ranges for condition in self.met))
+        if any(not limits.isdisjoint(c.ranges) for _, gone in lost for c in gone):
+            return False
         return all(_inside(self._first(load, level), gone) is not None for load, gone in lost)
 
     def _first(self, load: UOp, level: int) -> Terms:
@@ -275,32 +279,55 @@ def _lost(load: UOp, hoisted: Conditions) -> list[UOp]:
 
 
 def _inside(place: Terms, conditions: Iterable[UOp]) -> UOp | None:
-    """The place at the border where a condition is that some coordinate is inside of it; None: no
-    multiple of what the conditions are about is a part of the place.
+    """The place where all conditions hold, each as one says that some coordinate is inside of a
+    border, and at the border of some; None: it is not known.
     """
+    left = []
+    ranges: set[UOp] = set()
     for condition in conditions:
         if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
             return None
-        a, b = condition.src
-        beyond = terms(b - a - 1)  # by so much it is inside
-        steps = ({}, *(_step(place, m, f) for m, f in beyond.items()))
-        places = (added(place, scaled(times(step, beyond), -1)) for step in steps)
-        known = (p for p in places if condition.ranges.isdisjoint(build(p).ranges))
-        found = next(known, None)
+        if not condition.ranges:  # on sizes alone: all places may be outside
+            return None
+        a, b = _divided(condition).src  # of whole steps
+        left.append(terms(as_node(b) - a - 1))  # by so much it is inside
+        ranges |= condition.ranges
+    while left:
+        found = next(_at_a_border(place, left), None)
         if found is None:
             return None
-        place = found
-    return build(place)
+        place, left = found
+    result = build(place)
+    return result if ranges.isdisjoint(result.ranges) else None
 
 
-def _step(place: Terms, monomial: Monomial, factor: int) -> Terms:
-    """How far apart places are for each step that so many times an atom is; nothing: it is not
-    known.
+def _at_a_border(place: Terms, left: Sequence[Terms]) -> Iterator[tuple[Terms, list[Terms]]]:
+    """The place where what must be at least 0 is 0 for one of these by another step of an atom, if
+    those that are known there hold; and the others.
     """
-    if len(monomial) != 1:
-        return {}
-    step, _ = split_atom(place, monomial[0])
-    return {m: f // factor for m, f in step.items()} if divisor(build(step)) % factor == 0 else {}
+    atoms = {atom for each in (place, *left) for monomial in each for atom in monomial}
+    for beyond in left:
+        for monomial, factor in beyond.items():
+            if len(monomial) != 1 or not monomial[0].ranges or _is_within(monomial[0], atoms):
+                continue
+            step, _ = split_atom(place, monomial[0])
+            if step and divisor(build(step)) % factor:
+                continue
+            by = {m: f // factor for m, f in step.items()}
+            there = added(place, scaled(times(by, beyond), -1))
+            others = []
+            for other in left:
+                step, _ = split_atom(other, monomial[0])
+                by = scaled(step, -1 if factor > 0 else 1)
+                others.append(added(scaled(other, abs(factor)), times(by, beyond)))
+            known = [each for each in others if not build(each).ranges]
+            if all(map(proves_nonnegative, known)):
+                yield there, [each for each in others if build(each).ranges]
+
+
+def _is_within(atom: UOp, atoms: Iterable[UOp]) -> bool:
+    """Whether one of two atoms is a range of the other one, so that none has steps of its own."""
+    return any(each is not atom and (atom in each.ranges or each in atom.ranges) for each in atoms)
 
 
 def _only_where(lanes: Sequence[Conditions], value: UOp, other: UOp) -> UOp:
@@ -408,10 +435,16 @@ def _is_finite(value: UOp, is_finite: Finite) -> bool:
 
 def _tested(choice: UOp) -> tuple[Conditions, ...]:
     """The conditions of each lane of a choice."""
-    condition, count = choice.src[0], choice.dtype.lanes
-    lanes = condition.src if condition.op is ops.VECTOR else (condition,)
-    each = tuple(frozenset(ix.conjuncts(lane)) for lane in lanes)
-    return each if len(each) == count else each * count
+    count = choice.dtype.lanes
+    each: list[Conditions] = [NONE] * count
+    for condition in ix.conjuncts(choice.src[0]):
+        lanes = condition.src if condition.op is ops.VECTOR else (condition,)
+        if condition.op is not ops.VECTOR and condition.dtype.lanes > 1:
+            scalar = condition.dtype.scalar
+            lanes = tuple(UOp(ops.LANE, scalar, (condition,), i) for i in range(count))
+        lanes = lanes if len(lanes) == count else lanes * count
+        each = [known.union(ix.conjuncts(lane)) for known, lane in zip(each, lanes, strict=True)]
+    return tuple(each)
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
