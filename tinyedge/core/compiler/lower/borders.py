@@ -423,8 +423,8 @@ def _both(*each: Conditions | None) -> Conditions | None:
 def _is_finite(value: UOp, is_finite: Finite) -> bool:
     """Whether a number is made of weights alone, which are finite."""
     for node in toposort((value,), stop=lambda n: n.op is ops.LOAD):
-        if node.op not in EXACT:
-            return False
+        if node.op not in EXACT or (node.op is ops.BITCAST and node.dtype.is_float):
+            return False  # what codes stand for may be no number
         if node.op is ops.LOAD:
             memory = node.src[0]
             known = memory.op is ops.PARAM and memory.arg.weight
