@@ -222,7 +222,7 @@ export async function requirements(url, options, tinyedge) {
       ["fetch", "files", "integrity", "signal"],
       "load.option",
     ),
-    source = {base: folderOf(url), fetch, files, signal, loading: import("./loading.js")},
+    source = {base: folderOf(url, files), fetch, files, signal, loading: import("./loading.js")},
     m = parseManifest(await fetchFile(source, {name: "manifest.json", sha256: integrity}, () => {}, "bundle.manifest"));
   checkManifest(m);
   const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);

@@ -5,17 +5,18 @@ import {BLOCK_BYTES, MANIFEST_BYTES} from "./manifest.js";
 
 /**
  * The folder of a bundle. An address's query is kept: it may hold what lets a file through.
- * @param {any} url
+ * @param {any} url @param {any} [files]
  */
-export function folderOf(url) {
+export function folderOf(url, files) {
   const text = url?.href ?? url,
     here = globalThis.document?.baseURI ?? globalThis.location?.href;
   let base;
   try {
-    // Only text has trim; nothing lies below a data: address.
-    new URL("", (base = new URL(text.trim(), here)));
+    // Only text has trim; nothing lies below a data: address, as bundlers make of small files.
+    base = new URL(text.trim(), here);
+    files ?? new URL("", base);
   } catch {
-    fail("load.url", `"${text}"`, `it is no address at ${here}`, "give a whole one");
+    fail("load.url", `"${text}"`, `it is no URL at ${here}`, "give it whole");
   }
   base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
   return base;

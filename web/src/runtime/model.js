@@ -91,7 +91,7 @@ export class Model extends EventTarget {
         module,
         powerPreference,
       } = chosen(options, names, "load.option"),
-      base = folderOf(url),
+      base = folderOf(url, files),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
       loading = beside(import("./loading.js"), "loading.js"),
