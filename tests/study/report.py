@@ -380,6 +380,7 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
             digits(row["flops"] / 1e9),
             time(row["export"]),
             time(row["run"]),
+            f"{row['two_threads']:.2f}x",
             digits(row["flops"] / row["run"] / 1e9),
             str(row["launches"]),
             off(row["off"]),
@@ -393,6 +394,7 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
         "GFLOP",
         "export, CPU",
         "run, CPU",
+        "two threads, by the clock",
         "GFLOP/s",
         "launches",
         "off by",
@@ -404,8 +406,8 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
         ("Growth", headings, rows),
         ("Slopes", ["axis", "what", "grows as n to the power", "line"], slopes),
     ], [
-        "tinyedge alone, the C runtime on one thread. Export: without a golden case, and without "
-        "the C compiler."
+        "tinyedge alone, the C runtime on one thread, and on two beside it. Export: without a "
+        "golden case, and without the C compiler."
     ]
 
 

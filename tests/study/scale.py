@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -30,8 +30,8 @@ class Axis:
 AXES: Mapping[str, Axis] = {
     "layers": Axis((2, 4, 8, 16, 32, 64), lambda n: networks.plain(layers=n)),
     "encoder layers": Axis((2, 4, 8, 16), lambda n: networks.bert(64, n, 128)),
-    "sequence": Axis((64, 128, 256, 512, 1024), lambda n: networks.bert(n, 2, 256)),
-    "image": Axis((64, 128, 256, 512), lambda n: networks.plain(4, n, 16)),
+    "sequence": Axis(tuple(64 * 2**n for n in range(7)), lambda n: networks.bert(n, 2, 256)),
+    "image": Axis((64, 128, 256, 512, 1024), lambda n: networks.plain(4, n, 16)),
 }
 
 
@@ -70,9 +70,13 @@ def _row(axis: str, n: int, running: Sides, effort: Effort, say: Say) -> dict[st
     arrays = networks.feeds(model)
     right = bench.expected(bench.session(folder / "model.onnx"), arrays)
     task = Task(folder / "model.onnx", bundle, sides.save(folder / "inputs", arrays), 1)
-    found = sides.compare(running, ["tinyedge"], task, right, effort, lambda _: None)["tinyedge"]
-    if "error" in found:
-        raise RuntimeError(f"{axis} {n}: {found['error']}")
+    found, two = (
+        sides.compare(running, ["tinyedge"], each, right, effort, lambda _: None)["tinyedge"]
+        for each in (task, replace(task, threads=2))
+    )
+    for each in (found, two):
+        if "error" in each:
+            raise RuntimeError(f"{axis} {n}: {each['error']}")
     steps = json.loads((bundle / "manifest.json").read_text("ascii"))["steps"]
     return {
         "axis": axis,
@@ -81,6 +85,7 @@ def _row(axis: str, n: int, running: Sides, effort: Effort, say: Say) -> dict[st
         "flops": sum(flops.count(folder / "model.onnx", arrays).values()),
         "export": export,
         "run": found["cpu"]["median"],
+        "two_threads": two["wall"]["median"] / found["wall"]["median"],
         "off": found["off"],
         "launches": sum(step["op"] == "launch" for step in steps),
     }

@@ -1,7 +1,8 @@
-"""exp, log, tanh, sin, cos and pow in vectors of the cpu target: exact to 2 ulps, at edges as C."""
+"""exp, log, tanh, sin, cos, erf and pow in vectors of the cpu: exact to 2 ulps, at edges as C."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = 
     "tanh": (Tensor.tanh, np.tanh),
     "sin": (Tensor.sin, np.sin),
     "cos": (Tensor.cos, np.cos),
+    "erf": (Tensor.erf, np.vectorize(math.erf)),
 }
 
 

@@ -101,8 +101,9 @@ def erf(x: T) -> T:
     """The error function: near 0 by its series, beyond 1 as 1 - erfc."""
     size = x.abs().minimum(ALL_BELOW)
     large = 1.0 - (-(size * size)).exp() * _scaled_erfc(size)
-    terms = [(-1.0) ** n / (math.factorial(n) * (2 * n + 1)) for n in _terms(x, 10, 19)]
-    small = polynomial(x * x, terms) * x * (2.0 / math.sqrt(math.pi))
+    slope = 2.0 / math.sqrt(math.pi)
+    terms = [(-1.0) ** n * slope / (math.factorial(n) * (2 * n + 1)) for n in _terms(x, 10, 19)]
+    small = polynomial(x * x, [terms[0] - 1.0, *terms[1:]]) * x + x
     return (x.abs() < 1.0).where(small, (x < 0).where(-large, large))
 
 
