@@ -155,8 +155,6 @@ def export_onnx(
     from tinyedge.export.source import source_of
 
     importing = choose_import(dims, bounds, outputs, constants, limits)
-    if train is not None and precision is None:
-        precision = "fp32"
     *others, last = choose_profiles(target, profile)
     options = choose_options(
         target,
@@ -183,7 +181,7 @@ def export_onnx(
         from tinyedge.export.train.spec import choose_training
         from tinyedge.export.train.step import Step
 
-        if options.precision == "fp16" and loss_scale is None:
+        if precision == "fp16" and loss_scale is None:
             loss_scale = LOSS_SCALE
         training = choose_training(train or (), loss, optimizer, batch, loss_scale)
         step = Step(path, training, importing)
@@ -213,7 +211,7 @@ def export_onnx(
         source,
         target,
         place,
-        options,
+        for_training(options, precision, source),
         others=others,
         fallback=fallback,
         name=name,

@@ -261,20 +261,23 @@ def generated_inputs(
     return arrays
 
 
-def ranges_of(bundle: Bundle, entry: Entry) -> dict[str, tuple[int, int]]:
-    """Where the integer inputs of an entry's golden case lie, as targets do below the classes."""
-    ranges: dict[str, tuple[int, int]] = {}
+def ranges_of(bundle: Bundle, entry: Entry, given: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Where the integers of an entry's golden case lie, as targets do below the classes, of the
+    inputs that are not given.
+    """
     ports = bundle.program.inputs_of(entry).values()
-    for case in bundle.goldens():
+    wanted = {p.name for p in ports if by_name(p.dtype).is_int and p.name not in given}
+    ranges: dict[str, tuple[int, int]] = {}
+    for case in bundle.goldens() if wanted else ():
         if case.entry != entry.name:
             continue
-        for port, given in zip(ports, case.inputs, strict=True):
-            if not by_name(port.dtype).is_int:
+        for port, record in zip(ports, case.inputs, strict=True):
+            if port.name not in wanted:
                 continue
-            if given.data is None:
-                ranges[port.name] = given.minimum, given.maximum
-            elif given.data.size:
-                ranges[port.name] = int(given.data.min()), int(given.data.max())
+            if record.data is None:
+                ranges[port.name] = record.minimum, record.maximum
+            elif record.data.size:
+                ranges[port.name] = int(record.data.min()), int(record.data.max())
     return ranges
 
 

@@ -65,7 +65,7 @@ def command(
     chosen = find_entry(program, entry)
     symbols = sizes(dims)
     arrays = read_inputs(program, chosen, inputs)
-    ranges = ranges_of(found, chosen)
+    ranges = ranges_of(found, chosen, arrays)
     arrays = generated_inputs(program, chosen, symbols, ranges, 1) | arrays
     free = free_sizes(program, chosen, symbols)
     varying, greatest = _varying(program, chosen, arrays, free)

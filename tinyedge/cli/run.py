@@ -111,7 +111,7 @@ def command(
             program = replay.program  # without the weights, which are on the device
             times = []
             free = free_sizes(program, chosen, symbols)
-            ranges = ranges_of(found, chosen) if missing else {}
+            ranges = ranges_of(found, chosen, arrays)
             for repetition in range(repeat):
                 replay.reset()
                 for step in range(steps):

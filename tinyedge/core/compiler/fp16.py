@@ -32,9 +32,7 @@ def narrow_ports(state: Compilation) -> None:
     native = state.caps.types["float16"].casts
     tops = {top: None for _, _, node in _fp16_roots(state) if (top := joined(node)) is not None}
     read = {top: cast(narrowed(top, native), top.dtype) for top in tops}
-    done = replaced(state.roots, read)
-    for entry in state.entries:
-        entry.follow(done)
+    state.follow(replaced(state.roots, read))
     for nodes, name, node in list(_fp16_roots(state)):
         nodes[name] = narrowed(node, native)
 

@@ -27,9 +27,7 @@ def retype_graphs(state: Compilation) -> None:
         counts = dict(graph.counts)
         entry = CompiledEntry(name, graph, outputs, updates, names, counts, frozenset(marks))
         state.entries.append(entry)
-    done = retype(state.roots, state.caps.computed_as, stored_halves(state))
-    for entry in state.entries:
-        entry.follow(done)
+    state.follow(retype(state.roots, state.caps.computed_as, stored_halves(state)))
     if "input" in stored_halves(state):
         narrow_ports(state)
 

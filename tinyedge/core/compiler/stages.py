@@ -55,32 +55,21 @@ from tinyedge.core.ir.uop import BINDING, UOp, as_size, own_ranges, toposort
 def fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
     done = fold_constants(state.roots, state.options.folded_work, state.options.folded_growth)
-    for entry in state.entries:
-        entry.follow(done)
+    state.follow(done)
     options = state.options
     if options.optimize and not options.fp64_reference:
-        done = with_merged_sums(state.roots)
-        for entry in state.entries if done else ():
-            entry.follow(done)
+        state.follow(with_merged_sums(state.roots))
     plain = not (options.optimize and options.winograd) or options.fp64_reference
     if not plain and options.precision == "fp32":
         done, state.winograd = with_winograd(state.roots, options.winograd)
-        for entry in state.entries if done else ():
-            entry.follow(done)
+        state.follow(done)
     if options.optimize and not options.fp64_reference:
         if options.attention:
             done, state.attention = with_attention(state.roots, state.caps)
-            for entry in state.entries if done else ():
-                entry.follow(done)
-        done = with_shares(state.roots)
-        for entry in state.entries if done else ():
-            entry.follow(done)
-        done = with_joined_products(state.roots, state.caps)
-        for entry in state.entries if done else ():
-            entry.follow(done)
-        done = with_scaled_weights(state.roots, state.caps)
-        for entry in state.entries if done else ():
-            entry.follow(done)
+            state.follow(done)
+        state.follow(with_shares(state.roots))
+        state.follow(with_joined_products(state.roots, state.caps))
+        state.follow(with_scaled_weights(state.roots, state.caps))
     check_tensor(state.roots)
 
 
@@ -97,17 +86,11 @@ def form_kernels(state: Compilation) -> None:
         state.options.optimize and not state.options.fp64_reference,
         fp64_reference=state.options.fp64_reference,
     )
-    if done := split_weights(state.roots, options):
-        for entry in state.entries:
-            entry.follow(done)
+    state.follow(split_weights(state.roots, options))
     if state.options.optimize:
-        if done := keep_long_rows(state.roots, state.caps):
-            for entry in state.entries:
-                entry.follow(done)
-        halves = options.fp16_storage
-        if done := split_long_reductions(state.roots, state.caps, fp16_storage=halves):
-            for entry in state.entries:
-                entry.follow(done)
+        state.follow(keep_long_rows(state.roots, state.caps))
+        fp16 = options.fp16_storage
+        state.follow(split_long_reductions(state.roots, state.caps, fp16_storage=fp16))
     for entry in state.entries:
         outputs = {str(number): root for number, root in enumerate(entry.roots)}
         counts = {name: str(number) for number, name in enumerate(entry.counts)}

@@ -69,6 +69,11 @@ class Compilation:
         """All that the entries compute."""
         return tuple(root for entry in self.entries for root in entry.roots)
 
+    def follow(self, done: Mapping[UOp, UOp]) -> None:
+        """Take what every node has become; nothing where nothing has changed."""
+        for entry in self.entries if done else ():
+            entry.follow(done)
+
     @property
     def launches(self) -> list[ScheduledLaunch]:
         """The launches of all entries, in order."""
