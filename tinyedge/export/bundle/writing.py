@@ -79,6 +79,8 @@ def write(
         suffix = f"-{number:05}" if number < len(programs) else ""
         files, manifest = _manifest(each, weights, weight_files, cases, golden_files, suffix)
         kernels |= files
+        if each is fallback:
+            _leave_out_what_is_told(manifest)
         manifests.append({**manifest, "tool": tool or f"tinyedge {_version()}"})
     if others:
         last = variants[-1]
@@ -115,6 +117,17 @@ def write(
         (manifest["variants"][number] if others else manifest["fallback"]).update(facts)
     _write_manifest(folder / MANIFEST, manifest, hashes)
     return manifest
+
+
+def _leave_out_what_is_told(manifest: dict[str, Any]) -> None:
+    """Without what only people read, as pages fetch a fallback's manifest beside the other one,
+    which has the model's nodes.
+    """
+    for kernel in manifest["kernels"]:
+        kernel["moves"] = []
+    for step in manifest["steps"]:
+        if step["op"] == "launch":
+            step["nodes"] = []
 
 
 def _write_manifest(
