@@ -23,16 +23,12 @@ const MODULES = [
 
 // What it fetches: files of their own, their modules and what they export.
 const FILES = {
-  loading: [["network", "opening", "memory", "pipelines", "start", "loading"], "again, deviceFor, openDevice, start"],
-  recover: [["recover"], "keepStates, reopen"],
+  loading: [["network", "opening", "memory", "pipelines", "labels", "start", "loading"], "again, deviceFor, openDevice, start"],
   wasm: [["wasm"], "open"],
   threads: [["threads"], "start"],
   image: [["image"], "takePictures"],
-  labels: [["labels"], "takeLabels"],
-  states: [["states"], "saveStates, loadStates"],
-  stream: [["stream"], "deliver, inputBuffer, toCanvas"],
-  canvas: [["canvas"], "intoTexture, toCanvas"],
-  diagnostics: [["diagnostics"], "compare, example, verify, profile, requirements"],
+  extras: [["recover", "states", "canvas", "stream", "diagnostics", "extras"],
+    "keepStates, reopen, saveStates, loadStates, toCanvas, deliver, inputBuffer, compare, example, verify, profile, requirements"],
 };
 
 const folder = new URL("./", import.meta.url);
@@ -40,22 +36,33 @@ const read = (name) => readFileSync(new URL(`src/runtime/${name}.js`, folder), "
 const names = [...MODULES, "tinyedge", ...Object.values(FILES).flatMap(([modules]) => modules)];
 const hash = createHash("sha256").update(names.map(read).join("")).digest("hex").slice(0, 16);
 
-/** The text of modules as one, which exports names. */
-const joined = (modules, exported) =>
-  modules
-    .map((name) =>
+/** The text of modules as one, which exports names. Those of another file get what they import of tinyedge.js by `use`. */
+function joined(modules, exported, own = "") {
+  const imports = modules.flatMap((name) => [...read(name).matchAll(/^import \{([^}]*)\} from "\.\/(\w+)\.js";$/gm)]),
+    used = new Set(imports.flatMap(([, names, from]) => (MODULES.includes(from) ? names.match(/\w+/g) : []))),
+    bare = modules.map((name) =>
       read(name)
         .replace(/^import [^;]*;$/gm, "")
         .replace(/^export \{.*;$/gm, "")
         .replace(/^export (?=async|class|const|function)/gm, ""),
-    )
-    .join("\n") + `\nexport {${exported}};\n`;
+    );
+  for (const name of own ? used : [])
+    if (!own.includes(`\n  ${name},`)) throw new Error(`OWN in model.js lacks ${name}`);
+  if (used.size && own) {
+    bare.push(`let ${[...used]}; const use = (own) => (({${[...used]}} = own), {${exported}});`);
+    exported = "use";
+  }
+  return [...bare, `export {${exported}};`].join("\n");
+}
 
-// All files get what they share under the same short names.
-const nameCache = {};
+// All files get properties that they share under the same short names.
+let props;
 
 async function write(name, text, folded) {
-  const {code} = await minify(text, {
+  const nameCache = {props},
+    // Shorter; shaders have constants too.
+    short = text.replace(/\bconst (?!\w+=array\()/g, "let ");
+  const {code} = await minify(short, {
     module: true,
     ecma: 2020,
     nameCache,
@@ -63,7 +70,7 @@ async function write(name, text, folded) {
     mangle: {
       properties: {
         regex:
-          /^(answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|describe|draw|drop|early|encoder|inTurn|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|ranges|readback|reads|received|request|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|tell|theirs|to|told|toStorage|tries|whole|writes|written)$/,
+          /^(again|answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|deliver|describe|deviceFor|draw|drop|early|encoder|inTurn|isBig|isFloat|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|keepStates|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|openDevice|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|product|ranges|readback|reads|received|request|reopen|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|takePictures|tell|theirs|to|told|toStorage|tries|unlessAborted|whole|writes|written)$/,
       },
     },
     // What gzip likes best. Of the large file: no repeated text is worth folding away.
@@ -76,9 +83,11 @@ async function write(name, text, folded) {
       evaluate: false,
     },
   });
+  ({props} = nameCache);
   writeFileSync(new URL(`src/${name}`, folder), `// tinyedge (MIT): ${hash}\n${code}\n`);
 }
 
 await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load, requirements"), false);
+const [own] = read("model").match(/^const OWN = [^;]*;/m);
 for (const [name, [modules, exported]] of Object.entries(FILES))
-  await write(`${name}.js`, joined(modules, exported), true);
+  await write(`${name}.js`, joined(modules, exported, own), true);

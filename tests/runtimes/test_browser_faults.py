@@ -295,14 +295,24 @@ def test_addresses(page: Any, site: Site) -> None:
           });
           worker.postMessage(url);
           const ids = [];
-          for (const address of [undefined, null, 5, {}, Promise.resolve("/addition/"), "http://["])
+          const given = [undefined, null, 5, Symbol(), Promise.resolve("/addition/"), "http://["];
+          for (const address of given)
             await load(address).then(() => ids.push("none"), ({id}) => ids.push(id));
-          const model = await load(new URL("/addition/", location.href));
-          return [ids, await answer, model.inputs.length];
+          const model = await load(new URL("/addition/", location.href)), nonsense = [];
+          const one = Symbol(), a = new Float32Array(256), b = {data: a, shape: [4, 64]};
+          const several = Array(256).fill(one);
+          for (const given of [{a: one}, {a: several}, {a: {data: a, shape: [one, 64]}}])
+            nonsense.push(await model.run({a, "b:0": b, ...given}).catch(({id}) => id));
+          for (const options of [{entry: one}, {keep: one}, {keep: [one]}, {symbols: {M: one}}])
+            nonsense.push(await model.run({a, "b:0": b}, options).catch(({id}) => id));
+          nonsense.push(await load("/addition/", {onProgress: 5}).catch(({id}) => id));
+          const told = nonsense.join(" ").replaceAll("run.", "");
+          return [ids, await answer, model.inputs.length, told];
         }""",
         site.url,
     )
     assert got[0] == ["load.url"] * 6 and got[2] == 2
+    assert got[3] == "dtype input input entry option option input load.option"
     assert [answer.split()[0] for answer in got[1]] == ["load.url", "load.url", "none"]
     assert "blob:" in got[1][0]
 

@@ -16,6 +16,7 @@ from tests.runtimes.firefox import told
 from tests.runtimes.site import serving
 from tests.runtimes.test_browser_life import evaluate
 from tests.runtimes.test_browser_recover import LOSING
+from tinyedge.export import resample
 from tinyedge.export.verify.browser import Browser
 
 pytestmark = pytest.mark.browser
@@ -29,6 +30,7 @@ BUNDLES = {
     "cover": ("cover,0..1,max:256", (24, 24, 3)),
     "rgb": ("from:rgb,bilinear,-1..1,bgr,max:256", (3, 16, 16)),
     "gray": ("from:gray,0..1,max:256", (1, 16, 16)),
+    "light": ("0..1,max:256", (1, 47, 31)),
     "frames": ("0..1,max:256", (2, 3, 8, 9)),
     "nv12": ("from:nv12,0..1,max:256", (1, 3, 8, 8)),
 }
@@ -113,6 +115,11 @@ def _is_near(found: Any, wanted: Any) -> None:
     assert np.abs(np.array(found) - wanted).max() <= 1e-3
 
 
+def _gray(picture: Any) -> Any:
+    """What "light" makes of pixels, unrounded."""
+    return (picture @ np.array(resample.LUMA) / 255).ravel()
+
+
 SOURCES = """
 const m = await load("/color/"), canvas = document.createElement("canvas"), {device} = m;
 Object.assign(canvas, {width, height}).getContext("2d").drawImage(img, 0, 0);
@@ -126,14 +133,14 @@ const texture = (format) => {
   else write(m, made);
   return made;
 };
-const found = {};
+const found = {}, light = await load("/light/", {device});
 for (const [name, x] of Object.entries({
   img, canvas, off, data, turned,
   bitmap: await createImageBitmap(img),
   frame: new VideoFrame(off, {timestamp: 0}),
   texture: texture("rgba8unorm"), srgb: texture("rgba8unorm-srgb"), bgra: texture("bgra8unorm"),
 }))
-  found[name] = numbers(await m.run({x}));
+  found[name] = [numbers(await m.run({x})), name === "turned" ? [] : numbers(await light.run({x}))];
 m.dispose();
 return found;
 """
@@ -142,17 +149,18 @@ return found;
 @pytest.mark.parametrize("where", ["page", "screen"])
 def test_sources(where: str, request: pytest.FixtureRequest, root: Path) -> None:
     """All that shows a picture gives what Python gives; photographs are turned as they were
-    taken; of an sRGB texture the stored values count.
+    taken; of an sRGB texture the stored values count. Gray is not rounded.
     """
     from PIL import Image
 
     found = evaluate(request.getfixturevalue(where), SETUP + SOURCES)
     turned = _expected(root, "color", Image.open(root / "page" / "turned.jpg"))
     wanted = _expected(root, "color", PICTURE)
-    _is_near(found.pop("turned"), turned)
+    _is_near(found.pop("turned")[0], turned)
     assert len(found) == 9
-    for values in found.values():
+    for values, gray in found.values():
         _is_near(values, wanted)
+        _is_near(gray, _gray(PICTURE))
 
 
 def test_what_is_seen_and_where(page: Any, root: Path) -> None:
@@ -344,9 +352,16 @@ def test_refusals(page: Any) -> None:
 
 
 def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
-    """Where there is no GPU the same pictures give the same."""
+    """Where there is no GPU the same pictures give the same, gray is not rounded, and what is
+    transparent has its color.
+    """
+    from PIL import Image
+
     pytest.importorskip("ziglang")
-    for name in ("color", "rgb", "gray"):
+    clear = np.concatenate([PICTURE, RNG.integers(0, 256, (47, 31, 1), np.uint8)], -1)
+    clear[:20, ..., 3] = 0
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    for name in ("color", "rgb", "gray", "light"):
         _export(tmp_path, name, "webgpu", fallback="wasm")
     for file in (*(tmp_path / "color").glob("*.js"), root / "page" / "picture.png"):
         shutil.copy(file, tmp_path)
@@ -359,6 +374,19 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
             for (const name of ["rgb", "gray"])
               found[name] = numbers(await (await load(`/${name}/`, options)).run({x: img}));
             const m = await load("/color/", options);
+            const light = await load("/light/", options);
+            found.light = [];
+            const bitmapped = await createImageBitmap(img);
+            for (const x of [img, off, data, bitmapped, new VideoFrame(off, {timestamp: 0})])
+              found.light.push(numbers(await light.run({x})));
+            const clear = new Image();
+            clear.src = "/clear.png";
+            await clear.decode();
+            const bitmap = await createImageBitmap(clear, {premultiplyAlpha: "none"});
+            const all = {width, height};
+            found.clear = [];
+            for (const x of [clear, bitmap, {image: clear, crop: all, mirror: true}])
+              found.clear.push(numbers(await light.run({x})));
             found.color = numbers(await m.run({x: new VideoFrame(off, {timestamp: 0})}));
             found.data = numbers(await m.run({x: data}));
             const part = {crop: {x: 3, y: 5, width: 20, height: 11}, rotate: 90, mirror: true};
@@ -390,6 +418,10 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
         _is_near(found[name], _expected(root, name, PICTURE))
     for name in ("data", "half"):
         _is_near(found[name], found["color"])
+    for values in found["light"]:
+        _is_near(values, _gray(PICTURE))
+    for values, shown in zip(found["clear"], [PICTURE, PICTURE, PICTURE[:, ::-1]], strict=True):
+        _is_near(values, _gray(shown))
     # Bytes of the wider colors are coarser.
     assert np.abs(np.array(found["wide"]) - found["color"]).max() <= 2 / 57.12
     assert found["ids"] == ["run.input"] * 3

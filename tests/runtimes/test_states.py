@@ -156,8 +156,8 @@ def test_states_as_a_file(browser: Browser, tmp_path: Path, name: str) -> None:
     program = compiled(case)
     bundle = write_bundle(program, tmp_path / "bundle")
     source = ("text/javascript", runtime_source())
-    beside = ("text/javascript", (ROOT / "web/src/states.js").read_bytes())
-    with browser.page(bundle, pages={"tinyedge.js": source, "states.js": beside}) as page:
+    beside = ("text/javascript", (ROOT / "web/src/extras.js").read_bytes())
+    with browser.page(bundle, pages={"tinyedge.js": source, "extras.js": beside}) as page:
         saved, same, refused = page.evaluate(
             """async () => {
               const {load} = await import("./tinyedge.js"), model = await load("./");

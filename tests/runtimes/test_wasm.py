@@ -301,8 +301,10 @@ def test_buffers_that_the_device_refuses(page: Any) -> None:
           await model.reset();
           outs.push(String((await model.run({x: given})).y.data));
         }
-        return {faults, same: before === after, untouched, outs,
-                lost: await idOf(other.run({x}))};
+        const broken = await idOf(other.run({x}));
+        other.device.destroy();
+        return {faults, same: before === after, untouched, outs, broken,
+                lost: await idOf(other.run({x})), again: await idOf(other.getState("total"))};
         """,
     )
     assert list(got["faults"]) == ["usage", "gone", "mapped", "strange", "gpu"]
@@ -312,7 +314,7 @@ def test_buffers_that_the_device_refuses(page: Any) -> None:
         assert ids == [*["run.input.buffer"] * 2, "run.output.buffer"], name
         assert word in faults[0] and (word in faults[2] or name == "usage"), name
     assert got["same"] and got["untouched"] and len(set(got["outs"])) == 1
-    assert got["lost"] == "device.run"
+    assert (got["broken"], got["lost"], got["again"]) == ("device.run", *["device.lost"] * 2)
 
 
 def test_open_sizes_and_loops(browser: Browser, tmp_path: Path) -> None:
@@ -430,7 +432,7 @@ export default {
   },
 };
 """
-MODULES = ("tinyedge.js", "loading.js", "wasm.js", "diagnostics.js")
+MODULES = ("tinyedge.js", "loading.js", "wasm.js", "extras.js")
 CONFIGURATION = """
 using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
@@ -575,7 +577,10 @@ def test_weights_are_stored_once(
     """And what is made of them gives what copies in the kernels' own order do, to the bit."""
     monkeypatch.setattr(writing, "share_weights", lambda *programs: programs)
     bundles = {"shared": shared, "apart": weighty(tmp_path / "apart")}
-    repacks = (read_fallback(shared) or {})["repacks"]
+    other = read_fallback(shared) or {}
+    for each in other["kernels"] + other["steps"]:
+        assert not each.get("moves") and not each.get("nodes")
+    repacks = other["repacks"]
     words = {axes[-1][0] for axes in repacks if axes}
     assert words >= {3, 12}, "runs of packed numbers, and some that the end of a block cuts"
     size = sum(value.nbytes for value in WEIGHTS.values())

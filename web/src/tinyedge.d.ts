@@ -343,7 +343,7 @@ export interface Model extends EventTarget {
     canvas: HTMLCanvasElement | OffscreenCanvas,
     options?: CanvasOptions,
   ): Promise<void>;
-  /** Generated inputs, the same everywhere for the same seed; made by `diagnostics.js`. */
+  /** Generated inputs, the same everywhere for the same seed; made by `extras.js`. */
   example(options?: {
     entry?: EntryName;
     seed?: number;
@@ -374,7 +374,7 @@ export interface Model extends EventTarget {
       | readonly number[]
       | readonly boolean[],
   ): Promise<void>;
-  /** All states as a file of the form safetensors, as they are after the runs already asked for; made by `states.js`. */
+  /** All states as a file of the form safetensors, as they are after the runs already asked for; made by `extras.js`. */
   saveStates(): Promise<Blob>;
   /** Gives every state its value in such a file; what else it holds does not matter. */
   loadStates(file: Blob | ArrayBuffer | ArrayBufferView): Promise<void>;

@@ -20,15 +20,10 @@ from tinyedge.export.package.package import Extra
 # What tinyedge.js fetches beside it.
 MODULES = (
     "loading.js",
-    "recover.js",
     "wasm.js",
     "threads.js",
     "image.js",
-    "labels.js",
-    "states.js",
-    "stream.js",
-    "canvas.js",
-    "diagnostics.js",
+    "extras.js",
 )
 PAGE = ("demo_views.js", "demo_inputs.js", "demo.js")  # in the order in which they use each other
 FILES = ("tinyedge.js", *MODULES, "index.html", *PAGE, "demo.css")

@@ -1,7 +1,14 @@
-// What tries, checks and measures a model: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
+// What tries, checks and measures a model.
 
-const isFloat = (dtype) => /^float/.test(dtype);
-const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+import {checkManifest, evaluateAll} from "./check.js";
+import {neededLimits} from "./device.js";
+import {fail} from "./errors.js";
+import {fetchFile, folderOf} from "./fetch.js";
+import {chosen, entryOf, plan} from "./given.js";
+import {parseManifest} from "./manifest.js";
+import {beside, filesToRun, stateOf} from "./model.js";
+import {replay, restore, submit} from "./replay.js";
+import {arrayOf, isBig, isFloat, product} from "./types.js";
 
 /** The 32-bit finalizer of MurmurHash3. */
 function mix(x) {
@@ -13,21 +20,19 @@ function mix(x) {
 
 /** Fills an input of a golden case: bundle.md has the formulas. */
 function generate(data, dtype, start, {min, max}) {
-  const big = dtype.endsWith("int64"),
-    bits = dtype === "float16" ? 11 : 24,
+  const bits = dtype === "float16" ? 11 : 24,
     span = max - min;
   for (let e = 0; e < data.length; e++) {
     const h = mix(start + e);
     const value = min + (isFloat(dtype) ? ((h >>> (32 - bits)) * span) / 2 ** bits : h % (span + 1));
-    data[e] = big ? BigInt(value) : value;
+    data[e] = isBig(dtype) ? BigInt(value) : value;
   }
   return data;
 }
 
 /** The inputs of a golden's step: generated in its ranges, else in those usual for their types. */
-function generated(model, golden, step) {
-  const m = model.core.parsed,
-    {inputs} = model.evaluateAll(m, golden.symbols, "run.shape"),
+function generated({parsed: m}, golden, step) {
+  const {inputs} = evaluateAll(m, golden.symbols, "run.shape"),
     first = mix(mix(golden.seed) + step);
   return Object.fromEntries(
     m.entries[golden.entry].inputs.map((i, n) => {
@@ -36,7 +41,7 @@ function generated(model, golden, step) {
         range = golden.inputs[n],
         usual = isFloat(dtype) ? {min: -1, max: 1} : {min: 0, max: dtype === "bool" ? 1 : 7};
       const data = generate(
-        new (model.arrayOf(dtype))(product(shape)),
+        new (arrayOf(dtype))(product(shape)),
         dtype,
         mix(first + n),
         range?.file < 0 ? range : usual,
@@ -48,16 +53,15 @@ function generated(model, golden, step) {
 
 /**
  * Inputs to try a model with, the same everywhere for the same seed.
- * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ * @param {Record<string, any>} model its `core`, and `inTurn`, which does work in its turn
  */
-export async function example(model, options) {
-  const {core, chosen, entryOf} = model,
-    {entry: name, seed = 1, symbols: named} = chosen(options, ["entry", "seed", "symbols"]),
+export async function example({core}, options) {
+  const {entry: name, seed = 1, symbols: named} = chosen(options, ["entry", "seed", "symbols"]),
     m = core.parsed,
     entry = entryOf(m, name),
     inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
     symbols = m.symbols.map((symbol) => named?.[symbol.name] ?? symbol.max);
-  return generated(model, {entry, inputs, seed, symbols}, 0);
+  return generated(core, {entry, inputs, seed, symbols}, 0);
 }
 
 /** Whether outputs agree with every stride-th expected value. */
@@ -87,11 +91,10 @@ function agreement(actual, expected, stride, tolerance, dtype) {
 
 /**
  * Run a bundle's goldens and compare, between the runs of others.
- * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ * @param {Record<string, any>} model its `core`, and `inTurn`, which does work in its turn
  */
-export async function verify(model, options, nodes = false) {
-  const {core, inTurn, fail, chosen, fetchFile, plan, replay, restore, stateOf} = model,
-    {signal} = chosen(options, ["signal"]),
+export async function verify({core, inTurn}, options, nodes = false) {
+  const {signal} = chosen(options, ["signal"]),
     m = core.parsed,
     debug = [m.options?.nodes].flat(),
     source = {...core.source, signal},
@@ -121,7 +124,7 @@ export async function verify(model, options, nodes = false) {
       let results = {};
       await restore(core);
       for (let step = 0; step < golden.steps; step++) {
-        const inputs = generated(model, golden, step);
+        const inputs = generated(core, golden, step);
         golden.inputs.forEach((v, n) => {
           const input = inputs[m.inputs[entry.inputs[n]].name];
           if (v.file >= 0) input.data = stored(v, input.data);
@@ -153,7 +156,7 @@ export async function verify(model, options, nodes = false) {
 
 /**
  * The same of the nodes' values, where the bundle gives them; node: the first that differs.
- * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ * @param {Record<string, any>} model its `core`, and `inTurn`, which does work in its turn
  */
 export async function compare(model, options) {
   const report = await verify(model, options, true),
@@ -163,10 +166,10 @@ export async function compare(model, options) {
 
 /**
  * The GPU's time for each launch of one run, as far as 2048 launches.
- * @param {Record<string, any>} model what tinyedge.js gives of a model and of its own functions
+ * @param {Record<string, any>} model its `core`, and `inTurn`, which does work in its turn
  */
-export async function profile(model, options, inputs) {
-  const {core, inTurn, fail, chosen, plan, replay, submit} = model,
+export async function profile(model, inputs, options) {
+  const {core, inTurn} = model,
     {entry, symbols} = chosen(options, ["entry", "symbols"]),
     planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols);
   if (!core.device.features.has("timestamp-query"))
@@ -213,16 +216,15 @@ export async function profile(model, options, inputs) {
 
 /**
  * What a bundle asks of a device, and how large it is: from its manifest alone.
- * @param {any} url @param {any} options @param {Record<string, any>} tinyedge functions of tinyedge.js
+ * @param {any} url @param {any} options
  */
-export async function requirements(url, options, tinyedge) {
-  const {chosen, folderOf, fetchFile, parseManifest, checkManifest, filesToRun, neededLimits} = tinyedge,
-    {fetch = globalThis.fetch, files, integrity, signal} = chosen(
+export async function requirements(url, options) {
+  const {fetch = globalThis.fetch, files, integrity, signal} = chosen(
       options,
       ["fetch", "files", "integrity", "signal"],
       "load.option",
     ),
-    source = {base: folderOf(url, files), fetch, files, signal, loading: import("./loading.js")},
+    source = {base: folderOf(url, files), fetch, files, signal, loading: beside(import("./loading.js"), "loading.js")},
     m = parseManifest(await fetchFile(source, {name: "manifest.json", sha256: integrity}, () => {}, "bundle.manifest"));
   checkManifest(m);
   const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);

@@ -16,7 +16,7 @@ export function folderOf(url, files) {
     base = new URL(text.trim(), here);
     files ?? new URL("", base);
   } catch {
-    fail("load.url", `"${text}"`, `it is no URL at ${here}`, "give it whole");
+    fail("load.url", String(text), `it is no URL at ${here}`, "give it whole");
   }
   base.pathname = base.pathname.replace(/(\/manifest\.json)?\/*$/, "/");
   return base;

@@ -9,7 +9,7 @@ import {stage, namesOf, evaluateAll, checkSizes} from "./check.js";
 /** The position of a name. */
 export function find(names, id, kind, name) {
   const i = names.indexOf(name);
-  if (i < 0) fail(id, `${kind} "${name}"`, `there is no such ${kind}`, `use one of: ${names}`);
+  if (i < 0) fail(id, `${kind} "${String(name)}"`, `there is no such ${kind}`, `use one of: ${names}`);
   return i;
 }
 
@@ -20,6 +20,7 @@ export const KINDS = {
   recover: [(value) => /^(states)$/.test(value), '"states"'],
   files: [isObject, "addresses by name"],
   fetch: [(value) => value instanceof Function, "a function"],
+  onProgress: [(value) => value instanceof Function, "a function"],
   integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256, in hex"],
   module: [(value) => kindOf(value) === "WebAssembly.Module", "a WebAssembly.Module"],
   backend: [(value) => /^(webgpu|wasm)$/.test(value), '"webgpu" or "wasm"'],

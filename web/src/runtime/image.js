@@ -1,6 +1,11 @@
 // Pictures as inputs: a file of its own beside tinyedge.js, which fetches it along with a model that declares some. What the
 // browser shows goes to a texture, and from there, cropped and turned, to the input's bytes; the model does all else.
 
+import {fail} from "./errors.js";
+import {chosen} from "./given.js";
+import {guard} from "./replay.js";
+import {kindOf, toStorage} from "./types.js";
+
 const KINDS =
   /^(HTML(Image|Video|Canvas)Element|OffscreenCanvas|ImageBitmap|ImageData|VideoFrame|GPUTexture)$/;
 const CHANNELS = {rgb: 3, rgba: 4, gray: 1};
@@ -25,9 +30,9 @@ struct Place {
 fn main(@builtin(global_invocation_id) at: vec3u) {
   if (any(at.xy >= place.size)) { return; }
   let spot = place.turn * (vec2f(at.xy) + 0.5) + place.origin;
-  var light = saturate(textureLoad(seen, vec2i(floor(spot)), 0));
+  var light = saturate(textureLoad(seen, vec2i(spot), 0));
   if (place.decoded > 0) {
-    light = select(1.055 * pow(light, vec4f(1 / 2.4)) - 0.055, 12.92 * light, light <= vec4f(0.0031308));
+    light = select(1.055 * pow(light, vec4f(1 / 2.4)) - .055, 12.92 * light, light <= vec4f(0.0031308));
   }
   var value = vec4u(light * 255 + 0.5);
   if (place.channels == 1) {
@@ -45,7 +50,7 @@ function placeOf({device, owns}) {
   let place = places.get(device);
   if (!place) {
     const module = device.createShaderModule({label: "tinyedge picture", code: CODE}),
-      pipeline = device.createComputePipelineAsync({layout: "auto", compute: {module, entryPoint: "main"}}),
+      pipeline = device.createComputePipelineAsync({layout: "auto", compute: {module}}),
       spare = [];
     pipeline.catch(() => {});
     const destroy = () => {
@@ -116,34 +121,52 @@ function placementOf([a, b, c, d, e, f], [width, height], {fit, width: across, h
   return {matrix: m, at: (i, j) => [m[0] * i + m[2] * j + m[4], m[1] * i + m[3] * j + m[5]]};
 }
 
-/** The bytes of what a canvas can draw, where there is no GPU. */
+/**
+ * The bytes of what a canvas can draw, where there is no GPU, or a promise of them. A canvas loses the color of what is
+ * transparent, and gives it to no one; a frame made of a bitmap has it.
+ */
 function pixelsOf(image, {x, y, width, height}, {seen: [across, down], matrix}, channels) {
   const context = /** @type {any} */ (new OffscreenCanvas(width, height).getContext("2d")),
     // Half floats and other colors become bytes of sRGB in the canvas.
-    own = image.data?.BYTES_PER_ELEMENT === 1 && image.colorSpace !== "display-p3";
+    own = image.data?.BYTES_PER_ELEMENT === 1 && image.colorSpace !== "display-p3",
+    [a, b, c, d, e, f] = matrix;
+  let clear;
+  /** `red`: which of a pixel's bytes it is, the first or the third. */
+  const take = ({data, width: row}, left, top, red = 0) => {
+    const found = new Uint8Array(across * down * channels),
+      order = [red, 1, 2 - red, 3];
+    for (let j = 0, k = 0; j < down; j++)
+      for (let i = 0; i < across; i++, k += channels) {
+        const u = Math.floor(a * (i + 0.5) + c * (j + 0.5) + e) - left,
+          v = Math.floor(b * (i + 0.5) + d * (j + 0.5) + f) - top,
+          at = 4 * (v * row + u);
+        clear ||= data[at + 3] < 255;
+        for (let n = 0; n < channels; n++) found[k + n] = data[at + order[n]];
+        if (channels < 2)
+          found[k] = (data[at + red] * 19595 + data[at + 1] * 38470 + data[at + 2 - red] * 7471 + 32768) >> 16;
+      }
+    return found;
+  };
+  if (own) return take(image, 0, 0);
   // Throws before the first frame, where a canvas would draw nothing.
   if (image.videoWidth && globalThis.VideoFrame) new VideoFrame(image).close();
-  if (!image.data) context.drawImage(image, x, y, width, height, 0, 0, width, height);
-  else if (!own) context.putImageData(image, -x, -y);
-  const {data, width: row} = own ? image : context.getImageData(0, 0, width, height),
-    [a, b, c, d, e, f] = matrix,
-    found = new Uint8Array(across * down * channels);
-  for (let j = 0, k = 0; j < down; j++)
-    for (let i = 0; i < across; i++, k += channels) {
-      const u = Math.floor(a * (i + 0.5) + c * (j + 0.5) + e) - (own ? 0 : x),
-        v = Math.floor(b * (i + 0.5) + d * (j + 0.5) + f) - (own ? 0 : y),
-        at = 4 * (v * row + u);
-      if (channels > 1) for (let n = 0; n < channels; n++) found[k + n] = data[at + n];
-      else
-        found[k] = (data[at] * 19595 + data[at + 1] * 38470 + data[at + 2] * 7471 + 32768) >> 16;
-    }
-  return found;
+  if (image.data) context.putImageData(image, -x, -y);
+  else context.drawImage(image, x, y, width, height, 0, 0, width, height);
+  const found = take(context.getImageData(0, 0, width, height), x, y);
+  if (!clear || image.data || !globalThis.VideoFrame) return found;
+  return createImageBitmap(image, x, y, width, height, {premultiplyAlpha: "none"}).then(async (bitmap) => {
+    const frame = new VideoFrame(bitmap, {timestamp: 0}),
+      data = new Uint8Array(4 * width * height),
+      known = frame.format === "BGRA" && frame.colorSpace.primaries === "bt709";
+    if (known) await frame.copyTo(data);
+    frame.close();
+    return known ? take({data, width}, x, y, 2) : found;
+  });
 }
 
 /** Declare a model's pictures: its runs then take what shows one. */
 export function takePictures(core) {
-  const {own, parsed: m} = core,
-    {fail, kindOf, chosen, guard, toStorage} = own,
+  const {parsed: m} = core,
     declared = new Map();
   // Nothing has checked the options of a bundle.
   for (const {input, ...declaration} of [m.options.images].flat().filter(Boolean)) {
@@ -178,7 +201,7 @@ export function takePictures(core) {
     need(
       wide && high && image.data?.length !== 0,
       `the ${kind} has no pixels`,
-      "wait until it has loaded, and close it later",
+      "wait until it has loaded, close it later",
     );
     const {x = 0, y = 0, width = wide - x, height = high - y} = chosen(
         crop,
@@ -257,11 +280,11 @@ export function takePictures(core) {
       uniform = new Uint32Array(12),
       pipeline = await placeOf(run).pipeline;
     new Float32Array(uniform.buffer).set([a, b, c, d, e - left, f - top]);
-    uniform.set([...turn.seen, start, channels, texture.format.endsWith("-srgb") ? 1 : 0], 6);
+    uniform.set([...turn.seen, start, channels, texture.format.endsWith("-srgb")], 6);
     device.queue.writeBuffer(frame.uniform, 0, uniform);
     const {buffer, offset, size} = to,
       resources = [
-        texture.createView({baseMipLevel: 0, mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1}),
+        texture.createView({mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1}),
         {buffer, offset, size},
         {buffer: frame.uniform},
       ],
@@ -325,10 +348,11 @@ export function takePictures(core) {
           return refuse(name, error);
         }
       });
-      const all = new Uint8Array(shots.length * pixels[0].length);
-      pixels.forEach((each, i) => all.set(each, i * each.length));
-      const bytes = toStorage(all, port, shape);
-      draw = async ({device}, {buffer, offset}) => device.queue.writeBuffer(buffer, offset, bytes);
+      draw = async ({device}, {buffer, offset}) => {
+        const all = new Uint8Array(shots.length * across * down * channels);
+        for (const [i, each] of pixels.entries()) all.set(await each, i * across * down * channels);
+        device.queue.writeBuffer(buffer, offset, toStorage(all, port, shape));
+      };
     }
     // To a plan it is a buffer, whose content comes with the run.
     const buffer = {

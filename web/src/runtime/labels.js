@@ -1,4 +1,6 @@
-// Names of an output's classes: a file of its own, which comes with a model that has some.
+// Names of an output's classes.
+
+import {fail} from "./errors.js";
 
 /** Outputs with names get `top`. */
 export function takeLabels(core) {
@@ -13,7 +15,7 @@ export function takeLabels(core) {
         top = (count = 5, row = 0) => {
           const rows = data.length / (axis < 0 ? 1 : names.length);
           if (![count, row].every(Number.isInteger) || count < 1 || row < 0 || row >= rows)
-            core.own.fail(
+            fail(
               "run.labels",
               `output "${output}"`,
               `no top(${count}, ${row})`,

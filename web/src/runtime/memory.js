@@ -1,13 +1,14 @@
 // What a model has on the device beside its pipelines: all of it is made here, before the first run.
 
+import {whole} from "./device.js";
+
 /**
  * Make buffers, layouts and bind groups. Buffers go into `owns` as they are made, to be freed after a failure too.
  * stored: where each weight lies; ranges: where each buffer lies; sizeTable: the symbols' sizes; grouped: bind groups;
  * stage: makes a buffer to read by.
  */
 export function allocate(core) {
-  const {parsed: m, device, stats} = core,
-    {whole} = core.own;
+  const {parsed: m, device, stats} = core;
   // Usages are sums of WebGPU's GPUBufferUsage, which node does not have as a global: STORAGE, COPY_SRC, COPY_DST.
   const create = (label, bytes, usage = 140) => {
     if (!bytes) return null;

@@ -1,7 +1,7 @@
 // A loaded model, as its user sees it: what it has, and its calls, one after the other.
 
-import {fail} from "./errors.js";
-import {kindOf, product, arrayOf, bytesOf, toStorage, fromStorage} from "./types.js";
+import {TinyedgeError, fail} from "./errors.js";
+import {kindOf, product, arrayOf, isBig, isFloat, bytesOf, toStorage, fromStorage} from "./types.js";
 import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, askEarly, fetchFile} from "./fetch.js";
@@ -10,58 +10,65 @@ import {KINDS, find, chosen, entryOf, plan} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
-/** A file beside this one. @returns {Promise<any>} */
-const beside = (file, name) =>
-  file.catch(({message}) =>
-    fail("load.network", name, message, "check the address, and serve the whole folder"),
+/** A file beside this one. It gets what it imports of the modules here by its `use`: see build.js. @returns {Promise<any>} */
+export const beside = (file, name) =>
+  file.then(
+    ({use}) => use(OWN),
+    ({message}) => fail("load.network", name, message, "check the address, and serve the whole folder"),
   );
 
-/** What brings inputs and outputs from and to memory of the GPU. */
-const streaming = () => beside(import("./stream.js"), "stream.js");
+/** What is asked for now and then: a file of its own, fetched when it first is. */
+const extras = () => beside(import("./extras.js"), "extras.js");
 
 /** The files that a model needs to run. @param {any} manifest */
-const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
+export const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
 
 /** What a state holds, after what was recorded. */
-async function stateOf(core, turn, p, shape) {
+export async function stateOf(core, turn, p, shape) {
   const run = begin(core, turn),
     bytes = await fetchRange(run, run.ranges[p.buffer], bytesOf(shape, p));
   return fromStorage(bytes, 0, product(shape), p);
 }
 
-/** What those files use of this one. */
+/** What those files use of these modules. */
 const OWN = {
-  beside,
-  stateOf,
-  filesToRun,
-  kindOf,
-  toStorage,
-  fail,
   arrayOf,
-  evaluateAll,
+  beside,
+  checkManifest,
   chosen,
   entryOf,
-  plan,
-  lossOf,
+  evaluateAll,
+  fail,
   fetchFile,
-  guard,
-  replay,
-  restore,
-  submit,
-  parseManifest,
+  filesToRun,
   find,
   findAdapter,
   folderOf,
-  checkManifest,
+  guard,
+  isBig,
+  isFloat,
+  kindOf,
+  lossOf,
   neededLimits,
+  parseManifest,
+  plan,
+  product,
+  replay,
+  restore,
+  stateOf,
+  submit,
+  toStorage,
+  unlessAborted,
   whole,
 };
+
+const EXTRAS = ["example", "verify", "compare", "profile", "saveStates", "loadStates", "inputBuffer", "toCanvas"];
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model extends EventTarget {
   /** @type {import("../tinyedge.js").requirements} */
   static async requirements(url, options) {
-    return (await beside(import("./diagnostics.js"), "diagnostics.js")).requirements(url, options, OWN);
+    return (await extras()).requirements(url, options);
   }
 
   #disposed = false;
@@ -77,7 +84,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["onProgress", "limits", ...Object.keys(KINDS)],
+    const names = ["limits", ...Object.keys(KINDS)],
       {
         onProgress,
         signal,
@@ -120,16 +127,16 @@ export class Model extends EventTarget {
             (await adapter?.catch(() => {}))?.info.isFallbackAdapter !== false);
       if (wasm) {
         const {open} = await beside(import("./wasm.js"), "wasm.js");
-        opened = await open(fallback, source, module, OWN);
+        opened = await open(fallback, source, module);
         ({manifest, sizes} = opened);
       } else {
         // While the device opens: as many as are fetched at a time.
         askEarly(source, filesToRun(manifest).slice(0, 3));
-        opened = await (await loading).deviceFor(manifest, given, limits, adapter, OWN);
+        opened = await (await loading).deviceFor(manifest, given, limits, adapter);
       }
       const model = new Model(manifest, sizes, source, opened);
       if (recover && manifest.states[0])
-        (await beside(import("./recover.js"), "recover.js")).keepStates(model.#core);
+        (await extras()).keepStates(model.#core);
       model.stats.bytesFetched = bytes.length;
       await Promise.all([
         loading.then(({start}) => start(model.#core, onProgress)),
@@ -181,16 +188,13 @@ export class Model extends EventTarget {
       parsed: m,
       device,
       stats: this.stats,
-      own: OWN,
       owns: [],
       source,
       limits,
       loss: lossOf(device),
       say: (type, more) => this.dispatchEvent(Object.assign(new Event(type), more)),
       tell: () => core.say("lost", {error: core.loss.cause}),
-      heal: async (readback) => {
-        await (await beside(import("./recover.js"), "recover.js")).reopen(core, readback);
-      },
+      heal: async (readback) => (await extras()).reopen(core, readback),
       readback: {},
       sizes,
       check() {
@@ -221,23 +225,29 @@ export class Model extends EventTarget {
   /** @type {import("../tinyedge.js").Model["run"]} */
   async run(inputs, options) {
     const names = ["entry", "symbols", "keep", "signal", "into", "latest"],
-      {entry, symbols, keep = [], signal, into, latest} = chosen(options, names),
-      planned = plan(this.#core, inputs, entry, symbols),
-      kept = (keep === true ? planned.outputs : keep)?.concat?.(Object.keys(into ?? {}));
+      {entry, symbols, keep = [], signal, into, latest} = chosen(options, names);
+    let planned;
+    try {
+      planned = plan(this.#core, inputs, entry, symbols);
+    } catch (error) {
+      // What JavaScript has against a caller's values, such as symbols and numbers of several kinds.
+      throw error.id ? error : new TinyedgeError("run.input", "what run got", error.message, "give what m.inputs says");
+    }
+    const kept = (keep === true ? planned.outputs : keep)?.concat?.(Object.keys(into ?? {}));
     if (!Array.isArray(kept))
-      fail("run.option", 'option "keep"', `it is ${keep}`, "give an array of names");
+      fail("run.option", 'option "keep"', `it is ${kindOf(keep)}`, "give an array of names");
     for (const name of kept) find(planned.outputs, "run.option", "output", name);
     signal?.throwIfAborted();
     const deliver =
       into &&
       (async (run, outputs) =>
-        (await streaming()).deliver(run, outputs, into));
+        (await extras()).deliver(run, outputs, into));
     const work = (turn) => {
       signal?.throwIfAborted();
       return replay(this.#core, planned, kept, {...turn, deliver});
     };
     const results = this.#inTurn(work, planned.writes, latest);
-    return signal ? unlessAborted(signal, results) : results;
+    return unlessAborted(signal, results);
   }
 
   /** @type {import("../tinyedge.js").Model["getState"]} */
@@ -263,16 +273,6 @@ export class Model extends EventTarget {
     });
   }
 
-  /** @type {import("../tinyedge.js").Model["saveStates"]} */
-  async saveStates() {
-    return (await beside(import("./states.js"), "states.js")).saveStates(this);
-  }
-
-  /** @type {import("../tinyedge.js").Model["loadStates"]} */
-  async loadStates(file) {
-    await (await beside(import("./states.js"), "states.js")).loadStates(this, file, fail);
-  }
-
   /** A state; its sizes are those of the last run, before any the maxima. */
   #state(name) {
     const {states} = this.manifest,
@@ -286,41 +286,12 @@ export class Model extends EventTarget {
     return this.#inTurn(() => restore(this.#core));
   }
 
-  /** @type {import("../tinyedge.js").Model["example"]} */
-  async example(options) {
-    return this.#ask("example", options);
-  }
-
-  /** @type {import("../tinyedge.js").Model["verify"]} */
-  async verify(options) {
-    return this.#ask("verify", options);
-  }
-
-  /** @type {import("../tinyedge.js").Model["compare"]} */
-  async compare(options) {
-    return this.#ask("compare", options);
-  }
-
-  /** @type {import("../tinyedge.js").Model["profile"]} */
-  async profile(inputs, options) {
-    return this.#ask("profile", options, inputs);
-  }
-
-  /** @type {import("../tinyedge.js").Model["inputBuffer"]} */
-  async inputBuffer(...given) {
-    return (await streaming()).inputBuffer(this.#core, ...given);
-  }
-
-  /** @type {import("../tinyedge.js").Model["toCanvas"]} */
-  async toCanvas(...given) {
-    return (await streaming()).toCanvas(this.#core, ...given);
-  }
-
-  /** What checks and measures is a file of its own, fetched when it is first asked for. It gets what it uses of these. */
-  /** @returns {Promise<any>} */
-  async #ask(name, ...given) {
-    const asked = await beside(import("./diagnostics.js"), "diagnostics.js");
-    return asked[name]({core: this.#core, inTurn: this.#inTurn, ...OWN}, ...given);
+  // Calls that are asked for now and then get, beside what they are given, the model.
+  static {
+    for (const name of EXTRAS)
+      /** @type {any} */ (this.prototype)[name] = async function (...given) {
+        return (await extras())[name]({model: this, core: this.#core, inTurn: this.#inTurn}, ...given);
+      };
   }
 
   dispose() {

@@ -1,6 +1,8 @@
 // What to do after a request that failed. This lies in loading.js, which is fetched along with the manifest: it must be
 // there before the connection fails.
 
+import {unlessAborted} from "./turns.js";
+
 /** Requests in a row that bring nothing new, the most. */
 const TRIES = 4;
 
@@ -38,7 +40,7 @@ export async function again(got, error, sha256, signal) {
     seconds = Math.max(usual, refused ? asked(answer.headers.get("retry-after")) : 0);
   // What a caller's functions throw, or a lost device, is no fault of the connection.
   if (!(refused ? passing : /^load/.test(id)) || got.tries === TRIES || seconds > PATIENCE) throw error;
-  await wait(seconds, signal);
+  await unlessAborted(signal, new Promise((resolve) => setTimeout(resolve, 1000 * seconds)));
   const {cache} = request;
   got.request = {cache, headers: sha256 && length ? {Range: `bytes=${length}-`} : {}};
 }
@@ -46,17 +48,4 @@ export async function again(got, error, sha256, signal) {
 /** The seconds of a Retry-After: a number, or a date; 0 without one. @param {any} text */
 function asked(text) {
   return (text >= 0 ? Number(text) : (Date.parse(text) - Date.now()) / 1000) || 0;
-}
-
-/** @param {number} seconds @param {AbortSignal | undefined} signal */
-async function wait(seconds, signal) {
-  await new Promise((resolve) => {
-    const timer = setTimeout(done, 1000 * seconds);
-    function done() {
-      clearTimeout(timer);
-      resolve(signal?.removeEventListener("abort", done));
-    }
-    signal?.addEventListener("abort", done);
-  });
-  signal?.throwIfAborted();
 }

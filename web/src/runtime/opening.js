@@ -1,9 +1,12 @@
 // Opening a device that is large enough. This is a part of loading.js.
 
+import {neededLimits} from "./device.js";
+import {fail} from "./errors.js";
+
 /** @typedef {Record<string, any>} Json */
 
-/** @param {Record<string, number>} needed @param {any} offered @param {Function} fail */
-function checkLimits(needed, offered, fail) {
+/** @param {Record<string, number>} needed @param {any} offered */
+function checkLimits(needed, offered) {
   for (const [name, value] of Object.entries(needed)) {
     if (value > offered[name])
       fail(
@@ -18,23 +21,23 @@ function checkLimits(needed, offered, fail) {
 /**
  * The device of a model, and the limits that it was opened with; none for one that the caller gave.
  * @param {Json} m @param {GPUDevice | undefined} given @param {Record<string, number> | undefined} more limits
- * @param {any} adapter @param {Record<string, Function>} tinyedge functions of tinyedge.js
+ * @param {any} adapter
  */
-export async function deviceFor(m, given, more, adapter, {fail, neededLimits}) {
+export async function deviceFor(m, given, more, adapter) {
   const needed = neededLimits(m),
     limits = given ? null : {...needed, ...more},
-    device = given ?? (await openDevice(/** @type {any} */ (limits), adapter, fail));
-  checkLimits(needed, device.limits, fail);
+    device = given ?? (await openDevice(/** @type {any} */ (limits), adapter));
+  checkLimits(needed, device.limits);
   return {device, limits};
 }
 
 /**
  * @param {Record<string, number>} requiredLimits @param {any} found the adapter, or its promise
- * @param {Function} fail @returns {Promise<GPUDevice>}
+ * @returns {Promise<GPUDevice>}
  */
-export async function openDevice(requiredLimits, found, fail) {
+export async function openDevice(requiredLimits, found) {
   const adapter = await found;
-  checkLimits(requiredLimits, adapter.limits, fail);
+  checkLimits(requiredLimits, adapter.limits);
   // A limit below the usual one leaves the usual one.
   /** @type {GPUFeatureName[]} */
   const wanted = ["timestamp-query"],

@@ -1,14 +1,15 @@
 // Compiling a model's kernels.
 
+import {fail} from "./errors.js";
+
 /**
  * Make a pipeline for each kernel, in the order in which runs of the first entry use them, then the others. Waits for the
  * former; `core.everyPipeline` is the promise of all. `sources`: the files of kernels, by their numbers. `report` is called
  * after each.
  */
 export async function compile(core, sources, report) {
-  const {parsed: m, device, stats} = core,
-    {fail} = core.own;
-  if (device.kernels) return void (core.pipelined = await device.kernels(m, sources, fail));
+  const {parsed: m, device, stats} = core;
+  if (device.kernels) return void (core.pipelined = await device.kernels(m, sources));
   const [first, count] = m.entries[0].steps,
     used = (steps) => steps.flatMap(({kernel}) => kernel ?? []),
     own = new Set(used(m.steps.slice(first, first + count))),

@@ -1,5 +1,8 @@
-// A model whose device was lost gets another one: a file of its own beside tinyedge.js, which fetches it then, or along with
-// the model where states are to be kept.
+// A model whose device was lost gets another one.
+
+import {findAdapter, lossOf} from "./device.js";
+import {fail} from "./errors.js";
+import {guard} from "./replay.js";
 
 /** Milliseconds from one device to the next, at least: one that is lost at once is no help. */
 const PAUSE = 60_000;
@@ -53,25 +56,25 @@ export function keepStates(core) {
  * @param {Record<string, any>} core @param {any} readback the place that the next run reads by
  */
 export async function reopen(core, readback) {
-  const {own, source, stats, kept, loss, limits} = core,
+  const {source, stats, kept, loss, limits} = core,
     since = Date.now() - (reopened.get(core) ?? -PAUSE);
   // Disposed, which its caller says.
   if (!limits) return;
   if (since < PAUSE)
-    own.fail(
+    fail(
       "device.lost",
       "the device",
       `${loss.cause.because}; so was the one before, within a minute`,
       `run again in ${Math.ceil((PAUSE - since) / 1000)} seconds`,
     );
-  const device = await (await source.loading).openDevice(limits, own.findAdapter(source.powerPreference), own.fail),
+  const device = await (await source.loading).openDevice(limits, findAdapter(source.powerPreference)),
     was = {...stats},
     /** @type {Record<string, any>} */
     fresh = {
       ...core,
       device,
       readback,
-      loss: own.lossOf(device),
+      loss: lossOf(device),
       owns: [],
       written: undefined,
       // That of the load is used up.
@@ -80,7 +83,7 @@ export async function reopen(core, readback) {
   Object.assign(stats, {bufferBytes: 0, pipelines: 0, bindGroups: 0});
   try {
     await (await source.loading).start(fresh);
-    if (kept) await own.guard(fresh, () => writeStates(fresh, kept), []);
+    if (kept) await guard(fresh, () => writeStates(fresh, kept), []);
     fresh.check();
   } catch (error) {
     device.destroy();

@@ -26,7 +26,7 @@ export async function guard(core, work, inputs) {
       `run.${kind}.buffer`,
       `${kind} "${given}"`,
       fault.message,
-      "give what is of model.device, with COPY_SRC, neither mapped nor destroyed",
+      `give what is of model.device, with COPY_${inputs?.kind ? "DST" : "SRC"}, neither mapped nor destroyed`,
     );
   if (fault)
     fail(

@@ -1,15 +1,17 @@
-// Getting a model ready to run: its files fetched, its memory filled, its kernels compiled. This is a part of loading.js, a
-// file beside tinyedge.js, and gets what it uses of that in `core.own`.
+// Getting a model ready to run: its files fetched, its memory filled, its kernels compiled.
 
+import {fetchFile} from "./fetch.js";
+import {takeLabels} from "./labels.js";
 import {allocate} from "./memory.js";
+import {filesToRun} from "./model.js";
 import {compile} from "./pipelines.js";
+import {guard, restore} from "./replay.js";
 
 /** Weights arrive while the pipelines compile. Those that only other entries than the first use may come later. */
 export async function start(core, onProgress) {
   const {parsed: m, device, stats, source} = core,
-    {beside, filesToRun, fetchFile, guard, restore} = core.own;
-  const needed = filesToRun(m, device.skips);
-  const total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
+    needed = filesToRun(m, device.skips),
+    total = needed.reduce((sum, {bytes}) => sum + bytes, 0);
   let loaded = 0,
     started = false;
   const report = () => {
@@ -65,7 +67,7 @@ export async function start(core, onProgress) {
     // Awaited one by one: of several faults the first in the files' order is the one told.
     for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
   };
-  if (m.options?.labels) (await beside(import("./labels.js"), "labels.js")).takeLabels(core);
+  if (m.options?.labels) takeLabels(core);
   await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
   if (m.states[0]) await restore(core);
   // Also where the last kernel's news brought it.

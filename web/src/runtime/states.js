@@ -1,5 +1,6 @@
-// A model's states as a file, and back: a file of its own beside tinyedge.js, which fetches it when it is first asked for.
-// The form is safetensors: the size of a header, the header as JSON, then the elements of each tensor.
+// A model's states as a file, and back. The form is safetensors: the size of a header, the header as JSON, then the elements of each tensor.
+
+import {fail} from "./errors.js";
 
 /** How the format calls an element type, such as BF16 or F8_E4M3; those that it lacks have no name in it. */
 const typeOf = (dtype) =>
@@ -12,7 +13,7 @@ const typeOf = (dtype) =>
  * @param {any} model
  * @returns {Promise<Blob>}
  */
-export async function saveStates(model) {
+export async function saveStates({model}) {
   // Asked for at once, so that no run comes between them.
   const states = await Promise.all(model.states.map(({name}) => model.getState(name)));
   let end = 0;
@@ -35,9 +36,8 @@ export async function saveStates(model) {
 /**
  * @param {any} model
  * @param {Blob | ArrayBuffer | ArrayBufferView} file
- * @param {Function} fail
  */
-export async function loadStates(model, file, fail) {
+export async function loadStates({model}, file) {
   const wrong = (because) =>
     fail("run.states", "the file of states", because, "give one of saveStates");
   const bytes = new Uint8Array(await new Blob([/** @type {any} */ (file)]).arrayBuffer());

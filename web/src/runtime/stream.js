@@ -1,11 +1,9 @@
-// Outputs that go to a caller's buffer, texture or canvas, and inputs that come from one: a file of its own beside tinyedge.js,
-// which fetches it when it is first asked for.
+// Outputs that go to a caller's buffer or texture, and inputs that come from one.
 
-/** What paints. @returns {Promise<any>} */
-const canvas = ({own}) => own.beside(import("./canvas.js"), "canvas.js");
-
-/** Paint an output on a canvas. */
-export const toCanvas = async (core, ...given) => (await canvas(core)).toCanvas(core, ...given);
+import {intoTexture} from "./canvas.js";
+import {fail} from "./errors.js";
+import {find} from "./given.js";
+import {kindOf} from "./types.js";
 
 /**
  * Record what brings outputs to where `into` says, by name: a buffer, a range of one, or a texture. What a run gives of them
@@ -13,8 +11,7 @@ export const toCanvas = async (core, ...given) => (await canvas(core)).toCanvas(
  * @param {any} run @param {any[]} outputs of the run @param {any} into
  */
 export async function deliver(run, outputs, into) {
-  const {fail, kindOf, find} = run.own,
-    given = Object.keys(into),
+  const given = Object.keys(into),
     // No name is no name of an output, which is told below.
     names = given[0] ? given : [""];
   run.pass?.end();
@@ -28,7 +25,7 @@ export async function deliver(run, outputs, into) {
       {size} = kept,
       need = (good, next) => good || fail("run.output.buffer", `output "${name}"`, "it cannot go there", next);
     if (kindOf(given) === "GPUTexture") {
-      await (await canvas(run)).intoTexture(run, output, given, need);
+      await intoTexture(run, output, given, need);
       continue;
     }
     const {buffer, offset = 0} = kindOf(given) === "GPUBuffer" ? {buffer: given} : (given ?? {});
@@ -50,9 +47,9 @@ export async function deliver(run, outputs, into) {
  * A buffer for an input at its largest, to write into and to give to `run`. It goes with the model.
  * @param {any} core @param {string} name
  */
-export function inputBuffer(core, name) {
-  const {parsed: m, own, device, owns} = core;
-  own.find(m.inputs.map((port) => port.name), "run.input", "input", name);
+export function inputBuffer({core}, name) {
+  const {parsed: m, device, owns} = core;
+  find(m.inputs.map((port) => port.name), "run.input", "input", name);
   core.check();
   const buffer = device.createBuffer({
     label: "tinyedge",

@@ -11,8 +11,8 @@ import {Model} from "./model.js";
 
 export {TinyedgeError} from "./errors.js";
 
-/** @type {import("../tinyedge.js").load} */
-export const load = Model.load;
+/** Of a model with all calls. @type {import("../tinyedge.js").load} */
+export const load = /** @type {any} */ (Model.load);
 
 /** @type {import("../tinyedge.js").requirements} */
 export const requirements = Model.requirements;

@@ -53,10 +53,10 @@ export function takeTurns(core) {
     });
 }
 
-/** What a promise gives, or the signal's reason as soon as there is one. */
+/** What a promise gives, or the reason of the signal, if there is one, as soon as it has one. */
 export const unlessAborted = (signal, promise) =>
   new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort);
-    promise.then(resolve, reject).then(() => signal.removeEventListener("abort", abort));
+    signal?.addEventListener("abort", abort);
+    promise.then(resolve, reject).then(() => signal?.removeEventListener("abort", abort));
   });

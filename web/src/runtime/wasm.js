@@ -1,13 +1,24 @@
 // Where there is no GPU: as much of a GPUDevice as a model uses, on the processor, by the kernels of the bundle's program
 // for WebAssembly. A file of its own beside tinyedge.js, which fetches it when it needs it.
 
+import {checkManifest} from "./check.js";
+import {fail} from "./errors.js";
+import {fetchFile} from "./fetch.js";
+import {parseManifest} from "./manifest.js";
+
 /** Buffers lie behind this: before it the module has its stack and what its text declares. */
 const FIRST = 2 ** 20;
 const PAGE = 2 ** 16;
 const MEMORY = {initial: FIRST / PAGE, maximum: 65535};
 
-/** Launches of less arithmetic are not worth waking other threads for. */
+/** Launches of less arithmetic are not worth waking other threads for, nor several calls. */
 const WORTH = 2 ** 20;
+
+/**
+ * Calls of a larger launch. Browsers compile in haste first, and again while that code runs; the better code serves the
+ * next call.
+ */
+const CALLS = 8;
 
 /** How a module asks for its memory; a larger last number asks for one that is shared. */
 const IMPORT = "\x03env\x06memory\x02\x01";
@@ -18,7 +29,7 @@ const RELAXED = new Uint8Array([
   253, 133, 2, 11,
 ]);
 
-const OTHERS = "it is not of this model's device, which is the processor";
+const OTHERS = "it is not of this model's device, the processor";
 
 /** Usages of buffers, by WebGPU's bits. */
 const COPY_SRC = 4,
@@ -98,14 +109,15 @@ function scatter({at, repack: axes}, memory, bytes, offset) {
     part = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
     start = offset / 4,
     end = start + part.length;
-  /** What lies along an axis and those within it: `size` words, of which the first is number `first`. */
+  /** What the part has of an axis and of those within it: `size` words, of which the first is number `first`. */
   const walk = (k, first, size, place) => {
     const [places, used, stride] = axes[k],
-      inner = size / places;
-    for (let i = 0; i < used; i++, first += inner, place += stride)
-      if (first + inner > start && first < end)
-        if (axes[k + 1]) walk(k + 1, first, inner, place);
-        else words[place] = part[first - start];
+      inner = size / places,
+      low = Math.max(0, Math.floor((start - first) / inner)),
+      high = Math.min(used, Math.ceil((end - first) / inner));
+    for (let i = low; i < high; i++)
+      if (inner > 1) walk(k + 1, first + i * inner, inner, place + i * stride);
+      else words[place + i * stride] = part[first + i - start];
   };
   walk(0, 0, product(axes), at / 4);
 }
@@ -122,8 +134,8 @@ class Encoder {
   beginComputePass() {
     let kernel, group;
     return {
-      setPipeline: (pipeline) => void (kernel = pipeline),
-      setBindGroup: (_, bound) => void (group = bound),
+      setPipeline: (pipeline) => (kernel = pipeline),
+      setBindGroup: (_, bound) => (group = bound),
       dispatchWorkgroups: (count) => {
         const {table, last, uses} = group,
           {launch, symbols} = kernel;
@@ -157,9 +169,10 @@ class Encoder {
 class Device {
   backend = "wasm";
   features = new Set();
-  /** A buffer for each weight. */
-  limits = {maxBufferSize: 0};
-  lost = new Promise(() => {});
+  /** Without one for buffers, each weight has a buffer of its own. */
+  limits = {};
+  #lose;
+  lost = new Promise((resolve) => (this.#lose = resolve));
   /** Where a page is isolated, threads can share it. @type {WebAssembly.Memory} */
   memory;
   #pool;
@@ -173,7 +186,6 @@ class Device {
   /** @param {any[]} repacks @param {WebAssembly.Module} [module] compiled already, by the page */
   constructor(repacks, module) {
     this.#repacks = repacks;
-    const others = module ? "" : WebAssembly.validate(RELAXED) ? "00001" : "00002";
     this.#module = module;
     try {
       const shared = !module && !!globalThis.crossOriginIsolated;
@@ -181,8 +193,8 @@ class Device {
     } catch {
       this.memory = new WebAssembly.Memory(MEMORY);
     }
-    /** Files of the bundle that this device does without. */
-    this.skips = new RegExp(`^golden|\\.c$|${others}\\.wasm$`);
+    /** Files of the bundle that this device does without: of a module that is given, both. */
+    this.skips = new RegExp(`^golden|\\.c$|${module ? "" : WebAssembly.validate(RELAXED) ? 1 : 2}\\.wasm$`);
   }
 
   queue = {
@@ -285,7 +297,7 @@ class Device {
         const k = c > 1 ? values.indexOf(Math.max(...values)) : Math.max(values[0], 0);
         return colors[Math.floor(k) % colors.length];
       }
-      const [r, g = c < 2 ? r : 0, b = c < 2 ? r : 0, a = 1] = values.map(part);
+      const [r, g = r, b = c < 2 ? r : 0, a = 1] = values.map(part);
       if (!colors.length) return [r * a, g * a, b * a, a];
       const t = r * (colors.length - 1),
         to = colors[Math.ceil(t)];
@@ -300,10 +312,10 @@ class Device {
   }
 
   /** The kernels of a manifest, by the module among its files. */
-  async kernels({files, kernels, steps}, sources, fail) {
+  async kernels({files, kernels, steps}, sources) {
     const env = {memory: this.memory},
       code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
-    const policy = "a policy needs 'wasm-unsafe-eval', a worker at the edge the option module",
+    const policy = "allow 'wasm-unsafe-eval', or give module",
       refused = ({message}) => fail("device.wasm", "WebAssembly", message, policy),
       shared = globalThis.SharedArrayBuffer && this.memory.buffer instanceof SharedArrayBuffer;
     if (shared)
@@ -315,20 +327,18 @@ class Device {
     if (shared)
       // Without threads where they cannot be had.
       this.#pool = await import("./threads.js")
-        .then(({start}) => {
-          const url = new URL("./threads.js", import.meta.url);
-          return start(url, module, this.memory, entries, create);
-        })
+        .then(({start}) => start(new URL("./threads.js", import.meta.url), module, this.memory, entries, create))
         .catch(() => {});
     return kernels.map(({entry, symbols}, i) => {
-      const call = exports[entry] ?? refused({message: `the module has no ${entry}`}),
+      const call = /** @type {any} */ (exports[entry]) ?? refused({message: `it lacks ${entry}`}),
         flops = Math.max(...steps.map((step) => (step.kernel === i ? step.flops : 0)));
       return {
         symbols,
-        launch: (table, last, count) =>
-          this.#pool && flops >= WORTH && count > 1 && count < 2 ** 30
-            ? this.#pool.launch(i, call, table, last, count)
-            : call(table, last, 0, count),
+        launch: (table, last, count) => {
+          const some = flops < WORTH ? count : Math.ceil(count / CALLS);
+          if (this.#pool && some < count && count < 2 ** 30) this.#pool.launch(i, call, table, last, count);
+          else for (let at = 0; at < count; at += some) call(table, last, at, Math.min(at + some, count));
+        },
       };
     });
   }
@@ -341,11 +351,12 @@ class Device {
   destroy() {
     this.#pool?.end();
     this.memory = new WebAssembly.Memory({initial: 0});
+    this.#lose({reason: "destroyed", message: "destroyed"});
   }
 }
 
-/** What bundle.md says of repacks, stage after stage. @param {Record<string, any>} m @param {Function} fail */
-function checkRepacks({features, repacks, weights}, fail) {
+/** What bundle.md says of repacks, stage after stage. @param {Record<string, any>} m */
+function checkRepacks({features, repacks, weights}) {
   const need = (id, good) => good || fail(`bundle.${id}`, "repacks");
   // Numbers in arrays of arrays of an array.
   need("field", /^\[(\[(\[([1-9]\d*\b,?)*],?)*],?)*]$/.test(JSON.stringify(repacks)));
@@ -372,10 +383,9 @@ function checkRepacks({features, repacks, weights}, fail) {
 /**
  * The bundle's other program, its sizes, and a device for it. `fallback`: what manifest.json says of its manifest.
  * @param {{bytes: number, sha256: string} | undefined} fallback @param {any} source as for fetchFile
- * @param {WebAssembly.Module | undefined} module @param {Record<string, any>} tinyedge functions of tinyedge.js
+ * @param {WebAssembly.Module | undefined} module
  */
-export async function open(fallback, source, module, tinyedge) {
-  const {fail, fetchFile, parseManifest, checkManifest} = tinyedge;
+export async function open(fallback, source, module) {
   if (!fallback)
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
   const whole = parseManifest(
@@ -386,6 +396,6 @@ export async function open(fallback, source, module, tinyedge) {
   // tinyedge.js does not know them.
   if (listed) manifest.features = whole.features.filter((name) => name !== "repacks");
   const sizes = checkManifest(listed ? manifest : whole, "wasm");
-  if (listed) checkRepacks(whole, fail);
+  if (listed) checkRepacks(whole);
   return {manifest, sizes, device: new Device(repacks, module), limits: {}};
 }
