@@ -1,4 +1,4 @@
-"""exp, log, tanh, sin, cos, erf and pow in vectors of the cpu: exact to 2 ulps, at edges as C."""
+"""exp, log, tanh, sin, cos, erf, pow, rounding in vectors of the cpu: to 2 ulps, at edges as C."""
 
 from __future__ import annotations
 
@@ -90,6 +90,23 @@ def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cach
     with np.errstate(all="ignore"):
         _assert_near(_ran(make, device, x), exact(x.astype(np.float64)))
     device.close()
+
+
+WHOLE = np.array(
+    [*(0.5, 1.5, 2.5, 0.7, 1, 0.49999997, 3, 1e-3), *(2**22 + 0.5, 2**23 - 0.5, 2**23 + 1, 2**24 + 2)],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("name", ["floor", "trunc", "round"])
+def test_rounding_is_exact(name: str, cpu_device: Device) -> None:
+    """The same bits, but for those of NaN: of zeros the sign, too."""
+    x = np.concatenate([_values(), WHOLE, -WHOLE])
+    with np.errstate(invalid="ignore"):
+        found, wanted = _ran(getattr(Tensor, name), cpu_device, x), getattr(np, name)(x)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(found[number].view(np.int32), wanted[number].view(np.int32))
+    assert np.isnan(found[~number]).all()
 
 
 def test_powers(cpu_device: Device) -> None:

@@ -1,4 +1,5 @@
-/* Helpers of generated kernels. Vectors are gcc and clang's; masks are vectors of int32 (0 or -1). */
+/* Helpers of generated kernels. Vectors are gcc and clang's; masks are vectors of int32 (0 or -1).
+   More than 500 lines: a bundle's kernels are one file, of which this is the beginning. */
 #if defined(__GNUC__) && !defined(__clang__)
 /* gcc 12 takes some loads in falling order twice when it makes vectors of a loop. Kernels that gain
    from vectors have them written out. */
@@ -156,6 +157,26 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
     for (int i = 0; i < lanes; i++) y[i] = expression;                                              \
     return y
 
+/* What clang makes one instruction of, gcc computes lane by lane. From 2^23 on floats are whole. */
+#if defined(__clang__)
+#define TE_ROUNDING(f, m, lanes)                                                                    \
+    TE_INLINE f te_floor_##f(f x) { TE_EACH(f, lanes, floorf(x[i])); }                              \
+    TE_INLINE f te_trunc_##f(f x) { TE_EACH(f, lanes, truncf(x[i])); }                              \
+    TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }
+#else
+#define TE_ROUNDING(f, m, lanes)                                                                    \
+    TE_INLINE f te_signed_##f(f x, f sign) { return (f)((m)x | ((m)sign & INT32_MIN)); }            \
+    TE_INLINE f te_rint_##f(f x) {                                                                  \
+        const f whole = te_signed_##f(te_splat_##f(0x1p23f), x);                                    \
+        return te_select_##f(te_abs_##f(x) < 0x1p23f, te_signed_##f((x + whole) - whole, x), x);    \
+    }                                                                                               \
+    TE_INLINE f te_floor_##f(f x) {                                                                 \
+        const f near = te_rint_##f(x);                                                              \
+        return near - (f)((near > x) & (m)te_splat_##f(1.0f));                                      \
+    }                                                                                               \
+    TE_INLINE f te_trunc_##f(f x) { return te_signed_##f(te_floor_##f(te_abs_##f(x)), x); }
+#endif
+
 #define TE_VECTOR(f, m, u, lanes)                                                                   \
     TE_VECTOR_TYPE(f, float, lanes)                                                                 \
     TE_VECTOR_TYPE(m, int32_t, lanes)                                                               \
@@ -173,9 +194,7 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
     TE_INLINE f te_abs_##f(f x) { return (f)((m)x & 0x7fffffff); }                                  \
     TE_INLINE m te_abs_##m(m x) { return te_select_##m(x < 0, (m)(0 - (u)x), x); }                  \
     TE_INLINE f te_sqrt_##f(f x) { TE_EACH(f, lanes, sqrtf(x[i])); }                                \
-    TE_INLINE f te_floor_##f(f x) { TE_EACH(f, lanes, floorf(x[i])); }                              \
-    TE_INLINE f te_trunc_##f(f x) { TE_EACH(f, lanes, truncf(x[i])); }                              \
-    TE_INLINE f te_rint_##f(f x) { TE_EACH(f, lanes, rintf(x[i])); }                                \
+    TE_ROUNDING(f, m, lanes)                                                                        \
     TE_INLINE f te_fmod_##f(f x, f z) { TE_EACH(f, lanes, fmodf(x[i], z[i])); }                     \
     TE_INLINE m te_truncdiv_##m(m a, m b) { TE_EACH(m, lanes, te_truncdiv_i32(a[i], b[i])); }       \
     TE_INLINE m te_floordiv_##m(m a, m b) { TE_EACH(m, lanes, te_floordiv_i32(a[i], b[i])); }       \
