@@ -65,6 +65,13 @@ static void finish(te_pool *pool) {
     publish(pool);
 }
 
+/* The part that a task's ticket is for. Threads that take tickets by turns get parts beside each
+   other, so that few of the cache lines that one writes belong to another. */
+static uint32_t part_of(uint32_t ticket, uint32_t parts, uint32_t threads) {
+    const uint32_t thread = ticket % threads, more = parts % threads;
+    return ticket / threads + thread * (parts / threads) + (thread < more ? thread : more);
+}
+
 /* Run what there is to take. near: a task at or before that of the next ticket, as a rule. */
 static void work(te_pool *pool, uint32_t *near) {
     unsigned ticket;
@@ -73,7 +80,8 @@ static void work(te_pool *pool, uint32_t *near) {
         if (*near >= pool->count || pool->tasks[*near].ticket > number) *near = 0;
         while (number - pool->tasks[*near].ticket >= pool->tasks[*near].parts) ++*near;
         te_task *task = &pool->tasks[*near];
-        te_run_part(pool->commands, task, number - task->ticket);
+        const uint32_t threads = (uint32_t)pool->threads;
+        te_run_part(pool->commands, task, part_of(number - task->ticket, task->parts, threads));
         if (atomic_fetch_sub_explicit(&task->left, 1, memory_order_acq_rel) == 1) finish(pool);
     }
 }
