@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tests.agreement import Inputs, compiled, find_target, graph
 from tests.core.profile import examples
 from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
+from tests.imported import import_graph
+from tests.study import networks
 from tinyedge.core.compiler.compile import compile_graph
-from tinyedge.core.compiler.counters import inner_loops
+from tinyedge.core.compiler.counters import _innermost, _operations, inner_loops
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
@@ -80,6 +82,31 @@ def test_no_test_in_an_inner_loop(name: str, target: tuple[str, str]) -> None:
 @pytest.mark.parametrize("name", FIRST)
 def test_first_layers_have_no_test_in_an_inner_loop(name: str, target: tuple[str, str]) -> None:
     check_inner_loops(reading_borders(state_for(target, *first_layer(*FIRST[name]))))
+
+
+def check_sums(state: Compilation) -> None:
+    """No load under a condition in a loop that adds to the sums of a convolution. What fills
+    workgroup memory tests each element once.
+    """
+    found = 0
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        statements = kernel.text.linear.statements
+        for body in _innermost(statements) if kernel.contraction else ():
+            if any(n.op is ops.SET and n.arg is ops.ADD for n in body):
+                found += 1
+                loads = [n for n in _operations(body, statements) if n.op is ops.LOAD]
+                assert not any(load.arg for load in loads)
+    assert found >= 10
+
+
+@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: t[0])
+@pytest.mark.parametrize("network", [networks.mobilenet_v2, networks.resnet18])
+def test_networks_have_no_test_in_their_sums(target: tuple[str, str], network: Any) -> None:
+    """At a side of 96, whose late layers are mostly border. Of webgpu: test_common_tiles.py."""
+    imported, _ = import_graph(network(96).SerializeToString())
+    name, profile = target
+    check_sums(compile_graph(imported, find_target(name), Options(profile=profile, winograd=0)))
 
 
 def test_a_kernel_of_two_sizes_has_no_test_in_its_inner_loop() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
+from tests.core.test_borders import check_sums
 from tests.core.test_sizes import copies, layers
 from tests.imported import import_graph
 from tests.study import networks
@@ -103,6 +104,7 @@ def test_a_network_has_few_pipelines() -> None:
     assert state.program is not None
     assert len(state.launches) == 53
     assert len(state.program.kernels) <= 16
+    check_sums(state)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +121,5 @@ def test_layers_have_few_launches(network: Callable[[], Any], launches: int) -> 
     graph, _ = import_graph(network().SerializeToString())
     state = compile_graph(graph, find_target("webgpu"), Options(winograd=0))
     assert len(state.launches) == launches
+    if network is networks.resnet18:
+        check_sums(state)

@@ -131,7 +131,7 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
     chosen = {name: case for name, case in cases.items() if case.kind in wanted}
     refused = sides.install(names, _say, target)
     effort = Effort(rounds=options.rounds)
-    whole = target == "cpu" and not options.kinds
+    whole = not options.kinds and "tinyedge" in names
     return operate.measure(chosen, names, effort, _say, split=whole, refused=refused, target=target)
 
 

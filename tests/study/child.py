@@ -365,8 +365,11 @@ def _like(array: Array, shape: Any) -> Array:
 
 
 SIDES: Mapping[str, Callable[[Task], Any]] = {
-    side.__name__.lower(): side
-    for side in (Tinyedge, Hand, Numpy, Onnxruntime, Torch, Tinygrad, Ncnn, Litert)
+    **{
+        side.__name__.lower(): side
+        for side in (Tinyedge, Hand, Numpy, Onnxruntime, Torch, Tinygrad, Ncnn, Litert)
+    },
+    "avx512": Tinyedge,  # by the bundle of that profile
 }
 
 
@@ -423,7 +426,8 @@ DEVICE_SIDES: Mapping[str, Callable[[Task], Any]] = {
 
 class _Answers:
     """task: starts it, gives its outputs; warm: seconds of warm-ups; run: what runs take; limit: of
-    a device, what multiplies and adds reach, its name and the clock that tells.
+    a device, what multiplies and adds reach, its name and the clock that tells; overhead: of a
+    device, where the time of a small run goes.
     """
 
     def __init__(self) -> None:
@@ -444,6 +448,10 @@ class _Answers:
             return _warm(self._side.run, *content)
         if word == "limit":
             return _limit(content)
+        if word == "overhead":
+            from tests.study.device import steps
+
+            return steps.measured(*content)
         return _spent(self._side, content)
 
 

@@ -100,10 +100,9 @@ class Converter:
         (folder / "model.onnx").write_bytes(text)
         try:
             done = self.convert(folder, arrays)
-        except subprocess.TimeoutExpired:
-            said = f"not converted after {PATIENCE:.0f} s"
-        else:
-            said = f"its converter ended with {done.returncode}: {_last(done.stdout)}"
+        except subprocess.TimeoutExpired as error:  # not kept: the machine may have been busy
+            raise SideError(f"not converted after {PATIENCE:.0f} s") from error
+        said = f"its converter ended with {done.returncode}: {_last(done.stdout)}"
         (folder / "model.onnx").unlink()
         if not (folder / self.file).exists():
             (folder / "refused.txt").write_text(said, "utf-8")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.bench.report import MISSING
 
 Result = Mapping[str, Any]
+TOLERANCE = 1e-4  # of the greatest output: beyond it a side computes something else
 
 
 def digits(value: float) -> str:
@@ -47,3 +48,29 @@ def milliseconds(sides: Result, name: str) -> str:
 
 def off(value: float | None) -> str:
     return MISSING if value is None else f"{value:.0e}"
+
+
+def clock_name(result: Result) -> str:
+    """What seconds are of."""
+    return "CPU" if result.get("clock", "cpu") == "cpu" else "device"
+
+
+def name_of(row: Result) -> str:
+    return f"{row['kind']} {row['size']}".strip()
+
+
+def failures(rows: Sequence[Result]) -> list[str]:
+    """What gave no answer, or another one than onnxruntime: a line for each side and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for side, facts in row["sides"].items():
+            if "error" in facts:
+                reason = facts["error"][:200]
+            elif facts["off"] > TOLERANCE:
+                reason = f"off by {facts['off']:.1e} from onnxruntime"
+            else:
+                continue
+            names = found.setdefault((side, reason), [])
+            if name_of(row) not in names:
+                names.append(name_of(row))
+    return [f"{side}, {', '.join(names)}: {reason}" for (side, reason), names in found.items()]

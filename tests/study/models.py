@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from tests.bench import cases as bench
 from tests.bench import flops
 from tests.process_replay import corpus
 from tests.realmodels import library, weights
-from tests.study import networks, sides
+from tests.study import hand, networks, overhead, sides
 from tests.study.child import Task
-from tests.study.sides import Effort, Say, Sides
+from tests.study.sides import Effort, Place, Say, Sides
 
-SIDES = ("tinyedge", "onnxruntime", "torch", "ncnn", "litert", "tinygrad")
+SIDES = ("tinyedge", "avx512", "onnxruntime", "torch", "ncnn", "litert", "tinygrad")
+TOGETHER = ("tinyedge", "onnxruntime")  # that run on two threads and on one by turns
 DEFAULT = {
-    "cpu": SIDES[:5],
+    "cpu": SIDES[:-1],
     "qcom": ("tinyedge", "tinygrad"),
     **dict.fromkeys(("webgpu", "cuda"), ("tinyedge",)),
 }
@@ -73,19 +74,25 @@ def measure(
     target: str = "cpu",
 ) -> dict[str, Any]:
     """The report. names: the sides; refused: by side why it is not installed. A model that does not
-    export or convert has an error in place of times. target: whose device runs tinyedge's.
+    export or convert has an error in place of times. target: whose device runs tinyedge's. Of the
+    cpu with several numbers of threads also the first two by turns.
     """
     rows: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
-    prepared = {name: _prepare(name, say, target) for name in chosen}
-    limit: dict[str, Any] = {}
+    refused = refused or {}
+    prepared = {name: _prepare(name, names, say, target) for name in chosen}
+    limit: dict[str, Any] = {"clock": "cpu"}
+    if target == "cpu":
+        limit["fma"] = hand.fma_limit(sides.KERNELS)
     for count in threads:
         with Sides(names, count, target) as running:
             if target != "cpu":
                 limit = running.ask("tinyedge", "limit", target, effort.patience)
             for name in chosen:
-                rows.append(_row(name, prepared[name], running, effort, say, refused or {}))
+                rows.append(_row(name, prepared[name], running, effort, say, refused))
             versions |= running.versions
+    if target == "cpu" and len(threads) > 1:
+        limit |= _together(prepared, names, threads[:2], effort, say, refused)
     return {
         "study": "models",
         "target": target,
@@ -105,10 +112,11 @@ class Prepared:
     task: Task
     right: Arrays
     flops: int
-    refused: str  # why there is no bundle, or nothing
+    refused: dict[str, str]  # by side why there is no bundle, or nothing
+    launches: int
 
 
-def _prepare(name: str, say: Say, target: str) -> Prepared:
+def _prepare(name: str, names: Sequence[str], say: Say, target: str) -> Prepared:
     say(f"{name}: export")
     entry = ENTRIES[name]
     folder = sides.CACHE / "models" / name
@@ -120,10 +128,12 @@ def _prepare(name: str, say: Say, target: str) -> Prepared:
     arrays = entry.feeds(path)
     right = bench.expected(bench.session(path), arrays)
     bundle = folder / ("model.tinyedge" if target == "cpu" else f"{target}.tinyedge")
-    refused = sides.refusal(path, bundle, target, dims=dict(entry.dims))
+    refused = sides.refusals(names, path, bundle, target, dims=dict(entry.dims))
     files = sides.save(folder / "inputs", arrays)
     task = Task(path, bundle, files, 1, outputs=tuple(right), target=target)
-    return Prepared(task, right, sum(flops.count(path, arrays).values()), refused)
+    work = sum(flops.count(path, arrays).values())
+    launches = 0 if refused.get("tinyedge", "no side") else sides.launches(bundle)
+    return Prepared(task, right, work, refused, launches)
 
 
 def _row(
@@ -134,15 +144,14 @@ def _row(
     say: Say,
     refused: Mapping[str, str],
 ) -> dict[str, Any]:
-    task = replace(prepared.task, threads=running.threads)
     found = sides.compare(
         running,
         running.names,
-        task,
+        prepared.task,
         prepared.right,
         effort,
         lambda side: say(f"{name}, {running.threads} threads: {side}"),
-        {"tinyedge": prepared.refused, **refused},
+        {**prepared.refused, **refused},
     )
     return {
         "kind": name,
@@ -151,3 +160,33 @@ def _row(
         "flops": prepared.flops,
         "sides": found,
     }
+
+
+def _together(
+    prepared: Mapping[str, Prepared],
+    names: Sequence[str],
+    threads: Sequence[int],
+    effort: Effort,
+    say: Say,
+    refused: Mapping[str, str],
+) -> dict[str, Any]:
+    """What a run takes on few threads and on more, in turn: rows whose sides are "side, threads".
+    wake: what a launch takes that a second thread is woken for and waited for.
+    """
+    rows = []
+    with Sides(TOGETHER, threads[0]) as few, Sides(TOGETHER, threads[1]) as more:
+        places = {
+            f"{side}, {running.threads}": Place(running, side)
+            for side in TOGETHER
+            if side in names
+            for running in (few, more)
+        }
+        for name, model in prepared.items():
+            say(f"{name}, {threads[1]} threads beside {threads[0]}")
+            why = {**model.refused, **refused}
+            found = sides.compare_places(
+                places, model.task, model.right, effort, lambda _: None, why
+            )
+            row = {"kind": name, "size": ENTRIES[name].size, "launches": model.launches}
+            rows.append({**row, "sides": found})
+    return {"together": rows, "wake": max(0.0, overhead.wake(sides.CACHE / "overhead-cpu"))}

@@ -37,7 +37,8 @@ def measure(
             _row(case, running, effort, lambda text, n=name: say(f"{n}: {text}"), refused or {})
             for name, case in chosen.items()
         ]
-    result: dict[str, Any] = {
+        steps = {"overhead": overhead.measure(running, effort.patience, say)} if split else {}
+    return {
         "study": "operations",
         "machine": sides.machine(),
         "versions": running.versions,
@@ -46,10 +47,8 @@ def measure(
         **limit,
         "rows": rows,
         "fits": fitted(rows, limit["clock"]),
+        **steps,
     }
-    if split:
-        result["overhead"] = overhead.measure(say)
-    return result
 
 
 def _limit(running: Sides, effort: Effort) -> dict[str, Any]:
@@ -69,7 +68,8 @@ def _row(
     model = folder / "operation.onnx"
     onnx.save(case.make(), model)
     arrays, bundle = case.arrays(), folder / "operation.tinyedge"
-    refused = {"tinyedge": sides.refusal(model, bundle, target), **missing}
+    chosen = [side for side in running.names if side in case.sides]
+    refused = {**sides.refusals(chosen, model, bundle, target), **missing}
     task = Task(
         model,
         bundle,
@@ -81,7 +81,6 @@ def _row(
         target=target,
     )
     right = bench.expected(bench.session(model), arrays)
-    chosen = [side for side in running.names if side in case.sides]
     found = sides.compare(running, chosen, task, right, effort, say, refused)
     shutil.rmtree(folder / "inputs")  # up to gigabytes
     return {

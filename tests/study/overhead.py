@@ -22,7 +22,7 @@ from tests.bench.worker import measure as spend
 from tests.exporters.networks import Network
 from tests.runtimes_c.library import INPUTS, OUTPUTS, Context, Library, tensor
 from tests.study import fits, sides
-from tests.study.sides import Say
+from tests.study.sides import Say, Sides
 
 LENGTHS = (1, 4, 16, 64)
 ROWS, WIDTH = 2, 16
@@ -38,30 +38,39 @@ def chain(length: int, rows: int = ROWS, width: int = WIDTH) -> Any:
     return net.model({x: (rows, width)})
 
 
-def measure(say: Say) -> dict[str, Any]:
-    """Seconds by step: middles of several tries; and the lines over the chain's length."""
+def measure(running: Sides, patience: float, say: Say) -> dict[str, Any]:
+    """Seconds by step: middles of several tries; and the lines over the chain's length. Of the cpu
+    by the C runtime in this process, of a device by Python's replay in the side's process.
+    """
     say("overhead")
-    folder = sides.CACHE / "overhead"
+    target = running.target
+    folder = sides.CACHE / f"overhead-{target}"
     bundles: dict[int, Path] = {}
     exports: dict[int, float] = {}
     for length in LENGTHS:
         started = time.process_time()
-        bundles[length] = _bundle(folder / f"{length}", chain(length))
+        bundles[length] = _bundle(folder / f"{length}", chain(length), target)
         exports[length] = time.process_time() - started
-    steps = {name: middle(values) for name, values in _steps(bundles[1]).items()}
-    launch = fits.line({n: _run(bundle, 1)["cpu"] for n, bundle in bundles.items()})
+    more: dict[str, Any] = {}
+    if target == "cpu":
+        steps = _steps(bundles[1])
+        runs = {n: _run(bundle, 1)["cpu"] for n, bundle in bundles.items()}
+        more = {"wake": wake(folder)}
+    else:
+        found = running.ask("tinyedge", "overhead", (target, bundles, TRIES), patience)
+        steps, runs = found["steps"], found["runs"]
     return {
         "export": vars(fits.line(exports)),
-        "steps": steps,
-        "launch": vars(launch),
-        "wake": _wake(folder),
+        "steps": {name: middle(values) for name, values in steps.items()},
+        "launch": vars(fits.line(runs)),
+        **more,
     }
 
 
-def _bundle(folder: Path, model: Any) -> Path:
+def _bundle(folder: Path, model: Any, target: str = "cpu") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "chain.onnx")
-    return sides.bundle(folder / "chain.onnx", folder / "chain.tinyedge")
+    return sides.bundle(folder / "chain.onnx", folder / "chain.tinyedge", target)
 
 
 def _steps(bundle: Path) -> dict[str, list[float]]:
@@ -133,7 +142,7 @@ def _run(bundle: Path, threads: int) -> dict[str, float]:
     return {clock: min(block[clock] for block in blocks) / times for clock in ("cpu", "wall")}
 
 
-def _wake(folder: Path) -> float:
+def wake(folder: Path) -> float:
     """Wall seconds that a launch takes on two threads beyond half of what it takes on one.
 
     64 rows by 128x128: 2.1 million operations a launch, of which the runtime divides each.

@@ -6,21 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.report import MISSING, Table, as_markdown
-from tests.study import fits
-from tests.study.figures import Result, digits, median, milliseconds, off, ratio, spread, time
+from tests.study import model_tables
+from tests.study.figures import (
+    Result,
+    clock_name,
+    digits,
+    failures,
+    median,
+    milliseconds,
+    off,
+    ratio,
+    spread,
+    time,
+)
 from tests.study.operations import SIDES
 from tests.study.plot import Series, svg
 
-PAIR = ("tinyedge", "onnxruntime")
 COMPARED = ("hand", "onnxruntime")  # what the study's ratios are to
-TOLERANCE = 1e-4  # of the greatest output: beyond it a side computes something else
 
 
 def markdown(result: Result) -> str:
     result = _clocked(result)
     tables, notes = {
         "operations": _operations,
-        "models": _models,
+        "models": model_tables.tables,
         "scale": _scale,
         "fit": _fit,
     }[result["study"]](result)
@@ -42,7 +51,7 @@ def plots(result: Result) -> dict[str, str]:
             "scale-run.svg": _scaled(result, "run"),
             "scale-export.svg": _scaled(result, "export"),
         }
-    return {"models.svg": _model_roofline(result)}
+    return {"models.svg": model_tables.roofline(result)}
 
 
 def _clocked(result: Result) -> Result:
@@ -58,11 +67,6 @@ def _clocked(result: Result) -> Result:
         }
         rows.append({**row, "sides": told})
     return {**result, "rows": rows}
-
-
-def clock_name(result: Result) -> str:
-    """What seconds are of."""
-    return "CPU" if result.get("clock", "cpu") == "cpu" else "device"
 
 
 def write_plots(result: Result, folder: Path) -> None:
@@ -86,24 +90,6 @@ def unanswered(result: Result) -> list[str]:
     found = result.get("rows", ())
     rows = [row for row in found if "error" in row.get("sides", {}).get("tinyedge", {})]
     return list(dict.fromkeys(f"{row['kind']} {row['size']}".strip() for row in rows))
-
-
-def _failures(rows: Sequence[Result]) -> list[str]:
-    """What gave no answer, or another one than onnxruntime: a line for each side and reason."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        for side, facts in row["sides"].items():
-            if "error" in facts:
-                reason = facts["error"][:200]
-            elif facts["off"] > TOLERANCE:
-                reason = f"off by {facts['off']:.1e} from onnxruntime"
-            else:
-                continue
-            names = found.setdefault((side, reason), [])
-            name = f"{row['kind']} {row['size']}".strip()
-            if name not in names:
-                names.append(name)
-    return [f"{side}, {', '.join(names)}: {reason}" for (side, reason), names in found.items()]
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -171,13 +157,20 @@ def _operations(result: Result) -> tuple[list[Table], list[str]]:
             + "; operands and results stay on the device. Medians of blocks of runs in turn after "
             "warm-ups, (least-greatest)."
         )
-    notes = [note]
-    return [table for table in tables if table[2]], [*notes, *_failures(rows)]
+    notes = [note, *_calls(result)]
+    return [table for table in tables if table[2]], [*notes, *failures(rows)]
 
 
 def _headings(names: Sequence[str], rate: str, limit: str) -> list[str]:
-    others = [f"of {side}" for side in COMPARED if side in names]
+    others = [f"{word}of {other}" for word, _, other in _compared(names)]
     return ["operation", *names, *others, rate, f"{limit}", f"by hand, {limit}"]
+
+
+def _compared(names: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Whose time over whose is shown, and what its heading begins with."""
+    words = (("", "tinyedge"), ("avx512, ", "avx512"))
+    pairs = [(word, side, other) for other in COMPARED for word, side in words]
+    return [pair for pair in pairs if {*pair[1:]} <= {*names}]
 
 
 def _common(names: Sequence[str], row: Result) -> list[str]:
@@ -189,11 +182,7 @@ def _common(names: Sequence[str], row: Result) -> list[str]:
             spread(ours) if side == "tinyedge" and "cpu" in ours else milliseconds(sides, side)
             for side in names
         ),
-        *(
-            ratio(median(sides, "tinyedge"), median(sides, side))
-            for side in COMPARED
-            if side in names
-        ),
+        *(ratio(median(sides, one), median(sides, other)) for _, one, other in _compared(names)),
     ]
 
 
@@ -233,9 +222,25 @@ def _overhead(found: Result) -> Table:
         *([name, time(facts["median"])] for name, facts in found["steps"].items()),
         ["run: without launches", time(found["launch"]["a"])],
         ["run: each launch, with its product of 2x16 by 16x16", time(found["launch"]["b"])],
-        ["run: a second thread woken and waited for, a launch", time(max(0.0, found["wake"]))],
     ]
+    if "wake" in found:
+        woken = time(max(0.0, found["wake"]))
+        rows.append(["run: a second thread woken and waited for, a launch", woken])
     return "Where the time of a small run goes", ["step", "time"], rows
+
+
+def _calls(result: Result) -> list[str]:
+    """What a call costs, beside what others have found of tinygrad."""
+    found = {(fit["kind"], fit["side"]): fit["a"] for fit in result["fits"]}
+    if "overhead" not in result or ("multiply-add", "tinyedge") not in found:
+        return []
+    ours = time(found["multiply-add", "tinyedge"])
+    theirs = found.get(("multiply-add", "tinygrad"))
+    beside = "" if theirs is None else f", by tinygrad's JIT {time(theirs)}"
+    return [
+        f"A call of a*b+c without its numbers, as `a` of its line says: {ours}{beside}. "
+        "Others found 37 us of Python in each call of tinygrad's JIT on a GPU."
+    ]
 
 
 def _roofline(result: Result) -> str:
@@ -281,93 +286,6 @@ def _against_size(result: Result, kind: str) -> str:
     return svg(kind, "bytes moved at least", f"{clock_name(result)} us a run", series)
 
 
-# --- models ---------------------------------------------------------------------------------------
-
-
-def _models(result: Result) -> tuple[list[Table], list[str]]:
-    tables = []
-    for threads in result["threads"]:
-        rows = [row for row in result["rows"] if row["threads"] == threads]
-        shown = [_model(row, result["sides"]) for row in rows]
-        means = [_mean_ratio(rows, clock) for clock in ("cpu", "wall")]
-        headings = _model_headings(result["sides"], clock_name(result))
-        others = [""] * (len(headings) - 5)
-        shown.append(["geometric mean", "", means[0], "", means[1], *others])
-        title = f"{threads} thread" + ("s" if threads > 1 else "")
-        tables.append((title, headings, shown))
-    device = []
-    if result["target"] != "cpu":
-        device = [
-            f"tinyedge for {result['target']}, on {result['device']}, operands and results there. "
-            "Device ms: between time stamps around each launch. Of the others only "
-            "tinygrad runs there."
-        ]
-    notes = [
-        *device,
-        "CPU ms: of all threads; ms: by the clock, which other work on the machine lengthens. "
-        "Medians of blocks of runs in turn. Ratios are tinyedge over the other. GFLOP: of "
-        "convolutions and products alone. Off by: of the greatest output, from onnxruntime.",
-    ]
-    return tables, [*notes, *_failures(result["rows"])]
-
-
-def _mean_ratio(rows: Sequence[Result], clock: str) -> str:
-    """The geometric mean of tinyedge over onnxruntime."""
-    pairs = [[median(row["sides"], side, clock) for side in PAIR] for row in rows]
-    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
-    return f"{fits.geometric_mean(ratios):.2f}x" if ratios else MISSING
-
-
-def _model_headings(sides: Sequence[str], clock: str) -> list[str]:
-    others = [side for side in sides if side not in PAIR]
-    return [
-        "model",
-        f"{clock} ms: tinyedge / onnxruntime",
-        "ratio",
-        "ms: tinyedge / onnxruntime",
-        "ratio",
-        *(part for side in others for part in (f"{side}, CPU ms", "ratio")),
-        "GFLOP",
-        f"GFLOP a {clock} second: tinyedge / onnxruntime",
-        "off by",
-    ]
-
-
-def _model(row: Result, names: Sequence[str]) -> list[str]:
-    sides = row["sides"]
-    cells = [f"{row['kind']} {row['size']}".strip()]
-    for clock in ("cpu", "wall"):
-        found = [median(sides, side, clock) for side in PAIR]
-        cells += [_pair(found, 1e3), ratio(*found)]
-    spent = [median(sides, side) for side in PAIR]
-    for side in names:
-        if side not in PAIR:
-            cells += [milliseconds(sides, side), ratio(spent[0], median(sides, side))]
-    rates = [None if seconds is None else row["flops"] / seconds for seconds in spent]
-    wrong = off(sides.get("tinyedge", {}).get("off"))
-    return [*cells, digits(row["flops"] / 1e9), _pair(rates, 1e-9), wrong]
-
-
-def _pair(values: Sequence[float | None], scale: float) -> str:
-    return " / ".join(MISSING if value is None else digits(value * scale) for value in values)
-
-
-def _model_roofline(result: Result) -> str:
-    """Each model's rate against its work, on the first number of threads."""
-    series = []
-    for side in result["sides"]:
-        rows = [row for row in result["rows"] if row["threads"] == result["threads"][0]]
-        rows = [row for row in rows if median(row["sides"], side) is not None and row["flops"]]
-        points = [
-            (row["flops"] / 1e9, row["flops"] / (median(row["sides"], side) or 1) / 1e9)
-            for row in rows
-        ]
-        labels = [row["kind"] for row in rows]
-        if points:
-            series.append(Series(side, points, joined=False, labels=labels))
-    return svg("Models", "GFLOP a run", f"GFLOP a {clock_name(result)} second", series)
-
-
 # --- scale ----------------------------------------------------------------------------------------
 
 
@@ -380,7 +298,7 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
             digits(row["flops"] / 1e9),
             time(row["export"]),
             time(row["run"]),
-            f"{row['two_threads']:.2f}x",
+            ratio(row["two_threads"], row["clock"]),
             digits(row["flops"] / row["run"] / 1e9),
             str(row["launches"]),
             off(row["off"]),
@@ -394,7 +312,7 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
         "GFLOP",
         "export, CPU",
         "run, CPU",
-        "two threads, by the clock",
+        "two threads of one, by the clock",
         "GFLOP/s",
         "launches",
         "off by",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -16,7 +15,7 @@ from tests.bench.worker import measure as spend
 from tests.study import fits, networks, sides
 from tests.study.child import Task
 from tests.study.figures import time
-from tests.study.sides import Effort, Say, Sides
+from tests.study.sides import Effort, Place, Say, Sides
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,13 @@ AXES: Mapping[str, Axis] = {
 def measure(chosen: Sequence[str], effort: Effort, say: Say) -> dict[str, Any]:
     """The report."""
     _export(networks.plain(2), "warm")  # loads what an export needs
-    with Sides(["tinyedge"]) as running:
-        rows = [_row(axis, n, running, effort, say) for axis in chosen for n in AXES[axis].sizes]
+    with Sides(["tinyedge"], 1) as one, Sides(["tinyedge"], 2) as two:
+        places = {"one thread": Place(one, "tinyedge"), "two threads": Place(two, "tinyedge")}
+        rows = [_row(axis, n, places, effort, say) for axis in chosen for n in AXES[axis].sizes]
     return {
         "study": "scale",
         "machine": sides.machine(),
-        "versions": running.versions,
+        "versions": one.versions,
         "rows": rows,
         "slopes": slopes(rows),
     }
@@ -59,7 +59,9 @@ def _export(model: Any, name: str) -> float:
     return spend(lambda: tinyedge.export_onnx(folder / "model.onnx", out=out, **options), 1)["cpu"]
 
 
-def _row(axis: str, n: int, running: Sides, effort: Effort, say: Say) -> dict[str, Any]:
+def _row(
+    axis: str, n: int, places: Mapping[str, Place], effort: Effort, say: Say
+) -> dict[str, Any]:
     say(f"{axis} {n}")
     model = AXES[axis].make(n)
     name = f"{axis}-{n}".replace(" ", "-")
@@ -70,37 +72,35 @@ def _row(axis: str, n: int, running: Sides, effort: Effort, say: Say) -> dict[st
     arrays = networks.feeds(model)
     right = bench.expected(bench.session(folder / "model.onnx"), arrays)
     task = Task(folder / "model.onnx", bundle, sides.save(folder / "inputs", arrays), 1)
-    found, two = (
-        sides.compare(running, ["tinyedge"], each, right, effort, lambda _: None)["tinyedge"]
-        for each in (task, replace(task, threads=2))
-    )
-    for each in (found, two):
+    found = sides.compare_places(places, task, right, effort, lambda _: None)
+    for each in found.values():
         if "error" in each:
             raise RuntimeError(f"{axis} {n}: {each['error']}")
-    steps = json.loads((bundle / "manifest.json").read_text("ascii"))["steps"]
+    one, two = found.values()
     return {
         "axis": axis,
         "n": n,
         "nodes": len(model.graph.node),
         "flops": sum(flops.count(folder / "model.onnx", arrays).values()),
         "export": export,
-        "run": found["cpu"]["median"],
-        "two_threads": two["wall"]["median"] / found["wall"]["median"],
-        "off": found["off"],
-        "launches": sum(step["op"] == "launch" for step in steps),
+        "run": one["cpu"]["median"],
+        "clock": one["wall"]["median"],
+        "two_threads": two["wall"]["median"],
+        "off": max(one["off"], two["off"]),
+        "launches": sides.launches(bundle),
     }
 
 
 def slopes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """By axis: how an export grows with the nodes, or with n where there are as many nodes at every
-    n, and how a run grows with its FLOPs: the power, and the line as text.
+    n, and how a run grows with its FLOPs, on one thread and on two: the power, the line as text.
     """
     made = []
     for axis in dict.fromkeys(row["axis"] for row in rows):
         here = [row for row in rows if row["axis"] == axis]
         over = "nodes" if len({row["nodes"] for row in here}) > 1 else "n"
         made.append(_slope(here, axis, "export", over, 1))
-        made.append(_slope(here, axis, "run", "flops", 10**9))
+        made += [_slope(here, axis, what, "flops", 10**9) for what in ("run", "two_threads")]
     return made
 
 
@@ -109,10 +109,11 @@ def _slope(
 ) -> dict[str, Any]:
     points = {row[over]: row[what] for row in rows}
     line = fits.line(points)
+    word = {"two_threads": "run on two threads by the clock"}.get(what, what)
     each = {"nodes": "a node", "n": "each of n", "flops": "a GFLOP"}[over]
     return {
         "axis": axis,
-        "of": f"{what} against {over}",
+        "of": f"{word} against {over}",
         "power": fits.power(points),
         "a": line.a,
         "b": line.b,

@@ -7,6 +7,7 @@ first needed. One that cannot be installed has the reason in place of its times.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from tests.bench import cases
 from tests.bench.opencl import peer, process
 from tests.bench.side import middle
 from tests.bench.worker import SideError, Worker
-from tests.study import converters
+from tests.study import converters, hand
 from tests.study.child import Array, Task
 from tinyedge.core.errors import TinyedgeError
 
@@ -49,6 +50,7 @@ class Effort:
 
 
 SPACE = {"tinygrad": 0.02, "torch": 1.0, "ncnn": 0.2, "litert": 2.6}  # GB of disk
+PROFILES = {"tinyedge": None, "avx512": "avx512"}  # the sides that run a bundle: of which profile
 
 
 def install(names: Iterable[str], say: Say, target: str = "cpu") -> dict[str, str]:
@@ -73,6 +75,8 @@ def install(names: Iterable[str], say: Say, target: str = "cpu") -> dict[str, st
                 _install_torch()
             elif side in converters.CONVERTERS:
                 converters.install(side)
+            elif side == "avx512" and hand.lanes() < 16:
+                raise RuntimeError("this processor has no vectors of 16 floats")
         except RuntimeError as error:
             refused[side] = " ".join(str(error).split())
     return refused
@@ -170,6 +174,14 @@ class Sides:
         return outputs
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a task runs: a side's process among those of as many threads."""
+
+    sides: Sides
+    side: str
+
+
 def compare(
     sides: Sides,
     chosen: Iterable[str],
@@ -184,25 +196,42 @@ def compare(
 
     refused: by side why it cannot be asked: there is no bundle, or it is not installed.
     """
+    places = {side: Place(sides, side) for side in chosen}
+    return compare_places(places, task, right, effort, say, refused)
+
+
+def compare_places(
+    places: Mapping[str, Place],
+    task: Task,
+    right: Mapping[str, Array],
+    effort: Effort,
+    say: Say,
+    refused: Mapping[str, str] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The same by the name of a place, with the task on as many threads as each has."""
     found: dict[str, dict[str, Any]] = {}
-    for side in chosen:
-        say(side)
-        if refused and refused.get(side):
-            found[side] = {"error": refused[side]}
+    for name, place in places.items():
+        say(name)
+        if refused and refused.get(place.side):
+            found[name] = {"error": refused[place.side]}
             continue
         try:
-            outputs = sides.start(side, _converted(side, task), effort.patience)
-            found[side] = {"off": difference(outputs, right)}
+            given = _given(place.side, replace(task, threads=place.sides.threads))
+            outputs = place.sides.start(place.side, given, effort.patience)
+            found[name] = {"off": difference(outputs, right)}
         except SideError as error:
-            found[side] = {"error": str(error)}
-    alive = [side for side, facts in found.items() if "error" not in facts]
-    for side, facts in _runs(sides, alive, effort).items():
-        found[side] |= facts
+            found[name] = {"error": str(error)}
+    alive = {name: places[name] for name, facts in found.items() if "error" not in facts}
+    for name, facts in _runs(alive, effort).items():
+        found[name] |= facts
     return found
 
 
-def _converted(side: str, task: Task) -> Task:
+def _given(side: str, task: Task) -> Task:
     """The task with the model as this side reads it. Raises SideError."""
+    profile = PROFILES.get(side)
+    if profile:
+        return replace(task, bundle=of_profile(task.bundle, profile))
     if side not in converters.CONVERTERS:
         return task
     kept = task.bundle.parent
@@ -218,36 +247,38 @@ def difference(outputs: Mapping[str, Array], right: Mapping[str, Array]) -> floa
     )
 
 
-def _runs(sides: Sides, names: list[str], effort: Effort) -> dict[str, dict[str, Any]]:
-    """What runs take: blocks in turn, each round begins with another side."""
+def _runs(places: Mapping[str, Place], effort: Effort) -> dict[str, dict[str, Any]]:
+    """What runs take: blocks in turn, each round begins with another place."""
+    names = list(places)
     counts: dict[str, int] = {}
-    samples: dict[str, dict[str, list[float]]] = {side: {} for side in names}
+    samples: dict[str, dict[str, list[float]]] = {name: {} for name in names}
     failed: dict[str, dict[str, Any]] = {}
 
-    def ask(side: str, word: str, content: object) -> dict[str, float] | None:
+    def ask(name: str, word: str, content: object) -> dict[str, float] | None:
         """None once the side has failed."""
-        if side in failed:
+        if name in failed:
             return None
+        place = places[name]
         try:
-            answer: dict[str, float] = sides.ask(side, word, content, effort.patience)
+            answer: dict[str, float] = place.sides.ask(place.side, word, content, effort.patience)
         except SideError as error:
-            failed[side] = {"error": str(error)}
+            failed[name] = {"error": str(error)}
             return None
         return answer
 
-    for side in names:
-        once = ask(side, "warm", (effort.warm, effort.most_warm))
-        counts[side] = max(1, round(effort.block / max(once["cpu"], 1e-7))) if once else 1
+    for name in names:
+        once = ask(name, "warm", (effort.warm, effort.most_warm))
+        counts[name] = max(1, round(effort.block / max(once["cpu"], 1e-7))) if once else 1
     for turn in range(effort.rounds):
         shift = turn % max(1, len(names))
-        for side in names[shift:] + names[:shift]:
-            spent = ask(side, "run", counts[side])
+        for name in names[shift:] + names[:shift]:
+            spent = ask(name, "run", counts[name])
             for clock, seconds in (spent or {}).items():
-                samples[side].setdefault(clock, []).append(seconds / counts[side])
-    measured = {side: samples[side] for side in names if side not in failed}
+                samples[name].setdefault(clock, []).append(seconds / counts[name])
+    measured = {name: samples[name] for name in names if name not in failed}
     return failed | {
-        side: {clock: middle(values) for clock, values in found.items()}
-        for side, found in measured.items()
+        name: {clock: middle(values) for clock, values in found.items()}
+        for name, found in measured.items()
     }
 
 
@@ -259,6 +290,24 @@ def save(folder: Path, arrays: Mapping[str, Array]) -> dict[str, Path]:
         files[name] = folder / f"{number}.npy"
         np.save(files[name], array)
     return files
+
+
+def of_profile(bundle: Path, profile: str | None) -> Path:
+    """Where the bundle of a profile lies, beside that of the default one."""
+    return bundle.with_stem(f"{bundle.stem}-{profile}") if profile else bundle
+
+
+def refusals(
+    names: Iterable[str], model: Path, bundle: Path, target: str, **options: Any
+) -> dict[str, str]:
+    """Makes the bundles of those sides that run one; by side why there is none, or nothing."""
+    found = {}
+    for side in names:
+        if side in PROFILES:
+            profile = PROFILES[side]
+            chosen = {**options, **({"profile": profile} if profile else {})}
+            found[side] = refusal(model, of_profile(bundle, profile), target, **chosen)
+    return found
 
 
 def bundle(model: Path | str, out: Path, target: str = "cpu", **options: Any) -> Path:
@@ -282,6 +331,12 @@ def refusal(model: Path | str, out: Path, target: str = "cpu", **options: Any) -
     except (TinyedgeError, RuntimeError) as error:
         return str(error)
     return ""
+
+
+def launches(bundle: Path) -> int:
+    """Of a run, loops counted once."""
+    steps = json.loads((bundle / "manifest.json").read_text("ascii"))["steps"]
+    return sum(step["op"] == "launch" for step in steps)
 
 
 def build(folder: Path) -> None:
@@ -312,8 +367,6 @@ def machine() -> dict[str, Any]:
     found = dict(
         [part.strip() for part in line.split(":", 1)] for line in reversed(lines) if ":" in line
     )
-    from tests.study import hand
-
     command = ["git", "log", "-1", "--format=%h", "--", "tinyedge"]
     commit = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     return {

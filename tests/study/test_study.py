@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import xml.etree.ElementTree
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from tests.bench import cases as bench
 from tests.bench import flops
 from tests.bench.worker import SideError
-from tests.exporters.networks import Network
 from tests.study import (
     __main__,
     child,
@@ -46,6 +44,7 @@ INSTALLED = (
     *(("torch",) if sides.TORCH.exists() else ()),
     *(("tinygrad",) if sides.peer.FOLDER.is_dir() else ()),
     *(side for side in CONVERTED if converters.python(side).exists()),
+    *(("avx512",) if hand.lanes() == 16 else ()),
 )
 
 # Small ones of each kind, with what the kernels must get right beside whole tiles and vectors: rows
@@ -88,7 +87,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def measured(cache: Path) -> dict[str, Any]:
     """All small operations on all sides that are installed."""
-    names = [side for side in INSTALLED if side not in CONVERTED]
+    names = [side for side in INSTALLED if side not in (*CONVERTED, "avx512")]
     return operate.measure(SMALL, names, QUICK, lambda _: None, split=False)
 
 
@@ -97,7 +96,7 @@ def test_all_sides_compute_the_same(name: str, measured: dict[str, Any]) -> None
     """As onnxruntime does, to what single precision leaves of sums in another order."""
     case = SMALL[name]
     (row,) = (r for r in measured["rows"] if f"{r['kind']} {r['size']}" == name)
-    assert set(row["sides"]) == {side for side in INSTALLED if side in case.sides}
+    assert set(row["sides"]) == {side for side in measured["sides"] if side in case.sides}
     assert not [facts["error"] for facts in row["sides"].values() if "error" in facts]
     for side, facts in row["sides"].items():
         assert facts["off"] < 2e-5, side
@@ -126,6 +125,13 @@ def test_every_tile_computes_the_same(tile: tuple[int, int], cache: Path) -> Non
         assert bench.error(result(), right) < 2e-5, case.name
         tried += 1
     assert tried >= 5
+
+
+def test_weights_by_hand_begin_at_a_cache_line() -> None:
+    """As limits go: vectors across two lines take longer."""
+    for tile in hand.tiles():
+        packed = hand.panels(np.ones((5, 70), np.float32), tile[1] * hand.lanes())
+        assert packed.ctypes.data % 64 == 0 and packed.sum() == 350
 
 
 def test_a_long_softmax_by_hand(cache: Path) -> None:
@@ -190,37 +196,6 @@ def test_a_side_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatc
     }
 
 
-def test_a_model_that_is_not_converted_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once: the next time what the converter said is read again."""
-    case = SMALL["matmul 70"]
-    onnx.save(case.make(), tmp_path / "m.onnx")
-    folder = tmp_path / "environments" / "some"
-    folder.mkdir(parents=True)
-    (folder / "requirements.txt").touch()
-    monkeypatch.setattr(converters, "ENVIRONMENTS", folder.parent)
-    asked: list[Path] = []
-
-    def convert(folder: Path, _: Any) -> Any:
-        asked.append(folder)
-        return subprocess.CompletedProcess((), 7, "Error: no Conv\na last word\n")
-
-    refusing = converters.Converter("made", convert)
-    for _ in range(2):
-        with pytest.raises(SideError, match="ended with 7: Error: no Conv"):
-            refusing("some", tmp_path / "m.onnx", case.arrays(), tmp_path / "kept")
-    assert len(asked) == 1
-
-
-def test_sizes_are_written_into_a_model_that_is_converted(tmp_path: Path) -> None:
-    net = Network("any", 17)
-    onnx.save(net.model({net.node("Relu", net.input("x", ["n", 3])): ["n", 3]}), tmp_path / "m")
-    text = converters.fixed(tmp_path / "m", {"x": np.zeros((5, 3), np.float32)})
-    (port,) = onnx.load_from_string(text).graph.input
-    assert [dim.dim_value for dim in port.type.tensor_type.shape.dim] == [5, 3]
-
-
 def test_outputs_of_other_layouts_and_integers() -> None:
     right = np.arange(24).reshape(1, 2, 3, 4)
     moved = np.moveaxis(right, 1, -1).astype(np.int32)
@@ -245,7 +220,7 @@ def test_which_arrays_of_ncnn_have_no_batch_axis() -> None:
 def test_what_fails_is_said_once_for_each_reason() -> None:
     bad = {"torch": {"error": "operator X"}, "tinyedge": {"off": 0.5}, "onnxruntime": {"off": 0.0}}
     rows = [{"kind": kind, "size": "", "sides": bad} for kind in ("one", "two", "one")]
-    assert report._failures(rows) == [
+    assert figures.failures(rows) == [
         "torch, one, two: operator X",
         "tinyedge, one, two: off by 5.0e-01 from onnxruntime",
     ]
@@ -256,7 +231,7 @@ def test_tinyedge_without_an_answer_fails_the_command(
 ) -> None:
     """The table is printed all the same. Another side's failure is no failure of the command."""
     facts = {"machine": sides.machine(), "versions": {}, "sides": ["tinyedge"], "threads": [1]}
-    whole = {**facts, "study": "models", "target": "cpu"}
+    whole = {**facts, "study": "models", "target": "cpu", "fma": 1e9}
     for side, status in (("tinyedge", 1), ("torch", 0)):
         row = {"kind": "net", "size": "", "threads": 1, "flops": 0, "sides": {side: {"error": "X"}}}
         monkeypatch.setitem(__main__.STUDIES, "models", lambda _, r=row: {**whole, "rows": [r]})
@@ -306,9 +281,13 @@ def test_a_bundle_built_with_kept_objects_is_the_same_library(cache: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["gpt_step", "mobilenet_v2", "rnet"])
-def test_networks_agree_on_all_sides(name: str, cache: Path) -> None:
-    more = {"rnet": "litert", "mobilenet_v2": "ncnn"}  # what each is known to convert rightly
-    wanted = ("tinyedge", "onnxruntime", "torch", more.get(name))
+def test_networks_agree_on_all_sides(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overhead, "wake", lambda _: 1e-6)
+    # what each is known to convert rightly
+    more = {"rnet": ("litert", "avx512"), "mobilenet_v2": ("ncnn",)}
+    wanted = ("tinyedge", "onnxruntime", "torch", *more.get(name, ()))
     names = [side for side in wanted if side in INSTALLED]
     result = models.measure([name], names, [1, 2], QUICK, lambda _: None)
     assert [row["threads"] for row in result["rows"]] == [1, 2]
@@ -319,6 +298,15 @@ def test_networks_agree_on_all_sides(name: str, cache: Path) -> None:
         assert max(facts["off"] for facts in row["sides"].values()) < 1e-4
     text = report.markdown(result)
     assert text.count("geometric mean") == 2
+    for table in text.split("\n\n"):
+        assert len({line.count("|") for line in table.splitlines()}) == 1  # a cell each
+    (together,) = result["together"]
+    keys = {f"{side}, {n}" for side in ("tinyedge", "onnxruntime") for n in (1, 2)}
+    assert set(together["sides"]) == keys and together["launches"] > 0
+    assert max(facts["off"] for facts in together["sides"].values()) < 1e-4
+    assert "2 threads beside 1, by turns" in text
+    for side in set(names) - {"tinyedge", "avx512"}:
+        assert f"| of {side} |" in text
 
 
 @pytest.mark.parametrize(
@@ -353,6 +341,7 @@ def test_growth_of_two_sizes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert {slope["of"] for slope in result["slopes"]} == {
         "export against nodes",
         "run against flops",
+        "run on two threads by the clock against flops",
     }
     text = report.markdown(result)
     assert "| layers | 4 | 8 |" in text

@@ -93,7 +93,7 @@ def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cach
 
 
 WHOLE = np.array(
-    [*(0.5, 1.5, 2.5, 0.7, 1, 0.49999997, 3, 1e-3), *(2**22 + 0.5, 2**23 - 0.5, 2**23 + 1, 2**24 + 2)],
+    [0.5, 1.5, 2.5, 0.7, 1, 0.49999997, 3, 1e-3, 2**22 + 0.5, 2**23 - 0.5, 2**23 + 1, 2**24 + 2],
     np.float32,
 )
 

@@ -66,10 +66,15 @@ class Replayed:
             place = self._places[port.buffer]
             content = encode(arrays[port.name], port.storage, f"input {port.name!r}")
             device.upload(Range(place.memory, place.offset, content.size), content)
-        kernels = device.compile(program)
-        commands = [self._command(step, kernels) for step in program.entries[0].steps]
+        self._kernels = device.compile(program)
+        self._recording = self.record()
+
+    def record(self) -> Any:
+        """Bind the buffers of all launches."""
+        steps = self._program.entries[0].steps
+        commands = [self._command(step, self._kernels) for step in steps]
         self.launches = sum(isinstance(command, Dispatch) for command in commands)
-        self._recording = device.record(commands)
+        return self._device.record(commands)
 
     def _command(self, step: Step, kernels: Sequence[Any]) -> Command:
         if isinstance(step, Launch):
@@ -95,13 +100,19 @@ class Replayed:
 
     def repeat(self, times: int) -> None:
         """So many runs, to their end."""
-        end = self._places[self._program.outputs[0].buffer]
-        end = Range(end.memory, end.offset, 4)
         for number in range(times):
-            self._device.replay(self._recording)
+            self.submit()
             if number % QUEUED == QUEUED - 1:
-                self._device.read([end])
-        self._device.read([end])
+                self.wait()
+        self.wait()
+
+    def submit(self) -> None:
+        self._device.replay(self._recording)
+
+    def wait(self) -> None:
+        """Until all that was submitted is done: a number of the output is read."""
+        end = self._places[self._program.outputs[0].buffer]
+        self._device.read([Range(end.memory, end.offset, 4)])
 
     def device_seconds(self) -> float:
         """Of a run, without what is between its launches: the median by the device's clock."""

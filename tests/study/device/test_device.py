@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.bench import cases as bench
-from tests.study import __main__, operate, operations, report, sides
+from tests.study import __main__, operate, operations, overhead, report, sides
 from tests.study.device import programs, replayed
 from tests.study.sides import Effort
 from tinyedge.export.bundle.writing import kernel_file
@@ -77,18 +77,24 @@ def test_both_sides_are_measured(
 ) -> None:
     """In processes of their own: they agree, by the processor's clock and by the device's."""
     monkeypatch.setattr(sides, "CACHE", tmp_path)
+    monkeypatch.setattr(overhead, "LENGTHS", (1, 3))
+    monkeypatch.setattr(overhead, "TRIES", 1)
     chosen = {name: SMALL[name] for name in ("copy 1.003K", "matmul 70", "sum 10.003K")}
     effort = Effort(rounds=1, block=0.0, warm=0.0, most_warm=1)
     result = operate.measure(
-        chosen, operations.DEVICE_SIDES, effort, lambda _: None, split=False, target=target
+        chosen, operations.DEVICE_SIDES, effort, lambda _: None, split=True, target=target
     )
     assert result["fma"] > 0 and result["clock"] in ("cpu", "device")
+    words = ("open", "lookup", "create", "bind", "launch", "wait", "run of one launch")
+    for word, (name, spent) in zip(words, result["overhead"]["steps"].items(), strict=True):
+        assert name.startswith(word) and spent["least"] > 0
     for row in result["rows"]:
         for side in operations.DEVICE_SIDES:
             assert row["sides"][side]["off"] < 2e-5
             assert set(row["sides"][side]) == {"off", "cpu", "wall", "device"}
     text = report.markdown(result)
     assert result["device"] in text and "| matmul 70 |" in text
+    assert "| run: each launch, " in text and "second thread" not in text
     for table in text.split("\n\n"):
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
