@@ -136,9 +136,10 @@ static te_tensor tensor_of(const te_context *context, int32_t output) {
 /* Begin to map a port of the host's, before all inputs are written or after all steps. */
 static te_status fetch(te_context *context, const te_port_record *port, bool write) {
     int64_t shape[TE_MAX_RANK], elements;
+    if (!context->backend->fetch) return TE_OK;
     te_extents(context->model, port, context->symbols, shape, &elements);
     const te_part part = {port->buffer, 0, elements * (int64_t)te_dtype_bytes(port->storage)};
-    if (!part.bytes || !context->backend->fetch) return TE_OK;
+    if (!part.bytes) return TE_OK;
     return context->backend->fetch(context, part, write, &context->error);
 }
 
@@ -163,6 +164,7 @@ static te_status pass_input(te_context *context, int32_t number, pass pass) {
     const te_tensor *tensor = &context->inputs[number].tensor;
     te_transfer planned;
     if (pass == FETCH) return tensor->device ? TE_OK : fetch(context, port, true);
+    if (pass == MOVE && context->inputs[number].in_place) return TE_OK;
     TE_TRY(plan_port(context, port, tensor, TE_RUN_SHAPE, &planned));
     if (pass == CHECK) return TE_OK;
     return tensor->device ? te_exchange(context, port, &planned, tensor, false)
@@ -247,7 +249,7 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
     te_extents(model, port, context->symbols, whole, &elements);
     memcpy(shape, whole, sizeof(int64_t) * TE_MAX_RANK);
     if (port->count == -1) return TE_OK;
-    int64_t one[TE_MAX_RANK] = {0}, count = 0, valid = 0;
+    int64_t one[TE_MAX_RANK], count = 0, valid = 0;
     const te_port_record *other = &model->ports[TE_OUTPUTS][port->count];
     te_tensor tensor = {.data = &count, .bytes = sizeof count};
     te_transfer planned;
@@ -268,7 +270,7 @@ static te_status shape_of(te_context *context, te_group group, int index, int64_
 static te_status move_port(te_context *context, te_group group, int index, const int *part,
                            const te_tensor *tensor, bool to_tensor) {
     te_error *error = &context->error;
-    int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK] = {0}, start[TE_MAX_RANK] = {0};
+    int64_t whole[TE_MAX_RANK] = {0}, shape[TE_MAX_RANK], start[TE_MAX_RANK] = {0};
     te_transfer planned;
     TE_TRY(te_check_index(context, group, index));
     TE_TRY(te_need_idle(context, error));
@@ -301,8 +303,9 @@ static te_status wait(te_context *context, int64_t timeout) {
     const te_entry_record *entry = &model->entries[context->entry];
     for (uint32_t i = 0; i < entry->outputs && !status; i++) {
         const int32_t number = model->listed[entry->first_output + i];
+        const te_binding *binding = &context->outputs[number];
+        if (!binding->bound || binding->in_place || binding->tensor.device) continue;
         const te_tensor tensor = tensor_of(context, number);
-        if (!context->outputs[number].bound || tensor.device) continue;
         status = move_port(context, TE_OUTPUTS, number, NULL, &tensor, true);
     }
     settle(context);
@@ -319,7 +322,7 @@ te_status te_run(te_context *context, int entry) {
 }
 
 te_status te_shape(te_context *context, te_group group, int index, int *rank, int64_t *shape) {
-    int64_t whole[TE_MAX_RANK] = {0}, valid[TE_MAX_RANK] = {0};
+    int64_t whole[TE_MAX_RANK] = {0}, valid[TE_MAX_RANK];
     te_status status = te_check_index(context, group, index);
     if (!status) status = te_need_idle(context, &context->error);
     if (!status) status = shape_of(context, group, index, whole, valid);
