@@ -54,7 +54,8 @@ def test_values(name: str, cpu_device: Device, webgpu_device: Device) -> None:
     for target, device in (("cpu", cpu_device), ("webgpu", webgpu_device)):
         program = compiled(outputs, inputs, find_target(target)).program
         assert program is not None
-        assert len(program.entries[0].steps) == launches
+        joined = 2 if name == "softmax" and target == "cpu" else 0  # see test_reductions
+        assert len(program.entries[0].steps) == launches - joined
         assert_agreement(replay(program, device, inputs.arrays), expected)
 
 

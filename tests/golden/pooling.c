@@ -28,7 +28,7 @@ void k0(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
     }
 }
 
-// k1: peel range=1 multiple=32 rest=2 overlap=False; split range=1 factor=32 outer=3; to range=4 kind=lanes; split range=2 factor=8 outer=5; to range=6 kind=lanes; to range=0 kind=grid
+// k1: peel range=1 multiple=64 rest=2 overlap=False; split range=1 factor=64 outer=3; to range=4 kind=lanes; split range=2 factor=8 outer=5; to range=6 kind=lanes; to range=0 kind=grid
 void k1(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end) {
     (void)symbols;
     float *restrict b0 = buffers[0];
@@ -41,17 +41,25 @@ void k1(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end
         f32x8 acc1 = te_splat_f32x8(0.0f);
         f32x8 acc2 = te_splat_f32x8(0.0f);
         f32x8 acc3 = te_splat_f32x8(0.0f);
-        for (int32_t r3 = 0; r3 < 4; r3++) {
-            const int32_t i1 = i0 + (r3 * 32);
+        f32x8 acc4 = te_splat_f32x8(0.0f);
+        f32x8 acc5 = te_splat_f32x8(0.0f);
+        f32x8 acc6 = te_splat_f32x8(0.0f);
+        f32x8 acc7 = te_splat_f32x8(0.0f);
+        for (int32_t r3 = 0; r3 < 2; r3++) {
+            const int32_t i1 = i0 + (r3 * 64);
             acc0 = acc0 + te_load_f32x8(b1 + i1);
             acc1 = acc1 + te_load_f32x8(b1 + (i1 + 8));
             acc2 = acc2 + te_load_f32x8(b1 + (i1 + 16));
             acc3 = acc3 + te_load_f32x8(b1 + (i1 + 24));
+            acc4 = acc4 + te_load_f32x8(b1 + (i1 + 32));
+            acc5 = acc5 + te_load_f32x8(b1 + (i1 + 40));
+            acc6 = acc6 + te_load_f32x8(b1 + (i1 + 48));
+            acc7 = acc7 + te_load_f32x8(b1 + (i1 + 56));
         }
-        f32x8 acc4 = te_splat_f32x8(0.0f);
+        f32x8 acc8 = te_splat_f32x8(0.0f);
         for (int32_t r5 = 0; r5 < 2; r5++) {
-            acc4 = acc4 + te_load_f32x8(b1 + ((i0 + (r5 * 8)) + 128));
+            acc8 = acc8 + te_load_f32x8(b1 + ((i0 + (r5 * 8)) + 128));
         }
-        b0[g0] = te_lanes_add_f32x8(((acc0 + acc1) + (acc2 + acc3)) + acc4) / 144.0f;
+        b0[g0] = te_lanes_add_f32x8((((acc0 + acc1) + (acc2 + acc3)) + ((acc4 + acc5) + (acc6 + acc7))) + acc8) / 144.0f;
     }
 }

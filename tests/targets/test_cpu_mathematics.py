@@ -13,6 +13,7 @@ import pytest
 from tinyedge.choices import find_target
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.ir.uop import decay
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
@@ -63,8 +64,18 @@ def _assert_near(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(rounded[zero]))
 
 
+def _decay(x: Tensor) -> Tensor:
+    return Tensor(decay((-x.abs()).node))
+
+
+def _decayed(x: Any) -> Any:
+    """As of a softmax's exponentials: nothing below the normal numbers."""
+    return np.where(abs(x) > 87.33654, 0, np.exp(-abs(x)))
+
+
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "exp": (Tensor.exp, np.exp),
+    "decay": (_decay, _decayed),
     "log": (Tensor.log, np.log),
     "tanh": (Tensor.tanh, np.tanh),
     "sin": (Tensor.sin, np.sin),
@@ -81,7 +92,7 @@ def test_functions_of_one_number(name: str, cpu_device: Device) -> None:
         _assert_near(_ran(make, cpu_device, x), exact(x.astype(np.float64)))
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh"])
+@pytest.mark.parametrize("name", ["exp", "decay", "tanh"])
 def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cache: Path) -> None:
     """What fused products and scaling by a power of two become where there are none."""
     make, exact = FUNCTIONS[name]
@@ -107,6 +118,24 @@ def test_rounding_is_exact(name: str, cpu_device: Device) -> None:
     number = ~np.isnan(x)
     np.testing.assert_array_equal(found[number].view(np.int32), wanted[number].view(np.int32))
     assert np.isnan(found[~number]).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "past"), [(1 << 22, False), ((1 << 23) + 3, False), (1 << 23, True)]
+)
+def test_what_no_cache_holds_is_written_past_them(
+    size: int, past: bool, cpu_device: Device
+) -> None:
+    """If it is whole vectors: the last of others overlaps the one before, which is on its way."""
+    x = Tensor.input("x", (size,), dt.float32)
+    port = Port("x", dt.float32, (size,))
+    graph = Graph((port,), (Port("y", dt.float32, (size,), (x + 1.0).node),))
+    program = compile_graph(graph, find_target("cpu")).program
+    assert program is not None
+    assert ("te_stream_f32x8(" in program.kernels[0].source) == past
+    given = np.arange(size, dtype=np.float32)
+    with Replay(program, cpu_device) as replay:
+        np.testing.assert_array_equal(replay.run({"x": given})["y"], given + 1)
 
 
 def test_powers(cpu_device: Device) -> None:

@@ -195,14 +195,14 @@ def scores_of(node: UOp, axis: int, users: Users | None) -> UOp | None:
     if node.op is not ops.DIV:
         return None
     above, below = node.src
-    above, exp = _uncast(above), _row_of(below, ops.ADD, axis)
+    above, exp = _uncast(above), row_of(below, ops.ADD, axis)
     if exp is None or above is not _uncast(exp) or above.op is not ops.EXP:
         return None
     shifted = above.src[0]
     if shifted.op is not ops.SUB:
         return None
     scores, most = shifted.src
-    if _row_of(most, ops.MAX, axis) is not scores:
+    if row_of(most, ops.MAX, axis) is not scores:
         return None
     if users is not None and not {2} == {len(users[scores]), len(users[above])}:
         return None
@@ -215,7 +215,7 @@ def _uncast(node: UOp) -> UOp:
     return node
 
 
-def _row_of(node: UOp, op: ops.Primitive, axis: int) -> UOp | None:
+def row_of(node: UOp, op: ops.Primitive, axis: int) -> UOp | None:
     """What is reduced along an axis to a row that comes back along it."""
     if node.op is not ops.EXPAND:
         return None

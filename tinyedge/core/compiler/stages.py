@@ -23,6 +23,7 @@ from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coor
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.lower.shuffles import permute_loads
+from tinyedge.core.compiler.lower.through import store_through
 from tinyedge.core.compiler.merged import with_merged_sums
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
@@ -303,7 +304,7 @@ def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool
     if kernel.groups:
         shape = replace(shape, grid=(kernel.groups, *(1 for _ in caps.grid[1:])))
     used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
-    linear = cooperate(fill_ahead(linearize(sink)), shape, caps)
+    linear = cooperate(fill_ahead(store_through(linearize(sink))), shape, caps)
     check_lowered(linear, shape)
     return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 

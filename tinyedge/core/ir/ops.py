@@ -87,6 +87,7 @@ EMPTY = _row("empty", "source", 0)  # arg: shape; contents undefined until assig
 # Elementwise, one operand.
 NEG = _row("neg", "unary", 1, numpy=_quiet(np.negative), c="(-{0})")
 NOT = _row("not", "unary", 1, numpy=np.invert, c="(~{0})")
+# arg: True where the operand is known to be at most 0; what is less than any normal number may be 0
 EXP = _row("exp", "unary", 1, numpy=_quiet(np.exp), c="exp({0})", cost=8)
 LOG = _row("log", "unary", 1, numpy=_quiet(np.log), c="log({0})", cost=8)
 SQRT = _row("sqrt", "unary", 1, numpy=_quiet(np.sqrt), c="sqrt({0})", cost=4)

@@ -266,6 +266,11 @@ def elementwise(op: Primitive, *src: UOp) -> UOp:
     return UOp(op, dtype, src)
 
 
+def decay(node: UOp) -> UOp:
+    """e^x of a value that is at most 0."""
+    return UOp(ops.EXP, node.dtype, (node,), True)
+
+
 def cast(node: UOp, dtype: DType) -> UOp:
     """The value converted to `dtype`; nothing when it has that type already."""
     return node if node.dtype is dtype else UOp(ops.CAST, dtype, (node,))

@@ -176,6 +176,34 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
     }                                                                                               \
     TE_INLINE f te_trunc_##f(f x) { return te_signed_##f(te_floor_##f(te_abs_##f(x)), x); }
 #endif
+/* The greater and the lesser of two, NaN where one is. The instruction gives the second of two of
+   which one is NaN; where b is a constant, it is all that is left. */
+#define TE_GREATER(f, a, b) te_select_##f((a < b) | (b != b), b, a)
+#define TE_LESSER(f, a, b) te_select_##f((a > b) | (b != b), b, a)
+#define TE_MOST_f32x2(a, b) TE_GREATER(f32x2, a, b)
+#define TE_LEAST_f32x2(a, b) TE_LESSER(f32x2, a, b)
+#if defined(__AVX__) && !defined(__clang__)
+#define TE_MOST_f32x4(a, b) __builtin_ia32_blendvps(__builtin_ia32_maxps(b, a), b, (f32x4)(b != b))
+#define TE_LEAST_f32x4(a, b) __builtin_ia32_blendvps(__builtin_ia32_minps(b, a), b, (f32x4)(b != b))
+#define TE_MOST_f32x8(a, b)                                                                         \
+    __builtin_ia32_blendvps256(__builtin_ia32_maxps256(b, a), b, (f32x8)(b != b))
+#define TE_LEAST_f32x8(a, b)                                                                        \
+    __builtin_ia32_blendvps256(__builtin_ia32_minps256(b, a), b, (f32x8)(b != b))
+#else
+#define TE_MOST_f32x4(a, b) TE_GREATER(f32x4, a, b)
+#define TE_LEAST_f32x4(a, b) TE_LESSER(f32x4, a, b)
+#define TE_MOST_f32x8(a, b) TE_GREATER(f32x8, a, b)
+#define TE_LEAST_f32x8(a, b) TE_LESSER(f32x8, a, b)
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+#define TE_MOST_f32x16(a, b)                                                                        \
+    te_select_f32x16(b != b, b, __builtin_ia32_maxps512_mask(b, a, a, -1, 4))
+#define TE_LEAST_f32x16(a, b)                                                                       \
+    te_select_f32x16(b != b, b, __builtin_ia32_minps512_mask(b, a, a, -1, 4))
+#else
+#define TE_MOST_f32x16(a, b) TE_GREATER(f32x16, a, b)
+#define TE_LEAST_f32x16(a, b) TE_LESSER(f32x16, a, b)
+#endif
 
 #define TE_VECTOR(f, m, u, lanes)                                                                   \
     TE_VECTOR_TYPE(f, float, lanes)                                                                 \
@@ -184,8 +212,8 @@ TE_BITS_BOTH(f64, u64, double, uint64_t)
     TE_INLINE f te_select_##f(m c, f a, f b) { return (f)((c & (m)a) | (~c & (m)b)); }              \
     TE_INLINE m te_select_##m(m c, m a, m b) { return (c & a) | (~c & b); }                         \
     TE_INLINE u te_select_##u(m c, u a, u b) { return ((u)c & a) | (~(u)c & b); }                   \
-    TE_INLINE f te_max_##f(f a, f b) { return te_select_##f((a < b) | (b != b), b, a); }            \
-    TE_INLINE f te_min_##f(f a, f b) { return te_select_##f((a > b) | (b != b), b, a); }            \
+    TE_INLINE f te_max_##f(f a, f b) { return TE_MOST_##f(a, b); }                                  \
+    TE_INLINE f te_min_##f(f a, f b) { return TE_LEAST_##f(a, b); }                                 \
     TE_INLINE m te_max_##m(m a, m b) { return te_select_##m(a < b, b, a); }                         \
     TE_INLINE m te_min_##m(m a, m b) { return te_select_##m(a > b, b, a); }                         \
     TE_INLINE u te_max_##u(u a, u b) { return te_select_##u(a < b, b, a); }                         \
@@ -227,6 +255,34 @@ TE_VECTOR(f32x2, i32x2, u32x2, 2)
 TE_VECTOR(f32x4, i32x4, u32x4, 4)
 TE_VECTOR(f32x8, i32x8, u32x8, 8)
 TE_VECTOR(f32x16, i32x16, u32x16, 16)
+
+/* What is written past the caches where it is aligned, so that it is not read before; and what
+   orders that before a thread tells others that it is done. */
+#if defined(__AVX__) && !defined(__clang__)
+#define TE_STREAM(f, bytes, instruction)                                                            \
+    TE_INLINE void te_stream_##f(float *p, f x) {                                                   \
+        if ((uintptr_t)p % bytes) te_store_##f(p, x);                                               \
+        else instruction(p, x);                                                                     \
+    }
+TE_INLINE void te_fence(void) { __builtin_ia32_sfence(); }
+TE_STREAM(f32x4, 16, __builtin_ia32_movntps)
+TE_STREAM(f32x8, 32, __builtin_ia32_movntps256)
+#else
+#define TE_STREAM(f, bytes, instruction) \
+    TE_INLINE void te_stream_##f(float *p, f x) { te_store_##f(p, x); }
+TE_INLINE void te_fence(void) {}
+TE_STREAM(f32x4, 16, )
+TE_STREAM(f32x8, 32, )
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+TE_INLINE void te_stream_f32x16(float *p, f32x16 x) {
+    if ((uintptr_t)p % 64) te_store_f32x16(p, x);
+    else __builtin_ia32_movntps512(p, x);
+}
+#else
+TE_INLINE void te_stream_f32x16(float *p, f32x16 x) { te_store_f32x16(p, x); }
+#endif
+TE_INLINE void te_stream_f32x2(float *p, f32x2 x) { te_store_f32x2(p, x); }
 
 /* The lanes of a vector combined, the first half with the second, until one is left. */
 #define TE_LANES(op, two, four, eight, t, type)                                                     \
@@ -330,7 +386,7 @@ TE_SCALE(f32x16, i32x16, u32x16)
 #else
 #define TE_WIDE 0
 #endif
-#define TE_MATHEMATICS(f, m, d, l, lanes)                                                           \
+#define TE_MATHEMATICS(f, m, u, d, l, lanes)                                                        \
     typedef double d __attribute__((vector_size(lanes * 8), may_alias));                            \
     typedef int64_t l __attribute__((vector_size(lanes * 8), may_alias));                           \
     TE_INLINE int te_any_##m(m c) {                                                                 \
@@ -339,10 +395,10 @@ TE_SCALE(f32x16, i32x16, u32x16)
         for (int i = 0; i < lanes / 2; i++) any |= words[i];                                        \
         return any != 0;                                                                            \
     }                                                                                               \
-    /* Beyond the range of floats whatever comes out is replaced at the end. */                     \
-    TE_INLINE f te_exp_##f(f x) {                                                                   \
-        const f t = te_fma_##f(x, te_splat_##f(1.44269504f), te_splat_##f(0x1.8p23f));              \
-        const f k = t - 0x1.8p23f;                                                                  \
+    /* e^x = p * 2^k, for t = 1.5 * 2^23 + k. */                                                    \
+    TE_INLINE f te_exp_part_##f(f x, f *t) {                                                        \
+        *t = te_fma_##f(x, te_splat_##f(1.44269504f), te_splat_##f(0x1.8p23f));                     \
+        const f k = *t - 0x1.8p23f;                                                                 \
         f r = te_fma_##f(k, te_splat_##f(-0.693359375f), x);                                        \
         r = te_fma_##f(k, te_splat_##f(2.12194440e-4f), r);                                         \
         f p = te_fma_##f(te_splat_##f(1.9875691500e-4f), r, te_splat_##f(1.3981999507e-3f));        \
@@ -350,9 +406,19 @@ TE_SCALE(f32x16, i32x16, u32x16)
         p = te_fma_##f(p, r, te_splat_##f(4.1665795894e-2f));                                       \
         p = te_fma_##f(p, r, te_splat_##f(1.6666665459e-1f));                                       \
         p = te_fma_##f(p, r, te_splat_##f(5.0000001201e-1f));                                       \
-        f y = te_scale_##f(te_fma_##f(p, r * r, r) + 1.0f, t);                                      \
-        y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), y);                                \
+        return te_fma_##f(p, r * r, r) + 1.0f;                                                      \
+    }                                                                                               \
+    /* Beyond the range of floats whatever comes out is replaced at the end. */                     \
+    TE_INLINE f te_exp_##f(f x) {                                                                   \
+        f t, y = te_exp_part_##f(x, &t);                                                            \
+        y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), te_scale_##f(y, t));               \
         return (f)((m)y & ~(x < -104.0f));                                                          \
+    }                                                                                               \
+    /* For x <= 0; 0 below the normal numbers. */                                                   \
+    TE_INLINE f te_decay_##f(f x) {                                                                 \
+        f t, y = te_exp_part_##f(x, &t);                                                            \
+        y = y * (f)(((u)t - (0x4b400000u - 127)) << 23);                                            \
+        return (f)((m)y & ~(x < -87.33654f));                                                       \
     }                                                                                               \
     TE_INLINE f te_log_##f(f x) {                                                                   \
         if (!TE_WIDE) { TE_EACH(f, lanes, logf(x[i])); }                                            \
@@ -450,10 +516,10 @@ TE_SCALE(f32x16, i32x16, u32x16)
         const d scale = (d)((__builtin_convertvector(k, l) + 1023) << 52);                          \
         return __builtin_convertvector(p * scale, f);                                               \
     }
-TE_MATHEMATICS(f32x2, i32x2, f64x2, i64x2, 2)
-TE_MATHEMATICS(f32x4, i32x4, f64x4, i64x4, 4)
-TE_MATHEMATICS(f32x8, i32x8, f64x8, i64x8, 8)
-TE_MATHEMATICS(f32x16, i32x16, f64x16, i64x16, 16)
+TE_MATHEMATICS(f32x2, i32x2, u32x2, f64x2, i64x2, 2)
+TE_MATHEMATICS(f32x4, i32x4, u32x4, f64x4, i64x4, 4)
+TE_MATHEMATICS(f32x8, i32x8, u32x8, f64x8, i64x8, 8)
+TE_MATHEMATICS(f32x16, i32x16, u32x16, f64x16, i64x16, 16)
 
 /* Narrow elements on their way from and to memory, by steps `h` of at most twice the width: of more
    gcc makes a move for each lane. clip: the narrow value of a float, as an int32. */

@@ -11,7 +11,7 @@ from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import workgroup_buffers
-from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.uop import UOp, as_node
 
 TYPES = {
@@ -30,6 +30,7 @@ HELPERS = {
     ops.TRUNCDIV: "truncdiv",
 }
 COMPARISONS = (ops.LT, ops.LE, ops.EQ)
+STREAMED = 1 << 25  # bytes of what is written past the caches
 
 
 def short(dtype: DType) -> str:
@@ -41,6 +42,7 @@ def short(dtype: DType) -> str:
 class CPrinter(Printer):
     """The spellings of C."""
 
+    streamed: frozenset[UOp] = frozenset()  # arguments that are written past the caches
     suffixes: ClassVar = {"int64": "LL", "uint64": "ULL", "uint32": "u"}
 
     def is_named(self, size: UOp) -> bool:
@@ -95,7 +97,8 @@ class CPrinter(Printer):
         text = self.strip_parens(value)
         if value.dtype.lanes == 1:
             return f"{name}[{self.strip_parens(address)}] = {text};"
-        return f"te_store_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
+        verb = "stream" if param in self.streamed else "store"
+        return f"te_{verb}_{short(value.dtype)}({name} + {self.expression(address)}, {text});"
 
     def _set(self, node: UOp) -> None:
         accumulator, part = node.src
@@ -200,7 +203,8 @@ class CPrinter(Printer):
             return f"te_fma_{short(source)}({', '.join(map(strip_parens, operands))})"
         if op in HELPERS:
             inner = ", ".join(strip_parens(o) for o in operands)
-            return f"te_{HELPERS[op]}_{short(source)}({inner})"
+            decays = op is ops.EXP and node.arg and source.lanes > 1
+            return f"te_{'decay' if decays else HELPERS[op]}_{short(source)}({inner})"
         if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
             return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
@@ -225,6 +229,28 @@ class CPrinter(Printer):
             operands = [f"({unsigned}){operand}" for operand in operands]
             return f"(({self.type(dtype)}){super().operation(node, operands)})"
         return super().operation(node, operands)
+
+
+def _streamed(kernel: LoweredKernel) -> frozenset[UOp]:
+    """The arguments that are larger than caches are, where whoever reads them finds nothing of
+    them, if all that is stored are whole vectors beside each other.
+    """
+    stores: dict[UOp, list[UOp]] = {}
+    for node in kernel.linear.statements:
+        if node.op is ops.STORE and node.src[0].op is ops.PARAM:
+            stores.setdefault(node.src[0], []).append(node)
+    return frozenset(p for p, found in stores.items() if _is_large(p) and all(map(_whole, found)))
+
+
+def _is_large(param: UOp) -> bool:
+    count = param.arg.layout.count(param.arg.shape)
+    return isinstance(count, int) and count * param.dtype.itemsize >= STREAMED
+
+
+def _whole(store: UOp) -> bool:
+    """Whether vectors of floats are stored at multiples of their length."""
+    dtype, place = store.src[1].dtype, store.src[2]
+    return dtype.lanes > 1 and dtype.scalar is dt.float32 and divisor(place) % dtype.lanes == 0
 
 
 def _is_zero(node: UOp) -> bool:
@@ -265,6 +291,7 @@ def render(kernel: LoweredKernel) -> str:
     compiled for: workgroups that it does not have are left out, sizes are clamped.
     """
     printer = CPrinter(kernel)
+    printer.streamed = _streamed(kernel)
     arguments = "void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end"
     lines = [f"void {kernel.name}({arguments}) {{"]
     lines.append("    (void)symbols;")
@@ -286,7 +313,10 @@ def render(kernel: LoweredKernel) -> str:
         declared = f"{printer.type(array.dtype)} {printer.known(array)}[{array.arg.length}]"
         lines.append(f"        {declared} {ALIGNED};")
     lines.extend(printer.body())
-    lines.extend(["    }", "}", ""])
+    lines.append("    }")
+    if printer.streamed:
+        lines.append("    te_fence();")  # before other threads read it
+    lines.extend(["}", ""])
     return "\n".join(lines)
 
 

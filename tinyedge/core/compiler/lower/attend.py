@@ -27,7 +27,7 @@ from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.attend import divided, repeated
 from tinyedge.core.ir.rules.algebra import simplify
-from tinyedge.core.ir.uop import UOp, as_node, const, elementwise
+from tinyedge.core.ir.uop import UOp, as_node, const, decay, elementwise
 
 # An expression in vectors along a range.
 Wide = Callable[[UOp, UOp], UOp]
@@ -88,12 +88,12 @@ class _State:
             before = UOp(ops.RUNNING, dtype, (self.last,))
             self.most = _maximum(before, block)
             lowered = elementwise(ops.SUB, before, self.most)
-            self.factor = elementwise(ops.EXP, repeated(lowered, lanes))
+            self.factor = decay(repeated(lowered, lanes))
 
     def weight(self, score: UOp) -> UOp:
         """Of one score, or of a vector of them."""
         shifted = elementwise(ops.SUB, score, repeated(self.most, score.dtype.lanes))
-        return simplify(elementwise(ops.EXP, shifted))
+        return simplify(decay(shifted))
 
     def summed(self, part: UOp) -> UOp:
         """The sum over all blocks of what is part of each."""
@@ -106,7 +106,7 @@ class _State:
         """Sums over the keys of all threads, of those over the keys of each."""
         dtype = self.last.dtype
         most = UOp(ops.GROUP_REDUCE, dtype, (self.last, *threads), ops.MAX)
-        factor = elementwise(ops.EXP, elementwise(ops.SUB, self.last, most))
+        factor = decay(elementwise(ops.SUB, self.last, most))
         parts = [elementwise(ops.MUL, s, repeated(factor, s.dtype.lanes)) for s in sums]
         return [UOp(ops.GROUP_REDUCE, p.dtype, (p, *threads), ops.ADD) for p in parts]
 

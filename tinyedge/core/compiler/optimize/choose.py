@@ -349,9 +349,13 @@ def _share(kernel: MovedKernel, number: int, lanes: int, kind: str) -> None:
 
 
 def _contiguous(sink: UOp) -> int | None:
-    """The output range along which all of the kernel's stores write consecutive elements."""
+    """The output range along which all of the kernel's stores write consecutive elements, but for
+    those of what is known of a row.
+    """
+    longest = max((store.src[2].ranges for store in sink.src), key=len)
+    whole = [store for store in sink.src if store.src[2].ranges == longest]
     for r in ranges(sink):
-        runs = (terms(store.src[2]).get((r,), 0) == 1 for store in sink.src)
+        runs = (terms(store.src[2]).get((r,), 0) == 1 for store in whole)
         if r.arg.kind == "loop" and all(runs):
             return int(r.arg.number)
     return None

@@ -22,7 +22,7 @@ CHEAP = 4  # operations a step up to which its latency is that of the addition
 BESIDE = (8, 4, 2)  # vectors of an output range that are computed beside each other
 LONG = 64  # steps from which that pays
 LEAST = 4  # lanes, of a vector or of a part of one, that are worth it
-PARTIAL = (4, 2)  # vectors of partial results, of cheap steps and of others
+PARTIAL = (8, 2)  # vectors of partial results, of cheap steps and of others
 
 
 def reductions(sink: UOp) -> list[UOp]:

@@ -14,7 +14,7 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.attend import divided
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.spec import STAGE_KIND, stage_fault
-from tinyedge.core.ir.uop import Size, UOp, as_node, const, elementwise, own_ranges, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, const, decay, elementwise, own_ranges, toposort
 
 Places = Mapping[UOp, UOp]
 
@@ -76,7 +76,7 @@ class _Weighing:
         least = const(np.finfo(dtype.numpy).min, dtype)
         most = elementwise(ops.MAX, greatest, least)
         shifted = elementwise(ops.SUB, self._loaded(scores, own), most)
-        weight = elementwise(ops.EXP, shifted)
+        weight = decay(shifted)
         weights = UOp(ops.STAGE, dtype, (weight, *own.values()))
         keys = self._fresh(self.keys, "reduce")
         each = self._loaded(weights, keys)

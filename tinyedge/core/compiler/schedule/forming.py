@@ -108,7 +108,8 @@ class Filter:
 class Draft:
     """A kernel that is formed, and formed anew when what it reads or writes lies otherwise.
 
-    parts: of equal shapes, so that all stores are over the same ranges.
+    parts: of equal shapes, so that all stores are over the same ranges; or some without the last
+    axis, of what is known of a row.
     """
 
     parts: tuple[Part, ...]
@@ -226,9 +227,13 @@ class Former:
                 self.innermost[storage.node] = axis
         self._form_again(frozenset(self.innermost))
 
-    def _form_again(self, nodes: Collection[UOp]) -> None:
+    def read_again(self, storages: Collection[TensorBuffer]) -> None:
+        """Form those kernels anew that read or write what lies otherwise than before."""
+        self._form_again((), storages)
+
+    def _form_again(self, nodes: Collection[UOp], storages: Collection[TensorBuffer] = ()) -> None:
         """Form those kernels anew that read or write these tensors."""
-        changed: set[TensorBuffer] = set()
+        changed = set(storages)
         for draft in self.drafts:  # what writes a buffer first comes before what reads it
             if not any(s.node in nodes or s in changed for s in draft.storages):
                 continue
@@ -248,8 +253,9 @@ class Former:
     def _form(self, draft: Draft, placed: Mapping[UOp, Placement]) -> Mapping[UOp, Placement]:
         """Fill in the kernel; gives where the nodes that it read lie."""
         indexer = Indexer(placed, draft.outputs)
-        indices = tuple(indexer.range(size, "loop") for size in draft.parts[0].shape)
-        stores = [part.write(indexer, indices) for part in draft.parts]
+        longest = max((part.shape for part in draft.parts), key=len)
+        indices = tuple(indexer.range(size, "loop") for size in longest)
+        stores = [part.write(indexer, indices[: len(part.shape)]) for part in draft.parts]
         sink = UOp(ops.SINK, dt.index, tuple(stores))
         sink = _split(sink if contractions(sink) else share_reductions(sink))
         for store, part in zip(sink.src, draft.parts, strict=True):

@@ -183,7 +183,8 @@ def _vector_axis(shape: Shape, store: UOp, caps: Caps) -> int | None:
         if not param.layout.order:
             continue
         inner = load.src[1 + param.layout.order[-1]]
-        for r in sorted(inner.ranges, key=lambda r: r.arg.number):
+        along = terms(inner)
+        for r in sorted(inner.ranges, key=lambda r: (along.get((r,), 0) != 1, r.arg.number)):
             axis = _axis_of(indices, r)
             if axis is not None:
                 return axis

@@ -12,6 +12,13 @@ hand then; of Adam's, the parameter's to those of its moments. They may read fur
 Joined are kernels without reductions; those with one reduction each over the same ranges, which
 become one loop; and products with the same rows and columns, each with a loop of its own. Of these
 a thread does both, so on a device that one of them does not keep busy, the other must be short.
+
+Where a thread is alone with a row that its array holds, what is stored of the row and what is
+stored of its elements are made together, if each is to lie in memory and is made of the others:
+
+    m[i] = max(r: x[i, r])              m[i] = max(r: x[i, r])
+    e[i, j] = f(x[i, j], m[i])     ->   e[i, j] = f(x[i, j], m[i])
+    s[i] = sum(r: e[i, r])              s[i] = sum(r: f(x[i, r], m[i]))
 """
 
 from __future__ import annotations
@@ -93,21 +100,20 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
         for s in steps
     ]
     found = {n: _Kernel(d) for n, s in enumerate(left) if (d := _single(s, alone)) is not None}
-    readers: dict[TensorBuffer, list[int]] = {}
-    for number, kernel in found.items():
-        for storage in kernel.read:
-            readers.setdefault(storage, []).append(number)
-    for number, kernel in found.items():
-        near = {*kernel.read, *kernel.draft.outputs}
-        later = sorted({n for storage in near for n in readers.get(storage, ())})
-        for other in (n for n in later if number < n < number + FAR):
-            if left[number] is None or left[other] is None:
+    for number in list(found):
+        for other in range(number + 1, number + FAR):
+            if number not in found or other not in found:
+                continue
+            kernel = found[number]
+            near = {*kernel.read, *kernel.draft.outputs}
+            if near.isdisjoint(found[other].read):
                 continue
             between = [step for step in left[number:other] if step is not None]
             draft = _join(kernel, found[other], between, former)
             if draft is not None:
                 left[number], left[other] = DraftLaunch(draft), None
-                kernel = found[number] = _Kernel(draft)
+                del found[other]
+                found[number] = _Kernel(draft)
     return [step for step in left if step is not None]
 
 
@@ -118,14 +124,19 @@ def _single(step: Step | None, alone: set[Draft]) -> Draft | None:
 
 def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Draft | None:
     """One kernel for both, if that is worth it. between: the steps from the first to the second."""
-    if not _fit(a, b, former.options.caps):
+    rows = _fit_as_rows(a, b, former.options.caps)
+    if not rows and not _fit(a, b, former.options.caps):
         return None
     if any(output in b.read for step in between[1:] for output in written_by(step)):
         return None
+    before = [(o, o.dtype, o.layout) for k in (a, b) for o in k.draft.outputs]
     draft = former.joined(a.draft, b.draft)
-    if not _shares(draft, a, b):
+    if not (_is_of_rows(draft) if rows else _shares(draft, a, b)):
+        for output, dtype, layout in before:
+            output.dtype, output.layout = dtype, layout
         return None
     former.take(draft, a.draft, b.draft)
+    former.read_again({o for o, *was in before if was != [o.dtype, o.layout]})
     return draft
 
 
@@ -149,6 +160,32 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
         and a.products == b.products
         and (not a.products or _busy(a, b, caps))
     )
+
+
+def _fit_as_rows(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
+    """Whether the second kernel makes something of what the first one made of the same rows."""
+    parts = (*a.draft.parts, *b.draft.parts)
+    longest = max((part.shape for part in parts), key=len)
+    if caps.threads > 1 or not longest or any(k.draft.contraction for k in (a, b)):
+        return False
+    made = frozenset(a.draft.outputs)
+    size = longest[-1]
+    return (
+        isinstance(size, int)
+        and size * parts[0].output.dtype.itemsize <= caps.array
+        and {part.shape for part in parts} == {longest, longest[:-1]}
+        and all(p.output.node is not None and p.output.node.op is ops.REALIZE for p in parts)
+        and bool(b.read & made)
+        and b.read <= a.read | made
+        and len(parts) <= MOST_OUTPUTS
+    )
+
+
+def _is_of_rows(draft: Draft) -> bool:
+    """Whether a kernel needs for a row nothing of others."""
+    rows = min((store.src[2].ranges for store in draft.sink.src), key=len)
+    sums = (n for n in toposort((draft.sink,)) if n.op is ops.REDUCE_LOOP)
+    return all(rows <= n.ranges for n in sums)
 
 
 def _updates(a: _Kernel, b: _Kernel) -> bool:
