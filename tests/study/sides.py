@@ -69,7 +69,7 @@ def install(names: Iterable[str], say: Say, target: str = "cpu") -> dict[str, st
         try:
             if side == "tinygrad":
                 peer.install()
-                if _TINYGRAD[target] == "CPU" and _clang() is None:
+                if _TINYGRAD[target] == "CPU" and peer.clang() is None:
                     raise RuntimeError("it compiles by clang, which is not there: install clang")
             elif side == "torch":
                 _install_torch()
@@ -115,20 +115,12 @@ def environment(side: str, threads: int, target: str = "cpu") -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(folders),
         **dict.fromkeys(names, str(threads)),
-        # tinygrad: C by clang, or OpenCL, compiled in this process
-        **({"DEV": _TINYGRAD[target], "PARALLEL": "0"} if side == "tinygrad" else {}),
-        **({"CC": clang} if side == "tinygrad" and (clang := _clang()) else {}),
+        **(peer.environment(_TINYGRAD[target]) if side == "tinygrad" else {}),
         **(_opencl() if target == "qcom" else {}),
     }
 
 
 _TINYGRAD = {"cpu": "CPU", "webgpu": "CPU", "qcom": "CL", "cuda": "CUDA"}
-
-
-def _clang() -> str | None:
-    """clang, or one of its versions beside each other that Debian installs."""
-    names = ("clang", *(f"clang-{version}" for version in range(30, 9, -1)))
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _opencl() -> dict[str, str]:

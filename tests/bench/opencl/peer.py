@@ -28,6 +28,21 @@ def install() -> None:
     partial.rename(FOLDER)
 
 
+def clang() -> str | None:
+    """clang, or one of its versions beside each other that Debian installs."""
+    names = ("clang", *(f"clang-{version}" for version in range(30, 9, -1)))
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def environment(device: str) -> dict[str, str]:
+    """The variables of a process that runs tinygrad on a device of its, as "CL". It compiles in
+    that process, so that its seconds are counted; with clang what runs on the processor, as small
+    parts of a model may on any device.
+    """
+    compiler = clang()
+    return {"DEV": device, "PARALLEL": "0", **({"CC": compiler} if compiler else {})}
+
+
 def readable(path: Path, out: Path) -> Path:
     """A model's file; or `out`, a copy in which what tinygrad cannot read is said in another way.
 

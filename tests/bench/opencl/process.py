@@ -58,8 +58,7 @@ class Child(Worker):
         environment: Mapping[str, str],
     ) -> None:
         more = {"PYTHONPATH": os.pathsep.join([str(peer.FOLDER), str(ROOT)])}
-        # tinygrad: its OpenCL backend, compiling in this process, so that its seconds are counted.
-        more |= {"DEV": "CL", "PARALLEL": "0"}
+        more |= peer.environment("CL")
         command = [sys.executable, "-W", "ignore", "-m", "tests.bench.opencl.child"]
         super().__init__(command, {**more, **environment})
         try:
