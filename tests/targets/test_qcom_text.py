@@ -111,6 +111,31 @@ def test_tiles(layer: Any, channels: int, side: int, rows: int, vectors: int) ->
     assert len(re.findall(r"float4 acc\d+ =", text)) == rows * vectors
 
 
+def test_tiles_of_buffers() -> None:
+    """A late layer's threads have enough sums that a processor waits for none, if few results."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 384, 14, 14)).astype(np.float32))
+    text = plain(x.conv(_weight("w", 64, 384, 1)), inputs)
+    assert len(re.findall(r"float4 acc\d+ =", text)) == 6
+
+
+def test_attention_in_vectors() -> None:
+    """The scores of eight keys are two vectors, whose exponentials are computed together."""
+    inputs = Inputs()
+    q, k, v = (inputs.new(RNG.normal(size=(3, 37, 16)).astype(np.float32)) for _ in range(3))
+    text = plain((q @ k.transpose(1, 2)).softmax(-1) @ v, inputs)
+    assert len(re.findall(r"float4 \w+ = exp\(", text)) == 3  # of two vectors, of what is lowered
+    assert not re.search(r"float \w+ = exp\(", text)
+
+
+def plain(y: Tensor, inputs: Inputs) -> str:
+    """The only kernel of a result, with buffers of float32."""
+    target = find_target("qcom")
+    state = compiled({"y": y}, inputs, target, Options(profile="buffers"))
+    (text,) = [target.render(kernel.text) for kernel in state.kernels.values() if kernel.text]
+    return text
+
+
 def test_a_tile_of_two_products() -> None:
     """The sums of both are kept at once: a tile is smaller, so that they fit the registers."""
     first, inner, last = (_weight(name, 64, 64, 1) for name in ("v", "w", "u"))

@@ -29,12 +29,22 @@ BUFFERS = Caps(
     alignment=256,
     max_vector_registers=32,
     tiles=(*((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)), *((rows, 2) for rows in (4, 6, 7, 8))),
-    threads_to_saturate=2048,  # 16 waves of 128, on 2 (Adreno 630) to 6 shader processors
+    # an integrated GPU has 256 to 1024 lanes; on a processor small tiles wait for their sums
+    threads_to_saturate=512,
 )
 
 # Images: through the texture units, which have a cache, unpack fp16 values and read zeros outside.
 # A view of a buffer needs rows and places at multiples of 64 pixels on the devices that say.
-IMAGES = replace(BUFFERS, image=16384, image_pitch=64, alignment=1024, load_cost=2.0)
+IMAGES = replace(
+    BUFFERS,
+    image=16384,
+    image_pitch=64,
+    alignment=1024,
+    load_cost=2.0,
+    # large tiles take 48 registers, of which each of the 2 processors of an Adreno 630 has room for
+    # 4 waves of 128
+    threads_to_saturate=1024,
+)
 
 # With it: for models of few results that are long sums (large products with a vector, means and
 # softmax over long rows), where one thread a result would leave the device idle.
@@ -43,7 +53,7 @@ PROFILES = {
     "default": IMAGES,
     "buffers": BUFFERS,
     "local": replace(IMAGES, shared=16384),
-    "shared": replace(BUFFERS, shared=16384, shared_tiles=True),
+    "shared": replace(BUFFERS, shared=16384, shared_tiles=True, threads_to_saturate=2048),
 }
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.

@@ -2,12 +2,13 @@
 
 With threads, one has a few rows: what it loads of keys and values serves all of them, and the
 summed values stay in its registers from the first key to the last. Where rows are few, threads of a
-workgroup share the keys of a row. Without threads blocks are vectors along the keys.
+workgroup share the keys of a row. Where none can, as without threads, blocks are vectors along the
+keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -26,7 +27,7 @@ MOST_ROWS = 4  # of a thread
 MOST_THREADS = 16  # that share a row's keys
 LEAST_ROWS = 4  # without threads: that use what is loaded of a key
 MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
-BLOCK = 2  # vectors of keys in a block, without threads
+BLOCK = 2  # vectors of keys in a block, where no threads share a row's keys
 # What costs how much, in products and sums of vectors.
 EXP = 2.0  # of a score's exponential
 LOAD = 3.0  # a vector, from one plan to another: of 4 rows, each took 0.6 of the time of 2
@@ -220,7 +221,10 @@ def _weigh(
 
 def _lay_keys(kernel: MovedKernel, node: UOp, threads: int) -> None:
     """Some keys at once: what is loaded of a query serves all of them."""
-    for r in own_ranges(node)[-1:]:
+    keys = own_ranges(node)[-1:]
+    if not kernel.caps.shared and _lay_along_keys(kernel, keys):
+        keys = ()
+    for r in keys:
         block = _blocked(kernel, r.arg.number, UNROLL * threads)
         if block is not None and threads > 1:
             block, inner = kernel.split(block, threads)
@@ -236,14 +240,17 @@ def _lay_keys(kernel: MovedKernel, node: UOp, threads: int) -> None:
         kernel.attempt(To(number, "unroll"))
 
 
-def _lay_along_keys(kernel: MovedKernel, keys: list[UOp]) -> None:
-    """Vectors along the keys, as far as there are always so many."""
+def _lay_along_keys(kernel: MovedKernel, keys: Sequence[UOp]) -> bool:
+    """Vectors along the keys, as far as there are always so many; gives whether there are some."""
+    before = kernel.sink, list(kernel.moves)
     for r in keys[-1:]:
         for vectors in range(BLOCK, 0, -1):
             if bounds(r.src[0])[0] >= vectors * kernel.caps.vector:
                 block = _blocked(kernel, r.arg.number, vectors * kernel.caps.vector)
                 if block is not None and kernel.attempt(To(block, "lanes")):
-                    return
+                    return True
+                kernel.sink, kernel.moves = before[0], list(before[1])
+    return False
 
 
 def _blocked(kernel: MovedKernel, number: int, count: int) -> int | None:
