@@ -19,7 +19,7 @@ help:
 	@echo "make demo      export a real model, verify it, run it in Python and in headless Chromium"
 	@echo "make test      install what the tests need, then run the checks and the tests"
 	@echo "make test-all  the same with the slow tests"
-	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=onet, FLAGS=--quick)"
+	@echo "make bench     every model beside onnxruntime-web in Chromium (long; MODELS=resnet18, FLAGS=--quick)"
 	@echo "               for qcom: $(PYTHON) -m tests.bench.opencl, beside tinygrad on PoCL"
 	@echo "               for cpu: $(PYTHON) -m tests.study, beside hand-written C and others"
 	@echo "make train-digits  train a LeNet on digits with three seeds (examples/training)"

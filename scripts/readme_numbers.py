@@ -1,9 +1,9 @@
 """Writes a page's tables of numbers: `python scripts/readme_numbers.py MEASURED.json`.
 
-MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README,
-`python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
-`python -m tests.study --json MEASURED.json` (and its `models`, `scale` and `--target`), for
-docs/study.md.
+MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README and
+docs/study.md, `python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
+`python -m tests.study --json MEASURED.json` (and its `models`, `scale` and `--target`) and
+`python -m tests.bench.exports --json MEASURED.json`, for docs/study.md.
 """
 
 from __future__ import annotations
@@ -15,22 +15,30 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import report  # noqa: E402
+from tests.bench import exports, report  # noqa: E402
 from tests.bench.opencl import report as opencl_report  # noqa: E402
 from tests.study import report as study_report  # noqa: E402
 
 
 def main(measured: Path) -> None:
     result = json.loads(measured.read_text(encoding="utf-8"))
-    name = "numbers"
+    study = ROOT / "docs" / "study.md"
     if "study" in result:
-        page, table, name = ROOT / "docs/study.md", study_report.markdown(result), result["study"]
+        name = result["study"]
         if result.get("target", "cpu") != "cpu":
             name += f"-{result['target']}"
+        write(study, name, study_report.markdown(result))
+    elif "exports" in result:
+        write(study, f"exports-{result['target']}", exports.markdown(result))
     elif "chromium" in result:
-        page, table = ROOT / "README.md", report.summary(result)
+        write(ROOT / "README.md", "numbers", report.summary(result))
+        write(study, "chromium", report.study(result))
     else:
-        page, table = ROOT / "docs" / "qcom.md", opencl_report.markdown(result)
+        write(ROOT / "docs" / "qcom.md", "numbers", opencl_report.markdown(result))
+
+
+def write(page: Path, name: str, table: str) -> None:
+    """Between the page's two marks of that name."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(begin)

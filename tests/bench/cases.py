@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests import models
+from tests.study import networks
 
 Array = np.ndarray[Any, Any]
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bench"
@@ -38,9 +41,13 @@ class Case:
     """Real inputs are normal with this deviation."""
     writing: bool = False
     """Real inputs are a picture of lines of strokes: noise makes a text detector's outputs tiny."""
+    make: Callable[[], Any] | None = None
+    """Gives the model, or its file, where it is not a real one; sizes are fixed then."""
 
     @property
     def path(self) -> Path:
+        if self.make is not None:
+            return _written(self.model, self.make)
         with contextlib.redirect_stdout(io.StringIO()):
             return models.path(self.model)
 
@@ -67,6 +74,46 @@ CASES = {
 }
 
 
+def _driving() -> Path:
+    from tests.process_replay import corpus
+
+    return corpus.driving()[0]
+
+
+# of random weights, and the example
+NETWORKS = {
+    case.model: case
+    for case in (
+        *(
+            Case(name, size, make=networks.NETWORKS[name])
+            for name, size in {
+                "mobilenet_v2": "224x224",
+                "efficientnet_b0": "224x224",
+                "resnet18": "224x224",
+                "yolo_like": "320x320",
+                "unet": "128x128",
+                "vit_tiny": "224x224",
+                "bert": "128 rows",
+                "gpt_step": "after 128 tokens",
+            }.items()
+        ),
+        Case("driving", "a frame", make=_driving),
+    )
+}
+ALL = {**CASES, **NETWORKS}
+
+
+@functools.cache
+def _written(name: str, make: Callable[[], Any]) -> Path:
+    made = make()
+    if isinstance(made, Path):
+        return made
+    CACHE.mkdir(parents=True, exist_ok=True)
+    path = CACHE / f"{name}.onnx"
+    onnx.save(made, path)
+    return path
+
+
 def session(path: Path | bytes) -> Any:
     """The reference: onnxruntime on the CPU."""
     import onnxruntime
@@ -79,6 +126,8 @@ def session(path: Path | bytes) -> Any:
 
 def inputs(case: Case, runner: Any) -> dict[str, Array]:
     """One set of inputs, the same each time. runner: the model's `session`."""
+    if case.make is not None:
+        return networks.feeds(onnx.load(case.path))
     generator = np.random.default_rng(7)
     arrays: dict[str, Array] = {}
     for port in runner.get_inputs():

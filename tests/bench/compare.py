@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -26,12 +27,14 @@ from tests.bench.side import PAGES, Effort, as_files, measure, middle
 from tests.bench.worker import SideError
 from tests.study import converters
 
+ROOT = Path(__file__).resolve().parents[2]
 MODULES = Path(__file__).resolve().parent / "node_modules"
 PEER = MODULES / "onnxruntime-web"
 LITERT = MODULES / "@litertjs"
 TOLERANCE = 1e-4
 # ours, onnxruntime-web on WebGPU and on WASM, ours in WebAssembly, LiteRT.js, tinygrad's export
 SIDES = ("ours", "peer", "wasm", "fallback", "litert", "tinygrad")
+BEFORE = "before"  # an older tinyedge's bundle, where one is given
 NO_TINYGRAD = (
     f"not installed: the package tinygrad {tinygrad.VERSION} has no export to JavaScript, which is "
     "only in its repository (extra/export_model.py)"
@@ -71,11 +74,12 @@ def compare(
     sides: tuple[str, ...],
     say: Say,
     options: Sequence[str] = (),
+    baseline: Path | None = None,
 ) -> dict[str, Any]:
     """Everything about one case. A side that fails has an `error` instead of numbers.
 
     rounds: how many fresh pages each side gets at most; who goes first alternates. options: of our
-    export for WebGPU.
+    export for WebGPU. baseline: an older tinyedge's files, whose bundle is the side BEFORE.
     """
     runner = cases.session(case.path)
     arrays = cases.inputs(case, runner)
@@ -93,27 +97,21 @@ def compare(
         {"freeDimensionOverrides": _overrides(runner, arrays)}
     ).encode()
     active = [side for side in SIDES if side in sides]
-    if "litert" in active:
-        say("converting for LiteRT.js")
-        _try(result, active, "litert", lambda: _litert(case, arrays, site))
     if "tinygrad" in active:
         result["tinygrad"] = {"error": NO_TINYGRAD}
         active.remove("tinygrad")
-    if "ours" in active:
-        say("exporting")
-        exported = export(case, options=options)
-        result["export"] = exported
-        if "error" in exported:
-            result["ours"] = {"error": exported["error"]}
-            active.remove("ours")
-        else:
-            site.folders["bundle"] = Path(exported["bundle"])
-            result["memory"] = size.memory(Path(exported["bundle"]))
-    if "fallback" in active:
-        say("exporting for WebAssembly")
-        place = cases.CACHE / f"{case.model}-wasm.tinyedge"
-        site.folders["fallback"] = place
-        _try(result, active, "fallback", lambda: _fallback(case, place))
+    prepare: dict[str, Callable[[], None]] = {
+        "litert": lambda: _litert(case, arrays, site),
+        "ours": lambda: _ours(case, result, site, options),
+        "fallback": lambda: _fallback(case, site),
+    }
+    if baseline is not None:
+        active.append(BEFORE)
+        prepare[BEFORE] = functools.partial(_before, case, result, site, baseline)
+    for side, function in prepare.items():
+        if side in active:
+            say(f"{side}: converting" if side == "litert" else f"{side}: exporting")
+            _try(result, active, side, function)
     samples: dict[str, list[dict[str, Any]]] = {side: [] for side in active}
     paces: list[float] = []
     with Server(site) as server:
@@ -126,6 +124,8 @@ def compare(
                     if side == "ours":
                         paces.append(tiles.beside(chromium))
                     samples[side].append(measure(chromium, server, side, effort, profile=profile))
+                    if side == "ours":
+                        paces.append(tiles.beside(chromium))
                     if side == "ours":
                         paces.append(tiles.beside(chromium))
                 except SideError as error:
@@ -149,11 +149,31 @@ def _try(result: dict[str, Any], active: list[str], side: str, prepare: Callable
         active.remove(side)
 
 
-def _fallback(case: Case, place: Path) -> None:
+def _ours(case: Case, result: dict[str, Any], site: Site, options: Sequence[str]) -> None:
+    """Raises SideError."""
+    result["export"] = exported = export(case, options=options)
+    bundle = _exported(exported)
+    site.folders["bundle"] = bundle
+    result["memory"] = size.memory(bundle)
+
+
+def _fallback(case: Case, site: Site) -> None:
     """A bundle with a program for WebAssembly. Raises SideError."""
-    exported = export(case, place, ["--fallback", "wasm"])
-    if "error" in exported:
-        raise SideError(exported["error"])
+    place = cases.CACHE / f"{case.model}-wasm.tinyedge"
+    site.folders["fallback"] = _exported(export(case, place, ["--fallback", "wasm"]))
+
+
+def _before(case: Case, result: dict[str, Any], site: Site, baseline: Path) -> None:
+    """A bundle by an older tinyedge, with its own runtime. Raises SideError."""
+    place = cases.CACHE / f"{case.model}-before.tinyedge"
+    result["export_before"] = exported = export(case, place, (), baseline)
+    site.folders[BEFORE] = _exported(exported)
+
+
+def _exported(facts: dict[str, Any]) -> Path:
+    if "error" in facts:
+        raise SideError(facts["error"])
+    return Path(facts["bundle"])
 
 
 def _litert(case: Case, arrays: dict[str, cases.Array], site: Site) -> None:
@@ -227,6 +247,19 @@ def _contractions(
     return {"contraction_share": share, "contraction_gflop_per_gpu_cpu_second": rate / share}
 
 
+def environment(root: Path, scratch: str) -> dict[str, str]:
+    """Of a process that exports by the tinyedge of a checkout; scratch: an empty folder."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "XDG_CACHE_HOME": scratch,
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+        # ziglang compiles its C library once, for all models
+        "ZIG_GLOBAL_CACHE_DIR": str(cases.CACHE / "zig"),
+    }
+
+
 def _overrides(runner: Any, arrays: dict[str, cases.Array]) -> dict[str, int]:
     """The peer may plan for fixed sizes too, where the model names them."""
     sizes: dict[str, int] = {}
@@ -237,8 +270,13 @@ def _overrides(runner: Any, arrays: dict[str, cases.Array]) -> dict[str, int]:
     return sizes
 
 
-def export(case: Case, bundle: Path | None = None, options: Sequence[str] = ()) -> dict[str, Any]:
-    """The bundle, golden included, by the command line with empty caches: seconds, or `error`."""
+def export(
+    case: Case, bundle: Path | None = None, options: Sequence[str] = (), root: Path = ROOT
+) -> dict[str, Any]:
+    """The bundle, golden included, by the command line with empty caches: seconds, or `error`.
+
+    root: the checkout whose tinyedge exports.
+    """
     cases.CACHE.mkdir(parents=True, exist_ok=True)
     bundle = bundle or cases.CACHE / f"{case.model}.tinyedge"
     shutil.rmtree(bundle, ignore_errors=True)
@@ -248,10 +286,14 @@ def export(case: Case, bundle: Path | None = None, options: Sequence[str] = ()) 
         command += ["--dim", f"{name}={length}"]
     with tempfile.TemporaryDirectory() as scratch:
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        environment = {**os.environ, "XDG_CACHE_HOME": scratch, "NO_COLOR": "1", "COLUMNS": "200"}
-        # ziglang compiles its C library once, for all models
-        environment["ZIG_GLOBAL_CACHE_DIR"] = str(cases.CACHE / "zig")
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=root,
+            env=environment(root, scratch),
+        )
         wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

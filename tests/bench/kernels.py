@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.kernels", description="GPU time of each launch of a bundle."
     )
-    parser.add_argument("bundle", help=f"a bundle, or a model to export: {', '.join(cases.CASES)}")
+    parser.add_argument("bundle", help=f"a bundle, or a model to export: {', '.join(cases.ALL)}")
     parser.add_argument("--by", choices=["launch", "kernel"], default="launch")
     parser.add_argument("--top", type=int, default=30, help="rows shown (default 30)")
     parser.add_argument("--profiles", type=int, default=5, help="timed runs, at most (default 5)")
@@ -150,16 +150,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", help="write everything")
     given = parser.parse_args(arguments)
     try:
-        if given.bundle in cases.CASES:
+        if given.bundle in cases.ALL:
             optimize = not given.no_optimize
-            bundle = cases.export(cases.CASES[given.bundle], golden=False, optimize=optimize)
+            bundle = cases.export(cases.ALL[given.bundle], golden=False, optimize=optimize)
         else:
             bundle = Path(given.bundle)
             if not (bundle / "manifest.json").is_file():
                 parser.error(f"{bundle} is no bundle, and no model has that name")
         flops = None
-        if bundle.stem in cases.CASES:
-            case = cases.CASES[bundle.stem]
+        if bundle.stem in cases.ALL:
+            case = cases.ALL[bundle.stem]
             flops = counter.count(case.path, cases.inputs(case, cases.session(case.path)))
         result = measure(bundle, given.profiles, flops=flops)
     except TinyedgeError as error:

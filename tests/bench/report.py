@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from tests.study import plot
 
 Result = dict[str, Any]
 Table = tuple[str, list[str], list[list[str]]]
 
 MISSING = "-"
+PEER_BAR, FLOOR_BAR = 0.12, 1.15  # parts of onnxruntime-web's time, of the floor
 
 
 def tables(report: Result) -> list[Table]:
@@ -17,6 +21,8 @@ def tables(report: Result) -> list[Table]:
         _summary(report),
         _others(report),
         _without_gpu(report),
+        _floor(report),
+        _before(report),
         _time("CPU seconds a run", report, "run"),
         _time("CPU seconds to the first output", report, "first"),
         _work(report),
@@ -103,6 +109,53 @@ def _without_gpu(report: Result) -> Table:
     ]
     headings = [*TIMES, FETCHED, "tinyedge is"]
     return "Without a GPU: tinyedge / onnxruntime-web, both in WebAssembly", headings, rows
+
+
+def _floor(report: Result) -> Table:
+    """CPU seconds of a run beside what the best tile by hand takes for the model's contractions."""
+    rows = []
+    for result in report["models"]:
+        pace = value(result, "by_hand", "median")
+        ours = value(result, "ours", "run", "cpu", "median")
+        floor = result["flops"] / 1e9 / pace if pace else None
+        peer = value(result, "peer", "run", "cpu", "median")
+        row = [_name(result), number(result["flops"] / 1e9)]
+        row += [MISSING if seconds is None else number(seconds) for seconds in (floor, ours)]
+        rows.append([*row, ratio(ours, floor), ratio(ours, peer), held(ours, floor, peer)])
+    headings = [
+        *("model", "GFLOP", "floor, CPU s", "tinyedge, CPU s a run", "of the floor"),
+        *("of onnxruntime-web", "within"),
+    ]
+    title = f"At most {FLOOR_BAR} of the floor, or {PEER_BAR} of onnxruntime-web"
+    return title, headings, rows if any(row[2] != MISSING for row in rows) else []
+
+
+def held(ours: float | None, floor: float | None, peer: float | None) -> str:
+    """Which of the two bars a time is within."""
+    if ours is None or (floor is None and peer is None):
+        return MISSING
+    bars = {"the floor": (floor, FLOOR_BAR), "the peer": (peer, PEER_BAR)}
+    kept = [name for name, (of, bar) in bars.items() if of is not None and ours <= bar * of]
+    return " and ".join(kept) or "neither"
+
+
+def _before(report: Result) -> Table:
+    """tinyedge of now beside an older one."""
+    sides = ("ours", "before")
+    rows = []
+    for result in report["models"]:
+        if "before" not in result:
+            continue
+        exports = [value(result, name, "cpu") for name in ("export", "export_before")]
+        shown = " / ".join(MISSING if n is None else number(n) for n in exports)
+        launches = _pair(result, sides, "counters_of_a_run", "launches")
+        rows.append([*_times(result, sides), launches, shown, ratio(*exports)])
+    commit = report.get("baseline", "")
+    return (
+        f"tinyedge of now / as of {commit}, in the same Chromium",
+        [*TIMES, "launches", "export, CPU s", "ratio"],
+        rows,
+    )
 
 
 def number(value: float) -> str:
@@ -272,6 +325,35 @@ def _exports(report: Result) -> Table:
     return "Export", ["model", "CPU s", "wall s", "golden", "not yet"], rows
 
 
+def plots(report: Result) -> dict[str, str]:
+    """SVG by file name: tinyedge's CPU seconds as parts of each other side's."""
+    models = report["models"]
+    compared = {
+        "onnxruntime-web": ("ours", "peer"),
+        **{name: ("ours", side) for side, name in OTHERS.items()},
+        f"tinyedge of {report.get('baseline')}": ("ours", "before"),
+        "both in WASM": ("fallback", "wasm"),
+    }
+    found = {}
+    for what, words in (("run", "a run"), ("first", "to the first output")):
+        series = []
+        for name, sides in compared.items():
+            pairs = [[value(m, side, what, "cpu", "median") for side in sides] for m in models]
+            parts = [ours / peer if ours and peer else None for ours, peer in pairs]
+            if any(parts):
+                series.append(plot.Bars(name, parts))
+        if series:
+            title = f"Chromium, CPU seconds {words}: tinyedge as parts of others"
+            found[f"chromium-{what}.svg"] = plot.bars(title, [_name(m) for m in models], series)
+    return found
+
+
+def write_plots(plots: Mapping[str, str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, svg in plots.items():
+        (folder / name).write_text(svg, encoding="utf-8")
+
+
 def text(report: Result) -> str:
     """For a terminal."""
     return as_text(tables(report), _notes(report))
@@ -289,6 +371,21 @@ def summary(report: Result) -> str:
         *(_rates(report), _exports(report)),
     ]
     return as_markdown(shown, _notes(report, "`"))
+
+
+def study(report: Result) -> str:
+    """For the study: the bars that the summary does not show."""
+    return as_markdown([_floor(report), _before(report)], [_machine(report)])
+
+
+def _machine(report: Result) -> str:
+    facts = report.get("machine")
+    if not facts:
+        return ""
+    return (
+        f"{facts['processor']}, load average {facts['load']:.1f} at the end, adapter "
+        f"{report['adapter']}, tinyedge as of {facts['commit']}."
+    )
 
 
 def as_text(tables: list[Table], notes: list[str]) -> str:
@@ -332,7 +429,7 @@ def _notes(report: Result, mark: str = "") -> list[str]:
     failures = [
         f"{result['model']}, {side}: {mark}{result[side]['error'][:300].replace('`', ' ')}{mark}"
         for result in report["models"]
-        for side in ("ours", "peer", "fallback", *OTHERS)
+        for side in ("ours", "peer", "fallback", *OTHERS, "before")
         if value(result, side, "error")
     ]
     bare = value(report, "bare", "median")
@@ -344,5 +441,7 @@ def _notes(report: Result, mark: str = "") -> list[str]:
         f"{report['chromium']}, software adapter, {report['processors']} processors. CPU seconds "
         "are of all of Chromium's processes, medians with least and greatest; ratios are tinyedge "
         "over peer. By hand: the best of a few WGSL tiles, measured just before and after. "
-        "`right`: every output within 1e-4 of onnxruntime on the CPU.",
+        "`right`: every output within 1e-4 of onnxruntime on the CPU. Floor: what that tile takes "
+        "for the model's contractions.",
+        *([_machine(report)] if "machine" in report else []),
     ]

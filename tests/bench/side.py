@@ -88,6 +88,20 @@ def measure(
     }
 
 
+def adapter(chromium: Chromium) -> str:
+    """What the adapter says it is."""
+    with Server(Site({"pages": PAGES})) as server, chromium.page() as page:
+        page.goto(f"{server.url}tiles.html")
+        return str(page.evaluate(_ADAPTER))
+
+
+_ADAPTER = """async () => {
+  const {info} = await navigator.gpu.requestAdapter();
+  const {vendor, architecture, device, description} = info;
+  return [vendor, architecture, device, description].filter(Boolean).join(" ");
+}"""
+
+
 def bare(chromium: Chromium, pages: int) -> dict[str, float]:
     """CPU seconds from navigation to the first output of a page with one launch by hand."""
     effort = Effort(cpu=0.1, wall=5.0, block=0.05)

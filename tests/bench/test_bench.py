@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bench import cases, compare, flops, kernels, report, size
+from tests.bench import baseline, cases, compare, exports, flops, kernels, report, size
 from tests.bench.server import Server, Site
 from tests.bench.side import as_files
 
@@ -181,6 +181,70 @@ def test_a_report_of_sides_that_failed() -> None:
     for block in report.markdown(whole).split("\n\n"):
         rows = [line.replace("\\|", "") for line in block.splitlines() if line.startswith("|")]
         assert len({row.count("|") for row in rows}) <= 1
+
+
+def sample(cpu: float) -> dict[str, Any]:
+    return {"cpu": {"median": cpu, "least": cpu, "greatest": cpu, "samples": 1}}
+
+
+def test_bars_beside_the_floor_and_an_older_bundle() -> None:
+    """3 GFLOP at 2 a second are a floor of 1.5 seconds; 1.7 are within 1.15 of it, 1.8 are not."""
+
+    def entry(name: str, seconds: float, peer: float) -> dict[str, Any]:
+        sides = {side: {"run": sample(cpu)} for side, cpu in (("ours", seconds), ("before", 4.0))}
+        if peer:
+            sides["peer"] = {"run": sample(peer)}
+        return {"model": name, "size": "", "flops": 3e9, "by_hand": {"median": 2.0}, **sides}
+
+    found = [("a", 1.7, 19.0), ("b", 1.7, 10.0), ("c", 1.8, 0.0), ("d", 1.8, 16.0)]
+    whole = {"models": [entry(*each) for each in found], "baseline": "abc"}
+    _, headings, rows = report._floor(whole)
+    assert [dict(zip(headings, row, strict=True))["floor, CPU s"] for row in rows] == ["1.50"] * 4
+    assert [row[-3:] for row in rows] == [
+        ["1.13x", "0.09x", "the floor and the peer"],
+        ["1.13x", "0.17x", "the floor"],
+        ["1.20x", "-", "neither"],
+        ["1.20x", "0.11x", "the peer"],
+    ]
+    assert [row[2] for row in report._before(whole)[2]] == ["0.42x", "0.42x", "0.45x", "0.45x"]
+    plots = report.plots(whole)
+    assert set(plots) == {"chromium-run.svg"} and "tinyedge of abc: 0.42x" in str(plots)
+
+
+def test_an_older_checkout_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a commit are its own, and their export says what each stage took."""
+    monkeypatch.setattr(cases, "CACHE", tmp_path)
+    place = baseline.checkout("HEAD")
+    assert (place / "tinyedge" / "api.py").is_file() and place == baseline.checkout("HEAD")
+    with pytest.raises(RuntimeError, match="no commit 0000000"):
+        baseline.checkout("0000000")
+    case = cases.CASES["pnet"]
+    now = exports.once(case, "webgpu", place)
+    assert {"start", "import", "lower", "golden", "write"} <= set(now["stages"])
+    assert sum(now["stages"].values()) <= now["total"] + 0.01
+    (place / "tinyedge" / "api.py").write_text("raise ValueError('older')")
+    before = exports.once(case, "webgpu", place)
+    assert before == {"error": "ValueError: older"}
+
+
+def test_bars_of_an_export() -> None:
+    def side(compile: float, golden: float) -> dict[str, Any]:
+        stages = {"start": 1.0, "import": 0.5, "lower": compile - 0.5, "golden": golden}
+        return {"stages": stages, "total": 1.0 + compile + golden}
+
+    now, before = side(2.0, 1.0), side(1.0, 0.5)
+    rows = [
+        {"model": "a", "size": "", "now": now, "before": before},
+        {"model": "b", "size": "", "now": side(1.0, 1.5), "before": before},
+        {"model": "c", "size": "", "now": now, "before": {"error": "no"}},
+    ]
+    _, _, table = exports.table({"exports": rows, "target": "webgpu"})
+    assert [row[2] for row in table] == ["2.00 / 1.00", "1.00 / 1.00", "2.00 / -"]
+    assert [row[-3:] for row in table] == [
+        ["1.60x", "0.50x", "golden"],
+        ["1.40x", "1.50x", "total"],
+        ["-", "0.50x", "golden"],
+    ]
 
 
 @pytest.mark.browser

@@ -119,3 +119,7 @@ def test_a_report_of_sides_that_failed() -> None:
     assert "pnet, tinyedge: wrong, off by 3.0e-01" in text
     (row,) = (line for line in report.markdown(result).splitlines() if line.startswith("| pnet"))
     assert row.startswith("| pnet 48x48 | 500 / - | - |")
+    assert report.plots(result) == {}
+    sides["tinygrad"] = {"cpu": {"median": 2.0}, "replay": {"median": 1.0}}
+    (plotted,) = report.plots(result).values()
+    assert "a run: 0.25x" in plotted and "a run, of its replay: 0.50x" in plotted

@@ -1,4 +1,4 @@
-"""Plots as SVG files: lines or points over two logarithmic axes, with a legend. No library."""
+"""Plots as SVG files: lines or points over two logarithmic axes, bars of ratios. No library."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from html import escape
 
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 40, 50
+NAMES, BAR = 170, 10  # of bars: the width of their rows' names, their height
 COLORS = ("#1f6fb2", "#d1495b", "#3a9d5d", "#8d6cab", "#c98a1b", "#5a6570", "#17a2b8")
 
 
@@ -59,12 +60,60 @@ def svg(title: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
     for number, each in enumerate(series):
         body += _drawn(each, COLORS[number % len(COLORS)], x, y)
         body += _legend(each.name, COLORS[number % len(COLORS)], number)
+    return _page(body, HEIGHT)
+
+
+def _page(body: Sequence[str], height: int) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif" font-size="12">'
     )
-    back = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
+    back = f'<rect width="{WIDTH}" height="{height}" fill="white"/>'
     return "\n".join([head, back, *body, "</svg>", ""])
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A ratio > 0 for each row, None where there is none."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+def bars(title: str, rows: Sequence[str], series: Sequence[Bars]) -> str:
+    """For each row a bar of each series, from 1 to its ratio on a logarithmic axis, to the left
+    where it is less. Raises ValueError if there are none.
+    """
+    values = [value for each in series for value in each.values if value is not None]
+    if not values:
+        raise ValueError(f"{title}: there is nothing to plot")
+    step = BAR * len(series) + 8
+    height = max(TOP + step * len(rows) + BOTTOM, TOP + 18 * len(series) + BOTTOM)
+    bottom = TOP + step * len(rows)
+    x = _around([1.0, *values], NAMES, WIDTH - RIGHT)
+    body = [_text((x.start + x.end) / 2, 22, title, "middle", ' font-size="15"')]
+    for value in x.ticks():
+        color = "#444444" if value == 1 else "#e4e4e4"
+        body.append(_line((x.at(value), TOP), (x.at(value), bottom), color))
+        body.append(_text(x.at(value), bottom + 16, f"{shown(value)}x", "middle"))
+    for number, row in enumerate(rows):
+        top = TOP + step * number + 4
+        body.append(_text(NAMES - 6, top + BAR * len(series) / 2 + 4, row, "end"))
+        for place, each in enumerate(series):
+            if (value := each.values[number]) is not None:
+                hint = f"{each.name}: {value:.2f}x"
+                body.append(_bar(x, value, top + BAR * place, COLORS[place % len(COLORS)], hint))
+    for number, each in enumerate(series):
+        body += _legend(each.name, COLORS[number % len(COLORS)], number)
+    return _page(body, height)
+
+
+def _bar(x: Axis, value: float, top: float, color: str, hint: str) -> str:
+    left, right = sorted((x.at(1.0), x.at(value)))
+    return (
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{BAR - 2}" '
+        f'fill="{color}"><title>{escape(hint)}</title></rect>'
+    )
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start", more: str = "") -> str:

@@ -417,6 +417,17 @@ def test_plots_are_svg(measured: dict[str, Any], tmp_path: Path) -> None:
         plot.svg("empty", "x", "y", [])
 
 
+def test_bars_begin_at_one() -> None:
+    """Half is as long as double, to the other side."""
+    halves = plot.bars("bars", ["a", "b"], [plot.Bars("<s>", [0.5, None]), plot.Bars("t", [1, 2])])
+    root = xml.etree.ElementTree.fromstring(halves)
+    rects = [each for each in root.iter() if each.findall("{*}title")]
+    widths = [float(rect.attrib["width"]) for rect in rects]
+    assert widths[1] == 0 and widths[0] == pytest.approx(widths[2], abs=0.2)
+    less, _, more = (float(rect.attrib["x"]) for rect in rects)
+    assert more == pytest.approx(less + widths[0], abs=0.2)
+
+
 def test_a_logarithmic_axis() -> None:
     axis = plot.Axis(1, 10_000, 100, 500)
     assert [axis.at(value) for value in (1, 100, 10_000)] == pytest.approx([100, 300, 500])

@@ -3,6 +3,7 @@
     python -m tests.bench.opencl                                # every model (long)
     python -m tests.bench.opencl onet minilm --json FILE        # FILE keeps what was measured
     python -m tests.bench.opencl pnet --quick --no-images
+    python -m tests.bench.opencl --plots FOLDER                 # ratios as bars, SVG
 
 Buffers of float32 are compared with tinygrad's; what images cost on PoCL and on Intel's runtime is
 measured beside. All sides of a model run in turn, each in a process of its own.
@@ -21,6 +22,7 @@ from tests import models
 from tests.bench import cases
 from tests.bench.opencl import peer, report
 from tests.bench.opencl.compare import IMAGES, MAIN, Effort, compare
+from tests.bench.report import write_plots
 
 # tinygrad had not compiled it after ten minutes.
 LEFT_OUT = ("swift_f0",)
@@ -39,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-images", action="store_true", help="only buffers")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
     parser.add_argument("--join", metavar="FILE", help="add the models of an earlier --json")
+    parser.add_argument("--plots", metavar="FOLDER", help="write plots as SVG files")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.models) - set(cases.CASES))
@@ -62,6 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
         _join(result, json.loads(Path(given.join).read_text(encoding="utf-8")))
     if given.json:
         Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if given.plots:
+        write_plots(report.plots(result), Path(given.plots))
     print(report.markdown(result) if given.markdown else report.text(result))
     return 0
 

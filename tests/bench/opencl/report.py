@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.bench import report
 from tests.bench.opencl.compare import IMAGES, MAIN, OURS, PEER
 from tests.bench.report import MISSING, Result, Table, number, ratio, value
+from tests.study import plot
 
 SIDES = {side.name: side for side in (*MAIN, *IMAGES)}
 PYTHON = MAIN[-1]
@@ -81,6 +82,32 @@ def _shown(facts: Result, *path: str, scale: float = 1.0) -> str:
 
 def _pair(ours: Result, peer: Result, *path: str, scale: float = 1.0) -> str:
     return " / ".join(_shown(facts, *path, scale=scale) for facts in (ours, peer))
+
+
+def plots(result: Result) -> dict[str, str]:
+    """SVG by file name: tinyedge's CPU seconds as parts of tinygrad's."""
+    compared = {
+        "a run": (("cpu", "median"), ("cpu", "median")),
+        "a run, of its replay": (("cpu", "median"), ("replay", "median")),
+        "to the first output": (("cold",), ("cold",)),
+        "with kernels kept": (("warm",), ("warm",)),
+    }
+    series = []
+    for name, paths in compared.items():
+        parts = []
+        for entry in result["models"]:
+            ours, peer = (
+                value(entry["sides"].get(side.name, {}), *path)
+                for side, path in zip((OURS, PEER), paths, strict=True)
+            )
+            parts.append(ours / peer if ours is not None and peer else None)
+        if any(parts):
+            series.append(plot.Bars(name, parts))
+    if not series:
+        return {}
+    title = f"PoCL, CPU seconds: tinyedge as parts of tinygrad {result['peer']}"
+    names = [f"{entry['model']} {entry['size']}" for entry in result["models"]]
+    return {"opencl.svg": plot.bars(title, names, series)}
 
 
 def text(result: Result) -> str:
