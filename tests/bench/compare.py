@@ -126,8 +126,6 @@ def compare(
                     samples[side].append(measure(chromium, server, side, effort, profile=profile))
                     if side == "ours":
                         paces.append(tiles.beside(chromium))
-                    if side == "ours":
-                        paces.append(tiles.beside(chromium))
                 except SideError as error:
                     result[side] = {"error": str(error)}
             active = [side for side in active if side not in result]

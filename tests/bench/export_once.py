@@ -18,7 +18,7 @@ def spent() -> float:
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    import tinyedge
+    from tinyedge import export_onnx
 
     stages = {"start": spent()}
     current, since = "import", spent()
@@ -30,7 +30,7 @@ def main() -> None:
             stages[current] = stages.get(current, 0.0) + now - since
             current, since = stage, now
 
-    tinyedge.export_onnx(
+    export_onnx(
         given["model"],
         target=given["target"],
         out=given["out"],
